@@ -5,8 +5,7 @@ use loom::thread;
 use crate::check;
 use crate::snapshot::Snapshot;
 
-/// A reader that says that its numbers are of one moment is right, and each number is one that was
-/// written.
+/// If a reader reports numbers of one moment, they are; and each number is one that was written.
 #[test]
 fn a_snapshot_is_of_one_moment() {
     check(|| {

@@ -1,4 +1,4 @@
-//! What hosts and the engine say to each other: agents, commands, events.
+//! Types exchanged between hosts and the engine: agents, commands, events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,102 +9,104 @@ use walla_types::{Sampling, TokenId};
 
 use crate::inline_text::InlineText;
 
-/// Names an agent of an engine: unique for the engine's life. It belongs to the
-/// [`Client`](crate::Client) that added it: of another's agents a client changes nothing, and its
-/// asks of them fail with [`ReplyError::UnknownAgent`].
+/// Id of an agent, unique for the engine's life. An agent belongs to the [`Client`](crate::Client)
+/// that added it. Another client cannot change it, and its asks fail with
+/// [`ReplyError::UnknownAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub u64);
 
-/// Names one reply of an agent: unique for the engine's life, so that a late event of an earlier
-/// reply is told apart.
+/// Id of one reply of an agent, unique for the engine's life. It distinguishes late events of an
+/// earlier reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GenerationId(pub u64);
 
-/// Who said something.
+/// Speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Speaker {
-    /// Whoever talks to the agent.
+    /// The user or player who talks to the agent.
     User,
     /// The agent.
     Agent,
     /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
-    /// Templates have no such role: it is rendered as a system message where the model's template
-    /// takes one at any place, else as a user message behind a fixed prefix. Like all text of a
-    /// conversation it never yields control tokens. Where observations are user messages, a player
-    /// can type the same prefix.
+    /// Templates have no such role. It is rendered as a system message where the model's template
+    /// accepts one at any position, otherwise as a user message with a fixed prefix. Like all
+    /// conversation text it never yields control tokens. Where observations are user messages, a
+    /// player can type the same prefix.
     Observation,
 }
 
 /// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
-/// may have several turns in a row. Where the model's template refuses that, they are merged.
+/// may have several consecutive turns. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Who said it.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What was said.
+    /// Text of the turn.
     pub text: String,
 }
 
-/// What to do when a conversation no longer fits in the agent's context.
+/// Action when a conversation no longer fits in the agent's context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContextPolicy {
-    /// Forget the oldest turns; the persona stays. The default.
+    /// Forget the oldest turns and keep the persona. The default.
     #[default]
     DropOldest,
-    /// An ask that does not fit fails with [`ReplyError::PromptTooLong`]; a reply that fills the
+    /// An ask that does not fit fails with [`ReplyError::PromptTooLong`]. A reply that fills the
     /// context finishes with [`FinishReason::ContextFull`].
     Refuse,
-    /// Like `Refuse` for replies; an ask that does not fit finishes at once, empty, with
+    /// Like `Refuse` for replies. An ask that does not fit finishes at once, empty, with
     /// [`FinishReason::ContextFull`].
     Stop,
 }
 
-/// An agent: who it is and how it speaks.
+/// Specification of an agent: persona and generation settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentSpec {
-    /// System text. Untrusted like everything a player can reach: it never yields control tokens.
+    /// System text. Untrusted, like all text that a player can influence: it never yields control
+    /// tokens.
     pub persona: String,
-    /// How tokens are drawn.
+    /// Sampling settings.
     pub sampling: Sampling,
-    /// Tokens of speech in one reply, at most. Default 256.
+    /// Maximum speech tokens of one reply. Default 256.
     pub reply_tokens_max: u32,
-    /// Whether the model reasons before it speaks, where its chat template has a switch for that
+    /// Whether the model reasons before it speaks, if its chat template has a switch for that
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)).
-    /// [Reasoning](ReplyEvent::Reasoning) is never spoken. Default `false`: it takes seconds.
+    /// [Reasoning](ReplyEvent::Reasoning) is never spoken. Default `false`, because it takes
+    /// seconds.
     pub thinking: bool,
-    /// Tokens of reasoning in one reply, at most. They do not count for
+    /// Maximum reasoning tokens of one reply. They do not count for
     /// [`reply_tokens_max`](Self::reply_tokens_max). Default 512.
     ///
     /// At the limit the engine closes the block: it appends the model's closing marker to the
-    /// sequence, and the model continues with speech. It does so earlier where the context is
+    /// sequence, and the model continues with speech. It closes the block earlier if the context is
     /// short: speech keeps [`reply_tokens_max`](Self::reply_tokens_max) tokens, or half of the
-    /// context behind the prompt if that is less. Where the vocabulary cannot spell the marker, the
+    /// context behind the prompt if that is less. If the vocabulary cannot spell the marker, the
     /// reply ends with [`FinishReason::ReasoningLength`].
     ///
-    /// The limit also holds for models that reason without a switch; with 0 they speak at once.
+    /// The limit also applies to models that reason without a switch; with 0 they speak
+    /// immediately.
     pub reasoning_tokens_max: u32,
-    /// Tokens due per second (speech speed): a deadline that the planner tries to keep, not a
-    /// maximum of effort. Default: none.
+    /// Speech speed: tokens due per second. It is a deadline that the planner tries to meet, not a
+    /// maximum rate. Default: none.
     pub voice_rate: Option<f32>,
-    /// Agents of higher priority go first. Default 0.
+    /// Agents of higher priority are scheduled first. Default 0.
     pub priority: i32,
-    /// How much of a frame the agent is worth; [`Command::SetDetail`] changes it in mid-reply.
-    /// Default: all that its voice needs.
+    /// Level of detail: the agent's share of each frame. [`Command::SetDetail`] changes it during a
+    /// reply. Default: all that its voice rate needs.
     pub detail: Detail,
-    /// What happens when the context is full.
+    /// Action when the context is full.
     pub context_policy: ContextPolicy,
     /// A reply ends before any of these strings appears in its speech. Reasoning is not searched.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens in its speech, besides the model's own end-of-turn
-    /// tokens. Like those they are not said.
+    /// A reply ends at any of these tokens in its speech, in addition to the model's end-of-turn
+    /// tokens. Like the latter, they are not part of the text.
     pub stop_tokens: Vec<TokenId>,
-    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an
-    /// observation.
+    /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
     pub history: Vec<Turn>,
 }
 
 impl AgentSpec {
-    /// An agent with this persona and defaults for all else.
+    /// An agent with this persona and default settings.
     #[must_use]
     pub fn new(persona: impl Into<String>) -> Self {
         Self {
@@ -124,29 +126,29 @@ impl AgentSpec {
     }
 }
 
-/// What an ask carries.
+/// Content of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The next user turn, through the model's chat template. The reply becomes the next agent
-    /// turn.
+    /// The next user turn, rendered with the model's chat template. The reply becomes the next
+    /// agent turn.
     Chat(String),
     /// Raw text to continue, without template or conversation. The text may come from a player: it
-    /// becomes no control, unknown or user-defined token and none that ends a generation
-    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). All of the reply is
-    /// text: reasoning is separated in replies to [`Prompt::Chat`] alone.
+    /// yields no control, unknown or user-defined token and no token that ends a generation
+    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). The whole reply is
+    /// text: reasoning is separated only in replies to [`Prompt::Chat`].
     Raw(String),
     /// Raw text to continue, without template or conversation, in which markers such as
-    /// `<|im_start|>` become their tokens: for a chat format that the program writes itself. Never
-    /// with text from a player. All of the reply is text.
+    /// `<|im_start|>` become their tokens. For a chat format that the program writes itself; never
+    /// pass text from a player. The whole reply is text.
     RawTrusted(String),
-    /// Raw tokens to continue. All of the reply is text.
+    /// Raw tokens to continue. The whole reply is text.
     Tokens(Vec<TokenId>),
 }
 
-/// From a host to its engine.
+/// Command from a host to its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`].
+    /// Adds an agent. Before this command its asks fail with [`ReplyError::UnknownAgent`].
     ///
     /// An agent needs a slot to speak; there are [`agents_max`](crate::EngineOptions::agents_max)
     /// slots. Further agents are parked: the engine keeps their specification and conversation. A
@@ -157,26 +159,27 @@ pub enum Command {
     AddAgent {
         /// From [`Client::new_agent`](crate::Client::new_agent).
         agent: AgentId,
-        /// Who it is.
+        /// Its specification.
         spec: Box<AgentSpec>,
     },
-    /// Replaces all but the conversation of an agent (`history` is ignored), from the next reply
-    /// that begins on: one in progress ends as it began. Priority, voice rate and detail, which no
-    /// word depends on, count at once.
+    /// Replaces the specification of an agent, except for the conversation (`history` is ignored).
+    /// It applies from the next reply; a reply in progress ends with the old specification.
+    /// Priority, voice rate and detail, which do not affect the text, apply at once.
     ChangeAgent {
         /// The agent.
         agent: AgentId,
-        /// Who it is now.
+        /// Its new specification.
         spec: Box<AgentSpec>,
     },
-    /// Changes how much an agent is worth, from the next step on: it came near, it is out of sight.
+    /// Changes an agent's level of detail from the next step on, for example when it comes near or
+    /// leaves the player's sight.
     SetDetail {
         /// The agent.
         agent: AgentId,
-        /// Of each frame.
+        /// Its share of each frame.
         detail: Detail,
     },
-    /// Replaces the conversation of an agent. A reply in progress and all asks that wait are
+    /// Replaces the conversation of an agent. A reply in progress and all waiting asks are
     /// cancelled.
     SetConversation {
         /// The agent.
@@ -184,31 +187,31 @@ pub enum Command {
         /// Oldest first.
         turns: Vec<Turn>,
     },
-    /// Adds turns to the end of the conversation of an agent. Nothing is cancelled: turns that
-    /// arrive while the agent has asks follow the exchanges of these asks, whether those have begun
-    /// or not. So the conversation is in the order of the commands.
+    /// Appends turns to the conversation of an agent. Nothing is cancelled: turns that arrive while
+    /// the agent has asks follow the exchanges of these asks, begun or not. The conversation is
+    /// therefore in the order of the commands.
     AppendTurns {
         /// The agent.
         agent: AgentId,
         /// Oldest first.
         turns: Vec<Turn>,
     },
-    /// Removes an agent: its reply is cancelled, its memory freed.
+    /// Removes an agent, cancels its reply and frees its memory.
     RemoveAgent {
         /// The agent.
         agent: AgentId,
     },
-    /// Asks for a reply. While the agent still speaks, the ask waits for its turn.
+    /// Requests a reply. While the agent still speaks, the ask waits.
     Ask {
         /// The agent.
         agent: AgentId,
         /// From [`Client::new_generation`](crate::Client::new_generation).
         generation: GenerationId,
-        /// What is asked.
+        /// Content of the ask.
         prompt: Prompt,
     },
-    /// Ends a reply early. What was said so far stays in the conversation; if nothing was, the
-    /// question is forgotten as well. Without effect if it has ended.
+    /// Ends a reply early. Its text so far stays in the conversation; without text, the question is
+    /// removed as well. Has no effect on a reply that has ended.
     Cancel {
         /// The agent.
         agent: AgentId,
@@ -219,7 +222,7 @@ pub enum Command {
     /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
     /// question is removed as well.
     ///
-    /// The reply may have ended, since a voice is slower than a model: this works for the last
+    /// The reply may have ended, because a voice is slower than a model: this works for the last
     /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
     Interrupt {
         /// The agent.
@@ -231,21 +234,21 @@ pub enum Command {
     },
 }
 
-/// When an engine works for a client's agents.
+/// When an engine runs steps for a client's agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// So many steps for each [`Client::frame`](crate::Client::frame); grants do not pile up. A
-    /// step is at most one token for each agent.
+    /// A number of steps per [`Client::frame`](crate::Client::frame). Unused grants do not
+    /// accumulate. A step yields at most one token per agent.
     ///
-    /// Within a [budget](crate::EngineOptions::budget) this is what each agent gets, in as many
-    /// steps of the device as it takes. As long as there is time left, speakers behind their voice
-    /// rate get more, and prompts are read on.
+    /// Within a [budget](crate::EngineOptions::budget) each agent gets this many tokens, in as many
+    /// device steps as needed. In the remaining time, agents behind their voice rate get more
+    /// tokens, and prompts are prefilled.
     PerFrame {
-        /// Steps a frame. Default 1.
+        /// Steps per frame. Default 1.
         steps: u32,
     },
-    /// As fast as the device goes. Such a client with work to do lifts the budget for all, unless
-    /// the budget was made to hold for it: by
+    /// As fast as the device can. While such a client has work, the budget is lifted for all
+    /// clients, unless the budget was set to include it: by
     /// [`EngineOptions::budget_free_running`](crate::EngineOptions::budget_free_running) or
     /// [`Engine::set_budget`](crate::Engine::set_budget).
     FreeRunning,
@@ -257,34 +260,34 @@ impl Default for Pacing {
     }
 }
 
-/// Bytes of text that one delta carries at most.
+/// Maximum bytes of text of one delta.
 pub const DELTA_BYTES_MAX: usize = 56;
 
-/// Asks of one agent that may wait behind its reply in progress; more fail with
+/// Maximum asks of one agent that wait behind its reply in progress. Further asks fail with
 /// [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
-/// Latest exchanges of an agent that [`Command::Interrupt`] can shorten: more than any voice is
-/// behind its model.
+/// Number of an agent's latest exchanges that [`Command::Interrupt`] can shorten: a voice is never
+/// further behind its model.
 pub const EXCHANGES_KNOWN_MAX: usize = 16;
 
-/// Why a reply ended.
+/// Reason why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {
     /// The model ended its turn.
     EndOfTurn,
-    /// A stop string.
+    /// A stop string is complete.
     Stop {
-        /// Its index in [`AgentSpec::stop_strings`], as they were when the reply began. If several
-        /// end at the same character, the longest.
+        /// Its index in [`AgentSpec::stop_strings`] at the start of the reply. If several end at
+        /// the same character, the longest.
         index: u32,
     },
     /// A stop token.
     StopToken,
-    /// [`AgentSpec::reply_tokens_max`] reached. With a limit of 0 the reply ends when its prompt is
-    /// accepted, and no step runs for it.
+    /// [`AgentSpec::reply_tokens_max`] was reached. With a limit of 0 the reply ends when its
+    /// prompt is accepted, and no step runs for it.
     Length,
-    /// [`AgentSpec::reasoning_tokens_max`] reached, and the engine could not make the model speak:
+    /// [`AgentSpec::reasoning_tokens_max`] was reached and the engine could not switch to speech:
     /// the vocabulary cannot spell the closing marker, or the model opened a new block each time.
     ReasoningLength,
     /// The agent's context is full.
@@ -300,30 +303,29 @@ pub enum FinishReason {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Those of them that were still in the cache, from the turns before or from another agent
-    /// whose prompt begins alike.
+    /// Prompt tokens that were found in the cache, from earlier turns or from another agent whose
+    /// prompt has the same prefix.
     pub cached_tokens: u32,
-    /// Tokens of the reply's speech, tokens of a stop string counted, the token that ended the turn
-    /// (the model's own or a [stop token](AgentSpec::stop_tokens)) not.
+    /// Speech tokens of the reply. Tokens of a stop string count; the token that ended the turn
+    /// (the model's or a [stop token](AgentSpec::stop_tokens)) does not.
     pub reply_tokens: u32,
-    /// Tokens of the reply's reasoning and its markers, as far as the model drew them.
+    /// Sampled tokens of the reply's reasoning and its markers.
     pub reasoning_tokens: u32,
-    /// From the ask's arrival at the engine to its first token, of speech or reasoning, in
-    /// microseconds, without the time of [pauses](crate::Client::set_paused).
+    /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
+    /// microseconds, without [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
-    /// From the ask's arrival at the engine to the end, in microseconds, without the time of
-    /// pauses.
+    /// Time from the ask's arrival at the engine to the end, in microseconds, without pauses.
     pub total_micros: u64,
 }
 
-/// Why a reply failed. Other agents go on, except for [`ReplyError::EngineGone`].
+/// Reason why a reply failed. Other agents continue, except for [`ReplyError::EngineGone`].
 ///
-/// What was said before stays in the conversation. If nothing was, the question is forgotten as
-/// well: asked again it stands there once.
+/// Text delivered before the failure stays in the conversation. Without text, the question is
+/// removed as well, so that asking again does not duplicate it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// No agent of this client has this name: add it first.
+    /// This client has no agent with this id: add it first.
     #[error("no such agent")]
     UnknownAgent,
     /// Too many agents: remove one and ask again, or start the engine with more
@@ -334,90 +336,90 @@ pub enum ReplyError {
         /// The engine's limit.
         agents_max: u32,
     },
-    /// Too many asks of one agent wait: ask again later.
+    /// Too many asks of one agent are waiting: ask again later.
     #[error("{waiting} asks of this agent are waiting already")]
     Busy {
-        /// How many.
+        /// Number of waiting asks.
         waiting: u32,
     },
-    /// Too many asks of this program have not ended: ask again when one has. Only the async API
-    /// bounds them, before they reach the engine.
+    /// Too many asks of this program are open: ask again when one has ended. Only the async API
+    /// limits them, before they reach the engine.
     #[error(
         "{asks} asks with {bytes} bytes have not ended; at most {asks_max} with {bytes_max} bytes may be open"
     )]
     TooManyAsks {
-        /// Open asks.
+        /// Number of open asks.
         asks: u32,
-        /// Open asks at most.
+        /// Maximum number of open asks.
         asks_max: u32,
         /// Bytes of their prompts.
         bytes: u64,
-        /// Bytes of their prompts at most.
+        /// Maximum bytes of their prompts.
         bytes_max: u64,
     },
-    /// The prompt does not fit in the context: of a conversation under [`ContextPolicy::Refuse`],
-    /// or the last question alone with the persona under [`ContextPolicy::DropOldest`]; of raw text
-    /// or tokens under any policy but [`ContextPolicy::Stop`]. Make it shorter.
+    /// The prompt does not fit in the context: make it shorter. It is a whole conversation under
+    /// [`ContextPolicy::Refuse`]; persona and last question under [`ContextPolicy::DropOldest`];
+    /// raw text or tokens under any policy except [`ContextPolicy::Stop`].
     #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt_tokens: u32,
-        /// Tokens that an agent's context holds.
+        /// Tokens that an agent's context can hold.
         context_tokens: u32,
     },
-    /// Text that cannot be encoded, or a template that fails.
+    /// The text cannot be encoded, or the chat template failed.
     #[error("{0}")]
     Text(String),
-    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine
+    /// The model has no working chat template, and [`Prompt::Chat`] needs one: start the engine
     /// with another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
     #[error(
         "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
          use raw prompts"
     )]
     NoTemplate(Arc<TemplateState>),
-    /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the
-    /// conversation, or give the cache more
+    /// The reply needs more KV pages than the whole cache has, even without other agents. Shorten
+    /// the conversation, or enlarge the cache
     /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens),
     /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
     #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
     NoPages {
         /// Pages that the next token needs.
         wanted_pages: u32,
-        /// Pages left.
+        /// Pages that are free.
         free_pages: u32,
     },
-    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) are none of the
-    /// model's: make the mask for its vocabulary.
+    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) contain no token of
+    /// the model: build the mask for the model's vocabulary.
     #[error("none of the model's tokens is allowed")]
     NothingAllowed,
-    /// The model computed something that is not a number.
+    /// The model's output contains a NaN or infinity.
     #[error("the model's output is not finite")]
     NotFinite,
-    /// The device failed several times on this reply, but lives: ask again.
+    /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
-    /// The device is lost or the engine stopped: start another.
+    /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine is gone: {0}")]
     EngineGone(String),
 }
 
-/// Something that happened to a reply. Every generation sees at most one `Started`, then deltas,
-/// and ends with exactly one of `Finished` and `Failed`; the deltas joined are the decoding of all
-/// its tokens, up to a stop string, without reasoning.
+/// Event of a reply. Every generation gets at most one `Started`, then deltas, and exactly one of
+/// `Finished` and `Failed` at the end. The concatenated deltas are the decoding of all its tokens,
+/// up to a stop string, without reasoning.
 ///
-/// Which decoding: control tokens that a model draws in mid-reply have no text, other special
-/// tokens have their text, bytes that are no UTF-8 become U+FFFD. Speech is not trimmed: models
-/// whose words begin with a space (Llama 2) begin a reply with one.
+/// Decoding: control tokens that a model samples within a reply have no text, other special tokens
+/// have their text, and bytes that are not UTF-8 become U+FFFD. Speech is not trimmed: models whose
+/// words begin with a space (Llama 2) begin a reply with one.
 ///
 /// Reasoning is the text between a model's markers (`<think>` … `</think>` and others), in replies
 /// to [`Prompt::Chat`]. It is never in a delta and never part of the conversation. No event carries
 /// markers, white space behind a closing marker, or white space between the beginning of a reply
 /// and its first block. A marker is a special token of the vocabulary; the same text spelled by
 /// other tokens is speech. Only if the vocabulary lacks the token and the chat template contains
-/// the marker, its text counts, however it is cut into tokens.
+/// the marker, the marker's text is recognised, with any tokenisation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyEvent {
-    /// The prompt is encoded and work begins.
+    /// The prompt is encoded and the reply is scheduled.
     Started {
         /// Tokens of the prompt.
         prompt_tokens: u32,
@@ -426,84 +428,85 @@ pub enum ReplyEvent {
     Delta {
         /// Whole characters.
         text: InlineText<DELTA_BYTES_MAX>,
-        /// Tokens that this text completes, and those without text before it; 0 where one token's
-        /// text fills several deltas. Tokens that end a reply without text, and those of a stop
-        /// string, are in no delta.
+        /// Tokens that this text completes, including preceding tokens without text; 0 where one
+        /// token's text fills several deltas. No delta includes tokens that end a reply without
+        /// text, or the tokens of a stop string.
         tokens: u32,
     },
     /// More reasoning: text that is not speech. A host may ignore it.
     Reasoning {
         /// Whole characters.
         text: InlineText<DELTA_BYTES_MAX>,
-        /// Tokens that this text completes, and those without text before it, such as markers.
+        /// Tokens that this text completes, including preceding tokens without text, such as
+        /// markers.
         tokens: u32,
     },
-    /// One token drawn, of speech or reasoning, with its alternatives: sent before its text, only
-    /// to agents with [`Sampling::candidates`] above 0. The only event that takes memory for each
-    /// token: two allocations on the device thread, freed by the receiver.
+    /// One sampled token, of speech or reasoning, with its alternatives. It precedes the token's
+    /// text and is sent only to agents with [`Sampling::candidates`] above 0. It is the only event
+    /// that allocates per token: two allocations on the device thread, freed by the receiver.
     Token(Box<TokenDetail>),
-    /// The reply is over.
+    /// The reply has ended.
     Finished {
-        /// Why.
+        /// The reason.
         reason: FinishReason,
         /// Counts.
         usage: Usage,
     },
-    /// The reply is over, badly.
+    /// The reply has failed.
     Failed(ReplyError),
 }
 
 impl ReplyEvent {
-    /// Whether the reply is over.
+    /// Whether this event ends the reply.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Finished { .. } | Self::Failed(_))
     }
 }
 
-/// A token and the likeliest alternatives at its place.
+/// A sampled token and the most likely alternatives at its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenDetail {
-    /// The token drawn.
+    /// The sampled token.
     pub token: TokenId,
-    /// Natural logarithm of its probability under the model alone.
+    /// Natural logarithm of its probability under the model, before any sampler.
     pub log_probability: f32,
-    /// The likeliest tokens with the logarithms of their probabilities.
+    /// The most likely tokens with their log-probabilities.
     pub candidates: Vec<(TokenId, f32)>,
 }
 
-/// From an engine to a host.
+/// Event from an engine to a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The agent.
     pub agent: AgentId,
     /// The reply.
     pub generation: GenerationId,
-    /// What happened.
+    /// The event.
     pub what: ReplyEvent,
 }
 
-/// Counters of an engine, for diagnostics. All of them are since its start unless they say
+/// Counters of an engine, for diagnostics. They count from the engine's start unless documented
 /// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineStats {
-    /// Tokens drawn.
+    /// Tokens sampled.
     pub tokens: u64,
     /// Prompt tokens evaluated.
     pub prefill_tokens: u64,
     /// Steps run.
     pub steps: u64,
-    /// Those of them whose results have been read.
+    /// Steps whose results have been read.
     pub steps_done: u64,
-    /// What those took, by the device's own clock.
+    /// Duration of these steps, by the device's clock.
     pub device_time: Duration,
-    /// Duration of the latest step, from launch to completion as the device thread saw it.
+    /// Duration of the latest step, from launch to completion as seen by the device thread.
     pub step: Duration,
     /// Rows of the latest step.
     pub step_rows: u32,
     /// Agents that speak or wait to speak now.
     pub agents_active: u32,
-    /// Agents in all now, parked ones included.
+    /// Agents that exist now, including parked ones.
     pub agents: u32,
     /// Agents without a slot now: see [`Command::AddAgent`].
     pub agents_parked: u32,
@@ -513,51 +516,51 @@ pub struct EngineStats {
     pub asks_waiting: u32,
     /// KV pages in use now.
     pub pages_used: u32,
-    /// KV pages in all.
+    /// Total KV pages.
     pub pages: u32,
-    /// Memory that the device holds for them now, in bytes.
+    /// Device memory of the KV pages now, in bytes.
     pub kv_bytes: u64,
-    /// Pages that [`set_kv_tokens`](crate::Engine::set_kv_tokens) last asked for and that there was
-    /// no memory for any more: ask again later.
+    /// Pages of the last [`set_kv_tokens`](crate::Engine::set_kv_tokens) that could not be
+    /// allocated for lack of memory: call it again later.
     pub pages_refused: u32,
-    /// Outputs that could not be delivered at once because a client's queue was full.
+    /// Events that were delayed because a client's queue was full.
     pub queue_full: u64,
-    /// Calls of the device's driver since it was loaded, of all kinds: two a step where programs
-    /// write results to the host themselves and one for some thirty looks; else six a step, and one
-    /// each time the engine asks whether it is done. Zero on devices without a driver.
+    /// Driver calls of all kinds since the driver was loaded. If programs write results to host
+    /// memory: two per step, and one per about thirty completion checks. Otherwise: six per step,
+    /// and one per completion check. Zero on devices without a driver.
     pub driver_calls: u64,
-    /// Programs that the device launches op by op although they could have been graphs: slower,
-    /// with the same tokens. Its log and `walla devices` say why.
+    /// Programs that the device launches op by op although graphs are supported: slower, with the
+    /// same tokens. The device's log and `walla devices` report the reasons.
     pub graph_fallbacks: u64,
-    /// What frames use of their budget.
+    /// Use of the frame budget.
     pub budget: BudgetStats,
 }
 
-/// How the frame budget is kept. Counts are since the engine's start.
+/// Use of the frame budget. Counts are since the engine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetStats {
     /// Device time that the current frame may use; `None`: no limit.
     pub budget: Option<Duration>,
-    /// Device time of the latest frame whose steps have all been measured; frames that ran none are
-    /// left out.
+    /// Device time of the latest frame whose steps have all been measured. Frames without steps are
+    /// skipped.
     pub used: Duration,
-    /// What earlier frames used too much and the current one pays for.
+    /// Debt: time by which earlier frames exceeded their budget, which the current frame repays.
     pub debt: Duration,
     /// Frames begun.
     pub frames: u64,
-    /// Frames that used more than their budget.
+    /// Frames that exceeded their budget.
     pub frames_over: u64,
-    /// Those of them that were planned to, because not even the smallest step fits in a budget; the
-    /// frames after them pay.
+    /// Frames that were planned over budget, because not even the smallest step fits in a budget.
+    /// They are included in `frames_over`; the following frames repay the debt.
     pub frames_overdrawn: u64,
-    /// Frames in which somebody wanted something and nothing was run: they paid for others.
+    /// Frames that ran no step although work was pending, because they repaid debt.
     pub frames_sat_out: u64,
     /// Prompt tokens that the latest frame was granted.
     pub prefill_tokens: u32,
-    /// Agents that have wanted something since before the latest frame and got nothing of it.
+    /// Agents that have been waiting since before the latest frame and got no rows in it.
     pub agents_deferred: u32,
-    /// Half of the steps took no more and no less than predicted but for this share: 0.1 is 10 %.
+    /// Median of the relative error between predicted and measured step time: 0.1 is 10 %.
     pub error_p50: f32,
-    /// All steps but one in a hundred.
+    /// 99th percentile of that error.
     pub error_p99: f32,
 }

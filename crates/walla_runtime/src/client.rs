@@ -7,11 +7,11 @@ use crate::api::{AgentId, Command, Event, GenerationId};
 use crate::mailbox::TrySendError;
 use crate::shell::{Engine, Post};
 
-/// One host of an engine: a game, a robot, a test. Can be shared between threads; no call waits.
+/// One host of an engine: a game, a robot, a test. It can be shared between threads. No call waits.
 ///
 /// Dropping it cancels its replies and removes its agents.
 pub struct Client {
-    // Before the engine: the engine may stop when it goes.
+    // Dropped before the engine, because the engine may stop when its last handle is dropped.
     post: Arc<Post>,
     engine: Engine,
 }
@@ -21,24 +21,24 @@ impl Client {
         Self { post, engine }
     }
 
-    /// A name for a new agent, unique among all clients of the engine.
+    /// An id for a new agent, unique among all clients of the engine.
     #[must_use]
     pub fn new_agent(&self) -> AgentId {
         AgentId(self.engine.shared().name_agent())
     }
 
-    /// A name for a new reply, unique among all clients of the engine.
+    /// An id for a new reply, unique among all clients of the engine.
     #[must_use]
     pub fn new_generation(&self) -> GenerationId {
         GenerationId(self.engine.shared().name_generation())
     }
 
-    /// Sends a command. Commands of one thread arrive in order; before the engine is ready they
+    /// Sends a command. Commands of one thread arrive in order. Before the engine is ready they
     /// wait in the queue.
     ///
     /// # Errors
-    /// The command comes back: as [`TrySendError::Full`] for now (send it again next frame), as
-    /// [`TrySendError::Closed`] once the engine is over.
+    /// Both errors return the command: [`TrySendError::Full`] if the queue is full (send it again
+    /// next frame), [`TrySendError::Closed`] if the engine has ended.
     pub fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         if self.engine.shared().is_forked() {
             return Err(TrySendError::Closed(command));
@@ -48,8 +48,8 @@ impl Client {
         Ok(())
     }
 
-    /// The next thing that happened, if there is one. Where several threads ask, each event goes to
-    /// one of them.
+    /// Returns the next event, if there is one. If several threads receive, each event is delivered
+    /// to one of them.
     #[must_use]
     pub fn try_recv(&self) -> Option<Event> {
         let event = self.post.events.try_recv()?;
@@ -59,9 +59,9 @@ impl Client {
         Some(event)
     }
 
-    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`;
-    /// says how many. Cheaper than [`try_recv`](Self::try_recv) for each of them. Allocates nothing
-    /// where `events` has room.
+    /// Moves up to `most` events, in order, to the end of `events` and returns their number.
+    /// Cheaper than one [`try_recv`](Self::try_recv) per event. Allocates only if `events` lacks
+    /// capacity.
     pub fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         let count = self.post.events.recv_many(most, events);
         if count > 0 && self.post.events.take_retry_wanted() {
@@ -70,17 +70,17 @@ impl Client {
         count
     }
 
-    /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Grants do not
-    /// pile up.
+    /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Unused grants
+    /// do not accumulate.
     pub fn frame(&self) {
         self.post.framed.store(true, Ordering::Release);
         self.engine.shared().ring();
     }
 
-    /// Pauses this client's agents, or resumes them with the same tokens. In a pause no step runs
-    /// for them: asks queue, cancels and removals count at once, replies in progress keep their
-    /// state and their slots. Their KV pages are free for other clients. The time of a pause does
-    /// not count in [`Usage`](crate::Usage), and voices owe no tokens for it.
+    /// Pauses this client's agents, or resumes them with unchanged output. During a pause no step
+    /// runs for them. Asks are queued, cancels and removals apply at once, and replies in progress
+    /// keep their state and their slots. Other clients can use their KV pages. The pause does not
+    /// count in [`Usage`](crate::Usage) or for the voice rate.
     pub fn set_paused(&self, is_paused: bool) {
         self.post.paused.store(is_paused, Ordering::Release);
         self.engine.shared().ring();
@@ -91,17 +91,16 @@ impl Client {
         self.engine.set_budget(budget);
     }
 
-    /// Changes the engine's room for conversations: [`Engine::set_kv_tokens`].
+    /// Changes the engine's KV capacity: [`Engine::set_kv_tokens`].
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.engine.set_kv_tokens(tokens);
     }
 
-    /// Wakes `waker` once, when events have arrived or the engine's state has changed; it takes the
-    /// place of the one registered before.
+    /// Wakes `waker` once, when events have arrived or the engine's state has changed. Replaces the
+    /// previously registered waker.
     ///
-    /// Register first, then look at [`try_recv`](Self::try_recv) and the state: what happens in
-    /// between is not missed. The waker runs on the device thread and should only schedule its
-    /// task.
+    /// Register first, then check [`try_recv`](Self::try_recv) and the state: no event in between
+    /// is missed. The waker runs on the device thread and should only schedule its task.
     pub fn register_waker(&self, waker: &Waker) {
         self.post.waker.register(waker);
     }

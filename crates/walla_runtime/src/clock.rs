@@ -1,14 +1,14 @@
-//! The only source of time for the core and for the threads around it.
+//! The only source of time for the core and the threads around it.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use walla_device::faulty::VirtualClock;
 
-/// Microseconds that never decrease: real time, or the time of a test.
+/// Microseconds that never decrease: real time, or the virtual time of a test.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// Since the clock was made.
+    /// Time since this instant, at which the clock was made.
     Real(Instant),
     /// Advanced by a test.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass while a device works. For loading, never in play.
+    /// Waits while a device works. Only for loading.
     pub(crate) fn pause(&self, pause: Duration) {
         match self {
             Self::Real(_) => thread::sleep(pause),
@@ -37,10 +37,10 @@ impl Clock {
     }
 }
 
-/// How long something has been waited for, as far as anybody looked.
+/// Measures how long an item has been awaited.
 ///
-/// Time between two looks counts up to a maximum: a process that was suspended, or stopped by a
-/// debugger, did not wait.
+/// The time between two calls of `look` counts up to a maximum, because a process that was
+/// suspended, or stopped by a debugger, did not wait.
 #[derive(Debug)]
 pub(crate) struct WaitMeter {
     look_micros_max: u64,
@@ -55,7 +55,7 @@ impl WaitMeter {
         Self { look_micros_max, awaited: None, looked_micros: 0, waited_micros: 0 }
     }
 
-    /// Looks at the number of what is awaited, if anything is. Returns the microseconds waited for
+    /// Reports the number of the awaited item, if there is one. Returns the microseconds waited for
     /// it so far.
     pub(crate) fn look(&mut self, awaited: Option<u64>, now_micros: u64) -> u64 {
         if awaited.is_none() || awaited != self.awaited {
@@ -78,7 +78,7 @@ mod tests {
         let mut meter = WaitMeter::new(Duration::from_millis(250));
         assert_eq!(meter.look(Some(1), 1_000), 0);
         assert_eq!(meter.look(Some(1), 51_000), 50_000);
-        // An hour of suspend counts as one look.
+        // An hour of suspension counts as one interval between looks.
         assert_eq!(meter.look(Some(1), 3_600_000_000), 50_000 + 250_000);
         assert_eq!(meter.look(Some(2), 3_600_100_000), 0, "another step");
         assert_eq!(meter.look(None, 3_600_200_000), 0);

@@ -1,18 +1,18 @@
-//! The devices that walla was built with.
+//! The devices of this build.
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_device::Registry;
 #[cfg(not(feature = "cuda"))]
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
-/// A registry of all devices of this build. Without the feature `cuda` it lists that family with
-/// the reason for its absence.
+/// A registry of all devices of this build. Without the feature `cuda` it lists the CUDA family
+/// with the reason for its absence.
 ///
-/// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`,
-/// `avxvnni`, `avx512vnni`, `neon`) picks the CPU's kernels; a name that is unknown, or that this
-/// machine does not run, is a warning, and the best ones are used. With the feature `cuda`,
-/// `WALLA_CUDA_GRAPHS=0` launches programs op by op, and `WALLA_CUDA_IMAGES` names kernel images to
-/// consider; `WALLA_CUDA_WARPGROUPS=0` does without warpgroups
+/// Device settings in the environment are read only here. `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`,
+/// `avxvnni`, `avx512vnni`, `neon`) selects the CPU kernels. A name that is unknown, or whose
+/// kernels this machine cannot run, logs a warning, and the best kernels are used. With the feature
+/// `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
+/// images to consider, and `WALLA_CUDA_WARPGROUPS=0` disables warpgroup kernels
 /// (`walla_cuda::CudaBackend::from_env`).
 #[must_use]
 pub fn default_registry() -> Registry {
@@ -54,8 +54,8 @@ impl Backend for NotBuilt {
     }
 }
 
-/// The CPU's kernels of this name, if there are some and they run here; else a warning says which
-/// do.
+/// The CPU kernels of this name. Returns `None` and logs the available names if it is unknown or
+/// its kernels cannot run on this machine.
 fn variant_named(name: &str) -> Option<Variant> {
     let variant = Variant::from_name(name).filter(|variant| variant.score().is_some());
     if variant.is_none() {

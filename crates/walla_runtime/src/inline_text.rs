@@ -1,8 +1,7 @@
 use core::fmt;
 use core::ops::Deref;
 
-/// A string of at most `N` bytes that lives inside its owner: events that carry text cost no
-/// allocation.
+/// A string of at most `N` bytes stored inline, so that events with text need no allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InlineText<const N: usize> {
     len: u16,
@@ -37,7 +36,7 @@ impl<const N: usize> InlineText<N> {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Only whole characters are ever pushed, so this never falls back.
+        // Only whole characters are pushed, so the default is never used.
         self.bytes
             .get(..usize::from(self.len))
             .and_then(|b| str::from_utf8(b).ok())

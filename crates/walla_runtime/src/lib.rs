@@ -1,19 +1,18 @@
-//! The device thread, its mailboxes and the life of every agent's sequence.
+//! The device thread, its mailboxes, and the requests of all agents.
 //!
 //! # The frame budget
-//! Each frame may use so much device time ([`EngineOptions::budget`], a quarter of a 60 Hz frame
-//! unless you say otherwise): steps that are predicted not to fit are not started. What steps cost
-//! is measured when the model loads and corrected by every step. [`Engine::set_budget`] changes it
-//! at any time, [`EngineStats::budget`] says how it is kept. Voices that are due go before prompts,
-//! [priorities](AgentSpec::priority) and [levels of detail](AgentSpec::detail) decide among them,
-//! and whoever waits long enough has a turn.
+//! Each frame has a device-time budget ([`EngineOptions::budget`], by default a quarter of a 60 Hz
+//! frame). Steps that are predicted to exceed it are not started. Step costs are measured when the
+//! model loads, and every step corrects them. [`Engine::set_budget`] changes the budget at any
+//! time, and [`EngineStats::budget`] reports its use. Voices that are due have priority over
+//! prompts. [Priorities](AgentSpec::priority) and [levels of detail](AgentSpec::detail) order the
+//! voices, and agents that have waited long enough are scheduled in any case.
 //!
 //! # Traces
 //! Events of the `tracing` crate, by target: `walla::load` (info), `walla::reply` (debug: started,
 //! finished; warn: failed), `walla::step` (trace: submitted, completed), `walla::device` (warn: a
-//! step failed and is done again). Where the time of a frame goes is told by [`walla_trace`]: as
-//! `tracing` spans, and as a file for Perfetto that `WALLA_TRACE=file.json` in the environment asks
-//! for.
+//! step failed and is repeated). [`walla_trace`] records the time of each stage of a frame, as
+//! `tracing` spans and, with `WALLA_TRACE=file.json` in the environment, as a file for Perfetto.
 
 mod api;
 mod client;
@@ -51,7 +50,7 @@ pub use walla_plan::Detail;
 pub use walla_plan::governor::BucketError;
 pub use walla_trace;
 
-/// Handles of what a program has already on a GPU, for [`EngineOptions::gpu_context`].
+/// A program's existing GPU handles, for [`EngineOptions::gpu_context`].
 #[cfg(feature = "cuda")]
 pub mod cuda {
     pub use walla_cuda::{GraphicsQueue, SharedContext};

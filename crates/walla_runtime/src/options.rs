@@ -7,23 +7,23 @@ use walla_model::chat::{LoadError, LoadedText, TemplateChoice, TemplateError};
 use walla_model::tokenizer::{Tokenizer, VocabularyError};
 use walla_model::{Gguf, GgufError, SpecError};
 
-/// Where a model comes from.
+/// Source of a model.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A GGUF file. It is read while the model loads, and read again if the CPU takes over from a
-    /// lost device ([`EngineOptions::fallback`]); for that the engine keeps it open. The path can
-    /// be renamed, replaced or deleted at any time. A program that overwrites or shortens the file
-    /// in place while it loads makes the load fail, later it prevents a fallback.
+    /// A GGUF file. It is read while the model loads, and again if the CPU takes over from a lost
+    /// device ([`EngineOptions::fallback`]); for that purpose the engine keeps it open. The path
+    /// can be renamed, replaced or deleted at any time. If another program overwrites or shortens
+    /// the file in place, the load fails, or, after the load, a fallback fails.
     Path(PathBuf),
     /// A GGUF file inside the program.
     Static(&'static [u8]),
 }
 
 impl ModelSource {
-    /// Opens the file: its tokenizer, say, without an engine.
+    /// Opens the file, for example for its tokenizer, without an engine.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The defect of the file.
     pub fn open(&self) -> Result<Gguf, GgufError> {
         match self {
             Self::Path(path) => Gguf::open(path),
@@ -31,7 +31,8 @@ impl ModelSource {
         }
     }
 
-    /// The small model that is part of the program: tavern characters and a robot's JSON actions.
+    /// The small model that is built into the program: tavern characters and a robot's JSON
+    /// actions.
     #[cfg(feature = "demo")]
     #[must_use]
     pub fn demo() -> Self {
@@ -48,20 +49,21 @@ impl std::fmt::Debug for ModelSource {
     }
 }
 
-/// Longest waits for a device, after which an engine gives it up. `None` waits forever.
+/// Maximum waits for a device. After a longer wait the engine gives the device up. `None` waits
+/// forever.
 ///
-/// A device that exceeds `load` or `step` counts as lost: its memory is leaked, because the device
-/// may still write to it, and the [fallback](EngineOptions::fallback) takes over where one exists.
+/// A device that exceeds `load` or `step` counts as lost. Its memory is leaked, because the device
+/// may still write to it, and the [fallback](EngineOptions::fallback) takes over if there is one.
 /// Otherwise the engine fails, and every open reply with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// Time without progress while a model loads: one tensor, or the preparation of all programs.
-    /// Default: 120 s, since a driver may compile kernels at the first start.
+    /// Default: 120 s, because a driver may compile kernels at the first start.
     pub load: Option<Duration>,
     /// Time from the launch of a step to its results. Default: 60 s.
     pub step: Option<Duration>,
-    /// Time from the start of a reply to its end, without the time that it waited behind other
-    /// replies of the agent. A reply that exceeds it ends with
+    /// Time from the start of a reply to its end, excluding the wait behind other replies of the
+    /// agent. A reply that exceeds it ends with
     /// [`FinishReason::TimedOut`](crate::FinishReason::TimedOut) and keeps its text. Default:
     /// `None`.
     pub reply: Option<Duration>,
@@ -77,8 +79,7 @@ impl Default for Deadlines {
     }
 }
 
-/// How to start an engine.
-///
+/// Options of an engine.
 /// # Examples
 /// ```
 /// use walla_runtime::{EngineOptions, ModelSource};
@@ -89,98 +90,98 @@ impl Default for Deadlines {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// A chat template instead of the model file's own: a built-in one of the model's family, or a
-    /// file. One that does not work is an error at load ([`EngineError::Template`]). Default:
-    /// `None`, the file's own. If that one is absent or does not work, the model loads and raw
+    /// Chat template that replaces the model file's: a built-in template of the model's family, or
+    /// a file. If it does not work, the load fails with [`EngineError::Template`]. Default: `None`,
+    /// the file's template. If that template is absent or does not work, the model loads and raw
     /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
-    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that
-    /// the model fits; [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a
-    /// better one is not taken.
+    /// Device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best device that
+    /// opens and has enough memory for the model.
+    /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) reports why a better device
+    /// was not used.
     pub device: String,
-    /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps
-    /// its own.
+    /// Threads that a CPU device may use. Default: `None`, half of the cores; the game uses the
+    /// others.
     pub threads: Option<u32>,
-    /// In which context a GPU device works: one of its own, one on a part of the multiprocessors,
-    /// or the program's. Default: its own.
+    /// Context of a GPU device: a new one, a new one on a part of the multiprocessors, or the
+    /// program's context. Default: a new one.
     pub gpu_context: GpuContext,
-    /// Tokens of each agent's context, at most those that the model was trained for. Default:
-    /// `1_024`, a persona and some twenty turns.
+    /// Context length per agent in tokens, limited to the context that the model was trained for.
+    /// Default: `1_024`, a persona and some twenty turns.
     pub context_tokens: u32,
-    /// Agents that can speak at the same time, of all clients together: the slots. Default: `64`.
+    /// Agents of all clients that can speak at the same time: the number of slots. Default: `64`.
     pub agents_max: u32,
     /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked.
-    /// Default: `true`. The agent with the highest priority is next, then the one whose ask is the
-    /// oldest; after 10 seconds of waiting the age alone counts. It takes a free slot, or that of
-    /// the agent that has been idle longest, which is parked and loses its KV cache but not its
+    /// Default: `true`. Slots are assigned by priority, then by the age of the ask; after 10
+    /// seconds of waiting only the age counts. The agent takes a free slot, or the slot of the
+    /// agent that has been idle longest. That agent is parked and loses its KV cache but not its
     /// conversation.
     ///
-    /// `false`: an agent that has a slot keeps it, and an ask of an agent without one fails at once
+    /// `false`: an agent that has a slot keeps it. An ask of an agent without a slot fails at once
     /// with [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents) unless a slot is free.
     pub wait_for_slot: bool,
-    /// Agents without a slot that the engine keeps, of all clients together. Default: `16_384`:
-    /// with 1 KB of persona and conversation each, 24 MB of memory.
+    /// Maximum number of agents without a slot that the engine keeps, over all clients. Default:
+    /// `16_384`: with 1 KB of persona and conversation each, 24 MB of memory.
     pub agents_parked_max: u32,
-    /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max *
-    /// context_tokens`, so that no agent ever waits for pages. Less saves memory, as few agents
-    /// have a full context.
+    /// KV pool capacity in tokens, shared by all agents. Default: `None`,
+    /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
+    /// memory, because few agents have a full context.
     pub kv_tokens: Option<u32>,
-    /// Rows of one step. Default: `128`, all agents and a prompt chunk of as many rows.
+    /// Maximum rows of a step. Default: `128`: 64 agents and a prefill chunk of 64 rows.
     pub rows_max: u32,
-    /// Prompt tokens of one step. Default: `64`, so that a long prompt does not stall those who
-    /// speak.
+    /// Maximum prefill tokens of a step. Default: `64`, so that a long prompt does not stall agents
+    /// that speak.
     pub prefill_tokens_max: u32,
     /// Capacity of a client's command queue, at least 1. Default: `1_024`.
     pub command_queue: usize,
     /// Capacity of a client's event queue, at least 1; the client's agents pause while it is full.
     /// Default: `4_096`, one second of 64 agents at 60 tokens.
     pub event_queue: usize,
-    /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that
-    /// takes over from a lost GPU, attends to them by plain Rust, which takes longer than its
-    /// vector instructions for f16.
+    /// Storage type of keys and values. Default: f16. 8 bits halve the cache. A CPU, including one
+    /// that takes over from a lost GPU, computes attention over 8 bits in plain Rust, which is
+    /// slower than its vector instructions for f16.
     pub kv_type: KvType,
-    /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no
-    /// limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It holds for clients that are paced
-    /// [per frame](crate::Pacing::PerFrame); [`Engine::set_budget`](crate::Engine::set_budget)
-    /// changes it at run time. Zero: no step runs.
+    /// Device-time budget of one frame: steps that are predicted to exceed it are not started.
+    /// `None`: no limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It applies to clients that
+    /// are paced [per frame](crate::Pacing::PerFrame);
+    /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step
+    /// runs.
     ///
-    /// With a budget, loading ends with some steps on scratch sequences (under a second), which say
-    /// what steps cost.
+    /// With a budget, loading ends with some steps on scratch sequences (under a second) that
+    /// measure step costs.
     pub budget: Option<Duration>,
-    /// Whether the budget also holds for [free-running](crate::Pacing::FreeRunning) clients, in
-    /// windows of 1/60 s. Default: `false`. A budget set at run time always does.
+    /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
+    /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
     pub budget_free_running: bool,
-    /// Device time of one step on a GPU, as far as the budget's predictions reach: what a renderer
-    /// on the same GPU waits for at most. `None`: no limit. Default: 2 ms. A CPU's steps are not
-    /// cut: the system lets the game in between.
+    /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
+    /// the same GPU waits. `None`: no limit. Default: 2 ms. It does not limit steps of a CPU,
+    /// because the operating system can preempt them.
     pub launch_max: Option<Duration>,
-    /// Folder in which the costs of steps are kept for each device and model, so that they are
-    /// measured once. A file that is damaged or of another build is ignored and replaced. Default:
-    /// `None`, they are measured at each load.
+    /// Folder that caches measured step costs per device and model. A file that is damaged or from
+    /// another build is ignored and replaced. Default: `None`, costs are measured at each load.
     pub cost_cache: Option<PathBuf>,
-    /// How the model's tokenizer splits text before merging, overriding `tokenizer.ggml.pre` of the
-    /// file: `llama-bpe`, `qwen2` and others
+    /// Name of the tokenizer's pre-tokenizer, which splits text before merging. It overrides
+    /// `tokenizer.ggml.pre` of the file: `llama-bpe`, `qwen2` and others
     /// ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack
-    /// the key ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have a name that
-    /// walla does not know. Default: `None`, the file's own.
+    /// the key ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or whose name walla
+    /// does not know. Default: `None`, the file's value.
     pub pre_tokenizer: Option<String>,
-    /// Whether the CPU takes over when the device is lost: conversations go on from what the host
-    /// knows, each reply where it was. The model is loaded again, so that everybody is silent for
-    /// some seconds. The model's file stays open for that. If it was overwritten in place since,
-    /// the engine fails with [`EngineError::NotReplaced`]. Default: `true`. Without effect if
+    /// Whether the CPU takes over when the device is lost. Conversations continue from the host's
+    /// copy, and each reply from its position. All agents are silent for some seconds while the
+    /// model is loaded again. The model file stays open for this purpose. If it was overwritten in
+    /// place, the engine fails with [`EngineError::NotReplaced`]. Default: `true`. No effect if
     /// `device` is `cpu`.
     pub fallback: bool,
-    /// When a device that hangs is given up, and when a reply ends early. Default: see
-    /// [`Deadlines`].
+    /// Time limits for a device that hangs and for replies. Default: see [`Deadlines`].
     pub deadlines: Deadlines,
-    /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the
-    /// same in every run. Default: `false`, since a long prompt takes milliseconds to encode. For
+    /// Encodes prompts on the device thread instead of a separate thread, so that steps are the
+    /// same in every run. Default: `false`, because a long prompt takes milliseconds to encode. For
     /// tests.
     pub inline_text: bool,
 }
 
 impl EngineOptions {
-    /// Defaults for all but the model.
+    /// Default options for this model.
     #[must_use]
     pub fn new(model: ModelSource) -> Self {
         Self {
@@ -210,9 +211,9 @@ impl EngineOptions {
         }
     }
 
-    /// Reads the tokenizer that an engine with these options has, without an engine: with the
-    /// markers of the [template](Self::template) as control tokens, and with the chosen
-    /// [pre-tokenizer](Self::pre_tokenizer).
+    /// Reads the tokenizer that an engine with these options uses, without an engine: markers of
+    /// the [template](Self::template) are control tokens, and the chosen
+    /// [pre-tokenizer](Self::pre_tokenizer) applies.
     ///
     /// # Errors
     /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
@@ -229,7 +230,7 @@ impl EngineOptions {
     }
 
     /// # Errors
-    /// [`EngineError::Option`] for numbers that cannot work.
+    /// [`EngineError::Option`] for a number out of range.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         let bounds = [
             ("context_tokens", self.context_tokens as usize, 1 << 20),
@@ -244,7 +245,7 @@ impl EngineOptions {
                 return Err(EngineError::Option { option, value, max });
             }
         }
-        // None is a choice here.
+        // 0 is valid for this option.
         let (option, value) = ("agents_parked_max", self.agents_parked_max as usize);
         if value > AGENTS_PARKED_MAX {
             return Err(EngineError::Option { option, value, max: AGENTS_PARKED_MAX });
@@ -257,42 +258,42 @@ impl EngineOptions {
 const DEFAULT_BUDGET: Duration =
     Duration::from_micros(walla_plan::governor::DEFAULT_BUDGET_MICROS as u64);
 
-/// Bound of [`EngineOptions::agents_parked_max`].
+/// Upper bound of [`EngineOptions::agents_parked_max`].
 const AGENTS_PARKED_MAX: usize = 1 << 20;
 
-/// Bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
+/// Upper bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
 const QUEUE_MAX: usize = 1 << 20;
 
-/// Why an engine did not start or did not go on.
+/// Reason why an engine did not start or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// Choose another value.
     #[error("option {option} is {value}, expected 1..={max}")]
     Option {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// What was asked for.
+        /// The value given.
         value: usize,
-        /// The largest that works.
+        /// The maximum.
         max: usize,
     },
-    /// The file is not a GGUF file that can be read.
+    /// The file is not a readable GGUF file.
     #[error(transparent)]
     File(#[from] GgufError),
-    /// The file holds no model that walla runs.
+    /// The file contains no model that walla supports.
     #[error(transparent)]
     Model(#[from] SpecError),
     /// The file's tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] VocabularyError),
-    /// The chosen chat template does not work: choose another
-    /// [`EngineOptions::template`], or none for the model file's own.
+    /// The chosen chat template does not work: choose another [`EngineOptions::template`], or
+    /// `None` for the model file's template.
     #[error("the chosen chat template {template} does not work: {reason}")]
     Template {
         /// Its name or path.
         template: String,
-        /// Why.
+        /// The reason.
         reason: TemplateError,
     },
     /// Any of the errors above, or a tensor that cannot be used, with the path of the model file.
@@ -303,31 +304,31 @@ pub enum EngineError {
         /// Its defect.
         source: Box<Self>,
     },
-    /// No device opened: see the inner error for what to do.
+    /// No device opened: see the inner error.
     #[error(transparent)]
     Open(#[from] RegistryError),
-    /// The model does not fit the device, or the device failed: see the inner error for what to do.
+    /// The model does not fit on the device, or the device failed: see the inner error.
     #[error(transparent)]
     Exec(ExecError),
     /// The device was lost and the CPU could not take over: start another engine. If the model file
     /// was overwritten in place, `reason` is [`EngineError::File`].
     #[error("{lost}; the CPU cannot take over: {reason}")]
     NotReplaced {
-        /// How the device was lost.
+        /// The error of the lost device.
         lost: Box<EngineError>,
         /// Why the CPU cannot take over.
         reason: Box<EngineError>,
     },
-    /// The device that took over from a lost one has another model: a defect in walla.
+    /// The model loaded on the fallback device differs from the first one: a defect in walla.
     #[error("the model that was loaded after the device was lost is another one")]
     OtherModel,
-    /// The engine's own book-keeping disagrees with itself: a defect in walla.
+    /// Inconsistent internal state of the engine: a defect in walla.
     #[error(transparent)]
     Step(StepError),
-    /// The system gives no thread.
+    /// The operating system could not start a thread.
     #[error("no thread: {0}")]
     Thread(String),
-    /// All places for clients are taken: drop one, or share one.
+    /// The engine has the maximum number of clients: drop or share one.
     #[error("{clients_max} clients are the most that an engine serves")]
     TooManyClients {
         /// The limit.
@@ -336,7 +337,7 @@ pub enum EngineError {
     /// The device thread panicked: a defect in walla. Start another engine.
     #[error("the device thread panicked: {0}")]
     Panicked(String),
-    /// This process is a fork of the one that started the engine, without its threads: start
+    /// This process is a fork of the one that started the engine and lacks its threads: start
     /// another engine here.
     #[error("the engine's threads belong to the process that this one was forked from")]
     Forked,
@@ -349,8 +350,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Adds the model file's path to an error about the file, unless its message has the path
-    /// already.
+    /// Adds the model file's path to an error about the file, unless its message already contains
+    /// it.
     pub(crate) fn in_file(self, model: &ModelSource) -> Self {
         let has_path = match &self {
             Self::File(error) => error.path().is_some(),
@@ -366,7 +367,7 @@ impl EngineError {
         }
     }
 
-    /// Whether the device is what failed, so that another one may do.
+    /// Whether the device failed, so that another device may work.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,

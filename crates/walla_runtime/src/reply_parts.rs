@@ -1,16 +1,15 @@
 //! Parts of a reply: speech and reasoning.
 //!
-//! Tokens arrive with their bytes. A marker of reasoning ([`ReasoningMarkers`]) switches between
-//! the parts and belongs to neither. A marker is a token, or a text that may be cut into tokens
-//! anywhere; bytes that may be the beginning of such a text are held back. Each part is a
-//! [`ReplyText`]: characters become whole, and stop strings are looked for in speech alone, across
-//! blocks of reasoning.
+//! Tokens arrive with their bytes. A reasoning marker ([`ReasoningMarkers`]) switches between the
+//! parts and belongs to neither. A marker is a token, or a text with any tokenisation; bytes that
+//! may be the beginning of such a text are held back. Each part is a [`ReplyText`]: it assembles
+//! whole characters. Stop strings are searched in speech only, across blocks of reasoning.
 //!
-//! White space behind a closing marker, and before an opening marker that nothing was spoken
-//! before, belongs to neither part.
+//! White space behind a closing marker, and white space between the beginning of a reply and an
+//! opening marker, belongs to neither part.
 //!
-//! Tokens are counted in the part that their last byte belongs to. Tokens of markers, and tokens of
-//! white space that is left out, count as reasoning.
+//! A token counts in the part that contains its last byte. Tokens of markers, and tokens of omitted
+//! white space, count as reasoning.
 
 mod held;
 mod splitter;
@@ -28,24 +27,24 @@ use crate::reply_text::ReplyText;
 /// A part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Text for listeners and for the conversation.
+    /// Text for hosts and for the conversation.
     Speech,
-    /// Text between markers of reasoning.
+    /// Text between reasoning markers.
     Reasoning,
 }
 
 /// Receives text: the part, the text, and the number of tokens that it completes.
 pub(crate) type Say<'a> = dyn FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 
-/// Both parts of one agent's replies, one reply at a time. The default holds no memory.
+/// Both parts of one agent's replies, one reply at a time. The default allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyParts {
     sinks: Sinks,
-    /// Made when the first reply of a model with markers begins.
+    /// Created when the first reply of a model with markers begins.
     splitter: Option<Box<Splitter>>,
 }
 
-/// Where bytes go.
+/// Destinations of bytes.
 #[derive(Debug, Default)]
 struct Sinks {
     speech: ReplyText,
@@ -65,19 +64,19 @@ impl Part {
 }
 
 impl ReplyParts {
-    /// Replies whose speech ends before any of these strings.
+    /// Parts of replies whose speech ends before any of these strings.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
         let sinks = Sinks { speech: ReplyText::new(stop_strings), ..Sinks::default() };
         Self { sinks, splitter: None }
     }
 
-    /// Begins a reply with other stop strings.
+    /// Begins a reply with new stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
         self.sinks.speech.set_stop_strings(stop_strings);
         self.reset();
     }
 
-    /// Begins a reply that is speech alone, until [`ReplyParts::begin`].
+    /// Begins a reply that is only speech, until [`ReplyParts::begin`].
     pub(crate) fn reset(&mut self) {
         self.sinks.speech.reset();
         self.sinks.reasoning.reset();
@@ -87,7 +86,7 @@ impl ReplyParts {
         }
     }
 
-    /// Separates the reply that begins, from its first token on.
+    /// Separates the current reply into parts. Call it before the reply's first token.
     pub(crate) fn begin(&mut self, markers: &Arc<ReasoningMarkers>, start: ReplyStart) {
         if self.splitter.is_none() {
             self.sinks.reasoning = ReplyText::new(&[]);
@@ -102,8 +101,8 @@ impl ReplyParts {
         splitter.skips_space = start == ReplyStart::AfterReasoning;
     }
 
-    /// Takes a token with its text and gives the text that can be shown to `say`. `true`: a stop
-    /// string is complete, and the reply is over.
+    /// Takes a token with its text and passes the text that can be shown to `say`. Returns `true`
+    /// if a stop string is complete: the reply has ended.
     pub(crate) fn push(&mut self, token: TokenId, bytes: &[u8], say: &mut Say<'_>) -> bool {
         match &mut self.splitter {
             Some(splitter) if splitter.mode != Mode::Off => {
@@ -114,13 +113,13 @@ impl ReplyParts {
         self.sinks.speech.is_stopped()
     }
 
-    /// The index of the stop string that is complete, once [`push`](Self::push) has returned
-    /// `true`: [`ReplyText::stop_index`] of the speech.
+    /// Index of the complete stop string, after [`push`](Self::push) has returned `true`:
+    /// [`ReplyText::stop_index`] of the speech.
     pub(crate) fn stop_index(&self) -> u32 {
         self.sinks.speech.stop_index()
     }
 
-    /// Shows the text that was held back: the reply is over and nothing follows.
+    /// Shows the text that was held back, because the reply has ended.
     pub(crate) fn finish(&mut self, say: &mut Say<'_>) {
         if let Some(splitter) = &mut self.splitter {
             splitter.release_all(&mut self.sinks, say);
@@ -129,22 +128,22 @@ impl ReplyParts {
         self.sinks.speech.finish(&mut |text, tokens| say(Part::Speech, text, tokens));
     }
 
-    /// Tokens of speech so far. Tokens that may be the beginning of a marker are among them until
-    /// it is complete.
+    /// Speech tokens so far. They include tokens that may be the beginning of a marker, until it is
+    /// complete.
     pub(crate) fn speech_tokens(&self) -> u32 {
         self.sinks.speech_tokens
     }
 
-    /// Tokens of reasoning and its markers so far.
+    /// Tokens of reasoning and markers so far.
     pub(crate) fn reasoning_tokens(&self) -> u32 {
         self.sinks.reasoning_tokens
     }
 
-    /// The format of the block that the reply is in, if [`ReplyParts::close`] can end it now.
+    /// Format of the open block, if [`ReplyParts::close`] can close it now.
     pub(crate) fn open_format(&self) -> Option<ReasoningFormat> {
         match self.splitter.as_ref()?.mode {
             Mode::Reasoning(format) => Some(format),
-            // The header of a channel may still name speech.
+            // The header of a channel may still name a speech channel.
             Mode::Header(format) => format.has_header().then_some(format),
             Mode::Off | Mode::Speech => None,
         }
@@ -157,7 +156,7 @@ impl ReplyParts {
         matches!(splitter.mode, Mode::Off | Mode::Speech) && !is_left_out
     }
 
-    /// The engine has closed the block that is open: speech follows.
+    /// Switches to speech after the engine has closed the open block.
     pub(crate) fn close(&mut self, say: &mut Say<'_>) {
         let Some(splitter) = &mut self.splitter else { return };
         splitter.release_all(&mut self.sinks, say);
@@ -188,7 +187,7 @@ impl Sinks {
         }
     }
 
-    /// Tokens that were counted as `counted` belong to a marker.
+    /// Moves `tokens` tokens, which were counted as `counted`, to a marker.
     fn hide(&mut self, counted: Part, tokens: u32) {
         if counted == Part::Speech {
             self.speech_tokens -= tokens;
@@ -198,7 +197,7 @@ impl Sinks {
     }
 }
 
-/// Whether it is ASCII white space, and not nothing.
+/// Whether `bytes` is non-empty ASCII white space.
 fn is_space(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.trim_ascii().is_empty()
 }

@@ -1,13 +1,13 @@
-//! From the bytes of tokens to the text that hosts see.
+//! Converts the bytes of tokens to the text that hosts receive.
 //!
-//! Three things stand between the two: a character may be spread over several tokens, a stop string
-//! too, and a delta holds [`DELTA_BYTES_MAX`] bytes. What cannot be shown yet is held back: at most
-//! 3 bytes of a character, and what may be the beginning of a stop string.
+//! A character may be spread over several tokens, and so may a stop string; a delta holds
+//! [`DELTA_BYTES_MAX`] bytes. Bytes that cannot be shown yet are held back: at most 3 bytes of a
+//! character, and a possible beginning of a stop string.
 //!
-//! The deltas joined are the decoding of all tokens (control tokens have no text; bytes that are no
-//! UTF-8 become U+FFFD, as in [`String::from_utf8_lossy`]), cut where the stop string that was
-//! complete first begins (the longest one, of those that end at the same place). That does not
-//! depend on how the bytes were spread over tokens.
+//! The concatenated deltas are the decoding of all tokens (control tokens have no text; bytes that
+//! are not UTF-8 become U+FFFD, as in [`String::from_utf8_lossy`]), cut at the beginning of the
+//! stop string that was complete first (of several that end at the same position, the longest). The
+//! result does not depend on the tokenisation of the bytes.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -15,38 +15,38 @@ use std::collections::VecDeque;
 use crate::api::DELTA_BYTES_MAX;
 use crate::inline_text::InlineText;
 
-/// Where deltas go: text, and how many tokens it completes.
+/// Receives deltas: the text, and the number of tokens that it completes.
 type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 
-/// Bytes held back that cost no further allocation, stop strings aside: some tokens' worth.
+/// Capacity for held bytes, in addition to the longest stop string: enough for several tokens.
 const HELD_BYTES: usize = 256;
 
-/// The text of one agent's replies, one at a time. The default has no buffers.
+/// Text of one agent's replies, one reply at a time. The default has no buffers.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyText {
     stops: Vec<StopString>,
-    /// A character's first bytes.
+    /// First bytes of an unfinished character.
     partial: Partial,
-    /// Decoded and held back.
+    /// Decoded text that is held back.
     held: String,
-    /// For each token whose text is not all sent: where in `held` it ends.
+    /// For each token whose text is not completely sent: the position in `held` where it ends.
     ends: VecDeque<usize>,
-    /// Tokens, already taken, that end within the unfinished character in `partial`.
+    /// Number of tokens that end within the unfinished character in `partial`.
     ends_in_partial: u32,
     stopped: bool,
-    /// Index of the stop string that is complete, once one is.
+    /// Index of the complete stop string. Valid if `stopped`.
     stop_index: u32,
 }
 
 impl ReplyText {
-    /// Text of replies that end before any of these strings. Empty strings stop nothing.
+    /// Text of replies that end before any of these strings. Empty strings are ignored.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
         let mut text = Self::default();
         text.set_stop_strings(stop_strings);
         text
     }
 
-    /// Begins a reply with other stop strings.
+    /// Begins a reply with new stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
         let stops = (0..).zip(stop_strings).filter(|(_, stop)| !stop.is_empty());
         self.stops = stops.map(|(index, stop)| StopString::new(stop, index)).collect();
@@ -66,14 +66,14 @@ impl ReplyText {
         self.stopped = false;
     }
 
-    /// Takes bytes with which `tokens` tokens end, and gives the text that can be shown to `say`.
-    /// `true`: a stop string is complete, and the reply is over.
+    /// Takes bytes in which `tokens` tokens end, and passes the text that can be shown to `say`.
+    /// Returns `true` if a stop string is complete: the reply has ended.
     ///
-    /// A token without text counts with the text that follows it. Those that no text follows are
-    /// counted in no delta, nor are those whose text is (partly) a stop string.
+    /// A token without text counts with the text that follows it. No delta counts a token that no
+    /// text follows, or a token whose text is at least partly in a stop string.
     pub(crate) fn push_part(&mut self, bytes: &[u8], tokens: u32, say: &mut Say<'_>) -> bool {
         let first_end = match str::from_utf8(bytes) {
-            // By far the most tokens, of most replies.
+            // The common case.
             Ok(text) if self.stops.is_empty() && !self.partial.is_begun() => {
                 self.held.push_str(text);
                 None
@@ -85,19 +85,19 @@ impl ReplyText {
         self.stopped
     }
 
-    /// Which stop string ended the reply, once [`push`](Self::push) has returned `true`: its index
-    /// among all that were given. If several end at the same character, the longest; of equal ones
-    /// the first.
+    /// Index of the stop string that ended the reply, among all strings given, after
+    /// [`push_part`](Self::push_part) has returned `true`. If several end at the same character,
+    /// the longest; of equal strings the first.
     pub(crate) fn stop_index(&self) -> u32 {
         self.stop_index
     }
 
-    /// Whether a stop string is complete: the reply is over.
+    /// Whether a stop string is complete: the reply has ended.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Shows what was held back: the reply is over and nothing follows.
+    /// Shows the text that was held back, because the reply has ended.
     pub(crate) fn finish(&mut self, say: &mut Say<'_>) {
         if self.stopped {
             return;
@@ -110,14 +110,14 @@ impl ReplyText {
         self.say(self.held.len(), say);
     }
 
-    /// Capacities of its buffers.
+    /// Capacities of the buffers.
     #[cfg(test)]
     pub(crate) fn capacities(&self) -> (usize, usize) {
         (self.held.capacity(), self.ends.capacity())
     }
 
-    /// Takes a token byte by byte, up to a stop string. Where the first character ends that it
-    /// completes.
+    /// Takes bytes up to a stop string. Returns the position in `held` where the first completed
+    /// character ends.
     fn take_bytes(&mut self, token: &[u8]) -> Option<usize> {
         let mut first_end = None;
         for &byte in token {
@@ -134,7 +134,7 @@ impl ReplyText {
         first_end
     }
 
-    /// One more character; cuts the text if it completes a stop string.
+    /// Appends a character and cuts the text if a stop string is complete.
     fn take(&mut self, character: char) {
         if self.stopped {
             return;
@@ -151,15 +151,15 @@ impl ReplyText {
         }
     }
 
-    /// Notes where `tokens` tokens end. `first_end`: where the first character ends that they
-    /// completed.
+    /// Records where `tokens` tokens end. `first_end` is the end of the first character that their
+    /// bytes completed.
     fn count(&mut self, first_end: Option<usize>, tokens: u32) {
         if let Some(end) = first_end {
             self.place_partial_ends(end);
         }
         if self.stopped {
-            // Neither the token that completed the stop string counts, nor those that end within
-            // what was cut.
+            // Neither the token that completed the stop string nor tokens that end within the cut
+            // text count.
             let shown = self.held.len();
             while self.ends.pop_back_if(|end| *end > shown).is_some() {}
         } else if self.partial.is_begun() {
@@ -175,7 +175,7 @@ impl ReplyText {
         }
     }
 
-    /// Bytes at the end of `held` that may be the beginning of a stop string.
+    /// Number of bytes at the end of `held` that may be the beginning of a stop string.
     fn begun(&self) -> usize {
         if self.stopped {
             return 0;
@@ -183,7 +183,7 @@ impl ReplyText {
         self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0)
     }
 
-    /// Sends the first `bytes` bytes of what is held, which is whole characters.
+    /// Sends the first `bytes` bytes of `held`, which are whole characters.
     fn say(&mut self, bytes: usize, say: &mut Say<'_>) {
         let mut sent = 0;
         let mut rest = self.held.get(..bytes).unwrap_or_default();
@@ -204,7 +204,7 @@ impl ReplyText {
     }
 }
 
-/// The bytes of an unfinished character.
+/// Bytes of an unfinished character.
 #[derive(Clone, Copy, Debug, Default)]
 struct Partial {
     bytes: [u8; 4],
@@ -216,9 +216,9 @@ impl Partial {
         self.len > 0
     }
 
-    /// Takes one byte. It completes a character, or makes what was there invalid (one U+FFFD for
-    /// the longest beginning of a character, as the Unicode Standard recommends) and then begins or
-    /// is a character itself: up to two characters.
+    /// Takes one byte and decodes up to two characters. The byte completes a character; or it makes
+    /// the earlier bytes invalid (one U+FFFD for the longest prefix of a character, as the Unicode
+    /// Standard recommends) and then begins or is a character.
     fn push(&mut self, byte: u8, decoded: &mut [Option<char>; 2]) {
         if byte.is_ascii() && !self.is_begun() {
             decoded[0] = Some(byte.into());
@@ -241,19 +241,19 @@ impl Partial {
             if alone {
                 return;
             }
-            // The byte did not continue what was there: it is looked at again, alone.
+            // The byte did not continue the earlier bytes: decode it again, alone.
         }
     }
 }
 
-/// A stop string and how much of it the text ends with: the automaton of Knuth, Morris and Pratt.
+/// A stop string and the number of its bytes that the text ends with: Knuth-Morris-Pratt automaton.
 #[derive(Clone, Debug)]
 struct StopString {
     bytes: Box<[u8]>,
-    /// For each length matched: the longest shorter one that the same text also ends with.
+    /// For each matched length, the next shorter length that also matches.
     shorter: Box<[usize]>,
     matched: usize,
-    /// Where it was among the strings that were given.
+    /// Index among the strings given.
     index: u32,
 }
 
@@ -276,7 +276,7 @@ impl StopString {
         self.matched == self.bytes.len()
     }
 
-    /// Not called again once complete: the reply is over.
+    /// Not called again after completion, because the reply has ended.
     fn push(&mut self, byte: u8) {
         while self.matched > 0 && self.bytes.get(self.matched) != Some(&byte) {
             self.matched = self.shorter[self.matched];

@@ -1,4 +1,4 @@
-//! Sentences for speech synthesis, from text that arrives in pieces.
+//! Splits text that arrives in pieces into sentences, for speech synthesis.
 
 mod words;
 
@@ -7,26 +7,28 @@ mod tests;
 
 use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 
-/// Cuts a reply's text into sentences while it is being written, so that a voice can begin with the
-/// first one.
+/// Splits a reply's text into sentences while it is generated, so that speech synthesis can start
+/// with the first sentence.
 ///
 /// A sentence ends
 /// - at a line break,
-/// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other kin) with all closing quotes and
-///   brackets after it, once white space follows: `3.5`, `example.org` and `v1.2` are no ends;
+/// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other equivalents) with all closing
+///   quotes and brackets after it, if white space follows: `3.5`, `example.org` and `v1.2` contain
+///   no end;
 /// - at the wide `。` `！` `？` `．` likewise, but at once, since no space follows them.
 ///
-/// A full stop ends no sentence after an abbreviation (`Mr.`, `e.g.`), an initial (`J. Smith`), or
-/// the number of a list (`1. First`). Where it depends on what follows – after `...` or `etc.`, and
-/// after closing quotes (`"Stop!" he said.`) – the splitter waits for the next word: it is a new
-/// sentence unless it begins with a small letter (after `etc.` and `p.m.`: only if it begins with a
-/// capital).
+/// A full stop does not end a sentence after an abbreviation (`Mr.`, `e.g.`), an initial
+/// (`J. Smith`), or a list number (`1. First`). After `...`, `etc.` or closing quotes
+/// (`"Stop!" he said.`) the end depends on the next word, and the splitter waits for it: the word
+/// begins a new sentence unless it begins with a lower-case letter (after `etc.` and `p.m.`: only
+/// if it begins with a capital).
 ///
-/// White space between sentences is dropped, white space inside is kept as it is. Everything else
-/// comes out, in order, once. A sentence longer than the limit is cut at a word's border, or,
-/// without one, between characters. How the text was cut into pieces makes no difference.
+/// White space between sentences is dropped; white space inside a sentence is kept. All other
+/// characters are returned exactly once, in order. A sentence longer than the limit is cut at a
+/// word boundary, or, without one, between characters. The result does not depend on how the text
+/// was cut into pieces.
 ///
-/// It allocates when it is made, never afterwards.
+/// Memory is allocated on construction only.
 ///
 /// # Examples
 /// ```
@@ -41,35 +43,35 @@ use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SentenceSplitter {
-    /// The sentence so far. Begins with no white space and holds at most `bytes_max` bytes.
+    /// The sentence so far. It does not begin with white space and has at most `bytes_max` bytes.
     text: String,
     bytes_max: usize,
     place: Place,
 }
 
-/// Where in a sentence the text ends.
+/// State of the text's end within the sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Before any end.
     Inside,
-    /// Behind a terminator and perhaps more of them, and closing marks.
+    /// Behind one or more terminators and possibly closing marks.
     AtEnd {
-        /// Its full stops, if it is nothing but them, else 0.
+        /// Number of full stops, or 0 if other terminators occur.
         stops: usize,
-        /// Where the first terminator stands.
+        /// Position of the first terminator.
         at: usize,
         wide: bool,
         closed: bool,
     },
-    /// In white space behind an end that the next word decides on.
+    /// In white space behind a possible end that depends on the next word.
     Undecided {
-        /// Where the white space begins.
+        /// Position where the white space begins.
         end: usize,
         only_before_capital: bool,
     },
 }
 
-/// What an end turns out to be when white space follows.
+/// Decision about a possible end that white space follows.
 enum Verdict {
     Ends,
     GoesOn,
@@ -83,7 +85,7 @@ impl Default for SentenceSplitter {
 }
 
 impl SentenceSplitter {
-    /// Bytes of a sentence unless said otherwise: some 80 words, 30 seconds of speech.
+    /// Default maximum length of a sentence in bytes: some 80 words, 30 seconds of speech.
     pub const BYTES_MAX: usize = 512;
 
     /// A splitter for sentences of at most [`BYTES_MAX`](Self::BYTES_MAX) bytes.
@@ -100,7 +102,7 @@ impl SentenceSplitter {
         Self { text: String::with_capacity(bytes_max), bytes_max, place: Place::Inside }
     }
 
-    /// Takes more text and gives each sentence that is complete to `say`.
+    /// Takes more text and passes each complete sentence to `say`.
     pub fn push(&mut self, delta: &str, mut say: impl FnMut(&str)) {
         let mut rest = delta;
         loop {
@@ -113,8 +115,8 @@ impl SentenceSplitter {
         }
     }
 
-    /// How many bytes from the beginning only prolong the sentence: most of any text, taken at
-    /// once.
+    /// Length of the prefix of `text` that only extends the sentence. Most text is taken this way,
+    /// in bulk.
     fn plain(&self, text: &str) -> usize {
         if self.place != Place::Inside || self.text.is_empty() {
             return 0;
@@ -124,8 +126,8 @@ impl SentenceSplitter {
         text.bytes().take(most).position(ends).unwrap_or(most)
     }
 
-    /// The text is over: gives what is left, if anything, to `say`. The splitter is ready for
-    /// another text.
+    /// Ends the text: passes a remaining fragment to `say`. The splitter can then take another
+    /// text.
     pub fn finish(&mut self, mut say: impl FnMut(&str)) {
         self.end(&mut say);
     }
@@ -137,7 +139,7 @@ impl SentenceSplitter {
         self.text.is_empty() || self.place != Place::Inside
     }
 
-    /// Forgets what is left: the reply was cancelled and nobody wants to hear the rest.
+    /// Discards the remaining text, for example of a cancelled reply.
     pub fn clear(&mut self) {
         self.text.clear();
         self.place = Place::Inside;
@@ -212,7 +214,7 @@ impl SentenceSplitter {
         }
     }
 
-    /// What the end at `at` is, with white space behind it.
+    /// Decides whether the sentence ends at `at`, given that white space follows.
     fn verdict(&self, at: usize, stops: usize, closed: bool) -> Verdict {
         let before = &self.text[..at];
         match Abbreviation::at_end_of(before) {
@@ -225,14 +227,14 @@ impl SentenceSplitter {
         }
     }
 
-    /// Adds a character, unless it is white space at the beginning.
+    /// Appends a character, except for white space at the beginning.
     fn add(&mut self, c: char) {
         if !(self.text.is_empty() && c.is_whitespace()) {
             self.text.push(c);
         }
     }
 
-    /// Gives out all there is.
+    /// Passes all text to `say`.
     fn end(&mut self, say: &mut impl FnMut(&str)) {
         let sentence = self.text.trim_end();
         if !sentence.is_empty() {
@@ -241,11 +243,11 @@ impl SentenceSplitter {
         self.clear();
     }
 
-    /// Makes room: gives out the text up to its last word border.
+    /// Frees capacity: passes the text up to its last word boundary to `say`.
     fn cut(&mut self, say: &mut impl FnMut(&str)) {
         let border = match self.place {
             Place::Inside => self.text.rfind(char::is_whitespace),
-            // Behind a terminator it is a sentence's end, or as good as one.
+            // A position behind a terminator is treated as the end of the sentence.
             Place::AtEnd { .. } | Place::Undecided { .. } => None,
         };
         let Some(border) = border else { return self.end(say) };

@@ -16,19 +16,19 @@ use crate::core::ModelText;
 use crate::mailbox::Snapshot;
 use crate::options::EngineError;
 
-/// How an engine is.
+/// State of an engine.
 #[derive(Clone, Debug)]
 pub enum EngineState {
     /// The model is being loaded; commands wait in their queue.
     Loading {
-        /// The share done, from 0 to 1.
+        /// Completed share of the load, from 0 to 1.
         fraction: f32,
     },
     /// Agents can speak.
     Ready,
-    /// It could not load or go on. Every reply that was asked fails.
+    /// The engine could not load or failed later. Every reply requested from it fails.
     Failed(Arc<EngineError>),
-    /// It was stopped.
+    /// The engine was stopped.
     Stopped,
 }
 
@@ -39,55 +39,56 @@ impl EngineState {
         matches!(self, Self::Ready)
     }
 
-    /// Whether agents will never speak again.
+    /// Whether the engine has ended, so that agents never speak again.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Stopped)
     }
 }
 
-/// What was loaded, and where.
+/// The loaded model and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCard {
-    /// The file's name for the model.
+    /// The model's name in the file.
     pub name: Option<String>,
-    /// Its architecture, as GGUF names it.
+    /// Its architecture, as named in GGUF.
     pub architecture: &'static str,
     /// Layers.
     pub layers: u32,
-    /// Numbers in a token's hidden state.
+    /// Size of a token's hidden state.
     pub width: u32,
     /// Tokens in the vocabulary.
     pub vocab: u32,
-    /// Tokens that the model was trained to keep apart.
+    /// Context length that the model was trained for, in tokens.
     pub context_train: u32,
-    /// Tokens of each agent's context in this engine.
+    /// Context length per agent in this engine, in tokens.
     pub context_tokens: u32,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Which chat template the model speaks with, or why none works: then only raw prompts work.
+    /// The chat template in use, or the reason why none works. Without a template only raw prompts
+    /// work.
     pub template: TemplateState,
-    /// Markers of the template that the file stores as ordinary tokens. Here they are control
-    /// tokens.
+    /// Markers of the template that the file stores as ordinary tokens. The engine treats them as
+    /// control tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// Defects of the file and of its chat template that did not prevent loading, one sentence
-    /// each: a missing `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as
-    /// ordinary tokens, and others.
+    /// Defects of the file and its chat template that did not prevent loading, one sentence each: a
+    /// missing `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as ordinary
+    /// tokens, and others.
     pub warnings: Vec<String>,
-    /// Whether the model has markers of reasoning, which is then
+    /// Whether the model has reasoning markers. If so, reasoning is
     /// [separated](crate::ReplyEvent::Reasoning) from speech.
     pub reasoning: bool,
     /// Whether the chat template has a switch for reasoning:
     /// [`AgentSpec::thinking`](crate::AgentSpec::thinking).
     pub thinking_switch: bool,
-    /// The device that runs it.
+    /// The device that runs the model.
     pub device: DeviceInfo,
-    /// Memory on that device when the model had been loaded.
-    /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of it:
-    /// [`EngineStats::kv_bytes`] tells.
+    /// Memory on that device after loading. Only
+    /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) changes it;
+    /// [`EngineStats::kv_bytes`] reports the current size of the KV cache.
     pub memory: MemoryUse,
-    /// Why it is not the device that the engine began on, or not the best one for `auto`, if so:
-    /// what became of that one.
+    /// Reason why the device is not the engine's first one, or not the best one for `auto`. `None`
+    /// if it is.
     pub fallback_after: Option<String>,
 }
 
@@ -135,17 +136,17 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 const STOPPED: u32 = 3;
 
-/// What hosts see of the device thread: written by that thread alone, read by anybody without
+/// State of the device thread for hosts. Only that thread writes it; any thread reads it without
 /// waiting.
 ///
-/// One word holds the phase (high half) and the share loaded (low half, bits of an f32), so that
-/// the two agree. Card and failure are set before the phase that speaks of them.
+/// One word holds the phase (high half) and the loaded share (low half, bits of an f32), so that
+/// they are consistent. Card and failure are set before the phase that implies them.
 #[derive(Debug)]
 pub(crate) struct Status {
     word: AtomicU64,
     failure: OnceLock<Arc<EngineError>>,
     card: OnceLock<ModelCard>,
-    /// What took over, if the first device was lost.
+    /// Card of the fallback, if the first device was lost.
     card_of_fallback: OnceLock<ModelCard>,
     tokenizer: OnceLock<Arc<Tokenizer>>,
     stats: Snapshot<FIELDS>,
@@ -168,7 +169,7 @@ impl Status {
     }
 
     pub(crate) fn set_fraction(&self, fraction: f32) {
-        // `clamp` keeps NaN, which hosts should not have to think about.
+        // `clamp` keeps NaN, which hosts should never see.
         let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
         self.word.store(word(LOADING, fraction), Ordering::Release);
     }
@@ -177,7 +178,7 @@ impl Status {
         if let Some(tokenizer) = tokenizer {
             let _first = self.tokenizer.set(tokenizer); // a fallback has the same
         }
-        // There are two at most: a fallback has none of its own.
+        // At most two cards are set, because a fallback has no further fallback.
         if let Err(card) = self.card.set(card) {
             let _second = self.card_of_fallback.set(card);
         }
@@ -215,7 +216,7 @@ impl Status {
         decode(self.stats.load(), decode_budget(self.budget.load()))
     }
 
-    /// Called by the device thread alone.
+    /// Called by the device thread only.
     pub(crate) fn set_stats(&self, stats: &EngineStats) {
         self.stats.store(encode(stats));
         self.budget.store(encode_budget(&stats.budget));
@@ -223,7 +224,7 @@ impl Status {
 }
 
 impl Status {
-    /// Called by the device thread alone.
+    /// Called by the device thread only.
     pub(crate) fn set_errors(&self, errors: &[BucketError; BUCKETS.len()]) {
         let mut numbers = [0; ERROR_FIELDS];
         for (numbers, of) in numbers.chunks_exact_mut(3).zip(errors) {
@@ -232,7 +233,7 @@ impl Status {
         self.errors.store(numbers);
     }
 
-    /// Buckets that have been measured.
+    /// Prediction errors of the buckets that have been measured.
     pub(crate) fn errors(&self) -> Vec<BucketError> {
         let numbers = self.errors.load();
         let each = BUCKETS.into_iter().zip(numbers.chunks_exact(3));
@@ -250,7 +251,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
     u64::from(phase) << 32 | u64::from(fraction.to_bits())
 }
 
-/// Numbers in [`EngineStats`], those of its budget left out.
+/// Number of fields of [`EngineStats`], without its budget.
 const FIELDS: usize = 19;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
@@ -340,13 +341,13 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
     }
 }
 
-/// Numbers in [`BudgetStats`].
+/// Number of fields of [`BudgetStats`].
 const BUDGET_FIELDS: usize = 11;
 
-/// Steps and two errors of each bucket.
+/// Per bucket: number of steps and two errors.
 const ERROR_FIELDS: usize = 3 * BUCKETS.len();
 
-/// A budget that is none: also what a snapshot says before the first round.
+/// Encodes a missing budget. 0 is also the value of a snapshot before the first round.
 const NO_BUDGET: u64 = 0;
 
 fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {

@@ -16,7 +16,7 @@ fn ask(client: &Client) -> Command {
     Command::Ask { agent, generation: client.new_generation(), prompt }
 }
 
-/// What a child finds out, as its exit code.
+/// Checks in the child. Returns its exit code.
 fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
     if !matches!(client.try_send(command), Err(TrySendError::Closed(_))) {
         return 1;
@@ -40,8 +40,8 @@ fn asks_in_a_forked_child_are_refused_and_the_parent_goes_on() {
     let engine = Engine::start(options).expect("it starts");
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     let first = ask(&client);
-    // SAFETY: the child calls functions of this test and `_exit`; it takes no lock that another
-    // thread may hold, but for the allocator's, which glibc and musl reset in a fork.
+    // SAFETY: the child calls functions of this test and `_exit`. It takes no lock that another
+    // thread may hold, except for the allocator's, which glibc and musl reset in a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let code = in_child(engine, client, first);

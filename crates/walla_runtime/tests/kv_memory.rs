@@ -1,4 +1,4 @@
-//! The cache gives memory back in play and takes it again, and nobody says another word for it.
+//! The cache releases and reallocates memory during replies, and their text does not change.
 
 mod common;
 
@@ -13,7 +13,7 @@ use walla_runtime::{
 };
 use walla_types::{Sampling, TokenId};
 
-/// Pages of several MiB in each layer: large enough to be given back in pieces.
+/// Pages of several MiB per layer: large enough to be released in pieces.
 const MODEL: Model = Model {
     width: 256,
     layers: 3,
@@ -30,8 +30,7 @@ fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, look)
 }
 
-/// What everybody says, and the cache's bytes: before, with a small cache, and with all of it
-/// again.
+/// Texts of all replies, and the cache's bytes: before, with a small cache, and after growth.
 struct Story {
     texts: Vec<String>,
     kv_bytes: [u64; 3],
@@ -81,12 +80,12 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
     hear(300);
     let mut kv_bytes = [whole.kv_bytes; 3];
     if changes {
-        // Less than they hold by now, so somebody yields; then less again; then more.
+        // Less than the agents hold, so some are preempted; then less again; then more.
         for (tokens, of_bytes) in [(2_048, 1), (1_024, 1), (4_096, 1), (u32::MAX, 2)] {
             engine.set_kv_tokens(tokens);
             hear(300);
-            // All replies may have ended by now: nothing else says when the device thread has seen
-            // it.
+            // All replies may have ended by now, so no event shows that the device thread has
+            // applied the change.
             let pages = whole.pages.min(tokens / 16);
             let is_resized = |of: &EngineStats| {
                 of.pages == pages && (pages < whole.pages || of.kv_bytes == whole.kv_bytes)
@@ -127,7 +126,7 @@ fn on_the_cpu() {
     assert!(still.texts.iter().all(|text| !text.is_empty()));
 }
 
-/// Needs a GPU: without one it says that it skips.
+/// Needs a GPU: without one it prints that it is skipped.
 #[test]
 fn on_a_gpu() {
     let registry = default_registry();

@@ -1,4 +1,4 @@
-//! A whole engine on a device that breaks as planned, seen from its hosts.
+//! A whole engine on a device with planned faults, tested through its clients.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn model() -> &'static [u8] {
     })
 }
 
-/// Without a budget: nothing is measured at load, so calls are those of replies.
+/// Without a budget: nothing is measured at load, so all device calls belong to replies.
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
@@ -63,7 +63,7 @@ fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(20), what, look)
 }
 
-/// Events until so many replies have ended.
+/// Events until `count` replies have ended.
 fn ends(client: &Client, count: usize) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     while events.iter().filter(|event| event.what.is_terminal()).count() < count {
@@ -235,7 +235,7 @@ fn exits_in_any_state_take_no_time() {
         drop(client);
         longest = longest.max(start.elapsed());
     }
-    // 100 ms are promised; the rest is for machines that are busy elsewhere.
+    // The promised limit is 100 ms; the margin is for busy machines.
     assert!(longest < Duration::from_millis(400), "{longest:?}");
     println!("longest exit: {longest:?}");
 }

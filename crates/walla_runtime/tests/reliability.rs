@@ -1,8 +1,11 @@
-//! Engines that come and go in every state, that fail to load, and whose weights are noise: one end
-//! for each reply, no thread and no memory left.
+//! Engines that are started and dropped in every state, that fail to load, and whose weights are
+//! noise: each reply ends once, and no thread and no memory remains.
 //!
-//! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs of it. On a GPU, one thread: `cargo test -p
-//! walla_runtime --features cuda --release --test reliability -- --ignored --test-threads=1`.
+//! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs. On a GPU, with one thread:
+//! ```text
+//! cargo test -p walla_runtime --features cuda --release --test reliability -- \
+//!     --ignored --test-threads=1
+//! ```
 
 mod common;
 
@@ -23,23 +26,23 @@ use walla_runtime::{
 };
 use walla_types::{Sampling, TokenId};
 
-/// Bytes that are allocated now.
+/// Bytes allocated now.
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
 
 #[expect(unsafe_code, reason = "counts what the system's allocator is asked for")]
-// SAFETY: every call is passed on as it is.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE_BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -105,7 +108,7 @@ fn failure(engine: &Engine) -> String {
     })
 }
 
-/// Threads of this process that an engine made.
+/// Number of threads of this process that engines started.
 fn threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -129,7 +132,7 @@ fn leaves_nothing(cycles: u64, mut cycle: impl FnMut(u64)) {
     assert!(after - before < 50_000, "{cycles} cycles hold {} bytes more", after - before);
 }
 
-/// The states that an engine ends in.
+/// States in which an engine is dropped.
 const STATES: [&str; 8] = [
     "just launched",
     "ready",
@@ -186,7 +189,7 @@ fn exits_in_every_state(start: impl Fn(&str, u64) -> Engine, cycles: u64) -> Dur
             let engine = start(state, cycle);
             let client = bring_into(state, &engine);
             let begun = Instant::now();
-            // The last handle waits, whichever it is.
+            // The last handle waits, whether it is an engine or a client.
             if cycle.is_multiple_of(2) {
                 drop((engine, client));
             } else {
@@ -213,7 +216,7 @@ fn engines_end_in_every_state_and_leave_nothing() {
         Engine::start_with(options, registry).unwrap()
     };
     let longest = exits_in_every_state(start, cycles(12));
-    // 100 ms are promised; the rest is for machines that are busy elsewhere.
+    // The promised limit is 100 ms; the margin is for busy machines.
     assert!(longest < Duration::from_millis(400), "{longest:?}");
 }
 
@@ -230,7 +233,7 @@ fn engines_on_a_gpu_end_in_every_state_and_leave_nothing() {
         let device = "cuda:0".to_owned();
         Engine::start(EngineOptions { device, event_queue, ..options() }).unwrap()
     };
-    // The first engine pays for the driver's own memory.
+    // The first engine allocates the driver's memory.
     exits_in_every_state(start, 1);
     let before = free_bytes();
     let longest = exits_in_every_state(start, cycles(20));
@@ -278,7 +281,8 @@ fn a_load_that_failed_leaves_nothing_and_the_next_one_speaks() {
     });
 }
 
-/// Handles of an engine that was replaced: errors with the payload, and no event of another engine.
+/// Handles of an engine that was replaced: errors return the payload, and no event of another
+/// engine arrives.
 #[test]
 fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
     let _alone = alone();
@@ -315,8 +319,8 @@ fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
     });
 }
 
-/// A forgotten handle leaks memory of the host alone: the engine owns every buffer that a step may
-/// still write.
+/// A forgotten handle leaks only host memory: the engine owns every buffer that a step may still
+/// write.
 #[test]
 fn forgotten_handles_hold_no_step_and_no_exit_up() {
     let _alone = alone();
@@ -328,14 +332,14 @@ fn forgotten_handles_hold_no_step_and_no_exit_up() {
         std::mem::forget(forgotten);
         let generation = ask(&other, 20);
         assert!(ends(&other, 1).iter().all(|event| event.generation == generation));
-        // The forgotten client's handle keeps the engine alive; a stop ends it all the same.
+        // The forgotten client's handle keeps the engine alive; a stop ends it anyway.
         engine.stop();
         eventually("the thread ends", || engine.is_ended().then_some(()));
     }
     eventually("all threads end", || (threads().unwrap_or(0) == 0).then_some(()));
 }
 
-/// Where the weights are in the file, without tables that the specification checks.
+/// Positions of the weights in the file, without tables that the specification checks.
 fn weights(bytes: &'static [u8]) -> Vec<std::ops::Range<usize>> {
     let file = Gguf::from_static(bytes).unwrap();
     let names: Vec<String> = file.tensors().map(|tensor| tensor.name.to_owned()).collect();
@@ -349,8 +353,7 @@ fn weights(bytes: &'static [u8]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// A file with a sound header and any bytes as weights: its agents speak nonsense, or their replies
-/// fail.
+/// A file with a valid header and random bytes as weights: its replies are meaningless or fail.
 #[test]
 fn weights_that_are_noise_end_each_reply_once() {
     let _alone = alone();
@@ -360,7 +363,8 @@ fn weights_that_are_noise_end_each_reply_once() {
         for range in weights(model()) {
             for byte in &mut bytes[range] {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // All bytes, mostly zeros, or what makes NaN and infinity of 16 and 32 bits.
+                // All byte values, mostly zeros, or bytes that form NaN and infinity in 16 and 32
+                // bits.
                 *byte = match seed % 3 {
                     0 => (random >> 56) as u8,
                     1 => ((random >> 56) as u8) & u8::from(random >> 40 & 7 == 0).wrapping_neg(),

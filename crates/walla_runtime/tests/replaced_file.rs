@@ -1,6 +1,6 @@
-//! A device is lost after the model's file was replaced. A file that was renamed over the old one,
-//! or deleted, changes nothing, because the engine holds the old one open. An in-place overwrite is
-//! noticed, and the engine fails with a typed error.
+//! A device is lost after the model's file was replaced. Renaming another file over it or deleting
+//! it changes nothing, because the engine keeps the old file open. An overwrite in place is
+//! detected, and the engine fails with a typed error.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn model() -> &'static [u8] {
     BYTES.get_or_init(|| bytes_of(&Model::TINY, 7))
 }
 
-/// Files in place of the model's.
+/// Replacements of the model's file.
 fn replacements() -> [(&'static str, Vec<u8>); 4] {
     let others = [
         ("a smaller vocabulary", bytes_of(&Model { vocab: 280, ..Model::TINY }, 7)),
@@ -73,7 +73,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
 
 fn ask(client: &Client) -> GenerationId {
     let (agent, generation) = (client.new_agent(), client.new_generation());
-    // Another draw for each agent, the same ones in every run.
+    // A different draw per agent, the same in every run.
     let sampling = Sampling::builder().temperature(1.0).seed(agent.0).build().unwrap();
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
@@ -90,7 +90,7 @@ fn three_replies(engine: &Engine) -> [Vec<Event>; 3] {
     while events.iter().filter(|event| event.what.is_terminal()).count() < 3 {
         events.push(eventually("an event", || client.try_recv()));
     }
-    // Nothing follows the ends.
+    // No event follows the terminal events.
     thread::sleep(Duration::from_millis(5));
     assert_eq!(client.try_recv(), None);
     asked.map(|generation| {
@@ -185,7 +185,7 @@ fn a_file_that_was_overwritten_in_place_is_a_lost_device_with_a_reason() {
     }
 }
 
-/// A file that is written to and has the same contents afterwards is no reason to stop.
+/// A file that is written to but has the same contents afterwards does not stop the engine.
 #[test]
 fn a_file_that_was_overwritten_with_itself_goes_on() {
     let (_folder, path) = in_folder();

@@ -1,5 +1,5 @@
-//! Another process shortens a model file while it is loaded, and afterwards. A process that touches
-//! lost bytes of a mapped file dies by a signal (`SIGBUS`), so every load runs in a child process.
+//! Another process shortens a model file during and after its load. A process that accesses lost
+//! bytes of a mapped file is killed by a signal (`SIGBUS`), so every load runs in a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::ControlFlow;
@@ -38,7 +38,7 @@ fn shorten(path: &Path, len: u64) {
     file.and_then(|file| file.set_len(len)).expect("the file is the test's own");
 }
 
-// The child.
+// Child process.
 
 /// Sends a line to the parent.
 fn say(line: &str) {
@@ -100,7 +100,7 @@ fn load_in_moments(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     Ok(format!("{moment} moments"))
 }
 
-/// Loads with an engine and lets three agents speak. Waits in mid-sentence if `waits`.
+/// Loads with an engine and lets three agents speak. Waits during a reply if `waits`.
 fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error::Error>> {
     let options = EngineOptions {
         device: "cpu".into(),
@@ -154,7 +154,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
     Ok(format!("{} bytes of text", text.len()))
 }
 
-// The parent.
+// Parent process.
 
 /// A child process and its lines.
 struct Loader {
@@ -185,7 +185,7 @@ impl Loader {
     fn line(&mut self) -> Option<String> {
         loop {
             let line = self.lines.next()?.expect("text");
-            // The first line also has the test harness's words.
+            // The first line also contains output of the test harness.
             if let Some((_, said)) = line.split_once("child: ") {
                 return Some(said.to_owned());
             }
@@ -196,7 +196,7 @@ impl Loader {
         self.stdin.write_all(b"\n").expect("the child waits");
     }
 
-    /// The last line, which is the outcome. A child that dies sends none.
+    /// The last line, which is the outcome. A child that is killed sends none.
     fn outcome(mut self, when: &str) -> Result<String, String> {
         let mut last = String::new();
         while let Some(line) = self.line() {
@@ -219,7 +219,7 @@ fn a_file_that_is_shortened_at_any_moment_of_its_load_is_an_error_that_names_fil
     let bytes = model();
     let whole = bytes.len() as u64;
     for moment in 0..MOMENTS {
-        // Nothing is left, a part of the header, of the weights, or all but a byte.
+        // An empty file, a part of the header, a part of the weights, or all but one byte.
         let len = [0, 1_000, whole / 2, whole - 1][moment % 4];
         std::fs::write(&path, &bytes).expect("written");
         let mut child = Loader::start("load", &path, moment);
@@ -228,7 +228,7 @@ fn a_file_that_is_shortened_at_any_moment_of_its_load_is_an_error_that_names_fil
         child.go_on();
         let outcome = child.outcome(&format!("{len} bytes left at moment {moment}"));
         if len <= 1_000 {
-            // There are always matrices left to read.
+            // Matrices always remain to be read.
             let error = outcome.expect_err("the rest cannot be read");
             let names = error.starts_with(&path.display().to_string()) && error.contains("tensor");
             assert!(names && error.contains("shortened after it was opened"), "{error}");

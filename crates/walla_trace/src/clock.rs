@@ -1,10 +1,10 @@
-//! One clock for all tracks.
+//! The clock that all tracks share.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Nanoseconds since this process first asked.
+/// Nanoseconds since the first call in this process.
 #[must_use]
 pub fn now_nanos() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -12,19 +12,18 @@ pub fn now_nanos() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// How far two clocks of one machine drift apart, at most: a nanosecond in so many, 100 ppm, which
-/// is twice what common quartz does.
+/// Bound on the drift between two clocks of one machine: 1 ns per `DRIFT_NANOS`, 100 ppm, twice the
+/// tolerance of common quartz.
 const DRIFT_NANOS: u64 = 10_000;
 
-/// Puts a device's times on the host's clock, without ever asking the device for the time.
+/// Converts device times to the host's clock without querying the device's clock.
 ///
 /// A program begins after the host launched it and ends before the host saw its results. Each step
-/// so bounds the offset `o` between the clocks: `launched - begin <= o <= seen - end`. The tightest
-/// bounds of all steps are kept, and loosened by 100 ppm of the time that passes. A step launched
-/// on an idle device begins some microseconds later: the lower bound is that close, so it is the
-/// estimate. It changes from step to step, but a step that follows another on the device follows it
-/// here.
-///
+/// therefore bounds the offset `o` between the clocks: `launched - begin <= o <= seen - end`. The
+/// tightest bounds of all steps are kept and widened by 100 ppm of the elapsed time. The estimate
+/// is the lower bound, because a step launched on an idle device begins only microseconds after its
+/// launch. The estimate changes from step to step, but the order of the device's steps is
+/// preserved.
 /// # Examples
 /// ```
 /// let mut clock = walla_trace::DeviceClock::default();
@@ -35,7 +34,7 @@ const DRIFT_NANOS: u64 = 10_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceClock {
     bounds: Option<Bounds>,
-    /// When the latest step ended: by the device's clock, and what that was for the host.
+    /// End of the latest step: on the device's clock and on the host's.
     ended: Option<(u64, u64)>,
     /// When the latest results were seen.
     seen_nanos: u64,
@@ -49,8 +48,8 @@ struct Bounds {
 }
 
 impl DeviceClock {
-    /// When a step ran, on the host's clock. `launched_nanos` and `seen_nanos` are of the host,
-    /// `device` of the device.
+    /// Interval in which a step ran, on the host's clock. `launched_nanos` and `seen_nanos` are
+    /// host times, `device` holds device times.
     #[must_use]
     pub fn to_host(
         &mut self,
@@ -62,8 +61,7 @@ impl DeviceClock {
         let high = difference(seen_nanos, device.end);
         let own = Bounds { low, high, at_nanos: seen_nanos };
         let tightest = self.bounds.map_or(own, |bounds| bounds.loosened(seen_nanos).tightened(own));
-        // Bounds that contradict each other: a clock was set. This step's own are the truth from
-        // now on.
+        // Contradictory bounds mean that a clock was set. Only this step's bounds are valid then.
         let bounds = if tightest.low <= tightest.high { tightest } else { own };
         self.bounds = Some(bounds);
         let shift = |nanos: u64| nanos.checked_add_signed(bounds.low).unwrap_or(0);
@@ -74,9 +72,9 @@ impl DeviceClock {
         begin..end
     }
 
-    /// How long a step's results were on their way, or waited: from its end until they were seen,
-    /// behind those of the step before. What is seen in one look would overlap else, and spans of a
-    /// track follow each other.
+    /// Interval from the end of a step until its results were seen. It begins no earlier than the
+    /// previous step's results were seen: results found by one poll would otherwise overlap, and
+    /// the spans of a track must follow each other.
     pub(crate) fn results(&mut self, ended_nanos: u64, seen_nanos: u64) -> Range<u64> {
         let begin = ended_nanos.max(self.seen_nanos);
         self.seen_nanos = seen_nanos.max(begin);
@@ -87,7 +85,7 @@ impl DeviceClock {
 impl Bounds {
     fn loosened(self, now_nanos: u64) -> Self {
         let drift = now_nanos.saturating_sub(self.at_nanos) / DRIFT_NANOS;
-        // Time too short for a nanosecond of drift counts with the next step.
+        // A remainder too short for 1 ns of drift is carried to the next step.
         let at_nanos = self.at_nanos + drift * DRIFT_NANOS;
         let drift = i64::try_from(drift).unwrap_or(i64::MAX);
         let (low, high) = (self.low.saturating_sub(drift), self.high.saturating_add(drift));
@@ -99,8 +97,7 @@ impl Bounds {
     }
 }
 
-/// `a - b`; clocks that begin at the epoch of Unix stand at 2^60.7 nanoseconds, so the difference
-/// fits.
+/// `a - b`. Clocks that start at the Unix epoch read about 2^60.7 ns, so the difference fits.
 fn difference(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b) as i64
 }
@@ -109,7 +106,7 @@ fn difference(a: u64, b: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// A device whose clock stands at `offset` when the host's stands at 0.
+    /// Times of a device whose clock reads `offset` when the host's reads 0.
     fn device(offset: i64, host: Range<u64>) -> Range<u64> {
         let shift = |nanos: u64| nanos.wrapping_add_signed(offset);
         shift(host.start)..shift(host.end)
@@ -119,14 +116,15 @@ mod tests {
     fn the_tightest_launch_decides() {
         let mut clock = DeviceClock::default();
         let offset = 1_700_000_000_000_000_000; // the epoch of Unix
-        // Queued for 900 µs behind another step: the estimate is that much too early.
+        // Queued for 900 µs behind another step: the estimate is 900 µs too early.
         let first = clock.to_host(100_000, device(offset, 1_000_000..1_200_000), 1_300_000);
         assert_eq!(first, 100_000..300_000);
-        // Launched on an idle device: 5 µs too early from here on, also for a queued step.
+        // Launched on an idle device: from here on the estimate is 5 µs too early, also for a
+        // queued step.
         let second = clock.to_host(2_000_000, device(offset, 2_005_000..2_100_000), 2_200_000);
         assert_eq!(second, 2_000_000..2_095_000);
         let third = clock.to_host(2_000_000, device(offset, 2_105_000..2_200_000), 2_300_000);
-        // 100 µs have passed since, in which the clocks may have drifted 10 ns apart.
+        // 100 µs have passed, in which the clocks may have drifted apart by 10 ns.
         assert_eq!(third, 2_099_990..2_194_990);
     }
 
@@ -145,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Steps of less than a millisecond, and a clock that is fast or slow: what passes between two
-    /// of them is never lost.
+    /// Steps shorter than a millisecond with a fast or slow clock: drift between two steps is never
+    /// lost.
     #[test]
     fn the_estimate_follows_a_drift_of_short_steps() {
         for ppm in [-40, 40] {
@@ -181,8 +179,8 @@ mod tests {
         let mut ended = 0;
         for step in 0..1_000_u64 {
             let begin = 1_000_000 + step * 5_000_000;
-            // After the first, steps are launched ahead on a busy device: drift alone moves the
-            // estimate, and back.
+            // After the first step, steps are launched ahead on a busy device. Only drift moves the
+            // estimate, in both directions.
             let ahead = if step == 0 { 5_000 } else { 900_000 };
             let host = clock.to_host(begin - ahead, begin..begin + 5_000_000, begin + 5_100_000);
             assert!(host.start >= ended, "step {step}: {host:?} begins before {ended}");

@@ -13,17 +13,17 @@ use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
 use crate::queue::{self, Record};
 use crate::stage::{FILE, LISTENERS};
 
-/// How often the writer looks: what a process that ends abruptly loses of its trace. A look at an
-/// empty queue takes some nanoseconds.
+/// Polling interval of the writer thread. A process that ends abruptly loses at most this much of
+/// its trace. Polling an empty queue takes nanoseconds.
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Bytes of a file unless said otherwise: a million spans, half an hour of a game.
+/// Default file size limit: 256 MiB, a million spans, about half an hour of a game.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// Names the file in the environment.
+/// Environment variable with the file's path.
 const VARIABLE: &str = "WALLA_TRACE";
 
-/// Why there is no trace file.
+/// Reasons why no trace file was started.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// Choose another path.
@@ -31,39 +31,38 @@ pub enum TraceError {
     Create {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The path names a file with other contents, which is not overwritten: choose another path, or
-    /// delete it.
+    /// The path names a file with other contents, which is not overwritten. Choose another path or
+    /// delete the file.
     #[error("{} exists and is not a trace: choose another path or delete it", .0.display())]
     NotATrace(PathBuf),
-    /// One file at a time: finish the other one first.
+    /// A process writes one file at a time: finish the other file first.
     #[error("a trace file is being written already")]
     Busy,
-    /// The system gives no thread.
+    /// The operating system could not start the writer thread.
     #[error("no thread: {0}")]
     Thread(io::Error),
 }
 
-/// What a file holds.
+/// Number of spans of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSummary {
     /// Spans written.
     pub spans: u64,
-    /// Spans left out: the writer was behind, or the file is full.
+    /// Spans left out because the queue or the file was full.
     pub spans_lost: u64,
 }
 
-/// A file that is being written: open it in <https://ui.perfetto.dev>. It ends when this is
-/// dropped.
+/// A trace file that is being written. Open it in <https://ui.perfetto.dev>. Dropping this ends the
+/// file.
 ///
-/// From now on every stage of every engine and app of this process goes into it, at some 100 bytes
-/// a span: about 60 KB a second at 60 frames. What marks a stage neither waits nor allocates: a
-/// thread of its own writes. Memory is 4 MiB, the file at most 256 MiB
-/// ([`start_with_bytes_max`](Self::start_with_bytes_max)); what does not fit is counted and left
-/// out.
-///
+/// Every stage of every engine and app of this process is written to it, at about 100 bytes per
+/// span: about 60 KB per second at 60 frames per second. Marking a stage neither waits nor
+/// allocates: a dedicated thread writes the file. The queue takes 4 MiB of memory. The file is
+/// limited to 256 MiB ([`start_with_bytes_max`](Self::start_with_bytes_max)); spans above a limit
+/// are counted and left out.
 /// # Examples
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -83,15 +82,16 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Creates the file and begins. An empty file and an earlier trace are replaced.
+    /// Creates the file and starts the writer. An empty file and an earlier trace are replaced.
     ///
     /// # Errors
-    /// [`TraceError::NotATrace`] if the path names anything else; it stays as it is.
+    /// [`TraceError::NotATrace`] if the path names anything else, which remains unchanged.
+    /// [`TraceError`] also if another file is being written, or a file or thread cannot be created.
     pub fn start(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         Self::start_with_bytes_max(path, FILE_BYTES_MAX)
     }
 
-    /// Like [`start`](Self::start), for a file of at most so many bytes.
+    /// Like [`start`](Self::start), with a file of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -106,17 +106,17 @@ impl TraceFile {
             .inspect_err(|_| IS_WRITING.store(false, Ordering::Release))
     }
 
-    /// The file that the environment variable `WALLA_TRACE` names, [shared](Self::share) by all who
-    /// ask; `None` if it names none.
+    /// The file that the environment variable `WALLA_TRACE` names, [shared](Self::share) by all
+    /// callers. Returns `None` if the variable is unset or empty.
     #[must_use]
     pub fn from_environment() -> Option<SharedTrace> {
         Self::share(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?)
     }
 
-    /// A file that ends when all who share it have let it go: engines of one process, side by side
-    /// or one after the other. One that begins after another has ended has a number in its name,
-    /// `trace.2.json`, so that none is lost. `None` if another file is being written; what is wrong
-    /// with the path goes to the log.
+    /// A file shared by several engines of one process, concurrently or sequentially. It ends when
+    /// its last holder is dropped. A file that starts after another has ended gets a number in its
+    /// name, `trace.2.json`, so that no trace is overwritten. Returns `None` if another file is
+    /// being written, or if the file cannot be created, which is logged.
     #[must_use]
     pub fn share(path: impl AsRef<Path>) -> Option<SharedTrace> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,8 +132,8 @@ impl TraceFile {
         Some(SharedTrace { file: Some(file) })
     }
 
-    /// Like [`start`](Self::start), but what is wrong goes to the log, since a game should not end
-    /// for it.
+    /// Like [`start`](Self::start), but logs an error instead of returning it: a missing trace
+    /// should not end a game.
     #[must_use]
     pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
         Self::start(path).inspect_err(|error| tracing::warn!(%error, "no trace file")).ok()
@@ -145,10 +145,10 @@ impl TraceFile {
         std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
     }
 
-    /// Ends the file and waits until it is written: some 5 ms.
+    /// Ends the file and waits until it is written, about 5 ms.
     ///
     /// # Errors
-    /// What the system said about writing: the disk is full, for instance.
+    /// The I/O error of the writer, such as a full disk.
     pub fn finish(mut self) -> io::Result<TraceSummary> {
         self.end().unwrap_or_else(|| Err(io::Error::other("the trace's writer panicked")))
     }
@@ -160,7 +160,7 @@ impl TraceFile {
         let of_writer = Arc::clone(&is_over);
         let writer = thread::Builder::new().name("walla-trace".into()).spawn(move || {
             let receiver = queue.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-            // What was marked between two files belongs to neither.
+            // Spans marked between two files belong to neither.
             while receiver.try_recv().is_ok() {}
             queue.lost.store(0, Ordering::Relaxed);
             LISTENERS.fetch_or(FILE, Ordering::Relaxed);
@@ -195,7 +195,8 @@ impl Drop for TraceFile {
     }
 }
 
-/// A part in a [`TraceFile`] that several write to: it ends when the last of them is dropped.
+/// One holder of a [`TraceFile`] that several engines share. The file ends when the last holder is
+/// dropped.
 #[derive(Debug)]
 #[must_use = "the file ends when this is dropped"]
 pub struct SharedTrace {
@@ -204,7 +205,7 @@ pub struct SharedTrace {
 
 impl Drop for SharedTrace {
     fn drop(&mut self) {
-        // Whoever begins the next file meanwhile waits until this one is over.
+        // A concurrent `share` waits for this lock until the file has ended.
         let _turn = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.file.take());
     }
@@ -219,13 +220,13 @@ struct Shared {
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared { file: Weak::new(), begun: 0 });
 
-/// Opens the file of a trace, empty. Only a file that is empty or begins as a trace is truncated,
-/// so that a wrong path never costs a file. A FIFO, a socket or a block device is refused; a
-/// character device such as `/dev/null` is written to.
+/// Opens a trace file and empties it. Only a file that is empty or begins as a trace is truncated,
+/// so that a wrong path never destroys a file. FIFOs, sockets and block devices are refused. A
+/// character device such as `/dev/null` is accepted.
 fn create(path: &Path) -> Result<File, TraceError> {
     let failed = |source| TraceError::Create { path: path.to_path_buf(), source };
     let other = || TraceError::NotATrace(path.to_path_buf());
-    // Before it is opened: opening a FIFO could wait.
+    // Checked before opening, because opening a FIFO could wait.
     match fs::metadata(path) {
         Ok(found) if !is_writable(found.file_type()) => return Err(other()),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -269,10 +270,11 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// Whether there is a [`TraceFile`].
+/// True while a [`TraceFile`] exists.
 static IS_WRITING: AtomicBool = AtomicBool::new(false);
 
-/// Writes until it is over. Returns the spans written, and those that the file had no room for.
+/// Writes records until `is_over` is set. Returns the spans written and the spans left out because
+/// the file is full.
 fn write(
     file: File,
     bytes_max: u64,
@@ -283,7 +285,7 @@ fn write(
     let spans_max = bytes_max / RECORD_BYTES_MAX;
     let (mut spans, mut left_out) = (0, 0);
     loop {
-        // Read before the queue is emptied: whatever was marked before the end is in the file.
+        // Loaded before the queue is emptied, so every span marked before the end is in the file.
         let is_last = is_over.load(Ordering::Acquire);
         loop {
             match receiver.try_recv() {

@@ -1,32 +1,32 @@
-//! The Trace Event Format, as far as Perfetto and `chrome://tracing` need it: an array of objects,
-//! one for each span.
+//! The subset of the Trace Event Format that Perfetto and `chrome://tracing` need: an array of
+//! objects, one per span.
 //!
-//! Source: "Trace Event Format" (Google), the JSON array format: complete events (`"ph":"X"`,
-//! microseconds) and metadata (`"ph":"M"`). The closing bracket is optional there, so a file that
-//! was cut off can still be read.
+//! Source: "Trace Event Format" (Google), JSON array format: complete events (`"ph":"X"`,
+//! microseconds) and metadata (`"ph":"M"`). The closing bracket is optional in this format, so a
+//! truncated file can still be read.
 
 use std::io::{self, Write};
 
 use crate::queue::Record;
 
-/// All tracks are of one process.
+/// All tracks belong to one process.
 const PID: u32 = 1;
 
-/// Tracks of the same kind of thread, one for each thread.
+/// Number of track ids reserved per thread.
 const TRACKS_PER_LANE: u32 = 8;
 
-/// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound
-/// without counting first.
+/// Maximum length of one record whose name has at most 40 ASCII characters. It limits the file's
+/// size without counting bytes.
 pub(crate) const RECORD_BYTES_MAX: u64 = 256;
 
-/// The first bytes of every file that [`Events`] writes. Other files begin differently.
+/// First bytes of every file that [`Events`] writes. They identify a trace.
 pub(crate) const BEGINNING: &str =
     "[\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"walla\"}}";
 
-/// Writes events one after the other.
+/// Writes events in sequence.
 pub(crate) struct Events<W> {
     out: W,
-    /// Tracks that have their name already.
+    /// Tracks whose name has been written.
     named: Vec<u32>,
     is_first: bool,
 }
@@ -60,7 +60,7 @@ impl<W: Write> Events<W> {
         self.out.write_all(b"}")
     }
 
-    /// A number about the whole file.
+    /// Writes a count that applies to the whole file.
     pub fn count(&mut self, what: &str, count: u64) -> io::Result<()> {
         self.metadata(what, 0, &format!("\"count\":{count}"))
     }
@@ -74,8 +74,8 @@ impl<W: Write> Events<W> {
         self.out.flush()
     }
 
-    /// Names a track and says where it stands: the host on top, then each engine's thread, device
-    /// and copies.
+    /// Writes a track's name and sort index: the host on top, then thread, device and copies of
+    /// each engine.
     fn name(&mut self, tid: u32, record: &Record) -> io::Result<()> {
         let name = record.track.name();
         self.metadata("thread_name", tid, &format!("\"name\":\"{name}\""))?;
@@ -100,7 +100,7 @@ fn tid(record: &Record) -> u32 {
     record.lane * TRACKS_PER_LANE + record.track as u32
 }
 
-/// Nanoseconds as microseconds, exactly: a double would round after some days.
+/// Nanoseconds printed as exact microseconds. A double would lose precision after some days.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {
@@ -109,7 +109,7 @@ impl std::fmt::Display for Micros {
     }
 }
 
-/// A host's own name, as the inside of a JSON string; cut after 40 characters.
+/// A name given by the host, escaped for a JSON string and cut after 40 characters.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {

@@ -1,33 +1,37 @@
-//! Where a frame's time goes: each stage of the journey is marked once, and whoever listens hears
-//! it.
+//! Timing of a frame: each stage is marked once, and every active listener receives it.
 //!
 //! | listener | how |
 //! |---|---|
-//! | any `tracing` subscriber | spans and events at level `TRACE`, by the targets below |
-//! | a trace file for <https://ui.perfetto.dev> or `chrome://tracing` | [`TraceFile`], or `WALLA_TRACE=file.json` in the environment |
-//! | NVIDIA's profilers | feature `nvtx`: ranges on the thread that does the work, for the tool that started the program |
+//! | any `tracing` subscriber | spans and events at level `TRACE`, targets as below |
+//! | trace file for <https://ui.perfetto.dev> | [`TraceFile`], or `WALLA_TRACE=file.json` |
+//! | NVIDIA profilers | feature `nvtx`: a range per stage on the thread that runs it |
 //!
-//! While nobody listens a mark is two relaxed loads: nothing is timed, nothing is allocated.
+//! `chrome://tracing` reads the trace file too. NVTX ranges go to the tool that started the
+//! program.
+//!
+//! Without a listener a mark is two relaxed loads: it takes no time stamp and allocates nothing.
 //!
 //! # Stages
-//! | target | name | track in the file | what |
+//! | target | name | track in the file | duration |
 //! |---|---|---|---|
-//! | `walla::frame` | `frame` | host frame | the host's whole frame, where the host tells of it |
-//! | `walla::frame` | `publish` | host frame | what was said becomes components, messages, events |
-//! | `walla::frame` | `collect` | host frame | changes and asks are seen |
-//! | `walla::frame` | `submit` | host frame | the engine is told, a frame's steps are granted |
-//! | `walla::plan` | `plan` | device thread | who gets rows in the next step, and its batch |
+//! | `walla::frame` | `frame` | host frame | whole host frame, if the host reports it |
+//! | `walla::frame` | `publish` | host frame | text becomes components, messages and events |
+//! | `walla::frame` | `collect` | host frame | changes and asks are collected |
+//! | `walla::frame` | `submit` | host frame | commands and the frame's step grant are sent |
+//! | `walla::plan` | `plan` | device thread | the next step and its batch are planned |
 //! | `walla::step` | `fill` | device thread | the step's block is written |
 //! | `walla::step` | `upload` | device thread | its copy to the device is enqueued |
 //! | `walla::step` | `launch` | device thread | its program is enqueued |
-//! | `walla::step` | `copy back` | device thread | the copy of its results is enqueued; left out where programs write them to the host's memory |
+//! | `walla::step` | `copy back` | device thread | the copy of its results is enqueued |
 //! | `walla::step` | `read` | device thread | its results become tokens, text and events |
 //! | `walla::text` | `encode` | text thread | a prompt becomes tokens |
-//! | `walla::device` | `step` | device | the device runs the program, by the device's own clock |
-//! | `walla::device` | `results` | device copies | from the program's end until the host saw the copied results |
+//! | `walla::device` | `step` | device | the device runs the program, by the device's clock |
+//! | `walla::device` | `results` | device copies | from the program's end until results are seen |
 //!
-//! The last two are known only afterwards, so `tracing` hears them as events with the fields
-//! `begin_nanos` and `end_nanos`, on the clock of [`now_nanos`].
+//! `copy back` is absent where programs write their results to host memory.
+//!
+//! The two `walla::device` stages are known only after they end. `tracing` receives them as events
+//! with the fields `begin_nanos` and `end_nanos`, on the clock of [`now_nanos`].
 
 mod clock;
 mod file;
@@ -41,8 +45,8 @@ pub use clock::{DeviceClock, now_nanos};
 pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
 pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
 
-/// Lets NVIDIA's profilers see every stage as a range, if one started the program or the old NVTX
-/// library is there (feature `nvtx`; nothing otherwise).
+/// Enables an NVTX range per stage, if a profiler started the program or the old NVTX library is
+/// installed. Needs the feature `nvtx`; does nothing without it.
 pub fn listen_nvtx() {
     #[cfg(feature = "nvtx")]
     nvtx::listen();

@@ -1,7 +1,7 @@
-//! From whoever marks to the writer: bounded, and nobody waits.
+//! Bounded queue from the marking threads to the writer thread. A push never waits.
 //!
-//! One queue for the process, made when the first file starts and never freed. Marks are lost and
-//! counted while it is full.
+//! The process has one queue, created when the first file starts and never freed. Marks pushed
+//! while it is full are lost and counted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,16 +9,16 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::stage::Track;
 
-/// Marks between two rounds of the writer: 4 MiB. At 5 ms a round that is 13 million marks a
+/// Capacity between two polls of the writer: 4 MiB. At one poll per 5 ms it is 13 million marks per
 /// second.
 const RECORDS_MAX: usize = 65_536;
 
-/// A span that is over.
+/// A completed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub name: &'static str,
     pub track: Track,
-    /// Which of several threads of the same kind: filled by [`push`].
+    /// Distinguishes several threads of the same track. Set by [`push`].
     pub lane: u32,
     pub begin_nanos: u64,
     pub end_nanos: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Queue {
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// The queue, made if there was none.
+/// Returns the queue, creating it on the first call.
 pub(crate) fn get() -> &'static Queue {
     QUEUE.get_or_init(|| {
         let (sender, receiver) = sync_channel(RECORDS_MAX);
@@ -56,7 +56,7 @@ pub(crate) fn get() -> &'static Queue {
     })
 }
 
-/// Numbers threads in the order in which they first mark something.
+/// Numbers threads in the order of their first mark.
 fn lane() -> u32 {
     static LANES: AtomicU32 = AtomicU32::new(1);
     thread_local! {

@@ -1,4 +1,4 @@
-//! Marks.
+//! Marks: begin and end of stages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,28 +8,28 @@ use tracing::span::EnteredSpan;
 use crate::clock::{DeviceClock, now_nanos};
 use crate::queue::{self, Record};
 
-/// Listeners besides `tracing`: bits of [`LISTENERS`].
+/// Bits of [`LISTENERS`]: the listeners other than `tracing`.
 pub(crate) const FILE: u8 = 1;
 #[cfg(feature = "nvtx")]
 pub(crate) const NVTX: u8 = 2;
 
-/// Who listens. Marks are not ordered with its changes: some at a listener's begin and end may be
-/// missed.
+/// Active listeners. Marks are not ordered with changes of this value: some marks may be missed
+/// while a listener starts or ends.
 pub(crate) static LISTENERS: AtomicU8 = AtomicU8::new(0);
 
 /// A row of the trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Track {
-    /// The host's frames, whichever threads its systems run on.
+    /// Host frames, on whichever threads the host's systems run.
     Host,
     /// The thread that owns the device.
     DeviceThread,
     /// The thread that encodes prompts.
     Text,
-    /// The device's program, as the device timed it.
+    /// The device's program, by the device's clock.
     Device,
-    /// Results on their way back.
+    /// Results in flight to the host.
     Copies,
 }
 
@@ -47,30 +47,29 @@ impl Track {
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident: $target:literal, $name:literal, $track:ident;)*) => {
-        /// A stage of the journey whose begin and end its own thread sees: see the [crate's
-        /// table](crate#stages).
+        /// A stage that is timed by the thread that runs it: see the [crate's table](crate#stages).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Stage {
             $($(#[$doc])* $stage,)*
         }
 
         impl Stage {
-            /// All of them.
+            /// All stages.
             pub const ALL: &[Self] = &[$(Self::$stage),*];
 
-            /// Its span's target.
+            /// Target of the stage's span.
             #[must_use]
             pub const fn target(self) -> &'static str {
                 match self { $(Self::$stage => $target,)* }
             }
 
-            /// Its span's name.
+            /// Name of the stage's span.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$stage => $name,)* }
             }
 
-            /// Its name as C has it.
+            /// The name, NUL-terminated.
             #[cfg(feature = "nvtx")]
             const fn c_name(self) -> &'static std::ffi::CStr {
                 const fn terminated(bytes: &'static [u8]) -> &'static std::ffi::CStr {
@@ -82,13 +81,13 @@ macro_rules! stages {
                 match self { $(Self::$stage => terminated(concat!($name, "\0").as_bytes()),)* }
             }
 
-            /// Where the file shows it.
+            /// Track of the stage in the file.
             #[must_use]
             pub const fn track(self) -> Track {
                 match self { $(Self::$stage => Track::$track,)* }
             }
 
-            /// A span has a place in the code of its own.
+            /// Each stage has its own callsite, because a span's metadata is static.
             fn span(self) -> tracing::Span {
                 match self { $(Self::$stage => tracing::trace_span!(target: $target, $name),)* }
             }
@@ -97,13 +96,13 @@ macro_rules! stages {
 }
 
 stages! {
-    /// What was said becomes components, messages, events.
+    /// Text becomes components, messages and events.
     Publish: "walla::frame", "publish", Host;
-    /// Changes and asks are seen.
+    /// Changes and asks are collected.
     Collect: "walla::frame", "collect", Host;
-    /// The engine is told.
+    /// Commands and the frame's step grant are sent to the engine.
     Submit: "walla::frame", "submit", Host;
-    /// Who gets rows in the next step, and its batch.
+    /// The next step and its batch are planned.
     Plan: "walla::plan", "plan", DeviceThread;
     /// The step's block is written.
     Fill: "walla::step", "fill", DeviceThread;
@@ -119,7 +118,7 @@ stages! {
     Encode: "walla::text", "encode", Text;
 }
 
-/// A stage that goes on: it ends when this is dropped.
+/// A stage in progress. Dropping this ends it.
 #[derive(Debug)]
 #[must_use = "the stage ends when this is dropped"]
 pub struct Entered {
@@ -165,7 +164,7 @@ fn begin(stage: Stage, listeners: u8, is_traced: bool) -> Entered {
 }
 
 impl Entered {
-    /// Ends a stage in which nothing turned out to be worth a mark in the file.
+    /// Ends the stage without a span in the file, for a stage that had no work.
     pub fn forget(mut self) {
         if let Some(timed) = &mut self.timed {
             timed.listeners &= !FILE;
@@ -199,8 +198,8 @@ fn end(timed: &Timed) {
     }
 }
 
-/// Whether a file, a profiler or a `tracing` subscriber at level `TRACE` listens: before work that
-/// only serves a mark.
+/// Whether a file, a profiler or a `tracing` subscriber at level `TRACE` listens. Check it before
+/// work that only serves a mark.
 #[inline]
 #[must_use]
 pub fn is_listening() -> bool {
@@ -208,8 +207,8 @@ pub fn is_listening() -> bool {
         || tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
 }
 
-/// Tells of a part of the host's frame that is over: `frame` for all of it, or a host's own name
-/// for a part. Spans of one app must nest or follow each other.
+/// Reports a completed part of the host's frame: `frame` for the whole frame, or a name of the
+/// host's choice for a part. Spans of one app must nest or follow each other.
 pub fn host_span(name: &'static str, nanos: Range<u64>) {
     if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
         let (begin_nanos, end_nanos) = (nanos.start, nanos.end);
@@ -219,23 +218,23 @@ pub fn host_span(name: &'static str, nanos: Range<u64>) {
     tracing::trace!(target: "walla::frame", name, begin_nanos = nanos.start, end_nanos = nanos.end, "span");
 }
 
-/// What is known of a step when its results have been read.
+/// Times of a step, known when its results have been read.
 #[derive(Clone, Debug)]
 pub struct StepTimes {
-    /// Its number.
+    /// Step number.
     pub step: u64,
-    /// Its rows.
+    /// Rows of the step.
     pub rows: u32,
-    /// When the host enqueued it, by [`now_nanos`].
+    /// Time at which the host enqueued the step, by [`now_nanos`].
     pub launched_nanos: u64,
-    /// Begin and end by the device's clock.
+    /// Begin and end on the device's clock.
     pub device_nanos: Range<u64>,
-    /// When the host saw it complete, by [`now_nanos`].
+    /// Time at which the host saw the completion, by [`now_nanos`].
     pub seen_nanos: u64,
 }
 
-/// Tells of a step that the device has run. Call it on the thread that owns the device, for steps
-/// in order.
+/// Reports a step that the device has run. Call it on the thread that owns the device, in step
+/// order.
 pub fn device_step(clock: &mut DeviceClock, times: StepTimes) {
     let StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos } = times;
     let ran = clock.to_host(launched_nanos, device_nanos, seen_nanos);

@@ -1,4 +1,4 @@
-//! What a trace file holds. One file at a time in a process, so the tests take turns.
+//! Contents of trace files. A process writes one file at a time, so the tests run sequentially.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Spans of a file: track, name, begin and end in nanoseconds.
+/// Spans of a file: track, name, and begin and end in nanoseconds.
 fn spans(path: &Path) -> Vec<(String, String, Range<u64>)> {
     let events: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let events = events.as_array().unwrap();
@@ -130,7 +130,7 @@ fn a_shared_file_ends_with_its_last_holder_and_the_next_one_has_a_number() {
     drop(own);
 }
 
-/// A wrong path in `WALLA_TRACE` must not cost a file.
+/// A wrong path in `WALLA_TRACE` must not destroy a file.
 #[test]
 fn only_empty_files_and_traces_are_replaced() {
     let _turn = turn();
@@ -148,7 +148,7 @@ fn only_empty_files_and_traces_are_replaced() {
     refused(b"[");
     refused(br#"[{"name": "another trace"}]"#);
     refused(b"GGUF\x03\0\0\0");
-    // Nothing is locked by a refusal.
+    // A refusal leaves nothing locked.
     std::fs::write(&path, []).unwrap();
     drop(TraceFile::start(&path).unwrap());
     let long = TraceFile::start(&path).unwrap();

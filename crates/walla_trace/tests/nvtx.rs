@@ -1,7 +1,7 @@
-//! Ranges as profilers get them, with libraries that stand in for them: compiled here from C, where
-//! there is a compiler.
+//! NVTX ranges as profilers receive them. Libraries that replace the profilers are compiled here
+//! from C; without a C compiler these tests are skipped.
 //!
-//! What a process loads stays loaded, so the ranges are made by children of this test.
+//! A loaded library stays loaded for the life of a process, so child processes make the ranges.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,12 @@ use std::thread;
 
 use walla_trace::{Stage, enter, listen_nvtx};
 
-/// Set in a child: it makes ranges.
+/// Set in a child process: it makes ranges.
 const CHILD: &str = "WALLA_TEST_NVTX_CHILD";
 
 const NAME: &str = "a_child_makes_ranges";
 
-/// Writes a line for each range: the thread, its depth, and the name or `-`.
+/// Writes one line per range call: thread id, depth, and the name (push) or `-` (pop).
 const RECORDER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +31,13 @@ int push(const char* name) { say(name); return depth++; }
 int pop(void) { depth--; say("-"); return depth; }
 "#;
 
-/// The old library.
+/// The old library, `nvToolsExt`.
 const LIBRARY: &str = r"
 int nvtxRangePushA(const char* name) { return push(name); }
 int nvtxRangePop(void) { return pop(); }
 ";
 
-/// A tool that is let in: it takes the version, then writes its functions where the table says.
+/// A tool that initialises: it accepts the version and writes its functions through the table.
 const TOOL: &str = r"
 typedef void (*function)(void);
 struct callbacks { size_t bytes; int (*table)(int, function***, unsigned*); };
@@ -64,10 +64,10 @@ int InitializeInjectionNvtx2(const void* (*export_table)(unsigned)) {
 }
 ";
 
-/// A tool that does not want to.
+/// A tool that refuses to initialise.
 const REFUSES: &str = "int InitializeInjectionNvtx2(void* table) { return 0; }";
 
-/// Compiles a library; `None` (and a line that says so) where there is no compiler.
+/// Compiles a library. Returns `None` and prints a line if there is no compiler.
 fn library(folder: &Path, name: &str, code: &str) -> Option<PathBuf> {
     let (source, library) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&source, [RECORDER, code].concat()).unwrap();
@@ -84,7 +84,7 @@ fn library(folder: &Path, name: &str, code: &str) -> Option<PathBuf> {
     }
 }
 
-/// Ranges of a child with this in its environment, as the stand-in wrote them.
+/// Ranges of a child process with these environment variables, as the recorder wrote them.
 fn ranges(folder: &Path, environment: &[(&str, &Path)]) -> Vec<(u64, i32, String)> {
     let log = folder.join("ranges");
     std::fs::write(&log, "").unwrap();
@@ -102,7 +102,7 @@ fn ranges(folder: &Path, environment: &[(&str, &Path)]) -> Vec<(u64, i32, String
     text.lines().map(line).collect()
 }
 
-/// Every stage begins and ends on its thread, inside those around it.
+/// Asserts that every stage begins and ends on its thread, nested in the enclosing stages.
 fn assert_ranges(found: &[(u64, i32, String)]) {
     let mut threads: Vec<u64> = found.iter().map(|(thread, ..)| *thread).collect();
     threads.sort_unstable();
@@ -123,7 +123,7 @@ fn assert_ranges(found: &[(u64, i32, String)]) {
         }
         assert!(open.is_empty(), "{open:?} never end");
     }
-    // Each thread makes every stage once, and plans once more around a panic.
+    // Each thread enters every stage once, and `Plan` once more around a panic.
     let expected: Vec<_> =
         Stage::ALL.iter().map(|stage| if *stage == Stage::Plan { 6 } else { 3 }).collect();
     assert_eq!(of_stages, expected);
@@ -134,7 +134,7 @@ fn a_child_makes_ranges() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    drop(enter(Stage::Plan)); // nobody listens yet
+    drop(enter(Stage::Plan)); // no listener yet
     let begun_before = enter(Stage::Fill);
     listen_nvtx();
     listen_nvtx();
@@ -172,7 +172,7 @@ fn the_old_library_hears_balanced_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_) = library(folder.path(), "libnvToolsExt.so.1", LIBRARY) else { return };
     assert_ranges(&ranges(folder.path(), &[("LD_LIBRARY_PATH", folder.path())]));
-    // Under its other name.
+    // Second name of the library.
     std::fs::rename(
         folder.path().join("libnvToolsExt.so.1"),
         folder.path().join("libnvToolsExt.so"),

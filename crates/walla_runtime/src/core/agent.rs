@@ -11,13 +11,13 @@ use crate::reply_parts::ReplyParts;
 
 use super::ClientKey;
 
-/// An ask that waits for its turn.
+/// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub generation: GenerationId,
     pub prompt: Prompt,
     pub arrived_micros: u64,
-    /// Turns that were appended after the ask before this one.
+    /// Turns that were appended between the previous ask and this one.
     pub turns_before: Vec<Turn>,
 }
 
@@ -32,31 +32,31 @@ impl Ask {
 pub(super) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
-    /// When it left the queue of asks.
+    /// Time at which it left the queue of asks.
     pub begun_micros: u64,
-    /// The user's turn that it answers, as soon as it is encoded: both become part of the
+    /// The user's turn that it answers, set when it is encoded. Both become part of the
     /// conversation when the reply ends.
     pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
     /// All speech so far, for the conversation.
     pub said: String,
-    /// Bytes of it that the conversation keeps: [`u32::MAX`] unless the host interrupts.
+    /// Bytes of `said` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
-    /// [`AgentState::turns_removed`] when the prompt was made.
+    /// Value of [`AgentState::turns_removed`] when the prompt was made.
     pub turns_removed: u32,
-    /// When its first token of speech came.
+    /// Time of its first speech token.
     pub spoken_since_micros: Option<u64>,
-    /// Tokens of reasoning, at most: as the context allows.
+    /// Maximum reasoning tokens, limited by the context.
     pub reasoning_tokens_max: u32,
     /// Blocks of reasoning that the engine has closed.
     pub blocks_closed: u32,
-    /// Times that its sequence was evaluated anew after a failed step.
+    /// Number of recomputations of its sequence after failed steps.
     pub retries: u32,
 }
 
 impl Reply {
-    /// A reply that begins.
+    /// A new reply.
     pub fn new(ask: &Ask, turns_removed: u32, now_micros: u64) -> Self {
         Self {
             generation: ask.generation,
@@ -76,16 +76,16 @@ impl Reply {
     }
 }
 
-/// How far a reply is.
+/// Progress of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Template and tokenizer are at work on another thread.
+    /// The prompt is being rendered and tokenised, on another thread.
     Encoding,
-    /// The device is.
+    /// The device runs prefill or decode.
     Speaking,
 }
 
-/// Tells results that an agent waits for from results that nobody waits for any more.
+/// Distinguishes current results of an agent from results that are no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch {
     agent: AgentId,
@@ -94,49 +94,49 @@ pub(super) struct Epoch {
 
 /// An agent and its sequence.
 ///
-/// `history` holds every token of the sequence that the host knows; the ledger says how many
-/// positions have been submitted. What is known but not submitted is fed as it is (prompt or
-/// re-evaluation); where everything known is submitted and a drawn token is still on its way, the
-/// next row can be launched ahead with the token that the device itself remembers.
+/// `history` holds every token of the sequence that the host knows; the ledger holds the number of
+/// submitted positions. Known tokens that are not submitted are fed by value (prompt or recompute).
+/// If all known tokens are submitted and a sampled token is in flight, the next row can be launched
+/// ahead with the token that is stored on the device.
 #[derive(Debug)]
 pub(super) struct AgentState {
     pub id: AgentId,
     pub client: ClientKey,
     pub spec: AgentSpec,
-    /// What the next reply begins with: a change in mid-reply would be heard, and at another word
-    /// in every run.
+    /// Specification that applies from the next reply on. A change within a reply would be audible,
+    /// and at a different word in every run.
     next_spec: Option<Box<AgentSpec>>,
-    /// Shared with the text thread while it encodes them, with nobody else when they change. What
-    /// no prompt has room for any more has been dropped.
+    /// Shared with the text thread while it encodes them; not shared when they change. Turns that
+    /// no prompt can hold any more are dropped.
     pub turns: Arc<Vec<Turn>>,
     /// Turns that were appended after the last ask.
     pub later: Vec<Turn>,
     /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
     pub exchanges: VecDeque<(GenerationId, usize)>,
-    /// Counts exchanges that were taken out of the middle of `turns`.
+    /// Number of exchanges removed from the middle of `turns`.
     pub turns_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
-    /// Whether the agent has a sequence. Without one it is parked: it has asks perhaps, but no
-    /// reply, no tokens and no buffers.
+    /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
+    /// no tokens and no buffers.
     has_slot: bool,
     pub text: ReplyParts,
     pub history: Vec<TokenId>,
-    /// Tokens of the cache whose steps have completed: what another agent may share.
+    /// Tokens in the cache whose steps have completed. Other agents may share them.
     pub evaluated: u32,
-    /// Tokens that the sequence has had at most since it was empty.
+    /// Maximum length of the sequence since it was empty.
     pub reached: u32,
     /// Draws submitted whose results the host has not read.
     pub unread: u32,
-    /// Changes whenever results in flight no longer concern the agent. Never the same for two
-    /// agents: one that takes a freed slot must not take the results of the one before.
+    /// Changes when results in flight no longer concern the agent. Unique across agents: an agent
+    /// that takes a freed slot must not take the results of the previous one.
     pub epoch: Epoch,
-    /// Step at which the agent last had a row: the least recent idle agent gives up its pages
+    /// Step at which the agent last had a row: the least recently used idle agent loses its pages
     /// first.
     pub last_step: u64,
-    /// Since when (in frames, or steps that no frame limits) the agent has had work but no row.
+    /// Tick (frame, or step without a budget) since which the agent has had work but no row.
     pub waiting_since: u64,
-    /// The grant of its client that it last took steps of, and how many.
+    /// The client's grant from which the agent last took steps, and their number.
     pub grant: u64,
     pub taken: u32,
 }
@@ -170,13 +170,13 @@ impl AgentState {
         }
     }
 
-    /// Whether the agent has a sequence; if not, it is parked.
+    /// Whether the agent has a sequence. Without one it is parked.
     pub fn has_slot(&self) -> bool {
         self.has_slot
     }
 
-    /// Takes those asks out of the queue; returns their names. Turns that were appended before them
-    /// stay in order.
+    /// Removes matching asks from the queue and returns their generations. Turns that were appended
+    /// before them stay in order.
     pub fn cancel_asks(&mut self, matches: impl Fn(GenerationId) -> bool) -> Vec<GenerationId> {
         let (mut cancelled, mut turns) = (Vec::new(), Vec::new());
         self.asks.retain_mut(|ask| {
@@ -193,7 +193,7 @@ impl AgentState {
         cancelled
     }
 
-    /// Gets a slot. `history` is a buffer to use again.
+    /// Assigns a slot. `history` is a buffer to reuse.
     pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
         self.text = ReplyParts::new(&self.spec.stop_strings);
@@ -203,8 +203,8 @@ impl AgentState {
         self.history.reserve_exact(context_tokens as usize + 1);
     }
 
-    /// Loses its slot, and returns its buffer for tokens. The agent has no reply in progress, and
-    /// the cache nothing of its sequence.
+    /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
+    /// cache holds nothing of its sequence.
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
         debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
         self.has_slot = false;
@@ -213,8 +213,9 @@ impl AgentState {
         std::mem::take(&mut self.history)
     }
 
-    /// Another specification, but for the conversation: at once if nothing is being said, else from
-    /// the next reply on. What decides who goes first and not what is said counts at once.
+    /// Changes the specification, except for the conversation: at once without a reply in progress,
+    /// otherwise from the next reply on. Settings that affect scheduling but not the text apply at
+    /// once.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
         spec.history = Vec::new();
         if self.reply.is_some() {
@@ -228,7 +229,7 @@ impl AgentState {
         }
     }
 
-    /// Takes over what was changed in mid-reply: a reply begins.
+    /// Applies a change made during the previous reply. Called when a reply begins.
     pub fn take_changes(&mut self) {
         let Some(spec) = self.next_spec.take() else { return };
         if self.has_slot {
@@ -244,14 +245,14 @@ impl AgentState {
         }
     }
 
-    /// Whether the device has or should get work for the agent.
+    /// Whether the device has work of the agent or should get some.
     pub fn is_speaking(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
     }
 
-    /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it
-    /// is ahead. `None` without a voice rate. Before the first token of speech, also while the
-    /// model reasons, one is due.
+    /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in
+    /// flight count as delivered. `None` without a voice rate. Before the first speech token, also
+    /// during reasoning, one token is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
@@ -262,27 +263,27 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
-    /// How urgent it is to read so many tokens: in the order of the asks, but a long prompt lets
-    /// those pass that came up to a second later for each 1,000 of its tokens. Turns around would
-    /// make everybody wait for everybody.
+    /// Urgency of a prefill of `tokens` tokens: in the order of the asks, but asks that arrive up
+    /// to one second later per 1,000 tokens of a long prompt overtake it. Round-robin would delay
+    /// all prompts equally.
     pub fn reading_due(&self, tokens: u32, now_micros: u64) -> Option<f32> {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
         Some(waited_seconds - tokens as f32 / 1e3)
     }
 
-    /// Tokens that penalties look back on when the agent draws.
+    /// Number of earlier tokens that the agent's penalties consider.
     fn window(&self) -> u32 {
         let sampling = &self.spec.sampling;
         if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
     }
 
-    /// How many tokens of `prompt` the agent can begin with of a sequence that begins with `same`
-    /// of them and has had `reached` tokens.
+    /// Reusable prefix: the number of tokens of `prompt` that the agent can take from a sequence
+    /// that has its first `same` tokens and has had `reached` tokens.
     ///
-    /// At least one token is evaluated anew: its output is what the reply begins with. And
-    /// penalties count tokens by position modulo
-    /// [`PENALTY_WINDOW_MAX`]: where later ones of the sequence have taken the place of those that the first draw counts, these are read anew.
+    /// At least one token is recomputed, because its output is the first token of the reply.
+    /// Penalties count tokens by position modulo [`PENALTY_WINDOW_MAX`]: tokens whose entries were
+    /// overwritten by later tokens of the sequence are recomputed if the first draw counts them.
     pub fn begins_with(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
         let prompt_tokens = prompt.len() as u32;
         let keep = same.min(prompt_tokens - 1);
@@ -291,14 +292,14 @@ impl AgentState {
         if is_remembered { keep } else { keep.min(prompt_tokens.saturating_sub(window)) }
     }
 
-    /// The cache has nothing of the sequence any more.
+    /// Called when the cache holds nothing of the sequence any more.
     pub fn forget_cache(&mut self) {
         (self.evaluated, self.reached) = (0, 0);
         self.forget_in_flight();
     }
 
-    /// Forgets results in flight: they belong to a reply that has ended or to tokens that are
-    /// evaluated anew.
+    /// Discards results in flight: they belong to a reply that has ended, or to tokens that are
+    /// recomputed.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
@@ -321,9 +322,9 @@ mod tests {
     fn penalties_count_no_token_of_a_longer_past() {
         let prompt = vec![TokenId(1); 400];
         let agent = agent(64);
-        // Position 336 is still there when 591 is the last.
+        // With 591 as the last position, position 336 is still recorded.
         assert_eq!(agent.begins_with(&prompt, 400, 592 - 1), 399);
-        // Another token has taken its place: the last 64 tokens are read anew.
+        // Another token has replaced it: the last 64 tokens are recomputed.
         assert_eq!(agent.begins_with(&prompt, 400, 592), 336);
         assert_eq!(agent.begins_with(&prompt, 200, 592), 200);
         assert_eq!(agent.begins_with(&prompt[..40], 40, 592), 0);

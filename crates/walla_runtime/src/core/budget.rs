@@ -1,8 +1,9 @@
-//! The frame budget: when frames begin, what a step may still use of one, what came of it.
+//! The frame budget: begin of frames, limits of steps, and accounting.
 //!
-//! A frame begins when a client that is paced per frame grants its second one since the last began;
-//! with several such clients, the fastest one's frames count. If the budget holds for free-running
-//! clients too, frames are windows of [`WINDOW_MICROS`] on the clock while nobody grants any.
+//! A frame begins when a client that is paced per frame grants its second frame since the last
+//! begin. With several such clients, the frames of the fastest one count. If the budget applies to
+//! free-running clients too, frames are windows of [`WINDOW_MICROS`] on the clock while no client
+//! grants frames.
 
 use std::time::Duration;
 
@@ -14,33 +15,33 @@ use super::{ClientState, Core};
 use crate::api::{BudgetStats, Pacing};
 use crate::options::EngineOptions;
 
-/// A frame of free-running clients, in microseconds: 1/60 s.
+/// Frame of free-running clients, in microseconds: 1/60 s.
 const WINDOW_MICROS: u64 = 16_667;
 
-/// Without a frame for so long, in microseconds, whatever was owed has been paid by rest: the most
-/// that can be owed is a quarter of a second at 60 Hz.
+/// Debt is cleared after this idle time, in microseconds. It is the maximum debt: a quarter of a
+/// second at 60 Hz.
 const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
 
-/// Steps between two times that hosts are told prediction errors.
+/// Number of measured steps between two updates of the published prediction errors.
 const STEPS_UNTOLD_MAX: u32 = 16;
 
-/// The governor and the frames it is told of.
+/// The governor and its frames.
 #[derive(Debug)]
 pub(super) struct Budget {
     pub governor: Governor,
-    /// Whether free-running clients keep to it.
+    /// Whether the budget applies to free-running clients.
     holds_for_all: bool,
-    /// When the current frame began; none has yet if `None`.
+    /// Begin of the current frame. `None` before the first frame.
     begun_micros: Option<u64>,
-    /// Frames begun, and steps that no frame limits: waiting agents count them.
+    /// Number of frames, and of steps that no frame limits. Waiting times are measured in ticks.
     pub ticks: u64,
     prefill_tokens: u32,
     pub agents_deferred: u32,
-    /// Steps measured since hosts were told how far predictions are off.
+    /// Steps measured since prediction errors were last published.
     steps_untold: u32,
-    /// Some free-running client waits for the next window.
+    /// A free-running client waits for the next window.
     pub waits_for_window: bool,
-    /// What a step takes on the pretended device of a test.
+    /// Simulated step time in tests.
     #[cfg(test)]
     pub pretended: Option<fn(StepWork) -> u64>,
 }
@@ -70,18 +71,18 @@ impl Budget {
         self.holds_for_all = true;
     }
 
-    /// Whether free-running clients keep to it.
+    /// Whether the budget applies to free-running clients.
     pub fn holds_for_all(&self) -> bool {
         self.holds_for_all
     }
 
-    /// Whether the budget, as it was last set, is zero: a pause. That counts at once, not from the
+    /// Whether the budget was last set to zero, which is a pause. It applies at once, not from the
     /// next frame on.
     pub fn is_zero(&self) -> bool {
         self.governor.budget_micros() == Some(0)
     }
 
-    /// Whether a client's pace, if it has work, lifts the budget for all.
+    /// Whether a client with this pacing lifts the budget for all clients while it has work.
     pub fn is_lifted_by(&self, pacing: Pacing) -> bool {
         pacing == Pacing::FreeRunning && !(self.holds_for_all && self.has_limit())
     }
@@ -91,7 +92,7 @@ impl Budget {
         self.governor.stats().budget_micros.is_some()
     }
 
-    /// Goes on with what hosts set and what was counted on another device, not with its costs.
+    /// Continues the settings and counters of another device, but not its costs.
     pub fn inherit(&mut self, other: &Self) {
         self.governor.inherit(&other.governor);
         self.holds_for_all = other.holds_for_all;
@@ -111,21 +112,22 @@ impl Budget {
         self.agents_deferred = 0;
     }
 
-    /// Begins a window where one is due. Without a client that runs free, and has to keep to the
-    /// budget, there are none.
+    /// Begins a window if one is due. Windows exist only if a free-running client must keep to the
+    /// budget.
     pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
         if self.holds_for_all && has_free_client && self.micros_to_window(now_micros) == 0 {
             self.begin(now_micros);
         }
     }
 
-    /// How long the current frame still lasts, if nobody grants another.
+    /// Remaining time of the current window, if no client grants a frame.
     pub fn micros_to_window(&self, now_micros: u64) -> u64 {
         let end = self.begun_micros.map_or(0, |begun| begun + WINDOW_MICROS);
         end.saturating_sub(now_micros)
     }
 
-    /// Every so many steps: looking it up takes some microseconds.
+    /// Prediction errors, once per [`STEPS_UNTOLD_MAX`] measured steps: computing them takes some
+    /// microseconds.
     pub fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
         let is_due = self.steps_untold >= STEPS_UNTOLD_MAX;
         is_due.then(|| {
@@ -156,7 +158,7 @@ impl Budget {
         }
     }
 
-    /// Books a step.
+    /// Records a submitted step.
     pub fn submitted(&mut self, work: StepWork, is_lifted: bool) -> SubmittedStep {
         self.prefill_tokens += work.prefill_tokens;
         if is_lifted {
@@ -167,7 +169,7 @@ impl Budget {
         }
     }
 
-    /// A step has come back. Without two times on the device's clock nobody knows how long it took.
+    /// Records a completed step. Without two times of the device's clock its duration is unknown.
     pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
         self.steps_untold += 1;
         #[cfg(test)]
@@ -182,7 +184,7 @@ impl Budget {
     }
 }
 
-/// Whole microseconds, rounded up, since zero is a pause; 71 minutes are enough for a frame.
+/// Whole microseconds, rounded up, because zero is a pause. The maximum is 71 minutes.
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
@@ -201,12 +203,12 @@ impl Core {
         client.grants += 1;
     }
 
-    /// Whether an agent may have another step of its client's grant. `due` are the tokens that it
-    /// lacks.
+    /// Whether an agent may take another step of its client's grant. `due` is the number of tokens
+    /// that it is behind.
     ///
-    /// Where time is not limited, a grant is so many steps of the device. Where it is, it is so
-    /// many steps of each agent; and what time a budget leaves goes to voices that are late and to
-    /// prompts, for agents of full detail.
+    /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
+    /// steps per agent. The remaining time of the budget is used for late voices and for prompts,
+    /// for agents of full detail.
     pub(super) fn may_take(
         &self,
         client: &ClientState,
@@ -229,8 +231,8 @@ impl Core {
         client.grants > 0 && taken < most
     }
 
-    /// What a step evaluates, as the governor counts it: `included` are agents with their rows, in
-    /// the ledger already.
+    /// Work of the composed step in the units of the governor. The ledger already contains the rows
+    /// of the included agents.
     pub(super) fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
         for &(slot, rows) in self.composer.included() {

@@ -1,4 +1,4 @@
-//! What steps cost on this device: measured at load, on scratch sequences.
+//! Step costs of this device, measured at load on scratch sequences.
 
 use std::time::Duration;
 
@@ -10,20 +10,19 @@ use walla_types::{Sampling, SeqId, TokenId};
 use crate::clock::Clock;
 use crate::shell::Progress;
 
-/// Device time that measuring may take, in microseconds. A step that could take all that is left is
-/// not begun, so that this holds but for one step of a very slow device.
+/// Maximum device time of the measurement, in microseconds. A step that could exceed the remaining
+/// time is not started, so only one step of a very slow device can exceed this limit.
 const CALIBRATION_MICROS_MAX: f32 = 150_000.0;
 
-/// Times that each kind of step is measured; the fit outvotes the ones that somebody disturbed.
+/// Measurements per kind of step. The fit is robust against single disturbed measurements.
 const REPEATS: usize = 3;
 
-/// Cached tokens of a short context, and of a long one, if the context and the pages have room for
-/// it.
+/// Cached tokens of a short and a long context, as far as context and pages allow.
 const SHORT_TOKENS: u32 = 16;
 const LONG_TOKENS: u32 = 768;
 
-/// A kind of step: speakers, and somebody who reads so many tokens of a prompt, if any. All of them
-/// have so many cached tokens.
+/// A kind of step: `speakers` decode rows and, if `prompt_tokens` is not 0, one prefill chunk. Each
+/// sequence has `cached_tokens` cached tokens.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     speakers: u32,
@@ -50,7 +49,7 @@ impl Trial {
     }
 }
 
-/// How long a step may take, and who hears of the load meanwhile.
+/// How to wait for steps, and the receiver of load progress.
 pub(super) struct Waiting<'a, 'b> {
     pub clock: &'a Clock,
     /// A step that takes longer means that the device hangs.
@@ -58,13 +57,14 @@ pub(super) struct Waiting<'a, 'b> {
     pub progress: &'a mut Progress<'b>,
 }
 
-/// How long a step is left alone before somebody looks whether it is done.
+/// Polling interval.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Runs some steps and fits a cost model to the time that the device measured. `None` if it
-/// measures none, or if a step failed: the engine can do without, and learns while it runs.
+/// Runs some steps and fits a cost model to the times that the device measured. Returns `None` if
+/// the device measures no times or a step failed: the engine works without and learns while it
+/// runs.
 ///
-/// Steps are timed by the device's own clock. All sequences are empty afterwards.
+/// Steps are timed by the device's clock. All sequences are empty afterwards.
 ///
 /// # Errors
 /// A device that is lost or hangs, or [`ExecError::Stopped`] if the load is stopped.
@@ -99,12 +99,13 @@ fn measure(
     let mut left_micros = CALIBRATION_MICROS_MAX;
     let mut row_micros = 0.0_f32;
     let trials = trials(sequences, prefill_tokens_max);
-    // The first step meets cold caches and, on a CPU, sleeping threads.
+    // The first step runs with cold caches and, on a CPU, with sleeping threads.
     let warm_up = trials.first().copied().into_iter().map(|trial| (trial, 1));
     let measured = trials.iter().map(|&trial| (trial, REPEATS));
     for (number, (trial, repeats)) in warm_up.chain(measured).enumerate() {
         for repeat in 0..repeats {
-            // Without knowing better, a row takes as long as a step of one.
+            // Predicted with the time per row of the previous step, which overestimates larger
+            // steps.
             if row_micros * trial.work().rows() as f32 > left_micros {
                 continue;
             }
@@ -112,7 +113,7 @@ fn measure(
             left_micros -= micros;
             row_micros = micros / trial.work().rows() as f32;
             if number == 1 && repeat == 0 {
-                samples.clear(); // what was to warm up; on a very slow device it is all there is
+                samples.clear(); // drops the warm-up; on a very slow device it is the only sample
             }
             samples.push(CostSample { work: trial.work(), micros });
         }
@@ -120,7 +121,7 @@ fn measure(
     Ok(StepCost::fit(&samples))
 }
 
-/// Small steps first: what they say decides which larger ones are tried.
+/// Small steps first: their results determine which larger ones are tried.
 fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
     let limits = sequences.limits();
     let sequences_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
@@ -133,7 +134,7 @@ fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
         if sequences > sequences_max || speakers + prompt_tokens > limits.tokens_max {
             return;
         }
-        // A page less for each, so that the step's own rows find room.
+        // One page less per sequence, for the step's rows.
         let room = (pages / sequences).saturating_sub(1) * options.page_tokens;
         let room = room.min(context.saturating_sub(options.page_tokens));
         let room = room.saturating_sub(prompt_tokens);
@@ -157,7 +158,7 @@ fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
     trials
 }
 
-/// One step. `None` if the device does not say how long it took.
+/// Runs one step. Returns `None` if the device reports no duration.
 fn time(
     sequences: &mut Sequences,
     trial: Trial,
@@ -166,7 +167,7 @@ fn time(
     let sampling = Sampling::greedy();
     let mut batch = Batch::new(sequences.limits());
     for (seq, rows) in trial.sequences() {
-        // Cells that nothing was written to cost as much to read as others.
+        // Reading unwritten cache positions costs as much as reading others.
         sequences.ledger.append(seq, trial.cached_tokens, &mut sequences.commands)?;
         for row in 1..=rows {
             let output = if row == rows { Output::Sample } else { Output::None };
@@ -194,7 +195,7 @@ fn forget(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Waits for a step, or until the load is to stop: a device that hangs must not keep its thread.
+/// Waits for a step, or until the load must stop: a device that hangs must not block its thread.
 fn wait(
     sequences: &mut Sequences,
     waiting: &mut Waiting<'_, '_>,

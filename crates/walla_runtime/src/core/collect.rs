@@ -1,4 +1,4 @@
-//! What comes back: tokens become text, text becomes events.
+//! Output processing: tokens become text, text becomes events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
 use crate::reply_parts::Part;
 use crate::shell::Emit;
 
-/// Whose an output of a step is.
+/// Agent and position of an output of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     pub slot: usize,
@@ -31,7 +31,7 @@ struct Submitted {
     booked: SubmittedStep,
 }
 
-/// Steps whose results have not been read, oldest first; their storage is reused.
+/// Steps whose results have not been read, oldest first. Their buffers are reused.
 #[derive(Debug)]
 pub(super) struct InFlight {
     steps: VecDeque<Submitted>,
@@ -69,7 +69,7 @@ impl InFlight {
 }
 
 impl Core {
-    /// Reads all steps that have completed. `true` if there was one.
+    /// Reads all completed steps. Returns `true` if there was one.
     pub(super) fn collect_steps(
         &mut self,
         now_micros: u64,
@@ -117,7 +117,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes over a step's results; returns when it began and ended on the device's clock.
+    /// Reads a step's results. Returns its begin and end on the device's clock.
     fn read(&mut self, completed: Completed) -> Result<(u64, u64), ExecError> {
         let InFlight { results, device_clock, .. } = &mut self.in_flight;
         results.clear();
@@ -142,7 +142,7 @@ impl Core {
         Ok(nanos)
     }
 
-    /// One drawn token of one agent.
+    /// Handles one sampled token of one agent.
     fn take_token(
         &mut self,
         tag: Tag,
@@ -160,8 +160,7 @@ impl Core {
         agent.unread = agent.unread.saturating_sub(1);
         if row.flags & ResultRow::NOT_FINITE != 0 {
             self.fail(tag.slot, ReplyError::NotFinite);
-            // What made it so is in the cache, perhaps: neither this agent nor another is to go on
-            // from there.
+            // The cause may be in the cache: neither this agent nor another may continue from it.
             return self.drop_sequence(tag.slot);
         }
         agent.evaluated = agent.evaluated.max(tag.position + 1);
@@ -191,7 +190,7 @@ impl Core {
         self.finish_if_over(tag.slot, stopped, now_micros);
     }
 
-    /// Sends the text that the token completes; `true` if it completes a stop string.
+    /// Sends the text that the token completes. Returns `true` if it completes a stop string.
     fn take_text(
         &mut self,
         slot: usize,
@@ -233,7 +232,7 @@ impl Core {
         let reason = match () {
             () if stopped => FinishReason::Stop { index: agent.text.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
-            // The token drawn last would need a cell beyond the context.
+            // The last sampled token would need a position beyond the context.
             () if agent.history.len() > context_tokens => FinishReason::ContextFull,
             () => return self.close_reasoning(slot, now_micros),
         };
@@ -241,8 +240,8 @@ impl Core {
     }
 }
 
-/// Shows whoever listens when the device worked. A step that was launched before anybody listened
-/// is left out.
+/// Traces when the device ran the step. A step that was launched before a listener existed is
+/// skipped.
 fn trace_step(clock: &mut DeviceClock, completed: Completed, header: &ResultHeader) {
     let Completed { step, rows, launched_nanos, .. } = completed;
     if launched_nanos == 0 || !walla_trace::is_listening() {

@@ -1,4 +1,4 @@
-//! Who gets rows in the next step, and the step's block.
+//! Schedules the rows of the next step and fills its batch.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::collect::Tag;
 use super::{ClientState, Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
-/// Storage that is reused from step to step.
+/// Buffers that are reused from step to step.
 #[derive(Debug)]
 pub(super) struct Composer {
     batch: Batch,
     requests: Vec<PlanRequest>,
     plan: Plan,
-    /// Agents in the batch with their rows.
+    /// Slots in the batch with their number of rows.
     included: Vec<(usize, u32)>,
     /// No budget limits this step.
     is_lifted: bool,
@@ -45,7 +45,7 @@ impl Composer {
         if is_full { 0 } else { tokens_max - self.batch.len() }
     }
 
-    /// Agents in the batch with their rows.
+    /// Slots in the batch with their number of rows.
     pub fn included(&self) -> &[(usize, u32)] {
         &self.included
     }
@@ -86,14 +86,14 @@ fn smallest_left_out(
 }
 
 impl Core {
-    /// What the agent could do in a step; `None` if nothing.
+    /// Work of the agent for the next step, if any.
     fn work_of(&self, slot: usize) -> Option<PlanState> {
         let agent = self.agents[slot].as_ref().filter(|agent| agent.is_speaking())?;
         let submitted = self.sequences.ledger.len(SeqId(slot as u32));
         let missing = (agent.history.len() as u32).saturating_sub(submitted);
         match missing {
-            // Everything known is submitted: the next token is on its way, and the device knows it
-            // first.
+            // All known tokens are submitted. The next token is in flight, and only the device
+            // knows it.
             0 if agent.unread == 0 || agent.unread >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
             0 | 1 => Some(PlanState::Decoding),
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if
+    /// Whether the reply can continue after the draws in flight. A step launched ahead is wasted if
     /// the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
@@ -111,7 +111,7 @@ impl Core {
         reply.usage.reply_tokens + agent.unread < agent.spec.reply_tokens_max
     }
 
-    /// Collects what agents want whose clients let them.
+    /// Collects the requests of agents whose clients can step.
     fn collect_requests(&mut self, now_micros: u64) {
         let mut requests = std::mem::take(&mut self.composer.requests);
         requests.clear();
@@ -144,7 +144,7 @@ impl Core {
         self.composer.requests = requests;
     }
 
-    /// Decides who gets what of the next step. `false`: nobody, the plan is an old one.
+    /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
         let Self { composer, budget, sequences, agents, .. } = self;
         let Composer { requests, plan, batch, is_lifted, .. } = composer;
@@ -153,7 +153,7 @@ impl Core {
             budget.agents_deferred = 0;
             return false;
         };
-        // Some want more than what they have had of this frame already.
+        // Agents that already had rows in this frame do not count as deferred.
         let ticks = budget.ticks;
         let waits = |seq: &SeqId| {
             let agent = agents.get(seq.index()).and_then(Option::as_ref);
@@ -164,7 +164,7 @@ impl Core {
             budget.agents_deferred = unserved(&mut requests.iter().map(|request| request.seq));
             return false;
         }
-        // What is left of a frame is not spent on crumbs.
+        // The rest of a frame is not spent on prefill chunks with little gain.
         let is_rest = !*is_lifted && budget.governor.is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
@@ -182,8 +182,9 @@ impl Core {
                 planned.is_ok(),
                 "there are as many requests as sequences at most: {planned:?}"
             );
-            // A row of a prompt, or one behind a longer context, may exceed a limit that the
-            // smallest row meets. If only such rows are wanted, the smallest of them counts.
+            // A prefill row, or a row with a longer context, may exceed a limit that the smallest
+            // row meets. If all requests are such rows, the cheapest of them is used as the
+            // smallest.
             let of_plan = smallest_left_out(plan, requests, sequences, budget.governor.cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
@@ -215,9 +216,9 @@ impl Core {
         self.make_way();
     }
 
-    /// Keeps pages for the agent that preempted others and waits until the steps in flight release
-    /// them: without this, a less urgent agent would take them first and be preempted again,
-    /// without end. Agents that need no new page continue, and so do more urgent ones.
+    /// Reserves pages for the agent that preempted others and waits until the steps in flight
+    /// release them. Without this, a less urgent agent would take them first and be preempted
+    /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn honour_claim(&mut self) {
         let Some(slot) = self.page_claim else { return };
         let mut requests = std::mem::take(&mut self.composer.requests);
@@ -234,13 +235,13 @@ impl Core {
         } else if self.work_of(slot).is_none() {
             self.page_claim = None;
         }
-        // Otherwise its host has no step left for it in this frame: nothing is held back meanwhile.
+        // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.composer.requests = requests;
     }
 
-    /// Finds pages for the most urgent agent that the plan left out for want of them. The most
-    /// urgent one it must be: whoever is least urgent finds nobody to take pages from, and if all
-    /// wait at a page's end, nobody would ever move.
+    /// Finds pages for the most urgent agent that the plan deferred for lack of pages. It must be
+    /// the most urgent one: the least urgent agent has no victim to preempt, and if all agents wait
+    /// at the end of a page, none would ever continue.
     fn make_way(&mut self) {
         let lacks = |deferred: &&Deferred| matches!(deferred.reason, Deferral::Pages { .. });
         let slots = self.composer.plan.deferred().iter().filter(lacks).map(|d| d.seq.index());
@@ -251,8 +252,8 @@ impl Core {
                 self.include(slot, 1, 1);
             }
             Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
-                // It comes on top of what the budget allows: a small part, so that it gets anywhere
-                // at all.
+                // This exceeds the budget: only a small chunk, so that the agent makes progress at
+                // all.
                 let chunk = if self.composer.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
                 let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
@@ -261,11 +262,10 @@ impl Core {
         }
     }
 
-    /// Puts the agent's next `rows` rows into the batch if there are pages for `tokens` more
-    /// tokens.
+    /// Adds the agent's next `rows` rows to the batch if there are pages for `tokens` more tokens.
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         let seq = SeqId(slot as u32);
-        // Finding room for others may have taken the agent's own pages, and with them its work.
+        // Preemption for other agents may have taken the agent's pages, and with them its work.
         let work = self.work_of(slot).filter(|_| !self.composer.includes(slot));
         if work.is_none() || !self.has_room_for_mask(slot) {
             return;
@@ -298,8 +298,8 @@ impl Core {
         }
     }
 
-    /// Whether the agent's mask of allowed tokens, if it has one, finds room beside those of the
-    /// agents in the batch. A mask that allows nothing of this vocabulary ends the reply.
+    /// Whether the step can hold the agent's mask of allowed tokens, if it has one, in addition to
+    /// the masks in the batch. A mask that allows no token of this vocabulary ends the reply.
     fn has_room_for_mask(&mut self, slot: usize) -> bool {
         let mask_of = |slot: usize| self.agents[slot].as_ref()?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
@@ -318,13 +318,13 @@ impl Core {
         is_there || different < self.sequences.executor.options().masks_max
     }
 
-    /// Takes an agent's rows out of the batch again: its sequence has been dropped.
+    /// Removes an agent's rows from the batch, because its sequence has been dropped.
     pub(super) fn exclude(&mut self, slot: usize) {
         self.composer.included.retain(|&(s, _)| s != slot);
         self.composer.batch.remove_sequence(SeqId(slot as u32));
     }
 
-    /// Composes and submits one step. `false`: nobody has work that can be done now.
+    /// Composes and submits one step. Returns `false` if no agent has work that can run now.
     pub(super) fn submit_step(&mut self, now_micros: u64) -> Result<bool, StepError> {
         let stage = walla_trace::enter(walla_trace::Stage::Plan);
         self.compose(now_micros);
@@ -342,7 +342,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Books what was submitted.
+    /// Records the submitted step.
     fn submitted(&mut self, step: u64, now_micros: u64) {
         for place in 0..self.composer.included.len() {
             let (slot, rows) = self.composer.included[place];
@@ -383,8 +383,8 @@ impl Core {
         self.stats.step_rows = self.sequences.ubatch().len();
     }
 
-    /// A step could not be submitted although the device lives: nobody knows how much of it
-    /// happened, so its agents are evaluated anew from their tokens. A reply fails after some
+    /// A step could not be submitted although the device works. It is unknown which part of the
+    /// step was executed, so its agents are recomputed from their tokens. A reply fails after some
     /// tries.
     pub(super) fn retry_composed(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
@@ -396,9 +396,9 @@ impl Core {
         self.composer.batch.clear();
     }
 
-    /// The device refused a step that was in flight: what its rows should have left in the cache is
-    /// not there, a later step may have gone on from it, and others may share those pages. So
-    /// everybody is evaluated anew.
+    /// The device refused a step that was in flight. The cache lacks the rows of this step, a later
+    /// step may have used them, and other agents may share those pages. Therefore all agents are
+    /// recomputed.
     pub(super) fn retry_all(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
         for slot in 0..self.agents.len() {

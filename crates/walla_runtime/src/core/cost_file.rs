@@ -1,6 +1,6 @@
-//! Costs of steps, kept from one run to the next.
+//! Cache of step costs across runs.
 //!
-//! A file for each device, model and shape of the engine:
+//! One file per device, model and engine shape:
 //! ```text
 //! walla step cost 1
 //! key cpu|avx512vnni|2 threads|…|walla 0.1.0|…
@@ -21,15 +21,15 @@ use walla_plan::{BUCKETS, StepCost};
 
 const FIRST_LINE: &str = "walla step cost 1";
 
-/// No file of ours is longer.
+/// Maximum length of a valid file.
 const BYTES_MAX: u64 = 16 << 10;
 
-/// What costs depend on.
+/// Parameters on which costs depend.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
-    /// Device, model, shape: each has a file of its own.
+    /// Device, model and shape. Each has its own file.
     what: String,
-    /// Programs that are as fast as they were: those of another build replace the file.
+    /// Build of the programs. Costs of another build replace the file.
     build: String,
 }
 
@@ -45,7 +45,7 @@ impl Key {
         options: &ExecOptions,
     ) -> Self {
         let name = model.name.as_deref().unwrap_or_default();
-        // A part of the GPU's multiprocessors is another device.
+        // A part of the GPU's multiprocessors counts as a different device.
         let used = info.gpu.as_ref().map(|gpu| (gpu.multiprocessors_used, gpu.multiprocessors));
         let part = used.filter(|(used, all)| used < all);
         let part = part.map(|(used, all)| format!("{used} of {all}|")).unwrap_or_default();
@@ -81,14 +81,14 @@ impl Key {
 }
 
 fn path(folder: &Path, key: &Key) -> PathBuf {
-    // 64-bit FNV-1a: the key is in the file too, so a collision costs a measurement.
+    // 64-bit FNV-1a. The file also contains the key, so a collision only costs a measurement.
     let hash = key.what.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     folder.join(format!("cost-{hash:016x}.txt"))
 }
 
-/// The costs kept under a key. A file that cannot be used is as good as none.
+/// The cached costs of a key. An unusable file counts as missing.
 pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     let path = path(folder, key);
     let bytes = fs::metadata(&path).ok()?.len();
@@ -100,8 +100,8 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     cost
 }
 
-/// Keeps costs, if the folder can be written: written beside and renamed, so that a crash leaves
-/// the old file or the new one.
+/// Saves costs, if the folder is writable. The new file is written next to the old one and renamed,
+/// so that a crash leaves the old or the new file.
 pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
     let beside = path.with_extension(format!("{}.new", std::process::id()));
@@ -226,8 +226,8 @@ mod tests {
         assert!(parse(&whole, "key").is_some());
         for end in (0..whole.len() - 1).filter(|end| whole.is_char_boundary(*end)) {
             let cut = &whole[..end];
-            // A number that is cut within its digits is another number: only the last line can be
-            // so short.
+            // A number that is cut within its digits is another valid number; that is possible in
+            // the last line only.
             assert!(parse(cut, "key").is_none() || cut.lines().count() == 5, "{cut}");
         }
         for (from, to) in [
@@ -278,8 +278,8 @@ mod tests {
         assert!(fs::metadata("/dev/full").is_ok(), "the link was removed, not its target");
     }
 
-    /// A process that died while it wrote leaves a part of the new file; later runs neither read it
-    /// nor fail.
+    /// A process that crashed while writing leaves a part of the new file. Later runs neither read
+    /// it nor fail.
     #[test]
     fn a_crash_in_the_middle_of_a_write_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();

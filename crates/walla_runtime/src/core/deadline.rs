@@ -9,7 +9,7 @@ use super::Core;
 use crate::api::FinishReason;
 use crate::clock::WaitMeter;
 
-/// Longest time between two looks that counts as waiting.
+/// Maximum time between two polls that counts as waiting.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// Measures how long the oldest step has been in flight.
@@ -41,8 +41,7 @@ impl Core {
         Err(hung(&mut self.sequences, waited_micros))
     }
 
-    /// When each open reply exceeds its deadline, with its slot. A pause of its client counts for
-    /// nothing.
+    /// Deadlines of open replies, with their slots. Replies of paused clients are skipped.
     fn reply_ends(&self) -> impl Iterator<Item = (usize, u64)> {
         self.deadlines.reply.into_iter().flat_map(move |max| {
             let max_micros = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);

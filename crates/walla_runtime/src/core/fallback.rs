@@ -1,4 +1,4 @@
-//! Another device takes over where one was lost.
+//! The CPU takes over from a lost device.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 
-/// The device of last resort.
+/// Name of the fallback device.
 const FALLBACK: &str = "cpu";
 
 impl Core {
@@ -20,10 +20,10 @@ impl Core {
     }
 
     /// Loads the model onto the CPU after another device was `lost`, from the file that was opened
-    /// first. `None` if options or registry do not want that.
+    /// first. Returns `None` if the options or the registry exclude a fallback.
     ///
     /// # Errors
-    /// [`EngineError::File`] if the file was changed in place since, or as [`Core::load_from`].
+    /// [`EngineError::File`] if the file was changed in place, or as [`Core::load_from`].
     pub(crate) fn load_fallback(
         source: &Source,
         options: &EngineOptions,
@@ -48,12 +48,11 @@ impl Core {
         }))
     }
 
-    /// Takes over agents, clients and texts. Nothing that was in flight counts: what the host knows
-    /// of each reply (its prompt and the tokens that have come back) is read again, and the reply
-    /// goes on with the next token, which is the one that it would have been, since draws depend on
-    /// seed and position alone.
+    /// Takes over agents, clients and texts. Work in flight is discarded. The known tokens of each
+    /// reply (its prompt and the tokens read so far) are recomputed, and the reply continues with
+    /// the same next token, because draws depend only on seed and position.
     ///
-    /// That holds for the same model only. If this core has another one, every reply fails, and the
+    /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
         let Self {
@@ -94,7 +93,7 @@ impl Core {
         }
     }
 
-    /// Ends every reply, and the engine with the next call of `advance`.
+    /// Ends every reply, and the engine at the next call of `advance`.
     fn refuse(&mut self, agents_max: usize) {
         let error = EngineError::OtherModel;
         self.fail_all(&error.to_string());

@@ -1,4 +1,4 @@
-//! Asks begin, replies end.
+//! Requests: starts asks and ends replies.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::api::{ContextPolicy, Event, FinishReason, Prompt, ReplyError, ReplyEv
 use crate::reply_parts::Part;
 
 impl Core {
-    /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
+    /// Starts the next ask of every free agent. If an ask fails at once, the following one is
+    /// started.
     pub(super) fn start_asks(&mut self, now_micros: u64) {
         self.worker_is_full = false;
         self.place_waiting(now_micros);
@@ -22,22 +23,21 @@ impl Core {
         }
     }
 
-    /// Whether an agent can begin with an ask now.
+    /// Whether an agent can start an ask now.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let can_begin = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
         let agent = self.agents[slot].as_deref().filter(|agent| can_begin(agent));
         agent.is_some_and(|agent| self.runs(agent.client))
     }
 
-    /// `false`: the agent has none, or it waits on.
+    /// Starts an agent's next ask. Returns `false` if it has none or the ask keeps waiting.
     fn start_next_ask(&mut self, slot: usize, now_micros: u64) -> bool {
         if !self.is_free(slot) {
             return false;
         }
         let Some(agent) = self.agents[slot].as_mut() else { return false };
         let Some(ask) = agent.asks.front() else { return false };
-        // Looked at first, since it costs nothing: in a crowd this is nearly everybody's case, in
-        // every round.
+        // Checked first because it is cheap: in a crowd this is the usual case, in every round.
         if !self.worker.has_room() && !matches!(ask.prompt, Prompt::Tokens(_)) {
             self.worker_is_full = true;
             return false;
@@ -48,13 +48,13 @@ impl Core {
     }
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
-        // Older turns are dropped for a cache that is smaller than the context, too.
+        // Older turns are also dropped if the cache is smaller than the context.
         let context_tokens = self.context_tokens.min(self.cache_tokens());
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for
+        // Capacity for the reply, so that speaking does not allocate: 6 bytes per token suffice for
         // most languages.
         reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
@@ -76,7 +76,7 @@ impl Core {
             generation: ask.generation,
             source,
             context_tokens,
-            // Half of the context at most: a persona needs room too.
+            // Half of the context at most, because the persona needs space too.
             reply_tokens: reply_tokens.min(context_tokens / 2),
         };
         self.first_to_ask = (slot + 1) % self.agents.len();
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Takes what the worker has encoded. `true` if there was something.
+    /// Takes encoded prompts from the worker. Returns `true` if there were any.
     pub(super) fn collect_text(&mut self, now_micros: u64) -> bool {
         let mut any = false;
         while let Some(done) = self.worker.collect() {
@@ -114,7 +114,7 @@ impl Core {
         any
     }
 
-    /// Lets the device continue `prompt`, reusing its cached prefix. `start`: the reply is
+    /// Starts the generation for `prompt` and reuses its cached prefix. With `start`, the reply is
     /// separated into speech and reasoning.
     fn speak(
         &mut self,
@@ -149,7 +149,7 @@ impl Core {
         let free_pages = self.sequences.ledger.usable_pages();
         let wanted_pages = prompt_tokens.div_ceil(self.sequences.ledger.options().page_tokens);
         if wanted_pages > free_pages {
-            // Waiting cannot help: the cache as a whole is smaller.
+            // Waiting cannot help, because the whole cache is smaller.
             return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
@@ -171,7 +171,7 @@ impl Core {
         }
     }
 
-    /// Ends the reply in progress because something is wrong. Other agents go on.
+    /// Ends the reply in progress with an error. Other agents continue.
     pub(super) fn fail(&mut self, slot: usize, error: ReplyError) {
         self.end(slot, Err(error), 0);
     }
@@ -181,7 +181,7 @@ impl Core {
         self.end(slot, Ok(reason), now_micros);
     }
 
-    /// What is held back of the reply's text goes out, then the terminal event.
+    /// Sends the held text of the reply, then the terminal event.
     fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
         let turns_max = self.context_tokens as usize;
         let Some(client) = self.agents[slot].as_ref().map(|agent| agent.client) else { return };
@@ -202,7 +202,7 @@ impl Core {
                 outbox.push_back(Event { agent: id, generation, what });
             }
         });
-        // Whatever ends the next reply, even before it begins, finds nothing of this one.
+        // A next reply that ends before it begins must not find this text.
         agent.text.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;

@@ -1,4 +1,4 @@
-//! From options to a core that can run.
+//! Loads a core from options.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 use crate::state::ModelCard;
 
-/// Prompts that may be with the text thread at the same time.
+/// Maximum number of prompts that the text thread holds.
 const TEXT_JOBS_MAX: usize = 64;
 
-/// Tokens in a KV page: half a page is wasted for each agent on average.
+/// Tokens per KV page. On average half a page per agent is unused.
 const PAGE_TOKENS: u32 = 16;
 
-/// Stands for the best device.
+/// Selects the best device.
 const AUTO: &str = "auto";
 
 impl Core {
@@ -47,10 +47,11 @@ impl Core {
         Self::load_from(&source, &file, options, registry, clock, progress)
     }
 
-    /// Opens the device and loads a model onto it. `progress` hears the share done, from 0 to 1.
+    /// Opens the device and loads a model onto it. `progress` receives the completed share, from 0
+    /// to 1.
     ///
-    /// `auto` is the best device that opens and that the model fits; those that were passed over
-    /// are told in the log and in [`ModelCard::fallback_after`].
+    /// `auto` is the best device that opens and has enough memory for the model. Devices that were
+    /// skipped are reported in the log and in [`ModelCard::fallback_after`].
     ///
     /// # Errors
     /// Errors of file, model, device and options, with the file's path in errors about the file;
@@ -98,7 +99,7 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        // There is no device: the registry says so.
+        // No device exists: the registry returns the error.
         source.load_onto(AUTO, file, options, registry, clock, progress)
     }
 }
@@ -175,7 +176,7 @@ impl Source {
     }
 }
 
-/// What steps cost, if anybody will ask: as kept from an earlier run, or measured.
+/// Step costs, read from the cache or measured. `None` without a budget.
 fn step_cost(
     options: &EngineOptions,
     (model, file_bytes): (&ModelSpec, u64),
@@ -200,8 +201,7 @@ fn step_cost(
     Ok(cost)
 }
 
-/// Bytes of text that a token of the context may stand for on average: four times as many as in
-/// English.
+/// Maximum average bytes of text per token of the context: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
 /// Tokenizer and template. Defects of the file that do not prevent loading are logged.
@@ -225,8 +225,8 @@ pub(super) fn model_text(
     Ok(ModelText::new(loaded))
 }
 
-/// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of
-/// 128,000 tokens. An agent whose mask finds no room waits for the next step.
+/// Maximum number of different masks of allowed tokens in one step: 128 KB of device memory for a
+/// vocabulary of 128,000 tokens. An agent whose mask does not fit waits for the next step.
 const MASKS_MAX: u32 = 8;
 
 fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
@@ -239,7 +239,7 @@ fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
         sequences_max: agents_max,
         context_tokens,
         page_tokens: PAGE_TOKENS,
-        // The reserved page comes on top.
+        // Plus the reserved page.
         pages: pages.max(1).saturating_add(1),
         rows_max,
         outputs_max: agents_max.min(rows_max),

@@ -1,9 +1,8 @@
-//! The life of every agent's sequence: who gets rows in the next step, what comes back, and what
-//! hosts hear of it.
+//! Requests of all agents: scheduling, output processing and events.
 //!
-//! The core is a state machine without clock or thread: the shell around it calls
-//! [`Core::advance`], tests do the same with a virtual clock. One call collects finished steps,
-//! starts what can start and submits steps while the device has room.
+//! The core is a state machine without clock or thread. The shell calls [`Core::advance`]; tests do
+//! the same with a virtual clock. One call collects completed steps, starts all work that can
+//! start, and submits steps while the device has capacity.
 
 mod agent;
 mod budget;
@@ -51,14 +50,13 @@ use crate::options::{Deadlines, EngineError};
 use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
-/// Steps that may be submitted before the oldest one's results are read: one runs while the next
-/// waits behind it.
+/// Maximum steps in flight: one runs while the next is queued behind it.
 const STEPS_AHEAD_MAX: u32 = 2;
 
-/// Times that a reply is evaluated anew after failed steps before it fails.
+/// Maximum recomputations of a reply after failed steps. Then the reply fails.
 const RETRIES_MAX: u32 = 3;
 
-/// Failed looks at the steps in flight, one after the other, after which the device counts as lost.
+/// Consecutive failed polls of the steps in flight after which the device counts as lost.
 const FAILURES_MAX: u32 = 16;
 
 /// One host.
@@ -70,20 +68,20 @@ struct ClientState {
     credits: u32,
     /// Frames granted so far.
     grants: u64,
-    /// Whether it has granted one since the engine's current frame began.
+    /// Whether it has granted a frame since the engine's current frame began.
     is_framed: bool,
-    /// Events that its queue could not take. While there are any, its agents pause.
+    /// Events that its queue refused. While it is not empty, the client's agents pause.
     outbox: VecDeque<Event>,
-    /// Whether some agent is in the step just submitted.
+    /// Whether one of its agents is in the step just submitted.
     stepped: bool,
     removed: bool,
-    /// Its host wants a pause.
+    /// Its host requests a pause.
     wants_pause: bool,
-    /// When its pause began, if it has one.
+    /// Begin of its current pause.
     paused_since_micros: Option<u64>,
 }
 
-/// The outbox of a client, if the client is still there.
+/// The outbox of a client, if the client exists.
 fn outbox_of(clients: &mut [ClientState], key: ClientKey) -> Option<&mut VecDeque<Event>> {
     clients.iter_mut().find(|client| client.key == key).map(|client| &mut client.outbox)
 }
@@ -100,14 +98,15 @@ pub(crate) struct Core {
     sequences: Sequences,
     text: Arc<ModelText>,
     worker: TextWorker,
-    /// Whether some ask could not be given to the worker.
+    /// Whether the worker had no capacity for an ask.
     worker_is_full: bool,
-    /// Whose prompts the worker gets first: whoever follows the agent that it got one of last.
+    /// Round-robin cursor over agents with untokenised prompts: the agent after the last one
+    /// served.
     first_to_ask: usize,
     card: ModelCard,
     context_tokens: u32,
     prefill_tokens_max: u32,
-    /// Index: the agent's sequence.
+    /// Indexed by the agent's sequence.
     agents: Vec<Option<Box<AgentState>>>,
     slots: HashMap<AgentId, usize>,
     /// Agents without a slot.
@@ -120,15 +119,15 @@ pub(crate) struct Core {
     in_flight: InFlight,
     failures_in_a_row: u32,
     driver_calls_of_load: u64,
-    /// Pages for which the cache has memory as soon as no step is in flight.
+    /// Target number of pages for a resize, which runs when no step is in flight.
     resizes_to: Option<u32>,
-    /// A reply ended or pages were freed since the last plan: agents that found no pages may find
-    /// some now.
+    /// A reply ended or pages were freed since the last plan: agents that lacked pages may
+    /// continue.
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
     page_claim: Option<usize>,
-    /// Why this core cannot continue the replies of the one before: the next call of `advance`
-    /// returns it.
+    /// Reason why this core cannot continue the replies of its predecessor. The next call of
+    /// `advance` returns it.
     refused: Option<EngineError>,
     stats: EngineStats,
 }
@@ -138,7 +137,7 @@ impl Core {
         self.clients.iter_mut().find(|client| client.key == key)
     }
 
-    /// The slot of an agent of this client; none for agents of other clients.
+    /// The slot of an agent of this client. `None` for agents of other clients.
     fn slot_of(&self, client: ClientKey, id: AgentId) -> Option<usize> {
         let slot = *self.slots.get(&id)?;
         self.agents[slot].as_ref().filter(|agent| agent.client == client).map(|_| slot)
@@ -153,7 +152,7 @@ impl Core {
         agent.filter(|agent| agent.client == client)
     }
 
-    /// Sends an event, or keeps it until the client's queue has room.
+    /// Sends an event, or keeps it until the client's queue has free slots.
     fn send(&mut self, key: ClientKey, event: Event, emit: &mut Emit<'_>) {
         let Some(client) = self.clients.iter_mut().find(|client| client.key == key) else { return };
         if !client.outbox.is_empty() {
@@ -164,8 +163,8 @@ impl Core {
         }
     }
 
-    /// Without a way to send now: commands arrive between calls of [`Core::advance`], which
-    /// delivers.
+    /// Queues an event without sending it: commands arrive between calls of [`Core::advance`],
+    /// which delivers.
     fn post(&mut self, key: ClientKey, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
         if let Some(outbox) = outbox_of(&mut self.clients, key) {
             outbox.push_back(Event { agent, generation, what });
@@ -184,7 +183,7 @@ impl Core {
         self.clients.retain(|client| !client.removed);
     }
 
-    /// Fails every reply and every ask that waits.
+    /// Fails every reply and every waiting ask.
     fn fail_all(&mut self, reason: &str) {
         for slot in 0..self.agents.len() {
             self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
@@ -322,7 +321,7 @@ impl EngineCore for Core {
                 self.failures_in_a_row = 0;
                 collected
             }
-            // The step stays where it is: the next call looks again.
+            // The step remains in flight: the next call polls again.
             Err(ExecError::Device(error))
                 if !error.is_lost() && self.failures_in_a_row < FAILURES_MAX =>
             {
@@ -334,11 +333,11 @@ impl EngineCore for Core {
         self.check_step_deadline(now_micros)?;
         self.end_overdue_replies(now_micros);
         self.start_asks(now_micros);
-        // A prompt that fails makes way for the next ask.
+        // If a prompt fails, its agent's next ask can start.
         while self.collect_text(now_micros) {
             self.start_asks(now_micros);
         }
-        // What is still undelivered after this waits for a host that is slow: its agents pause.
+        // Events that are still undelivered afterwards wait for a slow host, whose agents pause.
         self.deliver(emit);
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
@@ -352,14 +351,15 @@ impl EngineCore for Core {
             self.has_freed = false;
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
-                // Planning itself ended a reply or freed pages: another agent can go on with them.
-                // It ends or frees only what exists, so this repeats a bounded number of times.
+                // Planning itself ended a reply or freed pages, so another agent may continue. Only
+                // existing replies and pages can be freed, so this repeats a bounded number of
+                // times.
                 Ok(false) => {
                     freed = self.has_freed;
                     break;
                 }
-                // The block of a step that failed half-way is still being copied: later. Nobody
-                // says when; no step may be in flight.
+                // The block of a partly failed step is still being copied: try later. No completion
+                // reports the end of the copy, because no step may be in flight.
                 Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
                     waits = true;
                     break;
@@ -386,7 +386,7 @@ impl EngineCore for Core {
             () if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
-            // Nothing else may ever happen to a reply that has a deadline.
+            // A reply with a deadline may get no other wake-up.
             () => {
                 let deadline = self.micros_to_reply_deadline(now_micros);
                 deadline.map_or(Advance::Idle, Advance::Pause)

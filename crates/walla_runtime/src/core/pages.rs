@@ -1,4 +1,4 @@
-//! Whose tokens stay in the cache.
+//! KV pages: prefix reuse, eviction and preemption.
 
 use std::cmp::Reverse;
 
@@ -10,12 +10,12 @@ use super::Core;
 use super::agent::AgentState;
 use crate::api::ReplyError;
 
-/// Whether it is near, its priority, how long it has waited and where it is: more goes first.
+/// Near before background, then priority, then age of the reply, then slot. The largest has
+/// priority.
 type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
 impl Core {
-    /// Keeps what the cache holds of `prompt`'s beginning and drops the rest; returns the tokens
-    /// kept.
+    /// Keeps the cached prefix of `prompt` and drops the rest. Returns the number of tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
         let seq = SeqId(slot as u32);
         let cached = self.sequences.ledger.len(seq);
@@ -30,17 +30,17 @@ impl Core {
         0
     }
 
-    /// Tokens that the cache holds at most, of all agents together.
+    /// Capacity of the cache in tokens, shared by all agents.
     pub(super) fn cache_tokens(&self) -> u32 {
         let ledger = &self.sequences.ledger;
         ledger.usable_pages().saturating_mul(ledger.options().page_tokens)
     }
 
-    /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and
-    /// whose; `None` if its own has as many.
+    /// The longest prefix in whole pages that an agent could share with another agent's sequence,
+    /// and that agent's slot. `None` if none is longer than the agent's own cached prefix.
     fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
         let options = self.sequences.ledger.options();
-        // What a recurrent layer remembers is that of a whole sequence.
+        // The state of a recurrent layer covers a whole sequence, so it has no prefix to share.
         let agent = self.agents[slot].as_ref().filter(|_| !options.recurrent)?;
         let own = self.sequences.ledger.len(SeqId(slot as u32));
         let page = options.page_tokens;
@@ -49,8 +49,8 @@ impl Core {
             let Some(source) = source.as_ref().filter(|_| other != slot) else { continue };
             debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
             let evaluated = &source.history[..source.evaluated as usize];
-            // It has to have a page more. Nearly all end before that page's last token, or have
-            // another there.
+            // The source must have one page more. Nearly all sources fail at the last token of that
+            // page: they are shorter or differ there.
             let needed = (best.map_or(own, |(tokens, _)| tokens) / page + 1) * page;
             let last = needed as usize - 1;
             if evaluated.get(last).is_none_or(|token| agent.history.get(last) != Some(token)) {
@@ -65,14 +65,15 @@ impl Core {
         best
     }
 
-    /// Begins with what another agent's sequence begins with, if that is more than its own: whole
-    /// pages, which both own then. Returns by how many tokens it is more. Keys and values of a
-    /// token depend on the tokens before it alone, so nobody can tell.
+    /// Shares the prefix of another agent's sequence if it is longer than the agent's own, in whole
+    /// pages that both sequences then reference. Returns the number of tokens gained. Keys and
+    /// values of a token depend only on the preceding tokens, so sharing does not change the
+    /// output.
     pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
         let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
         let seq = SeqId(slot as u32);
         let own = self.sequences.ledger.len(seq);
-        // One to forget its own tokens, one to take the other's.
+        // One command drops the agent's own tokens, one copies the other's.
         if self.sequences.commands.free() < 2 {
             return 0;
         }
@@ -87,26 +88,25 @@ impl Core {
         let Some(agent) = self.agents[slot].as_mut() else { return 0 };
         (agent.evaluated, agent.reached) = (tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
-            // Evaluated anew, a reply's own words may be another's too.
+            // After a recompute, the shared prefix may include tokens of the reply.
             reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
         }
         tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");
         tokens - own
     }
 
-    /// Drops the tokens from `keep` on, where the model's layers allow it.
+    /// Drops the tokens from `keep` on, if the model's layers allow it.
     fn cut(&mut self, seq: SeqId, keep: u32) -> bool {
         self.sequences.ledger.remove(seq, keep.., &mut self.sequences.commands).is_ok()
     }
 
-    /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are
-    /// evaluated anew.
+    /// Frees all pages of a sequence. If its agent speaks, its tokens are recomputed.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         let seq = SeqId(slot as u32);
         self.has_freed |= !self.sequences.ledger.is_empty(seq);
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
-            // No room for the command: there is after upkeep. If that fails too, the device is lost
-            // and says so next time.
+            // The command buffer is full, and upkeep empties it. If that fails too, the device is
+            // lost and reports it at the next call.
             let upkeep = self.sequences.upkeep();
             let removed = self.sequences.ledger.remove(seq, .., &mut self.sequences.commands);
             debug_assert!(
@@ -119,11 +119,11 @@ impl Core {
         }
     }
 
-    /// Finds pages for `rows` more tokens of an agent, at the cost of agents that are idle or less
-    /// urgent.
+    /// Reserves pages for `rows` more tokens of an agent, by evicting idle agents or preempting
+    /// less urgent ones.
     ///
-    /// `false`: not now (pages are fenced or the agent itself had to yield), or its reply has
-    /// failed.
+    /// Returns `false` if none are free now (pages are fenced, or the agent itself was preempted)
+    /// or its reply has failed.
     pub(super) fn make_room(&mut self, slot: usize, rows: u32) -> bool {
         let seq = SeqId(slot as u32);
         loop {
@@ -133,7 +133,7 @@ impl Core {
                     if self.evict_idle(slot) {
                         continue;
                     }
-                    // Pages behind a fence come back when the steps in flight have completed.
+                    // Fenced pages become free when the steps in flight have completed.
                     if fenced_pages > 0 {
                         let claimed = self.page_claim.map(|other| self.urgency(other));
                         if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
@@ -153,7 +153,7 @@ impl Core {
                 }
                 Err(LedgerError::CommandsFull { .. }) if !self.sequences.commands.is_empty() => {
                     if let Err(error) = self.sequences.upkeep() {
-                        // Counted as a try of this reply, so that a device that never takes the
+                        // Counted as a retry of this reply, so that a device that never accepts the
                         // commands ends it.
                         self.evaluate_anew(slot, &error.to_string());
                         self.has_freed = true;
@@ -168,9 +168,9 @@ impl Core {
         }
     }
 
-    /// Lets all agents together hold so many tokens. If they hold more, idle ones lose their cache
-    /// first, then the least urgent speakers: they keep their history, and read it again when there
-    /// is room.
+    /// Limits all agents together to `tokens` cached tokens. If they hold more, idle agents lose
+    /// their cache first, then the least urgent speakers: they keep their history and recompute it
+    /// when pages are free.
     pub(super) fn limit_kv(&mut self, tokens: u32) {
         let ledger = &mut self.sequences.ledger;
         let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
@@ -191,8 +191,8 @@ impl Core {
         }
     }
 
-    /// Gives memory back that the cache is not to have any more, or gets more, as soon as no step
-    /// is in flight: the device may wait for them. Answers whether steps have to wait for that.
+    /// Resizes the cache's memory when no step is in flight, because the device may wait for them.
+    /// Returns whether steps have to wait for the resize.
     pub(super) fn resize(&mut self) -> Result<bool, ExecError> {
         let Some(pages) = self.resizes_to else { return Ok(false) };
         if self.sequences.executor.in_flight() > 0 {
@@ -217,7 +217,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Drops the cache of the agent that has been idle longest.
+    /// Drops the cache of the least recently used idle agent.
     fn evict_idle(&mut self, except: usize) -> bool {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
@@ -234,8 +234,8 @@ impl Core {
         true
     }
 
-    /// Who goes first: nobody yields to the background; then by priority, then by seniority of the
-    /// reply, so that somebody always gets to the end.
+    /// Urgency of an agent: near before background, then by priority, then by age of the reply, so
+    /// that at least one reply always completes.
     pub(super) fn urgency(&self, slot: usize) -> Option<Urgency> {
         let agent = self.agents[slot].as_ref()?;
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
@@ -243,20 +243,21 @@ impl Core {
         Some((is_near, agent.spec.priority, Reverse((arrived, slot))))
     }
 
-    /// Who yields pages to `slot`: the least urgent agent that holds any, if it is less urgent.
+    /// The agent that is preempted for `slot`: the least urgent one that holds pages, if it is less
+    /// urgent than `slot`.
     fn victim(&self, slot: usize) -> Option<usize> {
         let holds = |&s: &usize| s != slot && !self.sequences.ledger.is_empty(SeqId(s as u32));
         let victim = (0..self.agents.len()).filter(holds).min_by_key(|&s| self.urgency(s))?;
         (self.urgency(victim) < self.urgency(slot)).then_some(victim)
     }
 
-    /// Whether nobody else holds pages: then waiting does not help.
+    /// Whether no other agent holds pages, so that waiting does not help.
     fn is_alone(&self, slot: usize) -> bool {
         (0..self.agents.len()).all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
     }
 }
 
-/// Tokens with which both begin.
+/// Length of the common prefix.
 fn common_tokens(a: &[TokenId], b: &[TokenId]) -> u32 {
     a.iter().zip(b).take_while(|(a, b)| a == b).count() as u32
 }

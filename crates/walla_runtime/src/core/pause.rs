@@ -1,10 +1,10 @@
 //! Pauses: no step runs for a client, and its agents keep their state.
 //!
 //! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)) or while its
-//! budget is zero. Asks queue and none begins; cancels and removals count at once; steps in flight
-//! are collected. The client's clock stops during a pause: afterwards the arrival times of its asks
-//! and replies are moved by the duration of the pause. So voices owe no tokens, and
-//! [`Usage`](crate::Usage) does not count the pause.
+//! budget is zero. Asks are queued and none begins; cancels and removals apply at once; steps in
+//! flight are collected. The client's clock stops during a pause: afterwards the arrival times of
+//! its asks and replies are moved by the duration of the pause. So the pause does not count for
+//! voice rates or in [`Usage`](crate::Usage).
 
 use super::agent::AgentState;
 use super::{ClientState, Core};
@@ -16,14 +16,14 @@ impl ClientState {
         self.paused_since_micros.is_some()
     }
 
-    /// The time on the client's clock, which stops during a pause.
+    /// Time on the client's clock, which stops during a pause.
     pub(super) fn now_micros(&self, now_micros: u64) -> u64 {
         self.paused_since_micros.map_or(now_micros, |since| since.min(now_micros))
     }
 }
 
 impl AgentState {
-    /// Moves the arrival times of its asks.
+    /// Moves the arrival times of its asks and its reply.
     pub(super) fn postpone(&mut self, micros: u64) {
         let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
         let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
@@ -47,7 +47,7 @@ impl Core {
         self.clients.iter().all(ClientState::is_paused)
     }
 
-    /// The time on the clock of a client.
+    /// Time on a client's clock.
     pub(super) fn client_micros(&self, client: ClientKey, now_micros: u64) -> u64 {
         let state = self.clients.iter().find(|state| state.key == client);
         state.map_or(now_micros, |state| state.now_micros(now_micros))
@@ -56,8 +56,7 @@ impl Core {
     /// Begins and ends pauses.
     pub(super) fn update_pauses(&mut self, now_micros: u64) {
         let runs_free = |client: &ClientState| client.pacing == Pacing::FreeRunning;
-        // As with any other budget: free-running clients lift it, unless it was made to hold for
-        // them.
+        // As with any budget: free-running clients lift it, unless it applies to them.
         let is_lifted = self.clients.iter().any(runs_free) && !self.budget.holds_for_all();
         let is_zero = self.budget.is_zero() && !is_lifted;
         for place in 0..self.clients.len() {

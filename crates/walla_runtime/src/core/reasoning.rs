@@ -8,18 +8,18 @@ use walla_types::TokenId;
 use super::{Core, outbox_of};
 use crate::api::{Event, FinishReason};
 
-/// Blocks that the engine closes in one reply, at most.
+/// Maximum number of blocks that the engine closes in one reply.
 const BLOCKS_CLOSED_MAX: u32 = 4;
 
 impl Core {
-    /// Begins to separate a reply. A block that may hold no token is closed in the prompt.
+    /// Begins to separate a reply. A block with a limit of 0 tokens is closed in the prompt.
     pub(super) fn begin_parts(
         &mut self,
         slot: usize,
         mut start: ReplyStart,
         prompt: &mut Vec<TokenId>,
     ) {
-        // A cache that is smaller than the context limits replies, too.
+        // A cache that is smaller than the context also limits replies.
         let context_tokens = self.context_tokens.min(self.cache_tokens());
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let (Some(reply), Some(markers)) = (agent.reply.as_mut(), &self.text.reasoning) else {
@@ -35,14 +35,14 @@ impl Core {
                 start = ReplyStart::AfterReasoning;
             }
         }
-        // Reasoning gets half of the context behind the prompt, and more where speech needs less.
+        // Reasoning gets half of the context behind the prompt, and more if speech needs less.
         let room = context_tokens.saturating_sub(prompt.len() as u32);
         let speech = agent.spec.reply_tokens_max.saturating_add(closing_tokens).min(room / 2);
         reply.reasoning_tokens_max = agent.spec.reasoning_tokens_max.min(room - speech);
         agent.text.begin(&Arc::clone(markers), start);
     }
 
-    /// Closes the block that a reply is in if its limit is reached: the closing marker is evaluated
+    /// Closes the open block of a reply if its limit is reached. The closing marker is evaluated
     /// like a prompt, and the next draw is speech. A draw in flight is discarded.
     pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
         let Self { agents, text, clients, .. } = self;
@@ -58,8 +58,8 @@ impl Core {
             () if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX => {
                 FinishReason::ReasoningLength
             }
-            // The last token of the marker needs a cell, as the first token of speech is drawn from
-            // it.
+            // The last token of the marker needs a position, because the first speech token is
+            // sampled from it.
             () if agent.history.len() + closing.len() > self.context_tokens as usize => {
                 FinishReason::ContextFull
             }

@@ -1,19 +1,19 @@
-//! Slots: which agents have a sequence, and which wait for one.
+//! Slots: assignment of sequences to agents.
 //!
 //! A slot is a sequence of the KV ledger; there are
 //! [`EngineOptions::agents_max`](crate::EngineOptions::agents_max). All other agents are parked:
-//! specification, conversation and asks, but no tokens and no buffers. This is the only place where
-//! an agent gets or loses a slot.
+//! they have a specification, a conversation and asks, but no tokens and no buffers. Only this
+//! module assigns and releases slots.
 //!
 //! # Rules
 //! 1. A new agent takes a free slot, or is parked.
-//! 2. A parked agent with asks waits. The first in [`Order`] gets the next slot: a free one, else
-//!    that of the agent that has been idle longest, else that of an agent that is between two
-//!    replies and comes later in the order. That agent is parked; its asks wait with it.
+//! 2. A parked agent with asks waits. The first in [`Order`] gets the next slot: a free one; else
+//!    the slot of the agent that has been idle longest; else the slot of an agent between two
+//!    replies that is later in the order. That agent is parked, and its asks wait.
 //! 3. An agent with a reply in progress keeps its slot.
-//! 4. Order: after [`WAIT_MICROS_MAX`] the age of the ask alone counts, before that the priority
-//!    and then the age. So an agent waits for a bounded number of replies.
-//! 5. Agents of a paused client neither get a slot nor keep one from others.
+//! 4. Order: before [`WAIT_MICROS_MAX`] by priority, then by age of the ask; afterwards by age
+//!    only. So an agent waits for a bounded number of replies.
+//! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ use crate::api::{
 };
 use crate::shell::ClientKey;
 
-/// Wait after which priorities no longer count, in microseconds: an agent of low priority answers
-/// late, not never.
+/// Wait in microseconds after which priorities no longer count: an agent of low priority answers
+/// late, but answers.
 const WAIT_MICROS_MAX: u64 = 10_000_000;
 
 /// Order of waiting agents: the largest gets the next slot.
@@ -39,13 +39,13 @@ fn order(priority: i32, arrived_micros: u64, agent: AgentId, now_micros: u64) ->
     (is_aged, if is_aged { 0 } else { priority }, Reverse((arrived_micros, agent)))
 }
 
-/// A parked agent that was asked: what decides when it gets a slot.
+/// A parked agent with asks, and the data that determine its order.
 #[derive(Debug)]
 struct Waiting {
     agent: AgentId,
     client: ClientKey,
     priority: i32,
-    /// When the oldest of its asks arrived.
+    /// Arrival of its oldest ask.
     arrived_micros: u64,
     asks: u32,
 }
@@ -53,11 +53,11 @@ struct Waiting {
 /// Agents without a slot.
 #[derive(Debug)]
 pub(super) struct Parked {
-    /// In order, so that equal stories end in equal events.
+    /// Ordered, so that equal inputs lead to equal events.
     pub agents: BTreeMap<AgentId, Box<AgentState>>,
-    /// Parked agents with asks, in no order.
+    /// Parked agents with asks, unordered.
     waiting: Vec<Waiting>,
-    /// Asks of all of them.
+    /// Total number of asks of parked agents.
     asks: u32,
     agents_max: usize,
     /// Whether an agent that is asked waits for a slot.
@@ -96,7 +96,7 @@ impl Parked {
         });
     }
 
-    /// Moves the arrival times of a client's asks: it was paused.
+    /// Moves the arrival times of a client's asks after a pause.
     pub fn postpone(&mut self, client: ClientKey, micros: u64) {
         let agents = self.agents.values_mut().filter(|agent| agent.client == client);
         agents.for_each(|agent| agent.postpone(micros));
@@ -153,7 +153,7 @@ impl Core {
             return Ok(());
         }
         let Some(slot) = free_slot else {
-            // It has no other asks, and turns are appended at once where none are open.
+            // The agent has no other asks, and turns are appended at once if no ask is open.
             agent.asks.clear();
             return Err(too_many);
         };
@@ -163,7 +163,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends a reply, or an ask that still waits, because the host wants it. `None`: all of them.
+    /// Cancels a reply or a waiting ask. `None` cancels all of them.
     pub(super) fn cancel(
         &mut self,
         client: ClientKey,
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Ends a reply, or shortens one that has ended: the host heard only a part of it.
+    /// Ends a reply, or shortens one that has ended, to the part that the host heard.
     pub(super) fn interrupt(
         &mut self,
         client: ClientKey,
@@ -218,12 +218,12 @@ impl Core {
     }
 
     fn free_slot(&self) -> Option<usize> {
-        // A fast path for crowds, in which all slots are taken.
+        // Fast path for crowds, in which all slots are taken.
         let is_full = self.slots.len() >= self.agents.len();
         if is_full { None } else { self.agents.iter().position(Option::is_none) }
     }
 
-    /// Gives slots to agents that wait for one.
+    /// Assigns slots to agents that wait for one.
     pub(super) fn place_waiting(&mut self, now_micros: u64) {
         while let Some((id, slot)) = self.next_placement(now_micros) {
             let Some(agent) = self.parked.agents.remove(&id) else { return };
@@ -233,12 +233,12 @@ impl Core {
         }
     }
 
-    /// Which agent gets a slot next, and which slot; `None` if no agent does now.
+    /// The agent that gets the next slot, and the slot. `None` if no agent gets one now.
     pub(super) fn next_placement(&self, now_micros: u64) -> Option<(AgentId, usize)> {
         if self.parked.waiting.is_empty() {
             return None;
         }
-        // Slots first: they are few, and in a busy crowd none is available.
+        // Slots first: there are few, and in a busy crowd none is available.
         let (occupant, slot) = match self.free_slot() {
             Some(slot) => (None, slot),
             None => self.slot_to_take(now_micros)?,
@@ -250,8 +250,8 @@ impl Core {
         (occupant < Some(first)).then_some((id, slot))
     }
 
-    /// The slot whose agent loses least, and the order of that agent: `None` if it has no ask to
-    /// begin.
+    /// The slot whose agent is parked at the lowest cost, and the order of that agent's next ask
+    /// (`None` without an ask that can begin).
     fn slot_to_take(&self, now_micros: u64) -> Option<(Option<Order>, usize)> {
         let between_replies =
             |&slot: &usize| self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_none());
@@ -272,7 +272,7 @@ impl Core {
         self.agents[slot] = Some(agent);
     }
 
-    /// Parks the agent in a slot, if there is one; returns its buffer for tokens.
+    /// Parks the agent of a slot, if there is one. Returns its token buffer.
     fn park(&mut self, slot: usize) -> Vec<TokenId> {
         self.drop_sequence(slot);
         let Some(mut agent) = self.agents[slot].take() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The model of an engine, without its device.
+//! The model of an engine, independent of the device.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::load::model_text;
 use super::text::ModelText;
 use crate::options::{EngineError, EngineOptions};
 
-/// The parts of a model that are the same on every device, and the open file, from which another
-/// device can load the same weights later.
+/// The device-independent parts of a model, and the open file, from which another device can load
+/// the same weights later.
 #[derive(Debug)]
 pub(crate) struct Source {
     file: KeptGguf,
@@ -37,7 +37,7 @@ impl Source {
         Ok((Arc::new(source), file))
     }
 
-    /// Opens the file again: the same contents, or an error.
+    /// Opens the file again. Returns the same contents or an error.
     ///
     /// # Errors
     /// [`GgufError::Changed`] or [`GgufError::Modified`] if the file was changed in place,
@@ -58,7 +58,7 @@ impl Source {
         Ok(())
     }
 
-    /// A new time of modification alone may be a copy of the same contents.
+    /// A new modification time alone may result from a copy of the same contents.
     fn report_touch(&self) {
         if let Some(path) = self.file.path().filter(|_| self.file.is_touched()) {
             tracing::warn!(

@@ -1,5 +1,5 @@
-//! Templates and tokenizers at work, on a thread of their own: encoding a long prompt takes
-//! milliseconds, and no step waits for it.
+//! Templates and tokenizers on a separate thread: encoding a long prompt takes milliseconds, and no
+//! step waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use walla_types::TokenId;
 
 use crate::api::{AgentId, AgentSpec, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
 
-/// The model's text side.
+/// Tokenizer, template and reasoning markers of the model.
 #[derive(Debug)]
 pub(crate) struct ModelText {
     pub tokenizer: Arc<Tokenizer>,
-    /// `None` if no template works: raw prompts only.
+    /// `None` if no template works: only raw prompts.
     pub template: Option<ChatTemplate>,
-    /// Which template it is, or why none works.
+    /// The template in use, or the reason why none works.
     pub state: Arc<TemplateState>,
     /// Markers of the template that the file stores as ordinary tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// Faults of the file that do not prevent replies.
+    /// Defects of the file that do not prevent replies.
     pub warnings: Vec<String>,
-    /// `None` if the model has no markers of reasoning: replies are speech alone.
+    /// `None` if the model has no reasoning markers: replies are only speech.
     pub reasoning: Option<Arc<ReasoningMarkers>>,
 }
 
@@ -45,7 +45,7 @@ impl ModelText {
         }
     }
 
-    /// Tokens of an agent's reply at most, reasoning included where it will reason.
+    /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.
     pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
         let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
         let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
@@ -54,27 +54,27 @@ impl ModelText {
     }
 }
 
-/// What to encode.
+/// A prompt to encode.
 #[derive(Debug)]
 pub(super) struct TextJob {
     pub agent: AgentId,
     pub generation: GenerationId,
     pub source: TextSource,
-    /// Tokens that the context holds.
+    /// Capacity of the context in tokens.
     pub context_tokens: u32,
-    /// Tokens of them to keep free for the reply.
+    /// Tokens of the context to keep free for the reply.
     pub reply_tokens: u32,
 }
 
-/// Where the prompt comes from.
+/// Source of a prompt.
 #[derive(Debug)]
 pub(super) enum TextSource {
-    /// Raw text of unknown origin.
+    /// Untrusted raw text.
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
-    /// A conversation through the template, and the user's next turn. The turns are the agent's
-    /// own, not a copy.
+    /// A conversation rendered by the template, and the user's next turn. The turns are shared with
+    /// the agent, not copied.
     Chat {
         persona: String,
         turns: Arc<Vec<Turn>>,
@@ -84,32 +84,32 @@ pub(super) enum TextSource {
     },
 }
 
-/// A prompt, encoded.
+/// An encoded prompt.
 #[derive(Debug)]
 pub(super) struct TextDone {
     pub agent: AgentId,
     pub generation: GenerationId,
-    /// The user's turn, if it was one: whoever asked did not keep it.
+    /// The user's turn, if the prompt was one. The job took it from the ask.
     pub question: Option<String>,
-    /// The tokens, or the reason of a failure.
+    /// The tokens, or the error.
     pub result: Result<Encoded, ReplyError>,
 }
 
-/// A prompt's tokens.
+/// Tokens of a prompt.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub tokens: Vec<TokenId>,
-    /// How many of the oldest turns they leave out.
+    /// Number of oldest turns that were left out.
     pub dropped: usize,
-    /// Where the reply begins, if speech and reasoning are separated in it.
+    /// State at the start of the reply, if speech and reasoning are separated.
     pub start: Option<ReplyStart>,
 }
 
-/// Encodes in the background, or at once where a test wants every run to be the same.
+/// Encodes in the background, or inline in tests that need identical runs.
 #[derive(Debug)]
 pub(super) struct TextWorker {
     place: Place,
-    /// Jobs that it takes before somebody collects one.
+    /// Jobs that it can take before one is collected.
     jobs_left: usize,
 }
 
@@ -132,8 +132,8 @@ impl TextWorker {
         Self { place: Place::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
     }
 
-    /// A worker thread that has up to `jobs_max` jobs, done or not, and unparks `waker` when one is
-    /// done.
+    /// A worker thread that holds up to `jobs_max` jobs, done or not, and unparks `waker` when a
+    /// job is done.
     pub fn spawn(text: Arc<ModelText>, jobs_max: usize, waker: Thread) -> std::io::Result<Self> {
         let (jobs, jobs_in) = sync_channel::<TextJob>(jobs_max);
         let (done_out, done) = sync_channel(jobs_max);
@@ -150,12 +150,12 @@ impl TextWorker {
         Ok(Self { place, jobs_left: jobs_max })
     }
 
-    /// Whether it takes another job now. If not, it wakes the device thread when it does.
+    /// Whether it can take another job. If not, it wakes the device thread when it can.
     pub fn has_room(&self) -> bool {
         self.jobs_left > 0
     }
 
-    /// Starts a job; gives it back if there is no room, or no thread any more.
+    /// Starts a job. Returns the job if there is no capacity or the thread has ended.
     pub fn submit(&mut self, job: TextJob) -> Result<(), TextJob> {
         if !self.has_room() {
             return Err(job);
@@ -172,7 +172,7 @@ impl TextWorker {
         Ok(())
     }
 
-    /// A finished job, if there is one.
+    /// Returns a finished job, if there is one.
     pub fn collect(&mut self) -> Option<TextDone> {
         let done = match &mut self.place {
             Place::Inline { done, .. } => done.pop(),
@@ -184,8 +184,8 @@ impl TextWorker {
 }
 
 impl Drop for TextWorker {
-    /// Lets the thread end by itself: a job in progress is bounded by the template's fuel and the
-    /// tokenizer's byte cap, of which it takes some ten at most.
+    /// Detaches the thread. A job in progress is bounded by the template's fuel and the tokenizer's
+    /// byte limit: it encodes about ten prompts at most.
     fn drop(&mut self) {
         if let Place::Thread { jobs, thread, .. } = &mut self.place {
             drop(jobs.take());
@@ -204,7 +204,7 @@ fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     let TextJob { agent, generation, source, .. } = job;
     let question = match source {
         TextSource::Raw(_) | TextSource::RawTrusted(_) => None,
-        // The turns are let go here: nobody else has them when the agent writes the next one.
+        // Drops the shared turns, so that the agent can append its next turn without a copy.
         TextSource::Chat { question, .. } => Some(question),
     };
     TextDone { agent, generation, question, result }
@@ -216,7 +216,7 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, ReplyError> {
         TextSource::Raw(raw) => {
             let tokenizer = &text.tokenizer;
             let mut tokens = tokenizer.encode_untrusted(raw).map_err(refused)?;
-            // No EOS, even if the file adds one to texts: the model is to continue.
+            // No EOS, even if the file adds one to texts, because the model must continue.
             if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
                 tokens.insert(0, bos);
             }
@@ -255,20 +255,20 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, ReplyError> {
     }
 }
 
-/// Why a conversation could not be encoded, and whether a shorter one may do.
+/// Reason why a conversation could not be encoded, and whether a shorter one may work.
 #[derive(Debug, PartialEq)]
 enum TooLong {
     Yes(String),
     No(String),
 }
 
-/// The first turn that a prompt of `limit` tokens can have: no token has more than
-/// `token_bytes_max` bytes, and every turn takes one, unless it is blank. So only the end of a long
-/// conversation is read.
+/// The first turn that a prompt of `limit` tokens can include. No token has more than
+/// `token_bytes_max` bytes, and every turn has at least one token, unless it is blank. So only the
+/// end of a long conversation is encoded.
 fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
     let mut left = limit;
     let is_too_much = |turn: &Turn| {
-        // Templates trim, and blank turns may be left out.
+        // Templates trim text, and blank turns may be left out.
         let bytes = turn.text.trim().len();
         let tokens = usize::from(bytes > 0) + bytes / token_bytes_max.max(1);
         let fits = left.checked_sub(tokens);
@@ -278,13 +278,12 @@ fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize
     turns.iter().rposition(is_too_much).map_or(0, |last_left_out| last_left_out + 1)
 }
 
-/// The prompt with all turns if it fits in `limit` tokens. Else without the oldest turns, as few as
-/// it takes to fit in three quarters of the limit: with room to spare the next asks keep the same
-/// beginning, and what is in the cache of it stays valid. If nothing fits, the question alone. And
-/// how many turns are left out.
+/// Returns the prompt with all turns if it fits in `limit` tokens. Otherwise it drops the oldest
+/// turns, as few as needed to fit in three quarters of the limit: the spare quarter lets the next
+/// asks keep the same beginning, so that its cache stays valid. If nothing fits, the prompt has
+/// only the question. Also returns the number of dropped turns.
 ///
-/// `encode` makes the prompt that begins with a turn. It is called as often as the number of turns
-/// can be halved.
+/// `encode` makes the prompt that begins with the given turn. It is called O(log(turns)) times.
 fn fit(
     turns: &[Turn],
     possible: usize,
@@ -301,7 +300,7 @@ fn fit(
     {
         return Ok(all);
     }
-    // Any turn may be the first, but a reply is of little use without the turn that it answers.
+    // Any turn may be the first, except for a reply whose question is dropped.
     let starts: Vec<usize> =
         (possible.max(1)..turns.len()).filter(|&turn| !is_answer(turns, turn)).collect();
     let mut fitting = None;
@@ -319,7 +318,8 @@ fn fit(
     }
 }
 
-/// Whether a turn is a reply to the turn before it. Of several replies in a row the first one is.
+/// Whether a turn is a reply to the turn before it. Of several consecutive replies only the first
+/// is.
 fn is_answer(turns: &[Turn], turn: usize) -> bool {
     let is_agents = |turn: usize| turns.get(turn).is_some_and(|t| t.speaker == Speaker::Agent);
     is_agents(turn) && turn.checked_sub(1).is_some_and(|before| !is_agents(before))
@@ -363,15 +363,15 @@ fn encode_chat(
 mod tests {
     use super::*;
 
-    /// Questions and answers in turn.
+    /// Alternating questions and answers.
     fn talk(turns: usize) -> Vec<Turn> {
         let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
         let turn = |speaker| Turn { speaker, text: "0123456789".into() };
         speakers.take(turns).map(turn).collect()
     }
 
-    /// Fits prompts of so many tokens a turn, those above `tokens_max` too long to encode; also
-    /// says how many were encoded.
+    /// Fits prompts of 10 tokens per turn; prompts above `tokens_max` tokens are too long to
+    /// encode. Also returns the number of encodings.
     fn fit_counted(turns: usize, limit: usize, tokens_max: usize) -> (usize, usize, usize) {
         let mut encoded = 0;
         let mut encode = |from: usize| {
@@ -397,8 +397,8 @@ mod tests {
         for turns in 10..40 {
             let (tokens, dropped, _) = fit_counted(turns, 100, usize::MAX);
             assert!(dropped.is_multiple_of(2) || dropped == turns, "{turns}: {dropped}");
-            // 75 tokens are six turns and the question; a turn less if it is an answer that would
-            // come first.
+            // 75 tokens are six turns and the question, or one turn less if an answer would be
+            // first.
             assert!(tokens == 70 || tokens == 60, "{turns}: {tokens}");
         }
     }
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(fit(&talk(9), 0, 50, &mut |_| Err(refused())), Err(refused()));
     }
 
-    /// Whom each start of a shortened prompt belongs to.
+    /// Possible first turns of a shortened prompt.
     #[test]
     fn a_prompt_may_begin_with_any_turn_but_an_answer() {
         use Speaker::{Agent, Observation, User};
@@ -432,9 +432,9 @@ mod tests {
         assert_eq!(starts(&[User, Agent, User, Agent]), [0, 2]);
         assert_eq!(starts(&[Agent, User, User, Agent]), [0, 1, 2]);
         assert_eq!(starts(&[Observation, Agent, Observation, User, Agent]), [0, 2, 3]);
-        // An agent that talks without being asked: all but the first answer.
+        // An agent that talks without being asked: all turns except the first answer.
         assert_eq!(starts(&[User, Agent, Agent, Agent]), [0, 2, 3]);
-        // So any conversation can be shortened, also one without a user.
+        // So any conversation can be shortened, even one without a user.
         let monologue: Vec<Turn> = (0..100).map(|_| turn(Agent)).collect();
         let mut encode = |from: usize| Ok(vec![TokenId(0); 10 * (101 - from)]);
         let (tokens, dropped) = fit(&monologue, 0, 100, &mut encode).expect("something fits");
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn turns_that_cannot_fit_are_not_looked_at() {
         let turns = talk(1_000);
-        // Two tokens each, at least.
+        // At least two tokens each.
         assert_eq!(first_possible(&turns, 100, 10), 950);
         assert_eq!(first_possible(&turns, 100, 1_000), 900);
         assert_eq!(first_possible(&turns, 10_000, 10), 0);

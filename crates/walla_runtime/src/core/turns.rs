@@ -17,8 +17,8 @@ impl AgentState {
         self.exchanges.clear();
     }
 
-    /// Appends turns behind the exchanges of all asks that are open. More than `turns_max` turns
-    /// cannot fit in the context, so the oldest go.
+    /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
+    /// in the context, so the oldest are dropped.
     pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
         self.later.extend(turns);
         let surplus = self.later.len().saturating_sub(turns_max);
@@ -57,12 +57,12 @@ impl AgentState {
         });
     }
 
-    /// Writes question and answer into the conversation. `is_finished`: the reply ended by itself,
-    /// perhaps without text.
+    /// Adds question and answer to the conversation. `is_finished`: the reply ended normally,
+    /// possibly without text.
     ///
     /// A question that was never evaluated, or whose reply failed or was cancelled before its first
-    /// word, is not added: it would be an example of an empty answer, and appear twice when it is
-    /// asked again. Reasoning without speech is no answer.
+    /// word, is not added: it would be an example of an empty answer, and be duplicated when it is
+    /// asked again. Reasoning without speech is not an answer.
     pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.said, reply.heard_bytes);
         let has_reasoned = reply.usage.reasoning_tokens > 0;
@@ -79,10 +79,10 @@ impl AgentState {
         }
     }
 
-    /// Shortens a reply that has ended to its heard part. Without effect if the exchange is not
-    /// among the latest.
+    /// Shortens a reply that has ended to its heard part. No effect if the exchange is not among
+    /// the latest.
     ///
-    /// The cache needs no change: the next prompt is compared with it token by token.
+    /// The cache needs no change, because the next prompt is compared with it token by token.
     pub fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
             return;

@@ -2,17 +2,17 @@ use std::ops::Range;
 
 use walla_model::chat::MARKER_BYTES_MAX;
 
-/// Bytes that can be held: white space at the beginning of a reply, and a marker.
+/// Maximum number of held bytes: white space at the beginning of a reply, and a marker.
 const BYTES_MAX: usize = 64;
 
 const _: () = assert!(MARKER_BYTES_MAX < BYTES_MAX);
 
-/// Bytes that are held back, and how many tokens end behind each of them.
+/// Bytes that are held back, with the number of tokens that end behind each byte.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: [u8; BYTES_MAX],
     len: usize,
-    /// Index: bytes before the end.
+    /// Tokens that end behind the first `index` bytes.
     ends: [u32; BYTES_MAX + 1],
 }
 
@@ -33,7 +33,7 @@ impl Held {
         self.len == BYTES_MAX
     }
 
-    /// Holds one more byte. The caller releases bytes before it is full.
+    /// Holds one more byte. The caller releases bytes before the buffer is full.
     pub fn push(&mut self, byte: u8) {
         debug_assert!(!self.is_full(), "markers are shorter");
         if let Some(free) = self.bytes.get_mut(self.len) {
@@ -42,19 +42,19 @@ impl Held {
         }
     }
 
-    /// `tokens` tokens end here.
+    /// Records that `tokens` tokens end behind the last byte.
     pub fn end_tokens(&mut self, tokens: u32) {
         self.ends[self.len] += tokens;
     }
 
-    /// The next place behind `from`, up to `to`, at which tokens end or the bytes do, and how many
-    /// tokens.
+    /// The first position in `from + 1..=to` at which tokens end, or `to`, with the number of
+    /// tokens that end there.
     pub fn end_behind(&self, from: usize, to: usize) -> Option<(usize, u32)> {
         let mut places = from + 1..=to;
         places.find(|&at| self.ends[at] > 0 || at == to).map(|at| (at, self.ends[at]))
     }
 
-    /// A copy of some bytes, at the beginning of the array.
+    /// A copy of `range`, at the beginning of the array.
     pub fn copied(&self, range: Range<usize>) -> [u8; BYTES_MAX] {
         let mut copy = [0; BYTES_MAX];
         copy[..range.len()].copy_from_slice(&self.bytes[range]);
@@ -69,7 +69,7 @@ impl Held {
         self.ends[self.len + 1..].fill(0);
     }
 
-    /// Drops everything; returns how many tokens have ended in it.
+    /// Drops all bytes. Returns the number of tokens that end in them.
     pub fn clear(&mut self) -> u32 {
         let tokens = self.ends.iter().sum();
         self.len = 0;

@@ -6,17 +6,17 @@ use walla_types::TokenId;
 use super::held::Held;
 use super::{Part, Say, Sinks};
 
-/// Bytes of a header at most; a longer one is reasoning.
+/// Maximum bytes of a header. A longer header is treated as reasoning.
 pub(super) const HEADER_BYTES_MAX: usize = 128;
 
-/// Decides which part bytes belong to.
+/// Assigns bytes to parts.
 #[derive(Debug)]
 pub(super) struct Splitter {
     markers: Arc<ReasoningMarkers>,
     pub mode: Mode,
-    /// Nothing but white space has come so far; it is held back.
+    /// Only white space has arrived so far; it is held back.
     pub is_blank: bool,
-    /// White space is left out: a block was closed.
+    /// White space is omitted, because a block was just closed.
     pub skips_space: bool,
     /// Bytes that may be the beginning of a marker.
     held: Held,
@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Header(ReasoningFormat),
 }
 
-/// Whether bytes are a marker.
+/// Result of matching bytes against the markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     Whole(Marker),
@@ -60,7 +60,7 @@ impl Splitter {
         self.header.clear();
     }
 
-    /// The part that bytes belong to now.
+    /// The part to which bytes belong now.
     fn part(&self) -> Part {
         if self.mode == Mode::Speech { Part::Speech } else { Part::Reasoning }
     }
@@ -87,7 +87,7 @@ impl Splitter {
         }
     }
 
-    /// Whether a token can only be text of the current part: by far the most tokens.
+    /// Whether a token can only be text of the current part. True for most tokens.
     fn is_plain(&self) -> bool {
         let is_in_header = matches!(self.mode, Mode::Header(_));
         let waits = self.is_blank || self.skips_space || is_in_header || !self.held.is_empty();
@@ -95,7 +95,7 @@ impl Splitter {
     }
 
     fn push_bytes(&mut self, sinks: &mut Sinks, bytes: &[u8], say: &mut Say<'_>) {
-        // Bytes before this place have been dealt with.
+        // Bytes before this position are processed.
         let mut done = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             let ends_token = at + 1 == bytes.len();
@@ -129,13 +129,13 @@ impl Splitter {
         }
     }
 
-    /// Whether a byte is held back where nothing is held yet.
+    /// Whether a byte must be held back although no byte is held.
     fn may_begin(&self, byte: u8) -> bool {
         let begins = |(text, _): &(&str, Marker)| text.as_bytes().first() == Some(&byte);
         (self.is_blank && byte.is_ascii_whitespace()) || self.markers.texts().iter().any(begins)
     }
 
-    /// Sends the bytes that can be no marker any more, and takes a marker that is complete.
+    /// Sends the bytes that cannot be part of a marker any more, and handles a complete marker.
     fn settle(&mut self, sinks: &mut Sinks, say: &mut Say<'_>) {
         if self.is_blank {
             let text = self.held.bytes().trim_ascii_start();
@@ -161,15 +161,15 @@ impl Splitter {
         let texts = self.markers.texts().iter();
         let mut begun = texts.filter(|(text, _)| text.as_bytes().starts_with(bytes));
         match begun.next() {
-            // No marker is the beginning of another.
+            // No marker is a prefix of another.
             Some((text, marker)) if text.len() == bytes.len() => Match::Whole(*marker),
             Some(_) => Match::Begun,
             None => Match::None,
         }
     }
 
-    /// A marker is complete; the bytes held are its own, and white space before it that nothing was
-    /// spoken before.
+    /// Handles a complete marker. The held bytes are the marker, and possibly white space between
+    /// the beginning of the reply and the marker.
     fn meet(&mut self, marker: Marker, sinks: &mut Sinks) {
         sinks.hide(self.part(), self.held.clear());
         self.is_blank = false;
@@ -182,7 +182,7 @@ impl Splitter {
                     false => Mode::Reasoning(format),
                 };
             }
-            // A second opening marker in a block.
+            // A second opening marker in a block is ignored.
             Marker::Open(_) => {}
             Marker::Close(format) => {
                 if matches!(self.mode, Mode::Reasoning(open) | Mode::Header(open) if open == format)
@@ -216,7 +216,7 @@ impl Splitter {
         self.release(self.held.bytes().len(), sinks, say);
     }
 
-    /// Sends the first `count` bytes that are held.
+    /// Sends the first `count` held bytes.
     fn release(&mut self, count: usize, sinks: &mut Sinks, say: &mut Say<'_>) {
         let mut from = 0;
         while let Some((to, tokens)) = self.held.end_behind(from, count) {
@@ -227,7 +227,7 @@ impl Splitter {
         self.held.forget(count);
     }
 
-    /// Sends bytes with which `tokens` tokens end, which are counted already or by the caller.
+    /// Sends bytes in which `tokens` tokens end. The caller counts these tokens.
     fn put(&mut self, sinks: &mut Sinks, bytes: &[u8], tokens: u32, say: &mut Say<'_>) {
         let text = match self.mode {
             Mode::Header(format) => self.take_header(format, sinks, bytes, say),
@@ -238,7 +238,7 @@ impl Splitter {
         }
     }
 
-    /// Takes bytes of a header; returns the bytes behind it.
+    /// Takes bytes of a header. Returns the bytes behind the header.
     fn take_header<'a>(
         &mut self,
         format: ReasoningFormat,

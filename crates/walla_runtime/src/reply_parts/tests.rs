@@ -19,7 +19,7 @@ const SPECIAL: [&str; 8] = [
     "<|end|>",
 ];
 
-/// The 256 bytes, then the special tokens.
+/// A vocabulary of the 256 bytes, followed by the special tokens.
 fn vocabulary(special: &[&str]) -> Tokenizer {
     let is_visible = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let letter = |byte: u8| {
@@ -51,7 +51,7 @@ fn by_token() -> &'static (Tokenizer, Arc<ReasoningMarkers>) {
     })
 }
 
-/// Markers that the template names and the vocabulary spells.
+/// Markers that occur in the template but have no token in the vocabulary.
 fn by_text() -> &'static Arc<ReasoningMarkers> {
     static MARKERS: OnceLock<Arc<ReasoningMarkers>> = OnceLock::new();
     MARKERS.get_or_init(|| {
@@ -61,12 +61,12 @@ fn by_text() -> &'static Arc<ReasoningMarkers> {
     })
 }
 
-/// What listeners get of a reply.
+/// Output of a reply.
 #[derive(Debug, Default, PartialEq, Clone)]
 struct Shown {
     speech: String,
     reasoning: String,
-    /// Tokens that the deltas of each part complete.
+    /// Tokens completed by the deltas of each part.
     tokens: [u32; 2],
     /// Tokens counted in each part.
     counted: [u32; 2],
@@ -75,7 +75,7 @@ struct Shown {
 
 const SOME_TOKEN: TokenId = TokenId(0);
 
-/// Pushes tokens, special ones by their texts.
+/// Pushes tokens with their texts.
 fn show<'a>(
     parts: &mut ReplyParts,
     tokens: impl IntoIterator<Item = (TokenId, &'a [u8])>,
@@ -108,7 +108,7 @@ fn spelled<'a>(tokens: &'a [&str]) -> impl Iterator<Item = (TokenId, &'a [u8])> 
     tokens.iter().map(|text| (SOME_TOKEN, text.as_bytes()))
 }
 
-/// Tokens by their texts, special ones as such.
+/// Tokens with these texts; special tokens by their ids.
 fn drawn<'a>(tokens: &'a [&str]) -> impl Iterator<Item = (TokenId, &'a [u8])> {
     let special = |text: &str| by_token().0.special_token(text).unwrap_or(SOME_TOKEN);
     tokens.iter().map(move |text| (special(text), text.as_bytes()))
@@ -145,7 +145,7 @@ fn a_block_is_not_spoken() {
     }
 }
 
-/// The vocabulary has the token, so its text is text: an agent may quote it.
+/// The vocabulary has the marker's token, so the spelled marker is text: an agent may quote it.
 #[test]
 fn a_quoted_marker_is_speech_where_the_vocabulary_has_the_token() {
     let tokens = ["They write ", "<think", "> and </", "think", ">."];
@@ -153,7 +153,7 @@ fn a_quoted_marker_is_speech_where_the_vocabulary_has_the_token() {
     let shown = show(&mut parts, spelled(&tokens));
     assert_eq!(shown.speech, "They write <think> and </think>.");
     assert_eq!((shown.counted, shown.reasoning.as_str()), ([5, 0], ""));
-    // And in a block it closes nothing.
+    // In a block, the spelled marker closes nothing.
     let mut parts = begun(&by_token().1, ReplyStart::Reasoning(think(&by_token().1)), &[]);
     assert_eq!(show(&mut parts, spelled(&tokens)).speech, "");
 }
@@ -168,7 +168,7 @@ fn a_reply_that_ends_in_a_block_says_nothing() {
     }
 }
 
-/// Leading white space without a block, and the beginning of a marker without its end, are speech.
+/// Leading white space without a block, and an incomplete marker, are speech.
 #[test]
 fn what_is_held_back_is_not_lost() {
     for (tokens, speech) in [
@@ -305,7 +305,7 @@ fn a_reply_that_is_not_separated_is_speech() {
     assert_eq!((shown.speech, shown.counted), (tokens.concat(), [5, 0]));
 }
 
-/// The definition, on the whole text: speech and reasoning.
+/// Reference implementation on the whole text: speech and reasoning.
 fn split(text: &str, is_open: bool) -> (String, String) {
     let markers = ["<think>", "</think>", "[THINK]", "[/THINK]"];
     let (mut speech, mut reasoning) = (String::new(), String::new());
@@ -343,7 +343,7 @@ fn some_pieces() -> impl Strategy<Value = Vec<&'static str>> {
     prop::collection::vec(piece, 0..24)
 }
 
-/// `text` cut after these numbers of bytes, in turn.
+/// `text` cut into tokens of these sizes in bytes, cyclically.
 fn cut<'a>(text: &'a [u8], sizes: &'a [usize]) -> Vec<(TokenId, &'a [u8])> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     for size in sizes.iter().cycle() {
@@ -361,12 +361,12 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Sizes of tokens, in bytes.
+/// Token sizes in bytes.
 fn some_sizes() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(1_usize..9, 1..6)
 }
 
-/// Where a reply with these markers begins.
+/// Start of a reply with these markers.
 fn start(markers: &ReasoningMarkers, is_open: bool) -> ReplyStart {
     if is_open { ReplyStart::Reasoning(think(markers)) } else { ReplyStart::Speech }
 }
@@ -395,7 +395,7 @@ proptest! {
         }
     }
 
-    /// Both parts joined are the text without markers, but for white space around them.
+    /// Both parts joined are the text without markers, except for white space around markers.
     #[test]
     fn nothing_is_lost_and_nothing_doubled(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
@@ -403,7 +403,8 @@ proptest! {
         let shown = show(&mut parts, cut(text.as_bytes(), &sizes));
         let mut plain = text;
         loop {
-            // The first marker; one may only come about when another is taken out, which is none.
+            // Take out the first marker. Bytes that join to a marker when another is removed are no
+            // marker.
             let markers = ["<think>", "</think>", "[THINK]", "[/THINK]"];
             let places = markers.iter().filter_map(|m| Some((plain.find(m)?, m.len())));
             let Some((at, len)) = places.min() else { break };

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a reply shows: the text joined and its tokens counted.
+/// Output of a reply: the concatenated text and the number of its tokens.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
     text: String,
@@ -22,7 +22,7 @@ fn show<'a>(text: &mut ReplyText, tokens: impl IntoIterator<Item = &'a [u8]>) ->
     if !stopped {
         text.finish(&mut say);
     }
-    // The character that replaces an unfinished one may complete a stop string as well.
+    // The character that replaces an unfinished one may also complete a stop string.
     shown.stopped = text.stopped;
     shown
 }
@@ -112,7 +112,8 @@ fn other_stop_strings_begin_a_reply() {
     assert_eq!(show(&mut text, [&b"fresh"[..]]).text, "fresh");
 }
 
-/// The definition, on the whole text: where the first stop string to be complete begins.
+/// Reference implementation on the whole text: cut at the beginning of the first complete stop
+/// string.
 fn cut<'a>(whole: &'a str, stops: &[String]) -> &'a str {
     let ends = whole.char_indices().map(|(at, c)| at + c.len_utf8());
     let cut = ends.into_iter().find_map(|end| {
@@ -123,8 +124,8 @@ fn cut<'a>(whole: &'a str, stops: &[String]) -> &'a str {
     &whole[..cut.unwrap_or(whole.len())]
 }
 
-/// Few different bytes, so that stop strings occur; whole characters, parts of them, and bytes that
-/// are never UTF-8.
+/// A small alphabet, so that stop strings occur: whole characters, parts of characters, and bytes
+/// that never occur in UTF-8.
 fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         &b"a"[..],

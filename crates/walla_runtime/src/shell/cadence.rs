@@ -1,36 +1,35 @@
-//! When the next frame is due, and how the device thread waits for it.
+//! Prediction of the next frame, and how the device thread waits for it.
 //!
-//! A host that rings a parked thread pays for waking it, within its frame: a call of the system, 2
-//! to 20 µs. So around the moment when a frame is due the device thread does not park but naps and
-//! looks, which a host need not know: ringing is an exchange of one word then. Naps cost the device
-//! thread some microseconds each, so there are none where no frame is due.
+//! A host that unparks a parked thread pays for the wake-up within its frame: a system call, 2 to
+//! 20 µs. Therefore the device thread does not park around the time when a frame is due. It naps
+//! and polls instead, and unparking is then only an atomic exchange for the host. Each nap costs
+//! the device thread some microseconds, so it naps only where a frame is due.
 
 use std::time::{Duration, Instant};
 
-/// Frames that are awaited have at least this between them: below it nobody draws them.
+/// Minimum period of predicted frames. No host renders faster.
 const PERIOD_MIN: Duration = Duration::from_millis(1);
-/// And at most this.
+/// Maximum period of predicted frames.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
-/// How long a nap is; the system adds its timers' slack (50 µs on Linux).
+/// Length of a nap. The system adds its timers' slack (50 µs on Linux).
 const NAP: Duration = Duration::from_micros(50);
-/// Frames come at least this much earlier or later than is expected.
+/// Minimum tolerance around the predicted time of a frame.
 const SPREAD_MIN: Duration = Duration::from_micros(100);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Sleep so long, and do not be woken.
+    /// Sleep for this time, without wake-up.
     Nap(Duration),
-    /// Park so long, or until somebody rings.
+    /// Park for this time (`None`: without limit), or until unparked.
     Park(Option<Duration>),
 }
 
-/// The times of frames.
+/// Times of frames.
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     last: Option<Instant>,
-    /// Time between frames and how far single ones are from it, both smoothed as round trips of TCP
-    /// are (RFC 6298, section 2).
+    /// Mean period and mean deviation, smoothed like TCP round trips (RFC 6298, section 2).
     period: Option<(Duration, Duration)>,
 }
 
@@ -48,13 +47,13 @@ impl Cadence {
         };
     }
 
-    /// How to wait for at most so long.
+    /// How to wait for at most `at_most`.
     pub(super) fn rest(&self, now: Instant, at_most: Option<Duration>) -> Rest {
         let (Some(last), Some((period, spread))) = (self.last, self.period) else {
             return Rest::Park(at_most);
         };
-        // A quarter of a period before and after at most: beyond it a frame is as good as not
-        // foreseen.
+        // At most a quarter of a period before and after: with a larger deviation the prediction is
+        // useless.
         let early = (4 * spread).max(SPREAD_MIN).min(period / 4);
         let from = last + period - early;
         if now < from {
@@ -74,7 +73,7 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// After frames at these times.
+    /// A cadence after frames at these times.
     fn after(start: Instant, frames: impl IntoIterator<Item = Duration>) -> Cadence {
         let mut cadence = Cadence::default();
         frames.into_iter().for_each(|at| cadence.frame(start + at));
@@ -96,7 +95,7 @@ mod tests {
             assert_eq!(rest(late, None), Rest::Nap(NAP));
             assert_eq!(rest(late, Some(micros(7))), Rest::Nap(micros(7)));
         }
-        // It did not come: whoever rings later pays.
+        // The frame did not arrive: a later host call pays for the wake-up.
         assert_eq!(rest(16_100, None), Rest::Park(None));
         assert_eq!(rest(16_100, Some(MILLISECOND)), Rest::Park(Some(MILLISECOND)));
     }
@@ -107,7 +106,7 @@ mod tests {
         let uneven = |frame: u32| frame * 10 * MILLISECOND + frame % 2 * MILLISECOND / 2;
         let cadence = after(start, (0..60).map(uneven));
         let last = start + uneven(59);
-        // Half a millisecond around ten: smoothed, with four times the spread on each side.
+        // Half a millisecond around ten: smoothed, with four times the deviation on each side.
         for micros in [8_600, 9_500, 10_500, 11_400] {
             assert_eq!(cadence.rest(last + Duration::from_micros(micros), None), Rest::Nap(NAP));
         }
@@ -122,10 +121,10 @@ mod tests {
         let never = [
             vec![],
             vec![0],
-            // Faster than anybody draws, and slower.
+            // Faster and slower than predicted periods.
             vec![0, 500, 1_000, 1_500],
             vec![0, 150_000, 300_000],
-            // A pause is no period.
+            // A pause is not a period.
             vec![0, 16_000, 32_000, 900_000],
         ];
         for frames in never {

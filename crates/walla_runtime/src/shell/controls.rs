@@ -1,9 +1,9 @@
-//! What hosts set for all agents together.
+//! Settings that hosts make for all agents together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Something that a host sets; the latest counts.
+/// A setting made by a host. The latest value applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// Device time of a frame; `None`: no limit.
@@ -12,8 +12,8 @@ pub(crate) enum Control {
     KvTokens(u32),
 }
 
-/// Settings on their way to the device thread: a word each, so that nobody waits, and the latest
-/// counts.
+/// Settings in transit to the device thread: one atomic word each, so that no call waits and the
+/// latest value applies.
 #[derive(Debug)]
 pub(super) struct Controls {
     /// Nanoseconds, [`NO_LIMIT`] or [`UNCHANGED`].
@@ -41,7 +41,7 @@ impl Controls {
         }
     }
 
-    /// What was set since the last look.
+    /// Settings made since the last call.
     pub fn take(&self) -> impl Iterator<Item = Control> + use<> {
         let budget = match self.budget.swap(UNCHANGED, Ordering::AcqRel) {
             UNCHANGED => None,

@@ -21,40 +21,41 @@ use crate::mailbox::{Mailbox, TrySendError};
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard, Status};
 
-/// Open generations of a client, at least: eight asks of each of 8,192 agents. With fewer, a cancel
-/// would wait behind asks.
+/// Minimum of a client's limit on open generations: eight asks of each of 8,192 agents. With a
+/// lower limit, a cancel would wait behind asks.
 const OPEN_MAX: usize = 1 << 16;
 
-/// What hosts and the device thread share.
+/// State shared by hosts and the device thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) status: Status,
-    /// Clients on their way to the device thread.
+    /// Clients that the device thread has not admitted yet.
     pub(super) joining: Mailbox<Arc<Post>>,
-    /// Clients on their way, seated, or gone but not yet removed.
+    /// Number of clients: joining, seated, or dropped but not yet removed.
     pub(super) clients: AtomicU32,
     agents_named: AtomicU64,
     generations_named: AtomicU64,
     stop: AtomicBool,
     pub(super) controls: Controls,
-    /// Device threads by incarnation. The first is set before there is a handle that could ring.
+    /// Device threads by incarnation. The first is set before a handle exists that could ring.
     device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
-    /// Which device thread the engine listens to: beyond the last, none.
+    /// Incarnation of the device thread that owns the engine. Beyond the last one, no thread owns
+    /// it.
     incarnation: AtomicU32,
     pub(super) heartbeat: Heartbeat,
-    /// Clients. Locked by the device thread for moments, never during a call of the device.
+    /// Clients. The device thread locks them briefly, never during a call of the device.
     seats: Mutex<Seats>,
     watchdog_thread: OnceLock<Thread>,
-    /// Device and memory are given back, or given up.
+    /// The device and its memory are released or given up.
     ended: AtomicBool,
-    /// The process that started the engine: in a fork of it there are no threads.
+    /// Id of the process that started the engine. A fork of it has no threads.
     process: u32,
     command_queue: usize,
     event_queue: usize,
 }
 
 impl Shared {
-    /// Makes the device thread look at everything again.
+    /// Makes the device thread check all its inputs again.
     pub(crate) fn ring(&self) {
         let incarnation = self.incarnation.load(Ordering::Acquire) as usize;
         if let Some(thread) = self.device_threads.get(incarnation).and_then(OnceLock::get) {
@@ -86,18 +87,19 @@ impl Shared {
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
-        // None of their methods leaves them half changed.
+        // No method of `Seats` leaves it inconsistent on a panic.
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops listening to the device thread. Returns the number of the next one.
+    /// Takes the engine from its device thread. Returns the number of the next one.
     pub(super) fn disown(&self) -> u32 {
-        // With the lock, so that the thread is not in the middle of something.
+        // The lock ensures that the thread is not inside an operation on seats or status.
         let _seats = self.seats();
         self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Seats and status for device thread number `number`; `None` if it has been disowned.
+    /// Returns seats and status for device thread number `number`, or `None` if it has been
+    /// disowned.
     pub(super) fn own(&self, number: u32) -> Option<Owned<'_>> {
         let seats = self.seats();
         let is_current = self.incarnation.load(Ordering::Acquire) == number;
@@ -117,7 +119,7 @@ impl Shared {
     }
 }
 
-/// What the device thread may change as long as the engine listens to it.
+/// State that the device thread may change while it owns the engine.
 pub(super) struct Owned<'a> {
     pub seats: MutexGuard<'a, Seats>,
     status: &'a Status,
@@ -141,7 +143,7 @@ impl Owned<'_> {
     }
 }
 
-/// A client's mailboxes.
+/// Mailboxes and flags of a client.
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(crate) commands: Mailbox<Command>,
@@ -149,32 +151,34 @@ pub(crate) struct Post {
     pub(crate) waker: AtomicWaker,
     /// A frame was granted.
     pub(crate) framed: AtomicBool,
-    /// The host wants a pause.
+    /// The host requests a pause.
     pub(crate) paused: AtomicBool,
     /// The client was dropped.
     pub(crate) gone: AtomicBool,
     pub(super) pacing: Pacing,
-    /// Open generations, at most. Further commands wait in their mailbox, cancels included.
+    /// Maximum number of open generations. At the limit, further commands wait in their mailbox,
+    /// including cancels.
     pub(super) open_max: usize,
 }
 
-/// A model on a device, with a thread of its own. Clones are handles to the same engine.
+/// A model on a device, with a dedicated thread. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 300 ms
-/// at most and then leaves the thread to end by itself. [`Engine::stop`] ends it without waiting.
+/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops the engine. The drop
+/// waits 300 ms at most and then lets the thread end in the background. [`Engine::stop`] does not
+/// wait.
 #[derive(Clone)]
 pub struct Engine {
     handle: Arc<Handle>,
 }
 
-/// What the last handle drops.
+/// Stops the engine when the last handle is dropped.
 struct Handle {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts the thread with whatever core `loader` makes.
+    /// Starts the device thread with the core that `loader` loads.
     pub(crate) fn launch<C: EngineCore + 'static>(
         (command_queue, event_queue): (usize, usize),
         clock: Clock,
@@ -202,7 +206,7 @@ impl Engine {
         let successor = loader.successor();
         let no_thread = |error: std::io::Error| EngineError::Thread(error.to_string());
         let thread = spawn_device_thread(&shared, clock.clone(), loader, 0).map_err(no_thread)?;
-        // The handle stops the device thread if there is no thread to watch it.
+        // If the watchdog thread cannot be started, dropping this handle stops the device thread.
         let engine =
             Self { handle: Arc::new(Handle { shared: Arc::clone(&shared), thread: Some(thread) }) };
         if deadlines.load.or(deadlines.step).is_some() {
@@ -216,12 +220,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A new host of this engine, with mailboxes of its own.
+    /// A new host of this engine, with separate mailboxes.
     ///
     /// # Errors
-    /// [`EngineError::TooManyClients`] beyond 16 at a time (a dropped client counts until the
-    /// device thread has seen it go), [`EngineError::Failed`] or [`EngineError::Stopped`] if the
-    /// engine is over.
+    /// [`EngineError::TooManyClients`] beyond 16 concurrent clients (a dropped client counts until
+    /// the device thread has removed it), [`EngineError::Failed`] or [`EngineError::Stopped`] if
+    /// the engine has ended.
     pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
         let shared = &self.handle.shared;
         self.check_alive()?;
@@ -263,7 +267,7 @@ impl Engine {
         }
     }
 
-    /// How the engine is. Never waits.
+    /// State of the engine. Never waits.
     #[must_use]
     pub fn state(&self) -> EngineState {
         if self.handle.shared.is_forked() {
@@ -272,19 +276,19 @@ impl Engine {
         self.handle.shared.status.state()
     }
 
-    /// What was loaded; `None` until the engine is ready.
+    /// The loaded model and its device. `None` until the engine is ready.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.handle.shared.status.card()
     }
 
-    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
-    /// tokens](crate::AgentSpec::stop_tokens), [masks](walla_types::TokenMask), [prompts of
-    /// tokens](crate::Prompt::Tokens), or to count what a text takes of a context. `None` until the
-    /// engine is ready.
+    /// The model's tokenizer: for [biases](walla_types::LogitBias),
+    /// [stop tokens](crate::AgentSpec::stop_tokens), [masks](walla_types::TokenMask),
+    /// [prompts of tokens](crate::Prompt::Tokens), or to count the tokens of a text. `None` until
+    /// the engine is ready.
     ///
-    /// A long text takes milliseconds to encode: nothing to do in a frame, but a clone can go to a
-    /// thread of its own.
+    /// A long text takes milliseconds to encode: do not encode it in a frame, but pass a clone to
+    /// another thread.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.handle.shared.status.tokenizer()
@@ -296,42 +300,42 @@ impl Engine {
         self.handle.shared.status.stats()
     }
 
-    /// How far measured steps were from their predictions, for each bucket of rows that has been
-    /// measured: as of some ten steps ago. Never waits.
+    /// Errors of predicted step costs, for each bucket of rows that has been measured, as of some
+    /// ten steps ago. Never waits.
     #[must_use]
     pub fn prediction_errors(&self) -> Vec<BucketError> {
         self.handle.shared.status.errors()
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits;
-    /// before the engine is ready the setting is kept until it is.
+    /// Changes the device-time budget of a frame, from the next frame on; `None`: no limit. Never
+    /// waits. A setting made before the engine is ready applies when it is.
     ///
-    /// Zero pauses all agents at once: no step begins, those in flight are collected, and the
-    /// device thread sleeps. Asks queue, cancels and removals count. The next budget that is not
-    /// zero resumes with the same tokens. [`Client::set_paused`] pauses one client and keeps the
-    /// budget.
+    /// Zero pauses all agents at once: no step begins, steps in flight are collected, and the
+    /// device thread sleeps. Asks are queued; cancels and removals apply. The next non-zero budget
+    /// resumes the replies with unchanged output. [`Client::set_paused`] pauses one client and
+    /// keeps the budget.
     ///
-    /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for
+    /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also applies to
     /// [free-running](Pacing::FreeRunning) clients, in windows of 1/60 s.
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.set(Control::Budget(budget));
     }
 
-    /// Changes how many tokens all agents' conversations together keep on the device, up to what
-    /// was reserved when the model was loaded
-    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the
-    /// memory, or an ordered retreat before it does. Never waits.
+    /// Changes the KV cache capacity in tokens, shared by all agents, up to the capacity reserved
+    /// at load ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)). A game reduces it
+    /// when it needs the memory. Never waits.
     ///
-    /// If they hold more, idle agents lose their cache first, then those of the lowest priority.
-    /// Nobody loses a word: who speaks on reads its history again when there is room. A reply that
-    /// cannot fit in what is left fails with [`ReplyError::NoPages`](crate::ReplyError::NoPages).
+    /// If the cache holds more, idle agents lose their cache first, then agents of the lowest
+    /// priority. No text is lost: an agent that continues recomputes its history when pages are
+    /// free. A reply that cannot fit in the remaining capacity fails with
+    /// [`ReplyError::NoPages`](crate::ReplyError::NoPages).
     ///
-    /// The memory itself goes back to the system between two steps, where the device can (a GPU
-    /// with virtual memory management, in pieces of a sixteenth of the cache or more;
-    /// [`EngineStats::kv_bytes`](crate::EngineStats::kv_bytes) tells). It comes back when tokens
-    /// rise, unless somebody else has taken it: then the cache stays as it is, and
-    /// [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) says how many pages are
-    /// missing. Ask again later.
+    /// The memory is returned to the system between two steps, if the device supports it (a GPU
+    /// with virtual memory management, in pieces of at least a sixteenth of the cache;
+    /// [`EngineStats::kv_bytes`](crate::EngineStats::kv_bytes) reports the size). It is allocated
+    /// again when the capacity rises. If another program has taken it, the cache keeps its size,
+    /// and [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) reports the number of
+    /// missing pages. Call this again later.
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.set(Control::KvTokens(tokens));
     }
@@ -341,22 +345,22 @@ impl Engine {
         self.handle.shared.ring();
     }
 
-    /// Asks the engine to stop, and returns at once. Every reply that has not ended fails with
-    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone); [`Engine::state`] turns to
+    /// Requests the engine to stop and returns at once. Every reply that has not ended fails with
+    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone), and [`Engine::state`] becomes
     /// [`EngineState::Stopped`].
     pub fn stop(&self) {
         self.handle.shared.stop.store(true, Ordering::Release);
         self.handle.shared.ring();
     }
 
-    /// Whether the engine has ended: the device and its memory are given back, or given up after a
-    /// [deadline](crate::Deadlines), and every reply has ended.
+    /// Whether the engine has ended: every reply has ended, and the device and its memory are
+    /// released, or given up after a [deadline](crate::Deadlines).
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.handle.shared.is_ended() || self.handle.shared.is_forked()
     }
 
-    /// Whether this process is a fork of the one that started the engine: its threads do not exist
+    /// Whether this process is a fork of the one that started the engine. Its threads do not exist
     /// here, every command is refused, and [`state`](Self::state) is [`EngineError::Forked`].
     #[must_use]
     pub fn is_forked(&self) -> bool {
@@ -380,10 +384,10 @@ impl Drop for Handle {
         self.shared.ring();
         let Some(thread) = self.thread.take() else { return };
         if self.shared.is_forked() {
-            return; // The thread is the parent's.
+            return; // The thread belongs to the parent process.
         }
         if thread.thread().id() == thread::current().id() {
-            return; // Dropped by a task's waker: the thread cannot wait for itself.
+            return; // Dropped by a task's waker on the device thread, which cannot join itself.
         }
         let start = Instant::now();
         while !self.shared.is_ended() && start.elapsed() < JOIN_MAX {

@@ -1,4 +1,4 @@
-//! The end of an engine: everybody hears how each reply ended.
+//! Shutdown of an engine: every client receives the end of each reply.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -7,13 +7,15 @@ use std::time::Duration;
 use super::EngineCore;
 use super::engine::Shared;
 
-/// How often a client that does not take its last events is looked at, besides when it makes room.
+/// Polling interval for a client that does not take its last events. It is also checked when it
+/// frees slots.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Fails whatever is open, until every client knows or has gone (rule 4).
+/// Fails all open generations and waits until every client has received its events or has left
+/// (rule 4).
 ///
-/// The state has been set before. The core goes at once, and with it the device's memory: what it
-/// has still to say waits for slow clients without it. One that panicked is not asked.
+/// The state has been set before. The core is dropped first, and with it the device's memory: its
+/// last events wait for slow clients without it. A core that panicked is not called.
 pub(super) fn farewell<C: EngineCore>(
     shared: &Shared,
     number: u32,
@@ -29,16 +31,17 @@ pub(super) fn farewell<C: EngineCore>(
     if let Some(mut core) = core {
         let last_words = AssertUnwindSafe(|| core.last_words(reason));
         let said = if panicked { None } else { catch_unwind(last_words).ok() };
-        // Clients that have room hear of the end now: freeing a GPU's memory takes a tenth of a
-        // second.
+        // Clients with free queue slots receive the end now, because freeing a GPU's memory takes a
+        // tenth of a second.
         if let Some(mut owned) = shared.own(number) {
             owned.seats.keep(said.unwrap_or_default());
             owned.seats.end_all(reason);
         }
-        // A drop that panics must not keep clients from their last events.
+        // A panicking drop must not keep clients from their last events.
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
     }
-    // Until all know, or until the drop above hung and the watchdog thread took this over.
+    // Until all clients are done, or until the drop above hung and the watchdog thread has taken
+    // over.
     while let Some(mut owned) = shared.own(number) {
         let seats = &mut owned.seats;
         seats.end_all(reason);

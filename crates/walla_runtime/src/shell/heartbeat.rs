@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What the device thread is doing.
+/// Activity of the device thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Loading for the first time: there are no agents yet, so another thread can start again.
+    /// First load. There are no agents yet, so another thread can start again.
     FirstLoad,
-    /// Going round.
+    /// Running rounds.
     Play,
-    /// Loading what takes over from a lost device.
+    /// Loading the fallback of a lost device.
     FallbackLoad,
 }
 
@@ -24,14 +24,14 @@ pub(super) struct Heartbeat {
 const RESTING: u64 = 1;
 
 impl Heartbeat {
-    /// The thread is alive and works.
+    /// Records that the thread is alive and works.
     pub fn work(&self) {
-        // One thread at a time writes.
+        // Only one thread at a time writes.
         let beats = self.word.load(Ordering::Relaxed) & !RESTING;
         self.word.store(beats + 2, Ordering::Release);
     }
 
-    /// The thread is about to park or has ended.
+    /// Records that the thread is about to park or has ended.
     pub fn rest(&self) {
         self.word.store(self.word.load(Ordering::Relaxed) | RESTING, Ordering::Release);
     }
@@ -47,7 +47,7 @@ impl Heartbeat {
         phases.into_iter().find(|known| *known as u32 == phase).unwrap_or(Phase::Play)
     }
 
-    /// Number of the beat that the thread works on; `None` while it rests.
+    /// Value of the current beat, or `None` while the thread rests.
     pub fn working(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
         (word & RESTING == 0).then_some(word)

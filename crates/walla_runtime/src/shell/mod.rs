@@ -1,41 +1,43 @@
 //! The device thread around the core.
 //!
-//! One OS thread, `walla-device`, owns the device from load to drop. It goes round: admit new
-//! clients, take frames and commands from mailboxes, [advance](EngineCore::advance) the core,
-//! deliver events, wake whoever got some, and park until there is a reason to go on, or nap while a
-//! frame is due ([`cadence`]). Hosts touch mailboxes and atomics only.
+//! One OS thread, `walla-device`, owns the device from load to drop. It loops: admit new clients,
+//! take frames and commands from mailboxes, [advance](EngineCore::advance) the core, deliver
+//! events, wake the clients that received some, and park until there is more work, or nap while a
+//! frame is due ([`cadence`]). Hosts access mailboxes and atomics only.
 //!
-//! # Who may touch what
-//! | what | device thread | hosts |
+//! # Field owners
+//! | field | device thread | hosts |
 //! |---|---|---|
-//! | core, device | all of it | never |
+//! | core, device | owns | no access |
 //! | `Shared::joining` | receives | send ([`Engine::client`]) |
 //! | `Post::commands` | receives | send |
 //! | `Post::events` | sends | receive |
-//! | `Post::framed`, `Post::paused`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
+//! | `Post::framed` | takes | set, then unpark |
+//! | `Post::paused`, `Post::gone`, `Shared::stop` | reads | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
-//! | `Shared::seats` | locks for moments, never during a call of the core or the device | never |
-//! | `Shared::heartbeat` | writes | never |
+//! | `Shared::seats` | locks briefly, never during a call of the core or the device | no access |
+//! | `Shared::heartbeat` | writes | no access |
 //! | `Status` | writes | read |
 //!
 //! # Rules
-//! 1. A host that sends, grants a frame, makes wanted room, leaves or stops unparks the device
-//!    thread *after* it did so. The device thread parks only after a look at everything; an unpark
-//!    in between makes that park return at once.
-//! 2. The thread keeps, for each client, the generations that were asked and have not ended
-//!    (`Seat::open`). An ask enters before the core sees it; a terminal event leaves when it is in
-//!    the client's queue. What is not open gets no event. So there is one terminal event for each,
-//!    also when the core fails or panics.
-//! 3. A client whose queue refused an event is refused until the next round (its events stay in
-//!    order), and its commands wait (what the core keeps for it stays bounded). Others go on.
-//! 4. At the end, in this order: the state changes, the core says its last words and is dropped,
-//!    mailboxes for commands and clients close, all that is in them is taken, every open generation
-//!    fails. Slow clients keep the thread, never the device's memory. A command either got in
-//!    before the close and is answered, or its sender has it back.
-//! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog): from
-//!    then on it owns neither seats nor status, so that nothing it does later reaches a host.
-//! 6. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the
-//!    thread to itself. Memory that a hung device may still write is leaked, never freed.
+//! 1. A host that sends, grants a frame, frees wanted slots, leaves or stops unparks the device
+//!    thread *after* that action. The device thread parks only after it has checked everything; an
+//!    unpark in between makes the park return at once.
+//! 2. For each client, the thread keeps the generations that were asked and have not ended
+//!    (`Seat::open`). An ask is entered before the core sees it. A terminal event removes it when
+//!    the event is in the client's queue. A generation that is not open gets no event. So there is
+//!    one terminal event per generation, even if the core fails or panics.
+//! 3. A client whose queue refused an event gets no event until the next round, so its events stay
+//!    in order. Its commands wait, so the events that the core keeps for it are bounded. Other
+//!    clients continue.
+//! 4. Order at the end: the state changes; the core returns its last events and is dropped; the
+//!    mailboxes for commands and clients close and are emptied; every open generation fails. Slow
+//!    clients delay the end of the thread, but not the release of device memory. A command is
+//!    either accepted before the close and answered, or returned to its sender.
+//! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog). From
+//!    then on it owns neither seats nor status, so that none of its later actions reaches a host.
+//! 6. Dropping the last handle requests the thread to stop, waits [`JOIN_MAX`] at most, and then
+//!    detaches the thread. Memory that a hung device may still write is leaked, never freed.
 
 mod cadence;
 mod controls;
@@ -72,19 +74,19 @@ pub use engine::Engine;
 pub(crate) use engine::Post;
 pub(crate) use thread::Progress;
 
-/// Clients that one engine serves.
+/// Maximum number of clients of one engine.
 pub(crate) const CLIENTS_MAX: usize = 16;
 
-/// Device threads that an engine has at most: the first, and one that loads a fallback where the
+/// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
 /// first one's load hangs.
 const INCARNATIONS_MAX: usize = 2;
 
-/// How long the last handle waits for the device thread to end. Destroying a CUDA context takes 57
-/// to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more
+/// Maximum time that the last handle waits for the device thread to end. Destroying a CUDA context
+/// takes 57 to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more
 /// (`tests/tests/exit_gpu.rs`).
 const JOIN_MAX: Duration = Duration::from_millis(300);
 
-/// Names a client: below [`CLIENTS_MAX`], used again after [`EngineCore::remove_client`].
+/// Index of a client, below [`CLIENTS_MAX`]. Reused after [`EngineCore::remove_client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey(pub u32);
 
@@ -103,77 +105,77 @@ fn spawn_device_thread<C: EngineCore + 'static>(
     Ok(thread)
 }
 
-/// When to call [`EngineCore::advance`] next.
+/// Time of the next call of [`EngineCore::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
-    /// At once.
+    /// Immediately.
     Again,
-    /// Soon: the device works.
+    /// Soon, because the device works.
     Poll,
-    /// In so many microseconds, or when there is a command, a frame, or room that was wanted.
+    /// After this many microseconds, or on a command, a frame, or a freed slot in a full event
+    /// queue.
     Pause(u64),
-    /// When there is a command, a frame, or room that was wanted.
+    /// On a command, a frame, or a freed slot in a full event queue.
     Idle,
 }
 
-/// Where events go. Gives an event back if the client's queue is full: the core keeps it, and all
-/// later ones of that client, and tries again at the next call.
+/// Delivers an event. Returns the event if the client's queue is full: the core keeps it and all
+/// later events of that client, and tries again at the next call.
 pub(crate) type Emit<'a> = dyn FnMut(ClientKey, Event) -> Result<(), Event> + 'a;
 
-/// What the shell asks of the core.
+/// Interface of the core to the shell.
 pub(crate) trait EngineCore {
-    /// A client arrives.
+    /// A client has joined.
     fn add_client(&mut self, client: ClientKey, pacing: Pacing);
 
-    /// A client has gone: its replies end without events, its agents go.
+    /// A client has left: its replies end without events, its agents are removed.
     fn remove_client(&mut self, client: ClientKey);
 
-    /// A client says something.
+    /// Handles a command of a client.
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64);
 
-    /// A client grants a frame's steps.
+    /// A client grants the steps of a frame.
     fn frame(&mut self, client: ClientKey, now_micros: u64);
 
     /// A client begins or ends a pause.
     fn set_paused(&mut self, _client: ClientKey, _is_paused: bool) {}
 
-    /// Whether all clients are paused. Frames then cause no work, so the thread parks instead of
-    /// expecting them.
+    /// Whether all clients are paused. Frames then cause no work, so the thread parks without
+    /// napping for frames.
     fn is_paused(&self) -> bool {
         false
     }
 
-    /// A host changes what all agents together may use.
+    /// A host changes a setting that applies to all agents together.
     fn control(&mut self, control: Control);
 
-    /// Does what can be done now without waiting.
+    /// Does all work that is possible now without waiting.
     ///
     /// # Errors
-    /// What ends the engine; the failure of one reply is an event.
+    /// An error that ends the engine. The failure of one reply is an event.
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError>;
 
-    /// Counters now.
+    /// Current counters.
     fn stats(&self) -> EngineStats;
 
-    /// How far predictions of steps are off in each bucket, if that has changed since it was last
-    /// asked for.
+    /// Prediction errors of the step cost in each bucket, if they have changed since the last call.
     fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
         None
     }
 
-    /// What was loaded.
+    /// The loaded model and device.
     fn card(&self) -> ModelCard;
 
-    /// What makes tokens of text here, if anything does.
+    /// The model's tokenizer, if the core has one.
     fn tokenizer(&self) -> Option<Arc<Tokenizer>> {
         None
     }
 
-    /// Goes on with the conversations of an engine whose device was lost. Called once, before
-    /// anything else.
+    /// Continues the conversations of an engine whose device was lost. Called once, before all
+    /// other methods.
     fn take_over(&mut self, lost: Self);
 
-    /// Fails every open generation and hands over what each client has not been sent, its events in
-    /// order. Called last: the core is dropped then.
+    /// Fails every open generation and returns the undelivered events of each client, in order.
+    /// Called last: the core is dropped afterwards.
     fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
 }

@@ -1,4 +1,4 @@
-//! Clients as the device thread sees them.
+//! Clients as seen by the device thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,34 +10,34 @@ use super::{CLIENTS_MAX, ClientKey};
 use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
 use crate::mailbox::TrySendError;
 
-/// Commands of one client in one round: a flood of them delays a step by some microseconds, not
-/// more.
+/// Maximum commands taken from one client per round, so that many commands delay a step by only
+/// some microseconds.
 pub(super) const COMMANDS_PER_ROUND: usize = 64;
 
 /// One client.
 #[derive(Debug)]
 struct Seat {
     post: Arc<Post>,
-    /// Generations that were asked and whose end the client has not been sent.
+    /// Generations that were asked and whose terminal event the client has not been sent.
     open: HashMap<GenerationId, AgentId>,
-    /// Its queue refused an event in this round.
+    /// The client's queue refused an event in this round.
     refused: bool,
-    /// Commands may be left in its mailbox for later.
+    /// Commands may remain in the mailbox.
     skipped: bool,
-    /// The core knows that it is paused.
+    /// Pause state that the core knows.
     paused: bool,
-    /// It was woken in this round.
+    /// The client was woken in this round.
     woken: bool,
-    /// It is to be woken at the end of the round.
+    /// Wake the client at the end of the round.
     wake: bool,
-    /// What the core had to say when it went.
+    /// Events that the core returned when it was dropped.
     last_words: VecDeque<Event>,
 }
 
 impl Seat {
     fn new(post: Arc<Post>) -> Self {
         let open = HashMap::with_capacity(post.open_max.min(1_024));
-        // Whoever waits for the engine's state looks again.
+        // `wake`: the host may be waiting for the engine's state.
         Self {
             post,
             open,
@@ -54,7 +54,7 @@ impl Seat {
         self.post.gone.load(Ordering::Acquire)
     }
 
-    /// Whether the core may get more of its commands.
+    /// Whether the core may take more of its commands.
     fn takes_commands(&self) -> bool {
         !self.refused && self.open.len() < self.post.open_max
     }
@@ -76,14 +76,14 @@ impl Seat {
                 self.refused = true;
                 return Err(event);
             }
-            // The client has gone; the next round removes it.
+            // The client was dropped; the next round removes it.
             Err(TrySendError::Closed(_)) => return Ok(()),
         }
         if ends {
             self.open.remove(&generation);
         }
-        // The first event of a round wakes at once, since a step may follow in the same round; the
-        // others wake together.
+        // The first event of a round wakes the client at once, because a step may follow in the
+        // same round. Later events share one wake-up.
         if self.woken {
             self.wake = true;
         } else {
@@ -93,7 +93,7 @@ impl Seat {
         Ok(())
     }
 
-    /// The next command, its ask entered as open. `None`: none for now.
+    /// The next command; an ask is entered as open. Returns `None` if no command can be taken now.
     fn command(&mut self) -> Option<Command> {
         while self.takes_commands() {
             let command = self.post.commands.try_recv()?;
@@ -119,26 +119,26 @@ impl Seat {
     }
 }
 
-/// How a place has changed.
+/// Change of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SeatChange {
     Joined(Pacing),
     Left,
 }
 
-/// Wakes a client's task. A waker is code of the host: its panic must not end the device thread.
+/// Wakes a client's task. A waker is host code: its panic must not end the device thread.
 fn wake(post: &Post) {
     if catch_unwind(AssertUnwindSafe(|| post.waker.wake())).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
     }
 }
 
-/// What was in the mailboxes.
+/// Result of reading the mailboxes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Collected {
     /// A frame was granted.
     pub(super) framed: bool,
-    /// There may be more.
+    /// There may be more commands.
     pub(super) more: bool,
 }
 
@@ -154,9 +154,9 @@ impl Seats {
         keyed.filter_map(|(key, seat)| Some((key, seat.as_mut()?)))
     }
 
-    /// Frees the places of clients that left and seats clients that joined, never both at one place
-    /// in one round: the core is done with a client before its key means another. Returns the
-    /// changes for the core, by place.
+    /// Frees the seats of clients that left and seats clients that joined, but never both at one
+    /// index in one round: the core must remove a client before its key is reused. Returns the
+    /// changes for the core, by index.
     pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
         for (place, change) in self.seats.iter_mut().zip(&mut changes) {
@@ -178,24 +178,25 @@ impl Seats {
         self.seats.get_mut(key.0 as usize)?.as_mut()
     }
 
-    /// Whether a client has granted a frame since the last look; `None` if there is no such client.
+    /// Whether a client has granted a frame since the last call. Returns `None` if there is no such
+    /// client.
     pub(super) fn take_frame(&mut self, key: ClientKey) -> Option<bool> {
         Some(self.at(key)?.post.framed.swap(false, Ordering::AcqRel))
     }
 
-    /// Whether a client is paused, if that has changed since the last look.
+    /// Whether a client is paused, if that has changed since the last call.
     pub(super) fn take_pause(&mut self, key: ClientKey) -> Option<bool> {
         let seat = self.at(key)?;
         let is_paused = seat.post.paused.load(Ordering::Acquire);
         (std::mem::replace(&mut seat.paused, is_paused) != is_paused).then_some(is_paused)
     }
 
-    /// The next command of a client, if the core may get one.
+    /// The next command of a client, if the core may take one.
     pub(super) fn command(&mut self, key: ClientKey) -> Option<Command> {
         self.at(key)?.command()
     }
 
-    /// All commands of this round have been taken from a client.
+    /// Called after all commands of this round have been taken from a client.
     pub(super) fn end_commands(&mut self, key: ClientKey) {
         if let Some(seat) = self.at(key) {
             seat.skipped = !seat.takes_commands();
@@ -208,7 +209,8 @@ impl Seats {
         self.at(key).map_or(Ok(()), |seat| seat.deliver(event))
     }
 
-    /// Wakes whoever got something. `true`: commands that waited can be taken now.
+    /// Wakes the clients that received events. Returns `true` if commands that waited can be taken
+    /// now.
     pub(super) fn end_round(&mut self) -> bool {
         let mut more = false;
         for (_, seat) in self.each() {
@@ -218,14 +220,15 @@ impl Seats {
         more
     }
 
-    /// At the engine's end: closes the mailboxes and fails what is open, as far as there is room.
+    /// Ends the engine: closes the mailboxes and fails open generations, as far as event queues
+    /// have capacity.
     pub(super) fn end_all(&mut self, reason: &str) {
         self.close();
         self.fail_open(reason);
         self.end_round();
     }
 
-    /// Takes what is left in the mailboxes, which close.
+    /// Closes the command mailboxes and enters the remaining asks as open.
     fn close(&mut self) {
         for (_, seat) in self.each() {
             seat.refused = false;
@@ -238,7 +241,7 @@ impl Seats {
         }
     }
 
-    /// Keeps what the core has to say to each client, now that it goes.
+    /// Keeps the last events of the core for each client.
     pub(super) fn keep(&mut self, last_words: Vec<(ClientKey, VecDeque<Event>)>) {
         for (key, words) in last_words {
             if let Some(seat) = self.at(key) {
@@ -247,7 +250,8 @@ impl Seats {
         }
     }
 
-    /// Delivers the core's last words and fails what is open then, as far as there is room.
+    /// Delivers the core's last events, then fails open generations, as far as event queues have
+    /// capacity.
     fn fail_open(&mut self, reason: &str) {
         for (_, seat) in self.each() {
             while let Some(event) = seat.last_words.pop_front() {
@@ -270,14 +274,14 @@ impl Seats {
         }
     }
 
-    /// Whether every client that is still there knows how all its replies ended.
+    /// Whether every remaining client has received the ends of all its replies.
     pub(super) fn is_done(&mut self) -> bool {
         self.each().all(|(_, seat)| {
             seat.is_gone() || (seat.open.is_empty() && seat.post.commands.is_drained())
         })
     }
 
-    /// Wakes all, because the engine's state has changed.
+    /// Wakes all clients, because the engine's state has changed.
     pub(super) fn wake_all(&mut self) {
         self.each().for_each(|(_, seat)| wake(&seat.post));
     }

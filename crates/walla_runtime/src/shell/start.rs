@@ -20,11 +20,12 @@ impl Engine {
 
     /// Starts an engine on a device of `registry`.
     ///
-    /// Returns at once: the model loads on the device thread, [`Engine::state`] tells how far it
-    /// is, and clients can already send commands.
+    /// Returns at once: the model loads on the device thread, [`Engine::state`] reports the
+    /// progress, and clients can already send commands.
     ///
     /// # Errors
-    /// [`EngineError::Option`] or [`EngineError::Thread`]. All else turns up in [`Engine::state`].
+    /// [`EngineError::Option`] or [`EngineError::Thread`]. [`Engine::state`] reports all other
+    /// errors.
     pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
@@ -37,12 +38,12 @@ impl Engine {
     }
 }
 
-/// Loads onto the devices of a registry.
+/// Loads a core onto a device of a registry.
 struct OfRegistry {
     options: EngineOptions,
     registry: Arc<Registry>,
     clock: Clock,
-    /// The load of another device thread hung: only the fallback is tried.
+    /// The load of another device thread hung, so only the fallback is tried.
     hung: bool,
     /// Kept for a fallback.
     source: Option<Arc<Source>>,

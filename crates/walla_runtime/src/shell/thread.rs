@@ -1,4 +1,4 @@
-//! The device thread's rounds.
+//! The loop of the device thread.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -15,28 +15,29 @@ use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
 use crate::clock::Clock;
 use crate::options::EngineError;
 
-/// Hears the share loaded, from 0 to 1; breaks if the load is to stop.
+/// Receives the loaded share, from 0 to 1. Breaks if the load must stop.
 pub(crate) type Progress<'a> = dyn FnMut(f32) -> ControlFlow<()> + 'a;
 
-/// Makes cores.
+/// Loads cores.
 pub(crate) trait Loader<C> {
-    /// The first one.
+    /// Loads the first core.
     ///
     /// # Errors
-    /// What ends the engine.
+    /// An error that ends the engine.
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<C, EngineError>;
 
-    /// One that takes over after the first one's device was `lost`; `None` if there is none.
+    /// Loads a core that takes over after the first one's device was `lost`. Returns `None` if
+    /// there is no fallback.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why the fallback cannot load.
     fn load_fallback(
         &mut self,
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<C, EngineError>>;
 
-    /// A loader for another device thread, in case that this one's first load hangs.
+    /// A loader for another device thread, in case this one's first load hangs.
     fn successor(&self) -> Option<Self>
     where
         Self: Sized,
@@ -45,7 +46,7 @@ pub(crate) trait Loader<C> {
     }
 }
 
-/// The life of device thread number `number`.
+/// Main function of device thread number `number`.
 pub(super) fn live<C: EngineCore>(
     shared: &Shared,
     number: u32,
@@ -54,16 +55,16 @@ pub(super) fn live<C: EngineCore>(
 ) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
-    // To the end of the thread, or of another engine's that outlives it.
+    // Until this thread ends, or the thread of another engine that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
     let mut core = None;
-    // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used
-    // on, and none of their methods leaves one half changed.
+    // Unwind safety: after a panic the core is only dropped. Seats are still used; no method of
+    // `Seats` leaves it inconsistent.
     let work = AssertUnwindSafe(|| serve(shared, number, clock, loader, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
     let Some(owned) = shared.own(number) else {
-        // The watchdog thread gave this one up while it hung, and ended all replies.
+        // The watchdog thread gave this thread up while it hung, and ended all replies.
         tracing::warn!(target: "walla::device", "a call that had been given up has returned");
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
         return;
@@ -88,7 +89,7 @@ pub(super) fn live<C: EngineCore>(
     }
 }
 
-/// The engine as its device thread sees it.
+/// The engine as seen by its device thread.
 struct Device<'a> {
     shared: &'a Shared,
     number: u32,
@@ -102,7 +103,7 @@ impl Device<'_> {
         self.shared.own(self.number).ok_or(EngineError::Stopped)
     }
 
-    /// Whether a load may go on; shows that the thread is alive.
+    /// Whether a load may continue. Also records that the thread is alive.
     fn go_on(&self, fraction: Option<f32>) -> ControlFlow<()> {
         self.shared.heartbeat.work();
         match self.shared.own(self.number) {
@@ -124,7 +125,7 @@ impl Device<'_> {
     }
 }
 
-/// Loads and goes round until somebody stops the engine.
+/// Loads the core and runs rounds until the engine is stopped.
 fn serve<C: EngineCore>(
     shared: &Shared,
     number: u32,
@@ -147,7 +148,7 @@ fn serve<C: EngineCore>(
             Err(error) if error.is_of_device() && !is_fallback => {
                 is_fallback = true;
                 shared.heartbeat.enter(Phase::FallbackLoad);
-                // Hosts see a ready engine that is silent for a while: what they send waits.
+                // Hosts see a ready engine that is silent during the load; their commands wait.
                 let loaded = loader.load_fallback(&error, &mut |_| device.go_on(None));
                 let mut spare = match loaded {
                     None => return Err(error),
@@ -189,8 +190,8 @@ fn serve<C: EngineCore>(
 }
 
 impl Device<'_> {
-    /// One round. Returns when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in
-    /// how many microseconds.
+    /// Runs one round. Returns when the next round is due, and the delay in microseconds for
+    /// [`Advance::Poll`] and [`Advance::Pause`].
     fn round(
         &self,
         core: &mut impl EngineCore,
@@ -207,7 +208,7 @@ impl Device<'_> {
         more |= collected.more;
         let emit = &mut |key, event| match shared.own(self.number) {
             Some(mut owned) => owned.seats.deliver(key, event),
-            // Its reply has ended already.
+            // The reply has ended already.
             None => Ok(()),
         };
         let advance = core.advance(now_micros, emit)?;
@@ -226,11 +227,11 @@ impl Device<'_> {
         Ok((if more { Advance::Again } else { advance }, micros))
     }
 
-    /// Lets clients in and out. `true`: there may be more to do.
+    /// Admits and removes clients. Returns `true` if there may be more work.
     fn admit(&self, core: &mut impl EngineCore) -> Result<bool, EngineError> {
         let changes = self.own()?.seats.admit(self.shared);
         let mut freed = false;
-        // Without the lock: what the core does with a client may be a call of the device.
+        // Without the lock, because adding or removing a client may call the device.
         for (key, change) in (0..).map(ClientKey).zip(changes) {
             match change {
                 Some(SeatChange::Joined(pacing)) => core.add_client(key, pacing),
@@ -244,7 +245,7 @@ impl Device<'_> {
         Ok(freed)
     }
 
-    /// Gives frames and commands to the core.
+    /// Passes frames and commands to the core.
     fn collect(
         &self,
         core: &mut impl EngineCore,
@@ -274,18 +275,18 @@ impl Device<'_> {
     }
 }
 
-/// How long to leave a working device alone: an eighth of a step, 50 to 200 µs.
+/// Polling interval of a working device: an eighth of a step, 50 to 200 µs.
 ///
-/// Results are then seen at most 200 µs late, or 12 % of a step of 400 µs; the device does not
-/// stand still meanwhile, since the next step is enqueued already. A look takes some microseconds,
-/// so that waiting costs 2 % to 8 % of one core. Below 50 µs the system's own timers (50 µs of
-/// slack on Linux) would decide anyway.
+/// Results are seen at most 200 µs late, or 12 % of a step of 400 µs. The device does not idle
+/// meanwhile, because the next step is already enqueued. A poll takes some microseconds, so that
+/// waiting costs 2 % to 8 % of one core. Below 50 µs the system's timers (50 µs of slack on Linux)
+/// would determine the interval.
 fn poll_micros(step: Duration) -> u64 {
     let eighth = u64::try_from(step.as_micros() / 8).unwrap_or(u64::MAX);
     eighth.clamp(50, 200)
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())

@@ -1,14 +1,14 @@
-//! The thread `walla-watchdog`: gives up a device thread that hangs in a call.
+//! The thread `walla-watchdog`, which gives up a device thread that hangs in a call.
 //!
-//! A step that never completes is seen by the core itself, which polls. A driver call that never
-//! returns keeps the device thread, so another thread has to act. It does nothing but look at the
-//! [`Heartbeat`](super::heartbeat::Heartbeat) of the device thread, some times in a second.
+//! The core detects a step that never completes, because it polls. A driver call that never returns
+//! blocks the device thread, so another thread has to act. The watchdog thread only reads the
+//! [`Heartbeat`](super::heartbeat::Heartbeat) of the device thread, several times per second.
 //!
-//! At a deadline the device thread is *disowned*: the engine's incarnation changes, and whatever
-//! that thread does if the call ever returns reaches no host. Its device is not touched, so it
-//! cannot be freed under it. While the first load hangs, a new device thread loads the fallback,
-//! and hosts notice nothing else. Later the conversations are out of reach: the engine fails, and
-//! this thread ends every open reply.
+//! At a deadline the device thread is *disowned*: the engine's incarnation changes, and if the call
+//! returns later, no action of that thread reaches a host. Its device is not accessed, so it cannot
+//! be freed while in use. If the first load hangs, a new device thread loads the fallback, and
+//! hosts see no other effect. After the first load the conversations are inaccessible: the engine
+//! fails, and this thread ends every open reply.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,10 +24,10 @@ use super::{EngineCore, spawn_device_thread};
 use crate::clock::{Clock, WaitMeter};
 use crate::options::{Deadlines, EngineError};
 
-/// Time between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Looks at the device thread until it has ended.
+/// Watches the device thread until it has ended.
 pub(super) fn watch<C: EngineCore + 'static>(
     shared: &Arc<Shared>,
     clock: &Clock,
@@ -63,7 +63,7 @@ pub(super) fn watch<C: EngineCore + 'static>(
     }
 }
 
-/// Starts another device thread. `false` if the system has none.
+/// Starts another device thread. Returns `false` if the system could not start it.
 fn start_again<C: EngineCore + 'static>(
     shared: &Arc<Shared>,
     clock: &Clock,

@@ -1,4 +1,4 @@
-//! What tests of whole engines share.
+//! Helpers for tests of whole engines.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 
-/// A CPU device that works on the device thread alone.
+/// A CPU device that works on the device thread only.
 pub fn inline_cpu() -> CpuBackend {
     CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
 }

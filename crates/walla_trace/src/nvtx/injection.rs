@@ -1,7 +1,7 @@
-//! The way in that NVTX 3 gives to profilers: the program loads the library that
-//! `NVTX_INJECTION64_PATH` names and hands it tables of function pointers, into which it writes its
-//! own. Numbers and layouts are those of NVTX 3's interface between programs and tools,
-//! `nvtxTypes.h` in <https://github.com/NVIDIA/NVTX>.
+//! Injection interface of NVTX 3 for profilers. The program loads the library that
+//! `NVTX_INJECTION64_PATH` names and passes it tables of function pointers, which the tool fills
+//! with its own functions. Numbers and layouts are from NVTX 3's interface between programs and
+//! tools, `nvtxTypes.h` in <https://github.com/NVIDIA/NVTX>.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -13,31 +13,31 @@ use super::{Pop, Push, Ranges};
 
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
-/// Export tables.
+/// Ids of the export tables.
 const CALLBACKS: u32 = 1;
 const VERSION_INFO: u32 = 3;
 
-/// Tables of functions, by module, and how many functions each has, with a first one that is none:
-/// the core, CUDA, OpenCL, CUDA's runtime, domains, synchronisation. walla calls two of the core
-/// alone, but tools refuse a program that lacks a table.
+/// Number of functions in each module's table, including the unused entry 0. Modules: 1 core, 2
+/// CUDA, 3 OpenCL, 4 CUDA runtime, 5 domains, 6 synchronisation. walla calls two functions of the
+/// core only, but tools refuse a program that lacks a table.
 const FUNCTIONS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 
 const FUNCTIONS_MAX: usize = 16;
 
 const CORE: usize = 1;
 
-/// `nvtxRangePushA` and `nvtxRangePop` in the core.
+/// Indices of `nvtxRangePushA` and `nvtxRangePop` in the core table.
 const PUSH: usize = 9;
 const POP: usize = 11;
 
-/// A tool's function, or null while it has none.
+/// A function of the tool, or null before the tool sets it.
 type Slot = AtomicPtr<c_void>;
 
 static SLOTS: [[Slot; FUNCTIONS_MAX]; FUNCTIONS.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS_MAX] }; FUNCTIONS.len()];
 
-/// Where tools write: a pointer to each slot, but for the first, which is none; ended by another
-/// that is none.
+/// Table that tools write through: a pointer to each slot, null at entry 0 and after the last
+/// entry.
 type Table = [Option<&'static Slot>; FUNCTIONS_MAX + 1];
 
 static TABLES: [Table; FUNCTIONS.len()] = tables();
@@ -85,7 +85,7 @@ extern "system" fn export_table(which: u32) -> *const c_void {
     }
 }
 
-/// Answers 1 and a table where there is one.
+/// Writes the table of `module` and its size and returns 1; returns 0 for an unknown module.
 extern "system" fn function_table(
     module: c_uint,
     table: *mut *const Table,
@@ -95,11 +95,11 @@ extern "system" fn function_table(
     let known = TABLES.get(module).zip(FUNCTIONS.get(module)).filter(|_| module >= CORE);
     let Some((found, &count)) = known else { return 0 };
     if !table.is_null() {
-        // SAFETY: the tool gives a place for a pointer, or null.
+        // SAFETY: the tool passes a valid pointer for the table, or null.
         unsafe { table.write(found) };
     }
     if !functions.is_null() {
-        // SAFETY: the tool gives a place for a number, or null.
+        // SAFETY: the tool passes a valid pointer for the count, or null.
         unsafe { functions.write(count as c_uint) };
     }
     1
@@ -109,36 +109,37 @@ extern "system" fn set_tool_version(_version: u32) {}
 
 type Initialise = unsafe extern "system" fn(extern "system" fn(u32) -> *const c_void) -> c_int;
 
-/// Lets in the profiler that started this program, if one did and if it takes ranges.
+/// Connects to the profiler that started this program. Returns `None` if no profiler did, or if it
+/// does not accept ranges.
 pub(super) fn find() -> Option<Ranges> {
     let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
-    // SAFETY: loading runs the library's initialisers; whoever started the program asked for it.
+    // SAFETY: loading runs the library's initialisers; the user who set the variable requested it.
     let library = unsafe { Library::new(&path) };
     let library = library
         .inspect_err(|error| tracing::warn!(%error, "{VARIABLE} names no library that loads"))
         .ok()?;
-    // SAFETY: the type is the entry point's.
+    // SAFETY: `Initialise` is the type of this entry point.
     let initialise = unsafe { library.get::<Initialise>(b"InitializeInjectionNvtx2\0") };
     let initialise = *initialise
         .inspect_err(|error| tracing::warn!(%error, "the library that {VARIABLE} names is no tool"))
         .ok()?;
-    // SAFETY: the tables are static and laid out as the interface says.
+    // SAFETY: the tables are static and have the layout that the interface specifies.
     let taken = unsafe { initialise(export_table) };
-    // It has been let in: its functions may be called until the process ends.
+    // The tool is initialised: its functions may be called until the process ends.
     std::mem::forget(library);
     if taken == 0 {
         tracing::warn!("the tool that {VARIABLE} names refuses");
         return None;
     }
     let (push, pop) = (slot(PUSH)?, slot(POP)?);
-    // SAFETY: the tool wrote a function of this type there, as the interface says.
+    // SAFETY: the interface specifies that the tool stores a function of this type there.
     let push = unsafe { std::mem::transmute::<*mut c_void, Push>(push) };
     // SAFETY: as above.
     let pop = unsafe { std::mem::transmute::<*mut c_void, Pop>(pop) };
     Some(Ranges { push, pop })
 }
 
-/// What the tool wrote. It takes no ranges if it wrote nothing.
+/// The function that the tool stored, or `None` if the tool accepts no ranges.
 fn slot(which: usize) -> Option<*mut c_void> {
     let function = SLOTS[CORE][which].load(Ordering::Acquire);
     (!function.is_null()).then_some(function)

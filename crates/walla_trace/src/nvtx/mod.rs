@@ -1,12 +1,12 @@
-//! Ranges for NVIDIA's profilers, on the thread that does the work.
+//! NVTX ranges for NVIDIA's profilers, on the thread that runs the stage.
 //!
-//! A profiler that starts a program names its library in `NVTX_INJECTION64_PATH`, and that is where
-//! ranges go ([`injection`]): nothing else has to be installed. Where nobody is named, the old
-//! `nvToolsExt` library is tried. Both are looked for when the first engine starts; where there is
-//! neither, nothing happens, and the log says so once.
+//! A profiler that starts a program sets `NVTX_INJECTION64_PATH` to its library, and ranges are
+//! sent to that library ([`injection`]): no installation is needed. Without this variable, the old
+//! `nvToolsExt` library is tried. Both are searched when the first engine starts. If neither is
+//! found, no ranges are pushed, and this is logged once.
 //!
-//! Ranges balance by construction: an [`Entered`](crate::Entered) that has pushed one pops it, on
-//! its own thread.
+//! Ranges balance by construction: an [`Entered`](crate::Entered) that pushed a range pops it on
+//! the same thread.
 
 #![expect(unsafe_code, reason = "profilers are C libraries; this module is their only caller")]
 
@@ -26,7 +26,7 @@ type Push = unsafe extern "system" fn(*const c_char) -> c_int;
 /// Ends the innermost range of the calling thread.
 type Pop = unsafe extern "system" fn() -> c_int;
 
-/// Names of the old library, by system.
+/// Names of the old library, per operating system.
 const LIBRARIES: &[&str] = if cfg!(windows) {
     &["nvToolsExt64_1.dll"]
 } else {
@@ -41,7 +41,7 @@ struct Ranges {
 
 static RANGES: OnceLock<Option<Ranges>> = OnceLock::new();
 
-/// Begins to push ranges, if somebody takes them.
+/// Starts to push ranges if a receiver is found.
 pub(crate) fn listen() {
     let ranges = RANGES.get_or_init(|| {
         let found = injection::find().or_else(of_library);
@@ -57,23 +57,23 @@ pub(crate) fn listen() {
 
 fn of_library() -> Option<Ranges> {
     let load = |name: &&str| {
-        // SAFETY: loading runs the library's initialisers; it is NVIDIA's own, found on the
-        // system's path by its name.
+        // SAFETY: loading runs the initialisers of NVIDIA's library, found by name on the system's
+        // search path.
         unsafe { Library::new(*name) }.ok()
     };
     let library = LIBRARIES.iter().find_map(load)?;
-    // SAFETY: the type is the entry point's.
+    // SAFETY: `Push` is the type of this entry point.
     let push = *unsafe { library.get::<Push>(b"nvtxRangePushA\0") }.ok()?;
     // SAFETY: as above.
     let pop = *unsafe { library.get::<Pop>(b"nvtxRangePop\0") }.ok()?;
-    // Threads may be inside it until the process ends.
+    // Threads may execute the library's code until the process ends.
     std::mem::forget(library);
     Some(Ranges { push, pop })
 }
 
 pub(crate) fn push(name: &'static CStr) {
     if let Some(Some(Ranges { push, .. })) = RANGES.get() {
-        // SAFETY: the name is terminated and lives for ever; the library is never unloaded.
+        // SAFETY: the name is NUL-terminated and static; the library is never unloaded.
         let _depth = unsafe { push(name.as_ptr()) };
     }
 }

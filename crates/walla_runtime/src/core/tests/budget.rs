@@ -1,4 +1,4 @@
-//! Frames under a budget, on a device that takes as long as the test says.
+//! Frames under a budget, on a device with simulated step times.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use walla_plan::{BUCKETS, CostModel, Governor, GovernorOptions, LinearCost, Step
 
 use super::*;
 
-/// 300 µs a step, 20 µs a row.
+/// 300 µs per step, 20 µs per row.
 const COST: LinearCost = LinearCost {
     step_micros: 300.0,
     row_micros: 20.0,
@@ -62,7 +62,7 @@ fn a_prompt_takes_what_a_frame_has_left() {
         stage.frame();
         stage.core.stats().prefill_tokens
     };
-    // A chunk of 16 takes 620 µs, with the margin 713.
+    // A chunk of 16 takes 620 µs, with the margin 713 µs.
     assert_eq!([reads(720), reads(1_500), reads(20_000)], [16, 32, 100]);
 }
 
@@ -98,7 +98,7 @@ fn a_slow_step_is_paid_for_by_the_next_frames() {
     let before = stage.reply(generation).tokens;
     stage.frame();
     let budget = stage.core.stats().budget;
-    // 1,280 µs, 280 too many: what is left is enough for a step of 320.
+    // 1,280 µs, 280 µs over budget: the remaining 720 µs suffice for a step of 320 µs.
     assert_eq!((budget.frames_over, budget.debt), (1, Duration::from_micros(280)));
     assert_eq!(stage.reply(generation).tokens, before + 1);
 }
@@ -132,7 +132,7 @@ fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
     };
     assert!((20..=21).contains(&spoken(None)));
     assert!((20..=22).contains(&spoken(Some(6.0))), "a rate is no maximum");
-    // 180 a second are three a frame.
+    // 180 tokens per second are three per frame.
     assert!((58..=64).contains(&spoken(Some(180.0))), "{}", spoken(Some(180.0)));
 }
 
@@ -197,7 +197,7 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
         if !stage.heard.values().all(|heard| heard.ends.is_empty()) {
             return;
         }
-        // 320 µs each, with margin 370 at first: what was measured is what counts.
+        // 320 µs each, with margin 370 µs at first: the measured time counts.
         assert!((2..=3).contains(&steps), "{steps}");
         stage.now_micros += pause.expect("it waits for the next window");
     }
@@ -242,7 +242,7 @@ fn costs_are_kept_and_a_damaged_file_is_replaced() {
     let file = std::fs::read_dir(folder.path()).expect("a folder").next().expect("a file");
     let file = file.expect("a file").path();
     let text = std::fs::read_to_string(&file).expect("text");
-    // Another cost for every bucket: it is believed.
+    // Another cost for every bucket: it is accepted.
     let lines = text.lines().map(|line| match line.starts_with("micros") {
         true => format!("micros{}\n", " 777".repeat(BUCKETS.len())),
         false => format!("{line}\n"),

@@ -1,4 +1,4 @@
-//! Devices that hang, and replies that take too long, in virtual time.
+//! Devices that hang and replies that take too long, in virtual time.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn is_lost(error: &EngineError) -> bool {
     lost && error.to_string().contains("hangs")
 }
 
-/// Three replies on a device that hangs in record number `hangs`; what is heard.
+/// Events of three replies on a device that hangs in record number `hangs`.
 fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
     let clock = VirtualClock::new();
     let (options, registry) = (options_with(deadlines(), None), hanging(&clock, hangs));
@@ -92,7 +92,7 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
 fn a_step_that_hangs_loses_the_device_at_its_deadline_and_no_word() {
     let (expected, never) = replies(None);
     assert_eq!(never, None);
-    // Results are copied there: two records a step.
+    // Results are copied on this device: two records per step.
     for hangs in [1, 3, 6, 9] {
         let (heard, given_up_micros) = replies(Some(hangs));
         let waited = Duration::from_micros(given_up_micros.expect("it is given up"));
@@ -179,7 +179,8 @@ fn a_reply_that_takes_too_long_ends_with_its_text_and_the_next_one_begins() {
     assert_eq!(stage.reply(asks[0]).ends, [Ok(FinishReason::TimedOut)]);
     assert!(stage.reply(asks[0]).tokens > 0, "it keeps what was said");
     assert!(stage.reply(asks[1]).ends.is_empty() && stage.reply(asks[1]).started == 1);
-    // A host that grants no frames leaves a reply where it is: the core wakes at its deadline.
+    // If a host grants no frames, its reply makes no progress: the core wakes at the reply's
+    // deadline.
     assert!(matches!(stage.advance(), Advance::Pause(1..=20_000)));
     stage.now_micros += 20_000;
     stage.advance();

@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whoever else speaks, whenever they come and go: one seed, one prompt, one reply.
+    /// A reply depends on seed and prompt only, not on other agents and their timing.
     #[test]
     fn a_reply_does_not_depend_on_company(
         others in prop::collection::vec((0u64..1_000, "[a-z ]{1,40}", 1u32..40, 0usize..30), 0..7),
@@ -14,7 +14,7 @@ proptest! {
         prompt in "[a-z ]{1,60}",
         late in 0usize..20,
     ) {
-        // Prompts that begin alike share pages, which nobody is to hear.
+        // Prompts with a common prefix share pages, which must not change any output.
         let prompt = format!("{lore}{prompt}");
         let expected = alone(&options(), speaker(seed, 24), &prompt);
         let mut stage = Stage::free();

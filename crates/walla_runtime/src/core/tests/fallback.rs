@@ -1,5 +1,5 @@
-//! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been
-//! heard.
+//! A device is lost during replies and the CPU takes over: the events are the same as without the
+//! loss.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
     (Registry::new().with(faulty).with(cpu()), handle)
 }
 
-/// As the device thread does it.
+/// Advances as the device thread does.
 pub(super) fn advance_or_fall_back(
     stage: &mut Stage,
     options: &EngineOptions,
@@ -40,8 +40,8 @@ pub(super) fn advance_or_fall_back(
     true
 }
 
-/// Six agents with greedy and with random draws, stop strings and conversations; what they say, the
-/// device lost after some rounds.
+/// Replies of six agents with greedy and random sampling, stop strings and conversations. The
+/// device is lost after some rounds.
 fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
     let options = EngineOptions { kv_tokens: Some(16 * 30), ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
@@ -81,8 +81,8 @@ fn a_lost_device_costs_no_word_and_doubles_none() {
     }
 }
 
-/// A device that is passed over is heard of: it does not open, the model does not fit, or it is
-/// lost while it loads.
+/// A skipped device is reported: it does not open, the model does not fit, or it is lost during the
+/// load.
 #[test]
 fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
@@ -100,7 +100,7 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
             line.starts_with("cpu (fallback after: gpu:0: ") && line.contains(reason),
             "{line}"
         );
-        // Whoever names a device wants no other.
+        // A device chosen by name has no substitute.
         let (registry, _) = with_spare(plan);
         let named = EngineOptions { device: "gpu:0".into(), ..options() };
         let refused =
@@ -171,7 +171,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         with(Model { vocab: 400, ..Model::TINY }),
         with(Model::TINY),
         with(Model { architecture: walla_model::spec::Architecture::Qwen3, ..Model::TINY }),
-        // The same bytes in another file: they are not compared.
+        // The same bytes in another file: contents are not compared.
         options(),
         EngineOptions { agents_max: 3, ..options() },
     ];
@@ -190,7 +190,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         let spare = Core::load(&other, &inline_cpu(), &Clock::real(), go_on).expect("it loads");
         let lost = std::mem::replace(&mut stage.core, spare);
         stage.core.take_over(lost);
-        // The shell may deliver commands before it looks at the core.
+        // The shell may deliver commands before it advances the core.
         let late: Vec<AgentId> = (0..6).map(|seed| stage.agent(speaker(seed, 5))).collect();
         for agent in late.into_iter().chain((0..40).map(AgentId)) {
             stage.command(Command::RemoveAgent { agent });
@@ -233,8 +233,7 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     assert!(Arc::ptr_eq(&stage.core.text, &stage.source.text));
 }
 
-/// A program that writes into the file while it is loaded leaves a mixture of two models on the
-/// device.
+/// A program that writes to the file during the load leaves a mixture of two models on the device.
 #[test]
 fn a_file_that_is_overwritten_while_it_is_loaded_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -247,7 +246,7 @@ fn a_file_that_is_overwritten_while_it_is_loaded_is_refused() {
             std::fs::write(&path, self::model()).expect("written");
             let (registry, _) = with_spare(FaultPlan::new(1));
             let overwrite = &mut |fraction: f32| {
-                // Everything has been read.
+                // The whole file has been read.
                 if fraction == 1.0 {
                     std::fs::write(&path, bytes).expect("written");
                 }

@@ -1,4 +1,4 @@
-//! Devices that break: nobody else hears of it, everybody hears the end once.
+//! Devices that fail: other agents are unaffected, and every reply ends once.
 
 use walla_device::DeviceError;
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
@@ -15,7 +15,7 @@ pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
     (Registry::new().with(backend), handle)
 }
 
-/// Three agents, one after the other in reach of the fault; what they say.
+/// Replies of three agents, with different timing relative to the fault.
 fn story(stage: &mut Stage) -> Vec<GenerationId> {
     let agents: Vec<_> = (0..3).map(|seed| stage.agent(speaker(seed, 12))).collect();
     let asks = agents
@@ -51,8 +51,8 @@ fn any_one_failed_call_in_play_changes_no_word() {
     }
 }
 
-/// As above, on a device that takes its time: the core never rests while a reply is open, for
-/// nobody would wake it.
+/// As above, on a slow device: the core never idles while a reply is open, because it would get no
+/// wake-up.
 #[test]
 fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
     let expected = faultless();
@@ -74,7 +74,7 @@ fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
     }
 }
 
-/// The CPU refuses a step whose block is wrong, and has no results for it.
+/// The CPU refuses a step with an invalid block and has no results for it.
 #[test]
 fn a_device_that_refuses_steps_fails_the_replies_and_repeats_no_token() {
     let expected = faultless();
@@ -138,7 +138,7 @@ fn a_lost_device_is_told_to_everybody_once() {
 #[test]
 fn an_output_that_is_not_finite_fails_one_reply() {
     let expected = faultless();
-    // By the fifth launch all three speak; outputs are in the order of their sequences.
+    // By the fifth launch all three agents speak; outputs are in the order of their sequences.
     let (registry, _) = faulty(FaultPlan::new(1).poison(6, 1));
     let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
     let asks = story(&mut stage);
@@ -170,8 +170,8 @@ fn slow_completions_change_no_word() {
     }
 }
 
-/// An agent that takes the place of one who left in mid-sentence hears nothing of that one's steps
-/// in flight.
+/// An agent that takes the slot of an agent removed during its reply receives no results of that
+/// agent's steps in flight.
 #[test]
 fn a_place_taken_over_brings_no_foreign_tokens() {
     let alone = |seed: u64| alone(&options(), speaker(seed, 12), "one after the other");
@@ -200,7 +200,7 @@ fn a_place_taken_over_brings_no_foreign_tokens() {
 
 #[test]
 fn a_step_that_never_ends_stops_nobody_from_cancelling() {
-    // Steps record two events each; what never completes is the copy of the third step.
+    // Steps record two events each; the copy of the third step never completes.
     let (registry, _) = faulty(FaultPlan::new(1).never_complete(5));
     let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
     let agent = stage.agent(speaker(1, 50));
@@ -246,7 +246,7 @@ fn seeded_story(seed: u64) {
     let mut asks: Vec<(AgentId, GenerationId)> = Vec::new();
     for _ in 0..150 {
         match draw(12) {
-            // Two and a half times as many as there are slots.
+            // Two and a half times the number of slots.
             0 | 1 if agents.len() < 20 => {
                 let priority = draw(3) as i32;
                 let spec = AgentSpec { priority, ..speaker(draw(100).into(), draw(40)) };
@@ -315,8 +315,8 @@ fn seeded_story(seed: u64) {
     assert_eq!(stage.core.stats().agents, 0, "seed {seed}");
 }
 
-/// Devices may wait for steps in flight when memory comes or goes: the engine does, without
-/// standing still.
+/// Devices may wait for steps in flight when memory is mapped or unmapped. The engine waits for
+/// them instead, without blocking.
 #[test]
 fn the_cache_changes_its_size_when_no_step_is_in_flight() {
     let clock = VirtualClock::new();
@@ -350,7 +350,7 @@ fn the_cache_changes_its_size_when_no_step_is_in_flight() {
 
 #[test]
 fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
-    // The first call gives memory back; the next two find it taken.
+    // The first call releases memory; the next two fail because it is taken.
     let plan = (1..3)
         .fold(FaultPlan::new(1), |plan, n| plan.fail_call(Call::ResizeCache, n, Fault::Failed));
     let (registry, _) = faulty(plan);

@@ -14,8 +14,7 @@ fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
     synth::rewrite(&file, without, more).expect("readable")
 }
 
-/// The test model in which `<|im_start|>` has the type of user-defined tokens, as some files have
-/// it.
+/// The test model with `<|im_start|>` as a user-defined token, as in some files.
 fn with_user_defined_marker() -> Vec<u8> {
     let gguf = Gguf::from_static(model()).expect("sound");
     let vocab = gguf.require::<Strings<'_>>("tokenizer.ggml.tokens").expect("tokens").len();
@@ -58,7 +57,7 @@ fn raw_prompts_parse_markers_only_if_they_are_trusted() {
     }
 }
 
-/// A raw prompt is continued, so EOS never ends it; BOS comes once.
+/// A raw prompt is continued, so it never ends with EOS. BOS occurs once.
 #[test]
 fn raw_prompts_begin_as_the_file_asks_and_do_not_end() {
     let keys = ["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"];
@@ -100,7 +99,7 @@ fn the_card_has_the_defects_of_the_file_and_a_name_mends_the_tokens() {
     assert_eq!(mended, tokens);
 }
 
-/// Markers and pre-tokenizer of the options hold without an engine, too.
+/// Markers and pre-tokenizer of the options also apply without an engine.
 #[test]
 fn the_tokenizer_of_options_is_that_of_their_engine() {
     let gguf = Gguf::from_static(model()).expect("sound");
@@ -156,7 +155,7 @@ fn every_error_about_the_file_names_its_path_once() {
     check(&without("tokenizer.ggml.merges"), "tokenizer.ggml.merges");
     let odd = |writer: &mut Writer| _ = writer.str("tokenizer.ggml.pre", "kimi-k2");
     check(&rewritten(&["tokenizer.ggml.pre"], odd), "\"kimi-k2\" is not supported");
-    // Of paths that name no file, the reader's own message has the path.
+    // For paths that name no file, the reader's message already contains the path.
     for other in [folder.path().to_owned(), PathBuf::from("/no/such/model.gguf")] {
         let message = failure(&other, |_| ()).to_string();
         let name = other.display().to_string();
@@ -169,7 +168,7 @@ fn every_error_about_the_file_names_its_path_once() {
         message.starts_with(&name) && message.contains("\"no-such\" is not known"),
         "{message}"
     );
-    // Without an engine the tokenizer's errors have it too.
+    // Without an engine the tokenizer's errors contain the path, too.
     std::fs::write(&path, b"PK\x03\x04").expect("written");
     let options = EngineOptions::new(ModelSource::Path(path.clone()));
     let message = options.tokenizer().expect_err("no model").to_string();

@@ -51,7 +51,7 @@ fn prompts_are_read_in_chunks_while_others_speak() {
     stage.frame();
     let reading = stage.agent(speaker(2, 4));
     stage.ask(reading, tokens(&"x".repeat(100)));
-    // 100 tokens in chunks of 16 are 7 steps; the speaker has a token in each of them.
+    // 100 tokens in chunks of 16 are 7 steps; the speaker gets a token in each of them.
     let before = stage.reply(first).tokens;
     for _ in 0..7 {
         stage.frame();
@@ -166,7 +166,7 @@ fn a_change_in_mid_reply_counts_from_the_next_one_on() {
     assert_eq!((&heard.text, &heard.ends), (&whole.text, &whole.ends));
     assert_eq!(stage.reply(second).ends, [Ok(FinishReason::StopToken)]);
     assert_eq!(spec(&stage), AgentSpec { detail: Detail::Background, ..after.clone() });
-    // At rest it counts at once.
+    // Between replies the change applies at once.
     stage.command(Command::ChangeAgent { agent, spec: Box::new(after.clone()) });
     assert_eq!(spec(&stage), after);
 }
@@ -206,7 +206,8 @@ fn a_full_context_ends_the_reply() {
     stage.run();
     let heard = stage.reply(generation);
     match heard.ends[0] {
-        // 128 cells hold 100 prompt tokens and 28 of the reply; one more is drawn from the last.
+        // 128 positions hold 100 prompt tokens and 28 of the reply; one more is sampled from the
+        // last.
         Ok(FinishReason::ContextFull) => assert_eq!(heard.usage.reply_tokens, 29),
         Ok(FinishReason::EndOfTurn) => {}
         ref other => panic!("{other:?}"),
@@ -275,7 +276,7 @@ fn a_full_queue_pauses_and_loses_nothing() {
 
 #[test]
 fn scarce_pages_are_shared_and_everybody_ends() {
-    // 8 agents want up to 5 pages each; there are 12.
+    // 8 agents need up to 5 pages each; there are 12.
     let options = EngineOptions { kv_tokens: Some(12 * 16), ..options() };
     let mut scarce = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let mut plenty = Stage::free();
@@ -290,14 +291,14 @@ fn scarce_pages_are_shared_and_everybody_ends() {
     plenty.run();
     scarce.assert_all_ended();
     for (a, b) in asks {
-        // Preempted and evaluated anew, but the same words.
+        // Preempted and recomputed, with the same text.
         assert_eq!(scarce.reply(a).text, plenty.reply(b).text);
     }
 }
 
 #[test]
 fn nobody_is_evaluated_anew_for_an_agent_in_the_background() {
-    // Each wants five pages in the end; there are seven.
+    // Each needs five pages at the end; there are seven.
     let options = EngineOptions { kv_tokens: Some(7 * 16), ..options() };
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let far = stage.agent(AgentSpec { detail: Detail::Background, priority: 9, ..speaker(1, 50) });
@@ -349,7 +350,7 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
         for tick in 0..60 {
             stage.advance();
             if shrinks && tick % 7 == 3 {
-                // 3 pages for each of them at least; a reply needs 5 in the end.
+                // At least 3 pages per agent; a reply needs 5 at the end.
                 let kv_tokens = [16 * 8, 16 * 64, 16 * 5, 16 * 20][tick / 7 % 4];
                 stage.core.control(Control::KvTokens(kv_tokens));
                 let used = stage.core.sequences.ledger.used_pages();
@@ -379,7 +380,7 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
     assert_eq!(story(true), story(false));
 }
 
-/// Tokens of the lore that everybody's prompt begins with: more than two pages.
+/// Common prefix of all prompts: more than two pages.
 const LORE: &str =
     "the inn stands by the ford and the river sings all night to whoever listens to it";
 
@@ -399,7 +400,7 @@ fn prompts_that_begin_alike_are_read_once() {
         let generation = stage.ask(listener, tokens(&format!("{LORE}{end}")));
         stage.run();
         let heard = stage.reply(generation).clone();
-        // The last token is read anew, and with it its page.
+        // The last token is recomputed, and with it its page.
         let expected = if end.is_empty() {
             (LORE.len() as u32 - 1) / page_tokens * page_tokens
         } else {
@@ -444,7 +445,7 @@ fn whoever_shares_keeps_what_its_neighbour_loses() {
     stage.run();
     let listener = stage.agent(speaker(2, 12));
     let generation = stage.ask(listener, tokens(&format!("{LORE}, says the smith")));
-    // The listener has begun when the teller goes.
+    // The listener has begun when the teller is removed.
     for _ in 0..3 {
         stage.advance();
     }
@@ -462,8 +463,8 @@ fn whoever_shares_keeps_what_its_neighbour_loses() {
     stage.assert_all_ended();
 }
 
-/// The teller's words stand where the device remembers the lore's tokens, by position: penalties of
-/// whoever shares the lore count the lore's.
+/// The teller's tokens occupy the positions in the penalty window where the lore's tokens were
+/// recorded. Penalties of an agent that shares the lore must count the lore's tokens.
 #[test]
 fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     let options = EngineOptions { context_tokens: 512, ..options() };
@@ -485,8 +486,8 @@ fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     assert_eq!(shared.text, alone.text);
 }
 
-/// A plan that submits nothing because a reply had to end is followed by another plan: the pages
-/// that it left may be what another agent lacks.
+/// A plan that submits nothing because a reply had to end is followed by another plan: the freed
+/// pages may be enough for another agent.
 #[test]
 fn replies_that_no_page_is_left_for_all_end_without_another_command() {
     for pages in [2, 3, 5] {
@@ -520,7 +521,7 @@ fn a_prompt_larger_than_the_whole_cache_fails_when_it_is_encoded() {
     assert!(stage.reply(fits).ends[0].is_ok());
 }
 
-/// Older turns are dropped for a cache that is smaller than an agent's context, too.
+/// Older turns are also dropped if the cache is smaller than an agent's context.
 #[test]
 fn a_conversation_is_cut_to_the_cache() {
     let options = EngineOptions { kv_tokens: Some(16 * 5), ..options() };

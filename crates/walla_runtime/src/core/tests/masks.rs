@@ -1,4 +1,4 @@
-//! Replies made of allowed tokens only.
+//! Replies of allowed tokens only.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use walla_types::TokenMask;
 
 use super::*;
 
-/// Tokens of the tiny model.
+/// Vocabulary size of the tiny model.
 const VOCAB: u32 = 300;
 
 fn allowing(tokens: impl IntoIterator<Item = u32>) -> Arc<TokenMask> {
@@ -35,8 +35,8 @@ fn a_reply_is_made_of_allowed_tokens_only_whatever_others_may_say() {
     assert!(alone.iter().all(|token| mask.allows(*token)), "{alone:?}");
     assert!(alone.iter().any(|token| *token != alone[0]), "there is a choice: {alone:?}");
 
-    // More masks than one step has room for, shared ones, and agents without: everybody ends,
-    // nobody says another's words.
+    // More masks than one step can hold, shared masks, and agents without a mask: every reply ends
+    // and uses only its own mask.
     let options = EngineOptions { agents_max: 16, ..options() };
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let masks: Vec<_> = (0..11).map(|i| allowing(i * 20..i * 20 + 7)).collect();

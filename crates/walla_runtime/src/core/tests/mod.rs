@@ -1,4 +1,5 @@
-//! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
+//! The core driven by hand: a virtual clock, an inline device, no thread. A test is a function of
+//! its seed.
 
 mod budget;
 mod deadlines;
@@ -43,7 +44,7 @@ const HOST: ClientKey = ClientKey(0);
 /// Microseconds of a 60 Hz frame.
 const FRAME_MICROS: u64 = 16_667;
 
-/// A model with random weights that fits in a test: it speaks nonsense, but always the same.
+/// A small model with random weights: its text is meaningless but reproducible.
 fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -58,7 +59,7 @@ fn options() -> EngineOptions {
         rows_max: 32,
         prefill_tokens_max: 16,
         inline_text: true,
-        // Words do not depend on it, but counts of steps do.
+        // Text does not depend on the budget, but step counts do.
         budget: None,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
@@ -68,22 +69,22 @@ fn inline_cpu() -> Registry {
     Registry::new().with(CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() }))
 }
 
-/// What a host has heard of one reply.
+/// Events of one reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Heard {
-    /// Who asked.
+    /// The client that asked.
     client: Option<ClientKey>,
     started: u32,
     text: String,
     tokens: u32,
-    /// Text between markers of reasoning, and its tokens.
+    /// Text between reasoning markers, and its tokens.
     reasoning: String,
     reasoning_tokens: u32,
     ends: Vec<Result<FinishReason, ReplyError>>,
     usage: Usage,
 }
 
-/// A core, its clock and what has been heard.
+/// A core, its clock and the received events.
 struct Stage {
     core: Core,
     /// The model that the core was loaded from.
@@ -91,7 +92,7 @@ struct Stage {
     now_micros: u64,
     names: u64,
     heard: HashMap<GenerationId, Heard>,
-    /// Events that the host's queue takes before it is full, if it is bounded.
+    /// Free slots of the host's event queue, if it is bounded.
     room: Option<usize>,
 }
 
@@ -165,7 +166,7 @@ impl Stage {
         while self.advance() == Advance::Again {}
     }
 
-    /// Until nothing is left to do.
+    /// Advances until the core is idle.
     fn run(&mut self) {
         for _ in 0..100_000 {
             if self.advance() == Advance::Idle {
@@ -179,8 +180,9 @@ impl Stage {
         &self.heard[&generation]
     }
 
-    /// Every reply has ended, once, and its deltas count no token that its usage does not. Those
-    /// without text at its end (`<|im_start|>`) are in none: `text.rs` looks at that.
+    /// Asserts that every reply has ended once, and that its deltas count no token that its usage
+    /// does not. Tokens without text at its end (`<|im_start|>`) are in no delta: `text.rs` tests
+    /// that.
     fn assert_all_ended(&self) {
         for (generation, heard) in &self.heard {
             assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
@@ -219,13 +221,13 @@ fn tokens(text: &str) -> Prompt {
     Prompt::Tokens(text.bytes().map(|byte| TokenId(u32::from(byte))).collect())
 }
 
-/// Tokens that the agent's sequence has behind its prompt of `prompt` tokens.
+/// Tokens of the agent's sequence behind its prompt of `prompt` tokens.
 fn said(stage: &Stage, agent: AgentId, prompt: usize) -> Vec<TokenId> {
     let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
     agent.history[prompt..].to_vec()
 }
 
-/// Speaks up to `reply_tokens_max` tokens.
+/// An agent that speaks up to `reply_tokens_max` tokens.
 fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
     let sampling = Sampling::builder().temperature(1.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
     AgentSpec {
@@ -235,7 +237,7 @@ fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
     }
 }
 
-/// The reply of an agent that nobody is beside.
+/// The reply of an agent without other agents in the batch.
 fn alone(options: &EngineOptions, spec: AgentSpec, prompt: &str) -> Heard {
     let mut stage = Stage::new(options, &inline_cpu(), Pacing::FreeRunning);
     let agent = stage.agent(spec);

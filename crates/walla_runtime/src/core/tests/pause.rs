@@ -1,4 +1,4 @@
-//! A budget of zero: no step runs, nothing else changes.
+//! A budget of zero: no step runs, and all other state is kept.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use walla_device::faulty::{FaultPlan, FaultyBackend, VirtualClock};
 use super::*;
 use crate::shell::Control;
 
-/// Microseconds that a step takes.
+/// Microseconds per step.
 const STEP_MICROS: u64 = 500;
 
 struct Slow {
@@ -26,7 +26,7 @@ impl Slow {
         slow
     }
 
-    /// Rounds of the device thread, each a frame later than the one before.
+    /// Rounds of the device thread, one frame apart.
     fn rounds(&mut self, rounds: u32) -> Advance {
         let mut advance = Advance::Idle;
         for _ in 0..rounds {
@@ -105,7 +105,7 @@ fn in_a_pause_asks_queue_and_cancels_and_removals_count() {
     }
 }
 
-/// A minute and a bit, in rounds.
+/// Number of rounds of slightly more than a minute.
 const LONG: u32 = 4_000;
 
 #[test]
@@ -133,8 +133,8 @@ fn a_pause_counts_neither_for_times_nor_for_voices() {
         pause(&mut slow, false);
         slow.rounds(5);
         let more = slow.stage.reply(speaking).tokens - said;
-        // One token a frame and a step ahead; a voice that owed a minute would use the whole
-        // budget.
+        // One token per frame and a step ahead. A voice that was a minute behind would use the
+        // whole budget.
         assert!((3..=7).contains(&more), "{more} tokens in five frames");
         slow.rounds(200);
         slow.stage.assert_all_ended();
@@ -157,7 +157,7 @@ fn an_engine_that_begins_with_a_budget_of_zero_waits() {
     (0..200).for_each(|_| stage.frame());
     assert_eq!((stage.core.stats().steps, stage.reply(ask).started), (0, 0));
     assert_eq!(stage.core.stats().budget.budget, Some(Duration::ZERO));
-    // Less than a microsecond is little, but no pause.
+    // Less than a microsecond is a small budget, but not a pause.
     stage.core.control(Control::Budget(Some(Duration::from_nanos(1))));
     (0..500).for_each(|_| stage.frame());
     stage.assert_all_ended();
@@ -165,7 +165,7 @@ fn an_engine_that_begins_with_a_budget_of_zero_waits() {
 
 #[test]
 fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
-    // Each wants five pages in the end; there are seven.
+    // Each needs five pages at the end; there are seven.
     let options = EngineOptions { kv_tokens: Some(7 * 16), ..options() };
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let other = ClientKey(1);

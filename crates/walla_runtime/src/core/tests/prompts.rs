@@ -1,4 +1,4 @@
-//! From asks to prompts: what a conversation leaves of itself, and whose turn it is.
+//! From asks to prompts: the kept part of a conversation, and the order of encoding.
 
 use super::*;
 use crate::api::{Speaker, Turn};
@@ -25,7 +25,7 @@ fn a_talk_without_end_takes_no_more_room_than_its_context() {
 
 #[test]
 fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
-    // Longer than the tokenizer takes at once, and then as many turns as no context has.
+    // Longer than the tokenizer's limit, followed by more turns than any context can hold.
     let long = || "x".repeat(700 << 10);
     let mut history = vec![turn(Speaker::User, long()), turn(Speaker::Agent, long())];
     for n in 0..2_000 {
@@ -39,12 +39,12 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
     stage.assert_all_ended();
     let heard = stage.reply(generation);
     assert!(heard.ends[0].is_ok(), "{heard:?}");
-    // Three quarters of what the reply leaves of the context.
+    // Three quarters of the context without the reply.
     assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
 }
 
-/// The text thread takes so many prompts at a time. Those who ask again wait behind those who have
-/// not had a turn yet.
+/// The text thread holds a limited number of prompts. Agents that ask again wait behind agents that
+/// have not been served yet.
 #[test]
 fn in_a_crowd_prompts_are_encoded_in_turn() {
     let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };

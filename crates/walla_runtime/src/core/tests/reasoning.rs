@@ -1,5 +1,5 @@
-//! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and every
-//! way in which a reply can end.
+//! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and all ways
+//! in which a reply can end.
 
 mod limits;
 mod stories;
@@ -16,7 +16,7 @@ use crate::api::{Speaker, Turn};
 
 const THINK: [&str; 2] = ["<think>", "</think>"];
 
-/// ChatML with this behind the generation prompt.
+/// ChatML with `end` behind the generation prompt.
 fn template(end: &str) -> String {
     format!(
         "{{% for m in messages %}}\
@@ -43,7 +43,7 @@ fn token(stage: &Stage, text: &str) -> u32 {
     stage.core.text.tokenizer.special_token(text).expect("the model has it").0
 }
 
-/// Draws some of these tokens, each about as likely as the next.
+/// Samples these tokens, each with about equal probability.
 fn drawing(seed: u64, tokens: &[u32], (reply, reasoning): (u32, u32)) -> AgentSpec {
     let mask = TokenMask::allow(320, tokens.iter().copied().map(TokenId)).expect("a mask");
     let sampling = Sampling::builder().temperature(100.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
@@ -59,7 +59,8 @@ fn chat(text: &str) -> Prompt {
     Prompt::Chat(text.into())
 }
 
-/// Speech and reasoning of a reply's tokens, by the definition: letters and the two markers.
+/// Reference implementation: speech and reasoning of a reply's tokens (letters and the two
+/// markers).
 fn split(drawn: &[TokenId], [open, close]: [u32; 2], mut is_open: bool) -> (String, String) {
     let (mut speech, mut reasoning) = (String::new(), String::new());
     for token in drawn {
@@ -82,7 +83,7 @@ fn prompt_tokens(stage: &Stage, ask: GenerationId) -> usize {
     stage.reply(ask).usage.prompt_tokens as usize
 }
 
-/// Whether the model or the template opens the block.
+/// The model or the template opens the block.
 #[test]
 fn reasoning_is_an_event_and_neither_speech_nor_history() {
     for end in ["", "<think>\n"] {
@@ -114,8 +115,8 @@ fn reasoning_is_an_event_and_neither_speech_nor_history() {
     }
 }
 
-/// Draws these letters in order, each once: biases set the order, penalties prevent repetition. The
-/// end of the prompt has none of them.
+/// Samples these letters in order, each once: biases set the order, penalties prevent repetition.
+/// The end of the prompt contains none of them.
 fn spelling(text: &str) -> AgentSpec {
     let letters: Vec<u32> = text.bytes().map(u32::from).collect();
     let spec = drawing(1, &letters, (40, 100));
@@ -148,7 +149,7 @@ fn markers_that_the_model_spells_are_found_across_tokens() {
     }
 }
 
-/// The next prompt holds speech alone, as if the agent had never reasoned.
+/// The next prompt contains only speech, as if the agent had never reasoned.
 #[test]
 fn the_next_ask_reads_no_reasoning() {
     let options = model("<think>\n", &THINK);
@@ -204,12 +205,12 @@ fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
     assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::EndOfTurn)][..], ""));
     assert_eq!(heard.usage.reply_tokens, 0);
     assert_eq!(turns(&stage, agent), []);
-    // It is asked again as if for the first time.
+    // The repeated ask has the same prompt as the first one.
     let again = stage.ask(agent, chat("Hi"));
     stage.run();
     assert_eq!(prompt_tokens(&stage, again), prompt_tokens(&stage, ask));
 
-    // The host cancels; the device computes something that is not a number; the engine ends.
+    // The host cancels; the device computes a NaN; the engine ends.
     let thinker = || drawing(1, &[97, 98], (20, 200));
     for nth in [3, 6, 9] {
         let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -297,7 +298,7 @@ fn raw_prompts_and_models_without_markers_are_not_separated() {
     }
 }
 
-/// While an agent reasons, its voice is behind by one token, however long that takes.
+/// During reasoning, the voice is behind by one token, independent of the time.
 #[test]
 fn the_time_of_reasoning_is_no_debt_of_the_voice() {
     let mut stage = stage(&model("<think>\n", &THINK));
@@ -319,7 +320,7 @@ fn the_time_of_reasoning_is_no_debt_of_the_voice() {
     stage.assert_all_ended();
 }
 
-/// An agent that is parked between its replies has no buffers of parts.
+/// An agent that is parked between its replies has no reply buffers.
 #[test]
 fn agents_that_share_a_slot_reason_as_agents_with_slots() {
     let talk = |agents_max: u32| {

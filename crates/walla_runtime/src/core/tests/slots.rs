@@ -1,11 +1,11 @@
-//! More agents than slots: who waits, who is parked, and that nothing of a conversation is lost.
+//! More agents than slots: waiting and parked agents. No part of a conversation is lost.
 
 use walla_plan::Detail;
 
 use super::*;
 use crate::api::{Speaker, Turn};
 
-/// Agents for which a stage of [`options`] has no slots.
+/// Number of agents, more than the slots of a stage of [`options`].
 const CROWD: u64 = 30;
 
 fn crowd(stage: &mut Stage, reply_tokens_max: u32) -> Vec<AgentId> {
@@ -85,7 +85,7 @@ fn slots_go_by_priority_and_age_and_after_a_while_by_age_alone() {
         let agents = [0, 0, 5, 0].map(|priority| stage.agent(spec(priority)));
         let asks = agents.map(|agent| {
             let ask = stage.ask(agent, tokens("ab"));
-            // The first one speaks when the others are asked.
+            // The first agent speaks when the others are asked.
             stage.advance();
             ask
         });
@@ -212,7 +212,7 @@ fn parked_agents_are_bounded() {
     for (n, &ask) in asks.iter().enumerate() {
         assert_eq!(stage.reply(ask).ends[0] == refused, n >= 5, "{n}");
     }
-    // A place that becomes free is for a new agent.
+    // A freed slot is available to a new agent.
     stage.command(Command::RemoveAgent { agent: agents[4] });
     let new = stage.agent(speaker(9, 3));
     let asks = [agents[6], new].map(|agent| stage.ask(agent, tokens("ab")));

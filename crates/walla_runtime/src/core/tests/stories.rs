@@ -1,14 +1,14 @@
-//! Seeded stories: everything that hosts and devices can do, in random order and in virtual time,
-//! on a device that hashes instead of evaluating a model.
+//! Seeded stories: all actions of hosts and devices, in random order and in virtual time, on a
+//! device that hashes instead of evaluating a model.
 //!
-//! A story is a function of its seed: time is virtual, so budgets, deadlines and step times replay
-//! as well. What each must show, after every frame and at its end:
+//! A story is a function of its seed: time is virtual, so budgets, deadlines and step times are
+//! reproducible as well. Invariants after every frame and at the end:
 //!
 //! - every token of every reply is the one that the device draws for this history alone;
 //! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
 //! - liveness: while a reply is open, its host reads events and grants frames, and there is a
-//!   budget, something happens within [`SILENCE_MICROS_MAX`] of virtual time;
-//! - an idle core has nothing to do: a second call of `advance` changes nothing;
+//!   budget, there is progress within [`SILENCE_MICROS_MAX`] of virtual time;
+//! - an idle core has no work: a second call of `advance` changes nothing;
 //! - every page is returned.
 //!
 //! `WALLA_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
@@ -28,21 +28,21 @@ use crate::core::budget::Budget;
 use crate::options::{Deadlines, EngineError};
 use crate::shell::Control;
 
-/// Seeds of a usual test run.
+/// Default seeds.
 const SEEDS: std::ops::Range<u64> = 0..500;
 
-/// Longest virtual time without a token, a step or an event, in microseconds.
+/// Maximum virtual time without a token, a step or an event, in microseconds.
 const SILENCE_MICROS_MAX: u64 = 2_500_000;
 
-/// Frames after the last action until all replies have ended. A device on which only one row fits
-/// in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168 tokens need
-/// so many.
+/// Maximum frames between the last action and the end of all replies. A device on which only one
+/// row fits in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168
+/// tokens need this number.
 const FRAMES_TO_END_MAX: u32 = 17_000;
 
-/// Calls of `advance` in one frame; more means that the core spins.
+/// Maximum calls of `advance` in one frame. More means that the core spins.
 const ADVANCES_MAX: u32 = 20_000;
 
-/// Numbers drawn from a seed.
+/// Random numbers from a seed.
 struct Draws {
     seed: u64,
     count: u32,
@@ -65,7 +65,7 @@ impl Draws {
     }
 }
 
-/// A core in virtual time, and all that was heard of it.
+/// A core in virtual time, and its events.
 struct Story {
     draws: Draws,
     clock: VirtualClock,
@@ -84,12 +84,12 @@ struct Story {
     is_budget_zero: bool,
     is_paused: bool,
     log: String,
-    /// Progress seen so far, and when it last changed.
+    /// Latest progress, and the time of its last change.
     progress: (u64, u64, usize),
     progress_micros: u64,
 }
 
-/// What a core is loaded with, and the draws of its story.
+/// Inputs of a core's load, and the random numbers of its story.
 struct Setting {
     draws: Draws,
     clock: VirtualClock,
@@ -147,7 +147,8 @@ impl Story {
         let at = Clock::Virtual(clock.clone());
         let source = source();
         let file = source.reopen().expect("it is in memory");
-        // Calibration takes as long as a story: most know the costs, not always the right ones.
+        // Calibration takes as long as a story: most stories are given costs, not always the right
+        // ones.
         let is_calibrated = draws.one_in(8);
         let budget = options.budget.filter(|_| is_calibrated);
         let of_load = EngineOptions { budget, ..options.clone() };
@@ -227,7 +228,7 @@ impl Story {
             0 => Prompt::Chat("Hi".repeat(1 + self.draws.draw(30) as usize)),
             1 => Prompt::Raw("Once upon a time. ".repeat(1 + self.draws.draw(8) as usize)),
             _ => {
-                // Some begin alike, so that pages are shared.
+                // Some prompts have the same prefix, so that pages are shared.
                 let letter = self.draws.pick(&["x", "y"]);
                 tokens(&letter.repeat(1 + self.draws.draw(130) as usize))
             }
@@ -239,7 +240,7 @@ impl Story {
         (count > 0).then(|| self.agents[self.draws.draw(count) as usize])
     }
 
-    /// Something that a host, a device or the world does.
+    /// A random action of a host, a device or the environment.
     fn act(&mut self) {
         match self.draws.draw(24) {
             0..=3 if self.agents.len() < 8 => {
@@ -290,7 +291,7 @@ impl Story {
             }
             18 if self.draws.one_in(6) => self.handle.lose(),
             19 => self.room = self.draws.pick(&[0, 1, 5, usize::MAX]),
-            // A frame that comes late, once by an hour.
+            // A late frame, sometimes by an hour.
             20 => self.clock.advance(self.draws.pick(&[50_000, 400_000])),
             21 if self.draws.one_in(8) => {
                 self.clock.advance(3_600_000_000);
@@ -309,7 +310,7 @@ impl Story {
         self.core.set_paused(HOST, is_paused);
     }
 
-    /// One frame of the host, its device working meanwhile.
+    /// One frame of the host, during which the device works.
     fn frame(&mut self) {
         let begin_micros = self.clock.now_micros();
         let end_micros = begin_micros + FRAME_MICROS;
@@ -325,7 +326,7 @@ impl Story {
                     break;
                 }
             };
-            // The next frame may come before the core wants to look again.
+            // The next frame may begin before the core must be advanced again.
             if self.clock.now_micros() + wait_micros >= end_micros {
                 break;
             }
@@ -344,7 +345,7 @@ impl Story {
         assert_eq!((advance, after), (Advance::Idle, before), "{}", self.describe());
     }
 
-    /// As the device thread does it.
+    /// Advances as the device thread does.
     fn advance(&mut self) -> Advance {
         let now_micros = self.clock.now_micros();
         let Self { core, heard, room, log, .. } = self;
@@ -442,7 +443,7 @@ impl Story {
         format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
     }
 
-    /// From the first frame to the last page. Returns the log of all events.
+    /// Runs the story until the last page is returned. Returns the log of all events.
     fn run(mut self) -> String {
         for _ in 0..120 {
             self.act();
@@ -479,7 +480,7 @@ fn source() -> Arc<Source> {
     Arc::clone(SOURCE.get_or_init(open))
 }
 
-/// Names the seed if its story fails.
+/// Prints the seed if its story fails.
 struct Named(u64);
 
 impl Drop for Named {
@@ -495,7 +496,7 @@ fn story(seed: u64) -> String {
     Story::new(seed).run()
 }
 
-/// From `WALLA_STORY_SEEDS=FIRST..END`.
+/// Seeds from `WALLA_STORY_SEEDS=FIRST..END`.
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("WALLA_STORY_SEEDS") else { return SEEDS };
     let range = text
@@ -529,7 +530,7 @@ fn a_story_replays_byte_for_byte() {
 }
 
 impl Story {
-    /// A story without draws: its test decides what happens.
+    /// A story without random actions, controlled by its test.
     fn plain(options: EngineOptions, pacing: Pacing, plan: FaultPlan, hash: HashOptions) -> Self {
         let clock = hash.clock.clone();
         let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
@@ -540,7 +541,7 @@ impl Story {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let source = source();
         let file = source.reopen().expect("it is in memory");
-        // A device that cannot load is passed over for the next.
+        // A device that cannot load is skipped.
         let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
         let core = core.expect("the spare device loads");
         let draws = Draws { seed: 1, count: 0 };
@@ -590,9 +591,9 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
     story.handle.calls(call) > nth
 }
 
-/// The most urgent agent preempts others for its pages, which steps in flight still hold. Whoever
-/// was preempted may not take them in the meantime: not in the same frame, and not in the next, if
-/// the frame's steps are used up.
+/// The most urgent agent preempts others for pages that steps in flight still hold. A preempted
+/// agent may not take them in the meantime: neither in the same frame nor, if the frame's steps are
+/// used up, in the next one.
 #[test]
 fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
     for seed in 0..300 {
@@ -606,7 +607,7 @@ fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
         for n in 0..5 {
             let detail = draws.pick(&[Detail::Full, Detail::Full, Detail::Background]);
             let agent = story.add(AgentSpec { detail, ..speaker(n, 4 + draws.draw(20)) });
-            // No two prompts begin alike, so no page is shared.
+            // No two prompts have a common prefix, so no page is shared.
             let letter = char::from(b'a' + n as u8).to_string();
             for _ in 0..3 {
                 story.ask(agent, tokens(&letter.repeat(20 + draws.draw(100) as usize)));

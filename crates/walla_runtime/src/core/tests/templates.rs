@@ -1,4 +1,5 @@
-//! Chat templates: histories that they refuse, files without one that works, and chosen ones.
+//! Chat templates: histories that they refuse, files without a working template, and chosen
+//! templates.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use crate::api::{Speaker, Turn};
 use crate::options::EngineError;
 use Speaker::{Agent, Observation, User};
 
-/// A copy of the model whose template has other text, filled up with spaces.
+/// A copy of the model with another template, padded with spaces.
 fn model_with(template: &str) -> &'static [u8] {
     const BEGIN: &[u8] = b"{% for message in messages %}";
     const END: &[u8] = b"assistant\\n' }}{% endif %}";
@@ -34,7 +35,7 @@ fn choose(template: impl Into<TemplateChoice>) -> EngineOptions {
     EngineOptions { template: Some(template.into()), context_tokens: 512, ..options() }
 }
 
-/// Vendors' templates, if this checkout has the reference data.
+/// Vendors' templates, if the reference data is available.
 fn published() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/templates");
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -54,8 +55,7 @@ fn load(options: &EngineOptions) -> Result<Core, EngineError> {
     Core::load(options, &inline_cpu(), &Clock::real(), go_on)
 }
 
-/// Two agents of a report, and others: Gemma's and Mistral's templates refused every one of their
-/// asks.
+/// Two agents of a bug report, and others: Gemma's and Mistral's templates refused all their asks.
 #[test]
 fn every_template_answers_in_every_history() {
     let stories: [(&str, &[(Speaker, &str)]); 7] = [
@@ -70,7 +70,8 @@ fn every_template_answers_in_every_history() {
     let built_in = BuiltInTemplate::ALL.map(TemplateChoice::from);
     let published = published().into_iter().map(TemplateChoice::from);
     for template in built_in.into_iter().chain(published) {
-        // SmolLM 3's begins with a long text, in letters for this vocabulary.
+        // SmolLM 3's template begins with a long text, which this vocabulary encodes letter by
+        // letter.
         let options =
             EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
         let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -92,7 +93,7 @@ fn every_template_answers_in_every_history() {
     }
 }
 
-/// Merging keeps the beginning of the prompt, so the cache keeps it too.
+/// Merging keeps the beginning of the prompt, so its cache stays valid.
 #[test]
 fn merged_turns_are_read_once() {
     let mut stage = Stage::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
@@ -119,12 +120,12 @@ fn a_long_talk_without_a_user_is_cut_to_what_fits() {
         stage.run();
         let heard = stage.reply(ask);
         assert!(matches!(heard.ends[..], [Ok(_)]), "{heard:?}");
-        // Three quarters of the context, less a turn at most.
+        // Three quarters of the context, minus at most one turn.
         assert!((300..=384).contains(&heard.usage.prompt_tokens), "{heard:?}");
     }
 }
 
-/// The file's template does not compile, loses text, or fails: the model loads.
+/// The file's template does not compile, loses text, or fails: the model still loads.
 #[test]
 fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
     for (template, words) in [
@@ -167,7 +168,7 @@ fn a_chosen_template_takes_the_place_of_the_files_own() {
         assert_eq!(stage.core.card().template, TemplateState::Chosen("chatml".into()));
         let agent = stage.agent(speaker(1, 12));
         let chat = stage.ask(agent, Prompt::Chat("Hi".into()));
-        // The model's own template is ChatML, too.
+        // The model's template is ChatML, too.
         let mut plain = Stage::new(&options(), &inline_cpu(), Pacing::FreeRunning);
         assert_eq!(plain.core.card().template, TemplateState::FromFile);
         let agent = plain.agent(speaker(1, 12));

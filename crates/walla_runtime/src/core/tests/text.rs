@@ -1,4 +1,4 @@
-//! What hosts are told of the tokens that a model draws.
+//! Events for the tokens that a model samples.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use walla_types::TokenMask;
 use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
 
-/// Draws some of these tokens, each as likely as the next.
+/// Samples these tokens, each with equal probability.
 fn drawing(seed: u64, tokens: &[u32], reply_tokens_max: u32) -> AgentSpec {
     let mask = TokenMask::allow(320, tokens.iter().copied().map(TokenId)).expect("a mask");
     let spec = speaker(seed, reply_tokens_max);
@@ -28,7 +28,7 @@ fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
     for seed in 0..4 {
         let mut stage = Stage::free();
         let marker = control_token(&stage, "<|im_start|>");
-        // Letters, halves of a character and a marker that does not end the turn.
+        // Letters, halves of a character, and a marker that does not end the turn.
         let agent = stage.agent(drawing(seed, &[marker.0, 97, 0xC3, 0xA9], 30));
         let generation = stage.ask(agent, tokens("ab"));
         stage.run();
@@ -44,8 +44,7 @@ fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
     assert!((10..110).contains(&mixed), "{mixed} markers of 120 tokens");
 }
 
-/// A reply of nothing but the letter a, all of it held back: it may be the beginning of a stop
-/// string.
+/// A reply of the letter a only, all of it held back as a possible beginning of a stop string.
 fn hesitant() -> AgentSpec {
     let stop = format!("{}b", "a".repeat(40));
     AgentSpec {
@@ -85,7 +84,7 @@ fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
     let agent = stage.agent(drawing(1, &[97, 98], 8));
     let unheard = stage.ask(agent, question());
-    // No frame is granted: the prompt is encoded, and nothing is said.
+    // No frame is granted: the prompt is encoded, and no text is generated.
     stage.advance();
     assert_eq!(stage.reply(unheard).started, 1);
     stage.command(Command::Cancel { agent, generation: unheard });
@@ -126,7 +125,7 @@ fn a_stop_token_ends_the_reply_and_is_not_said() {
 
 #[test]
 fn the_reason_names_the_stop_string() {
-    // Every reply contains "ba" sooner or later; of the strings that end there the longest counts,
+    // Every reply contains "ba" at some point. Of the strings that end there the longest counts,
     // and of equal ones the first.
     let stops = |stops: &[&str]| stops.iter().map(|&stop| stop.to_owned()).collect::<Vec<_>>();
     for (given, index) in [

@@ -1,5 +1,5 @@
-//! Clocks that jump, stop or go back, and steps that complete late: bounded work, no panic, no
-//! cascade.
+//! Clocks that jump, stop or go backwards, and steps that complete late: work is bounded, nothing
+//! panics, and preemptions do not cascade.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::shell::Control;
 
 const HOUR_MICROS: u64 = 3_600_000_000;
 
-/// 300 µs for a step, 20 µs for a row.
+/// 300 µs per step, 20 µs per row.
 const COST: LinearCost = LinearCost {
     step_micros: 300.0,
     row_micros: 20.0,
@@ -30,7 +30,7 @@ fn budgeted(budget_micros: u32, pacing: Pacing) -> Stage {
     stage
 }
 
-/// A voice of 180 tokens per second, three for each frame.
+/// A voice of 180 tokens per second, three per frame.
 fn voice(seed: u64) -> AgentSpec {
     AgentSpec { voice_rate: Some(180.0), sampling: Sampling::greedy(), ..speaker(seed, 110) }
 }
@@ -101,8 +101,8 @@ fn frames_without_time_between_them_keep_their_budgets() {
     assert_eq!(stage.core.stats().budget.frames_over, 0);
 }
 
-/// The shell's clock is monotonic. If it were not, the core would wait for the length of a jump,
-/// and nothing would overflow.
+/// The shell's clock is monotonic. Otherwise the core would wait for the length of a jump, and
+/// nothing would overflow.
 #[test]
 fn a_clock_that_goes_back_some_frames_stops_nobody() {
     for pacing in [Pacing::default(), Pacing::FreeRunning] {
@@ -123,12 +123,12 @@ fn a_clock_that_goes_back_some_frames_stops_nobody() {
     }
 }
 
-/// Every victim's pages are behind the fence of a step in flight: the preemption waits, and takes
-/// no second victim.
+/// All pages of every victim are fenced by a step in flight: the preemption waits and takes no
+/// second victim.
 #[test]
 fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
-    // Ten agents want five pages each; there are eleven, and a step takes ten rounds to complete.
+    // Ten agents need five pages each; there are eleven, and a step takes ten rounds to complete.
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(3).delay_micros(100..=100).clock(&clock);
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
@@ -158,7 +158,7 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
         assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends));
         spoken += u64::from(heard.usage.reply_tokens + heard.usage.prompt_tokens);
     }
-    // A victim reads its history again, 80 tokens at most. A cascade would read each history again
+    // A victim recomputes its history, 80 tokens at most. A cascade would recompute each history
     // for every page.
     let read = stage.core.stats().prefill_tokens;
     assert!(read < 10 * spoken, "{read} tokens were read for replies of {spoken}");

@@ -17,7 +17,7 @@ fn turns(stage: &Stage, agent: AgentId) -> Vec<String> {
     agent.turns.iter().map(|turn| turn.text.clone()).collect()
 }
 
-/// The tokens of the prompt of an agent that began with this conversation.
+/// The prompt tokens of an agent that began with this conversation.
 fn prompt_of(turns: &[String], question: &str) -> Vec<TokenId> {
     let mut stage = Stage::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
@@ -50,7 +50,7 @@ fn the_conversation_holds_what_was_heard_of_an_interrupted_reply() {
         let expected =
             if kept.is_empty() { vec![] } else { vec!["Who are you?".to_owned(), kept.to_owned()] };
         assert_eq!(turns(&stage, agent), expected);
-        // The cache holds more than that, and the next prompt is right all the same.
+        // The cache holds more than that, and the next prompt is still correct.
         let next = asked(&mut stage, agent, "And now?");
         stage.run();
         let prompt_tokens = stage.reply(next).usage.prompt_tokens as usize;
@@ -69,7 +69,7 @@ fn a_reply_that_has_ended_can_still_be_shortened() {
     assert!(texts.iter().all(|text| text.len() > 4), "{texts:?}");
     stage.command(Command::Interrupt { agent, generation: asks[1], heard_bytes: 0 });
     stage.command(Command::Interrupt { agent, generation: asks[2], heard_bytes: 3 });
-    // Names that no exchange has.
+    // Ids that no exchange has.
     stage.command(Command::Interrupt { agent, generation: GenerationId(999), heard_bytes: 0 });
     let cut = texts[2][..texts[2].floor_char_boundary(3)].to_owned();
     let expected = ["one".to_owned(), texts[0].clone(), "three".to_owned(), cut];

@@ -1,4 +1,4 @@
-//! Mailboxes, pacing, and that nothing is lost or said twice.
+//! Mailboxes and pacing; no event is lost or duplicated.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ fn a_client_that_does_not_listen_pauses_alone_and_loses_nothing() {
         asked(&other);
         assert_eq!(ends(&other, 1).len(), reply().len());
     }
-    // Its commands wait as well, so that what the engine keeps for it is bounded.
+    // Its commands wait as well, so that the events kept for it are bounded.
     let refused = eventually("full", || {
         let (_, command) = ask(&deaf);
         deaf.try_send(command).err()
@@ -88,7 +88,7 @@ fn an_idle_engine_sleeps_and_a_working_one_is_polled_gently() {
     client.frame();
     thread::sleep(Duration::from_millis(50));
     let polled = script.rounds() - rounds;
-    // 50 ms of 50 µs each; at least one in 25 ms on a machine that is busy elsewhere.
+    // 50 ms of 50 µs each; at least one in 25 ms on a busy machine.
     assert!((2..=1_050).contains(&polled), "{polled} rounds in 50 ms");
 }
 
@@ -100,7 +100,7 @@ fn a_paused_engine_sleeps_until_it_is_called() {
     client.set_paused(true);
     let is_paused = |script: &Script| script.paused.load(Ordering::SeqCst);
     eventually("a pause", || is_paused(&script).then_some(()));
-    // Regular frames, which the thread would look for otherwise.
+    // Regular frames, for which the thread would nap otherwise.
     let frames = |count: u32| {
         for _ in 0..count {
             client.frame();
@@ -184,7 +184,7 @@ fn a_slow_client_still_hears_of_every_end_after_a_failure() {
     script.set(|script| &script.fail);
     client.frame();
     eventually("failed", || engine.state().is_over().then_some(()));
-    // The core does not wait for it, nor does the device's memory.
+    // Neither the core nor the device's memory waits for the client.
     eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
     assert!(!engine.is_ended(), "there is something left to say");
     let mut ended: HashMap<_, u32> = HashMap::new();
@@ -216,7 +216,7 @@ fn every_ask_ends_once_whenever_the_engine_fails() {
     }
 }
 
-/// Asks as fast as it can, listens now and then, and checks that all it asked has ended once.
+/// Asks as fast as it can, receives occasionally, and checks that every ask ended exactly once.
 fn host_until_closed(client: &Client, host: usize) {
     let mut ended: HashMap<GenerationId, u32> = HashMap::new();
     let listen = |ended: &mut HashMap<GenerationId, u32>| {

@@ -1,11 +1,11 @@
-//! Calls of the frame's thread while the device thread is inside a driver call: try-operations that
-//! never wait.
+//! Calls of the frame's thread while the device thread is inside a driver call. They are
+//! try-operations and never wait.
 
 use super::*;
 use crate::mailbox::TrySendError;
 
-/// The device thread spends nearly all its time inside rounds of 20 ms; the frame calls everything
-/// that a host can call.
+/// The device thread spends nearly all its time inside rounds of 20 ms. The frame makes all calls
+/// that a host can make.
 #[test]
 fn no_call_of_a_frame_waits_for_a_call_of_the_driver() {
     let (engine, script) = engine();
@@ -52,13 +52,13 @@ fn no_call_of_a_frame_waits_for_a_call_of_the_driver() {
     times.sort_unstable();
     let at = |share: f64| times[(times.len() as f64 * share) as usize].0;
     println!("frame side: p50 {:?}, p99 {:?}, most {:?}", at(0.5), at(0.99), times.last());
-    // A wait for the device thread would be 10 ms on average. The most may be another process on
-    // this core.
+    // A wait for the device thread would take 10 ms on average. The maximum may be due to another
+    // process on this core.
     assert!(at(0.99) < Duration::from_millis(2), "{:?}", &times[times.len() - 40..]);
     script.round_millis.store(0, Ordering::SeqCst);
 }
 
-/// A panic of the device thread ends its engine alone: the process can start others.
+/// A panic of the device thread ends only its engine: the process can start others.
 #[test]
 fn another_engine_starts_after_one_panicked() {
     for _ in 0..5 {

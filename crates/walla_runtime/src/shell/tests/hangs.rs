@@ -5,13 +5,13 @@ use std::task::{Wake, Waker};
 
 use super::*;
 
-/// Deadlines of tests: short, and long enough for a busy machine.
+/// Deadlines of tests: short, but long enough for a busy machine.
 fn deadlines() -> Deadlines {
     let short = Some(Duration::from_millis(300));
     Deadlines { load: short, step: short, reply: None }
 }
 
-/// The first load waits for the test; the fallback, if there is one, loads at once.
+/// The first load waits for the test. The fallback, if there is one, loads at once.
 struct Hanging {
     wait: Option<mpsc::Receiver<()>>,
     script: Arc<Script>,
@@ -23,7 +23,7 @@ impl Loader<Fake> for Hanging {
         if let Some(wait) = self.wait.take() {
             let _ = progress(0.5);
             let _ = wait.recv();
-            self.script.set(|script| &script.fail); // the one that hung must do nothing more
+            self.script.set(|script| &script.fail); // the hung core must do no more work
         }
         Ok(Fake::new(Arc::clone(&self.script)))
     }
@@ -58,7 +58,7 @@ fn a_load_that_hangs_is_started_again_with_the_fallback() {
     assert!(events.iter().all(|event| before.contains(&event.generation)));
     assert!(events.iter().all(|event| !is_gone(event)));
     assert!(engine.state().is_ready());
-    // The call returns after all: nothing changes, and its thread ends.
+    // The call returns late: nothing changes, and its thread ends.
     script.fail.store(false, Ordering::SeqCst);
     drop(go);
     thread::sleep(Duration::from_millis(50));
@@ -169,8 +169,7 @@ fn speaking(drop_millis: u32, deadlines: Deadlines) -> (Engine, Client, Arc<Scri
     (engine, client, script)
 }
 
-/// Destroying a CUDA context takes a tenth of a second: nobody waits so long to hear that it is
-/// over.
+/// Destroying a CUDA context takes a tenth of a second: terminal events must not wait for it.
 #[test]
 fn replies_end_before_the_device_is_freed() {
     let (engine, client, script) = speaking(1_500, Deadlines::default());

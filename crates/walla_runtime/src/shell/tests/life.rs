@@ -40,7 +40,7 @@ fn it_starts_at_once_tells_how_far_it_is_and_runs_what_was_sent_meanwhile() {
     });
     assert!(engine.model().is_none());
     let generations = [asked(&client), asked(&client)];
-    // The queue is bounded before it is ready too.
+    // The queue is also bounded before the engine is ready.
     let (_, third) = ask(&client);
     assert_eq!(client.try_send(third.clone()), Err(TrySendError::Full(third)));
     assert_eq!(client.try_recv(), None);
@@ -216,7 +216,7 @@ fn tasks_are_woken_for_events_and_for_a_new_state() {
     asked(&client);
     wait();
     ends(&client, 1);
-    // The end of the round may wake once more: settle first.
+    // The end of the round may wake the task once more: let the round end first.
     client.frame();
     eventually("a frame", || (script.frames.load(Ordering::SeqCst) > 0).then_some(()));
     register();
@@ -239,7 +239,7 @@ fn a_task_may_drop_the_last_handle_when_it_is_woken() {
     let task = Arc::new(DropsIt(Mutex::new(None)));
     client.register_waker(&Waker::from(Arc::clone(&task)));
     *task.0.lock().unwrap() = Some(client);
-    // The client's own event wakes the task, on the device thread.
+    // The client's event wakes the task on the device thread.
     asked(task.0.lock().unwrap().as_ref().unwrap());
     eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! The shell around a core that does what the test says.
+//! The shell around a scripted core.
 
 mod delivery;
 mod frame_side;
@@ -27,7 +27,7 @@ use crate::inline_text::InlineText;
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard};
 
-/// What a test says to a [`Fake`] and hears from it.
+/// Instructions for a [`Fake`], and its observations.
 #[derive(Debug, Default)]
 struct Script {
     /// Asks stay open while this is set.
@@ -35,24 +35,24 @@ struct Script {
     /// The next round fails, or panics.
     fail: AtomicBool,
     panic: AtomicBool,
-    /// Each round takes so long.
+    /// Duration of each round.
     round_millis: AtomicU32,
-    /// Some round takes long now.
+    /// A long round is running.
     hanging: AtomicBool,
     /// The device works: [`Advance::Poll`].
     working: AtomicBool,
     /// All clients are paused.
     paused: AtomicBool,
     rounds: AtomicU32,
-    /// What the latest round was told.
+    /// Time passed to the latest round.
     now_micros: AtomicU64,
     frames: AtomicU32,
-    /// Clients there are now.
+    /// Current clients.
     clients: Mutex<Vec<(ClientKey, Pacing)>>,
-    /// Every command but asks.
+    /// Every command except asks.
     said: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
-    /// Dropping the core takes so long.
+    /// Duration of dropping the core.
     drop_millis: AtomicU32,
     dropped: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl Script {
     }
 }
 
-/// Tests load with closures, and have no fallback.
+/// Tests load with closures and have no fallback.
 impl<L: FnOnce(&mut Progress<'_>) -> Result<Fake, EngineError>> Loader<Fake> for Option<L> {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Fake, EngineError> {
         self.take().expect("loads once")(progress)
@@ -82,7 +82,7 @@ impl<L: FnOnce(&mut Progress<'_>) -> Result<Fake, EngineError>> Loader<Fake> for
     }
 }
 
-/// Deltas of each reply.
+/// Number of deltas of each reply.
 const DELTAS: usize = 3;
 
 /// Answers each ask with [`DELTAS`] deltas as soon as it may, in each client's order.
@@ -228,7 +228,7 @@ impl Drop for Fake {
     }
 }
 
-/// What the fake says to each ask.
+/// Events of the fake for each ask.
 fn reply() -> Vec<ReplyEvent> {
     let delta = |i: usize| {
         let mut text = InlineText::new();
@@ -265,14 +265,14 @@ fn ask(client: &Client) -> (GenerationId, Command) {
     (generation, Command::Ask { agent, generation, prompt: Prompt::Raw("hello".into()) })
 }
 
-/// Asks, and says under which name.
+/// Sends an ask and returns its generation.
 fn asked(client: &Client) -> GenerationId {
     let (generation, command) = ask(client);
     client.try_send(command).unwrap();
     generation
 }
 
-/// Waits for something that another thread brings about. Long, since machines that test are busy.
+/// Waits for an effect of another thread. The limit is long, because test machines are busy.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -292,7 +292,7 @@ fn next(client: &Client) -> Event {
     eventually("an event", || client.try_recv())
 }
 
-/// Events until so many replies have ended.
+/// Events until `count` replies have ended.
 fn ends(client: &Client, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.iter().filter(|event: &&Event| event.what.is_terminal()).count() < count {

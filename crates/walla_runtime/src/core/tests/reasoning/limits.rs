@@ -4,7 +4,7 @@ use walla_device::faulty::VirtualClock;
 
 use super::*;
 
-/// Letters of all kinds, drawn with penalties, which look back on the tokens before.
+/// Samples all letters, with penalties, which consider earlier tokens.
 fn talkative(seed: u64, limits: (u32, u32)) -> AgentSpec {
     let letters: Vec<u32> = (97..123).collect();
     let spec = drawing(seed, &letters, limits);
@@ -12,8 +12,9 @@ fn talkative(seed: u64, limits: (u32, u32)) -> AgentSpec {
     AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
 }
 
-/// At the limit the closing marker is fed like a prompt. What follows is what follows these tokens
-/// in a prompt, so the draw that was in flight has left nothing behind; on devices of all speeds.
+/// At the limit the closing marker is fed like a prompt. The following text equals the text after
+/// these tokens in a prompt, so the draw in flight has left no trace. Tested with devices of
+/// different speeds.
 #[test]
 fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
     for (special, closing) in [(&THINK[..], 4), (&[], 11)] {
@@ -40,7 +41,7 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
             let prompt = heard.usage.prompt_tokens as usize + 7 + closing;
             assert_eq!(history.len(), prompt + 12, "{special:?}");
 
-            // As one prompt.
+            // The same tokens as one prompt.
             let mut stage = stage(&options);
             let agent = stage.agent(talkative(seed, (12, 7)));
             let ask = stage.ask(agent, Prompt::Tokens(history[..prompt].to_vec()));
@@ -100,8 +101,8 @@ fn reasoning_leaves_the_reply_its_place_in_the_context() {
     assert!(heard.text.len() > 30 && heard.reasoning.len() > 30, "{heard:?}");
 }
 
-/// The vocabulary has the opening marker alone, or the model opens block after block: the limit
-/// ends the reply with its own reason.
+/// The vocabulary has only the opening marker, or the model opens block after block: the limit ends
+/// the reply with a separate reason.
 #[test]
 fn a_block_that_cannot_be_closed_ends_the_reply() {
     for (special, tokens, drawn) in
@@ -122,8 +123,8 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
     }
 }
 
-/// The model opens a block while the next step runs already: its draw belongs to nothing. What
-/// follows is what follows the same tokens in a prompt.
+/// The model opens a block while the next step already runs: that step's draw is discarded. The
+/// following text equals the text after the same tokens in a prompt.
 #[test]
 fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
     let options = model("", &THINK);
@@ -160,7 +161,7 @@ fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
     assert!(closed > 5, "{closed}");
 }
 
-/// Prompts leave context to reasoning as well as to speech.
+/// Prompts leave context for reasoning and for speech.
 #[test]
 fn old_turns_make_way_for_reasoning() {
     let turn = |speaker, n: u32| Turn { speaker, text: format!("turn {n} of a talk") };

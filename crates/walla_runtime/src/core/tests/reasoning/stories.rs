@@ -1,4 +1,4 @@
-//! Devices that are lost, fail or take their time while agents reason.
+//! Devices that are lost, fail or are slow while agents reason.
 
 use walla_device::faulty::VirtualClock;
 
@@ -6,7 +6,7 @@ use super::super::fallback::{advance_or_fall_back, with_spare};
 use super::*;
 use crate::api::ContextPolicy;
 
-/// Replies of six agents with different limits; the device is lost after some rounds.
+/// Replies of six agents with different limits. The device is lost after some rounds.
 fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
     let options = EngineOptions { kv_tokens: Some(16 * 50), ..options.clone() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
@@ -50,7 +50,7 @@ fn a_lost_device_changes_no_word_of_speech_or_reasoning() {
 }
 
 /// Failing and slow devices, scarce pages, cancels and full queues: each reply ends once, with the
-/// words that the agent would speak alone.
+/// text that the agent would generate alone.
 #[test]
 fn seeded_stories_of_reasoning_end_well() {
     let options = EngineOptions {
@@ -113,7 +113,7 @@ fn seeded_stories_of_reasoning_end_well() {
         for heard in stage.heard.values() {
             assert!(!heard.text.contains("think"), "{heard:?}");
         }
-        // The first reply of an agent depends on nothing before it.
+        // The first reply of an agent depends on no earlier event.
         for (who, spec) in specs.iter().enumerate() {
             let Some((_, ask, question)) = asks.iter().find(|(of, ..)| *of == who) else {
                 continue;
