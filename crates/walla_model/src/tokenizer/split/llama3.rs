@@ -7,10 +7,10 @@ use super::scan::{
 };
 use crate::tokenizer::unicode::Class;
 
-/// What differs within the family.
+/// Differences within the family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Llama3 {
-    /// Numbers in a word at most.
+    /// Maximum number of digits in a word.
     pub digits: usize,
     /// Whether combining marks count as letters.
     pub marks: bool,
