@@ -1,4 +1,4 @@
-//! What the writer writes is what the reader reads.
+//! The reader reads exactly what was written.
 
 use std::io::Write as _;
 
