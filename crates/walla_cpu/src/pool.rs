@@ -7,10 +7,8 @@
 //! | field | writer | reader |
 //! |---|---|---|
 //! | `work` | the executor, while no claim of an older job is unfinished | holders of a claim |
-//! | `claims` = tiles << 32 \| next tile | the executor swaps in a new job; each claimer adds 1 |
-//! all threads |
-//! | `remaining` | the executor, before it publishes; each finished tile subtracts 1 | the executor
-//! |
+//! | `claims` = tiles << 32 \| next tile | executor swaps in a job, claimers add 1 | all threads |
+//! | `remaining` | the executor before it publishes; finished tiles subtract 1 | the executor |
 //!
 //! Rules:
 //! 1. A claim is valid if the number that `fetch_add` returned has `next < tiles`. It is a claim of

@@ -1,4 +1,4 @@
-//! The reader reads exactly what was written.
+//! Files written by the writer are read back unchanged.
 
 use std::io::Write as _;
 

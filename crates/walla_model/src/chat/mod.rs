@@ -156,7 +156,7 @@ impl Default for RenderOptions {
     }
 }
 
-/// A model's chat template, ready to render. Immutable and cheap to share.
+/// A model's chat template, ready to render. Immutable and cheap to clone.
 ///
 /// # Examples
 /// ```

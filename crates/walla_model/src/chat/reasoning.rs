@@ -130,7 +130,7 @@ pub enum ReplyStart {
     Header(ReasoningFormat),
 }
 
-/// The reasoning markers of a model. Immutable and cheap to share.
+/// The reasoning markers of a model. Immutable: share it freely.
 ///
 /// # Examples
 /// ```

@@ -377,7 +377,7 @@ impl Gguf {
             parse::Stored::Scalar(element, raw) => raw
                 .get(..element.bytes_min())
                 .and_then(|raw| element.read(raw))
-                .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
+                .unwrap_or(Value::Bool(false)), // Unreachable: no string, at most 8 bytes.
             parse::Stored::Text(span) => match core::str::from_utf8(span.raw(bytes)) {
                 Ok(text) => Value::String(text),
                 Err(_) => Value::Unreadable(Unreadable::Text(span.raw(bytes))),

@@ -58,7 +58,7 @@ enum Model {
     Spm(Spm),
 }
 
-/// A model's vocabulary, ready to encode and decode. Immutable and cheap to share.
+/// A model's vocabulary, ready to encode and decode. Immutable: share it freely.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Llama 3, Qwen 2 and their kin:
+//! Llama 3, Qwen 2 and derivatives:
 //! `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 //! ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`.
 
