@@ -20,7 +20,7 @@
 //! | variant | requires | weights | activations |
 //! |---|---|---|---|
 //! | `scalar` | nothing | dequantised | f32: exact, the oracle |
-//! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised: 8 bits by groups of 32; else f32 |
+//! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised: 8 bits, groups of 32; else f32 |
 //! | `avxvnni` | also AVX-VNNI | the same | the same |
 //! | `avx512vnni` | also AVX-512 F, BW, VL, VNNI | the same | the same |
 //! | `neon` | AArch64 (not yet run on hardware) | the same for quantised types | the same |

@@ -150,7 +150,7 @@ pub struct Attention {
     pub head_norms: Option<(RmsNorm, RmsNorm)>,
     /// Index into [`ModelSpec::ropes`]; `None` for layers without position embedding.
     pub rope: Option<usize>,
-    /// Number of tokens that a token attends to, including itself; `None`: all previous tokens.
+    /// Number of tokens that a token attends to, including itself; `None`: no limit.
     pub window: Option<u32>,
     /// Multiplies the scores.
     pub scale: f32,

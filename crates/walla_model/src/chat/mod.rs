@@ -89,9 +89,9 @@ const DEPTH_MAX: usize = 64;
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The author of the scene: the persona.
+    /// The system text: the persona.
     System,
-    /// The partner of the model.
+    /// The user who talks to the model.
     User,
     /// The model.
     Assistant,

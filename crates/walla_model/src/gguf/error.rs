@@ -279,7 +279,7 @@ pub enum TensorError {
     Range {
         /// The name.
         tensor: String,
-        /// The request.
+        /// The requested rows or elements.
         wanted: String,
         /// The tensor's type and shape.
         found: String,
