@@ -1,14 +1,14 @@
-//! Speed of the CPU device: products by type and rows, then whole decode steps of real shapes with
-//! random weights.
+//! Speed of the CPU device: matrix products by type and number of rows, then whole decode steps of
+//! real model shapes with random weights.
 //!
 //! ```text
 //! cargo bench -p walla_cpu --bench device -- [linear|model] [filter]
 //! ```
 //!
-//! `WALLA_BENCH_THREADS` sets the threads (default 2), `WALLA_BENCH_VARIANT` the kernels. Minimum
-//! over repeats: other work on the machine only ever adds time. `WALLA_BENCH_INLINE` runs
-//! everything on one thread and counts its processor time: for busy machines. `WALLA_BENCH_ROWS`
-//! keeps one number of rows, for a profiler.
+//! `WALLA_BENCH_THREADS` sets the number of threads (default 2), `WALLA_BENCH_VARIANT` the kernel
+//! variant. Each time is the minimum over repeats, because other load on the machine only adds
+//! time. `WALLA_BENCH_INLINE` runs everything on one thread and measures its CPU time; use it on a
+//! busy machine. `WALLA_BENCH_ROWS` selects one number of rows, for a profiler.
 
 use std::time::Instant;
 
@@ -32,13 +32,13 @@ fn options() -> CpuOptions {
     }
 }
 
-/// Seconds: of the wall, or with everything on this thread those that it really ran.
+/// Seconds: wall-clock time, or CPU time of this thread if everything runs inline.
 fn now() -> f64 {
     #[cfg(target_os = "linux")]
     if options().inline {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         #[expect(unsafe_code, reason = "a system call")]
-        // SAFETY: the kernel writes the time to the place that it is given.
+        // SAFETY: the kernel writes the time to the `timespec` that it is given, which is valid.
         let _ = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
         return time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9;
     }
@@ -95,7 +95,7 @@ fn load(
     device.load_matrix(&desc, &bytes).expect("loads")
 }
 
-/// A program on a device with everything around it.
+/// A program, its device and its step block.
 struct Bench {
     device: CpuDevice,
     step: (HostId, BufferId),
@@ -147,7 +147,7 @@ impl Bench {
         Self { device, step, layout, program }
     }
 
-    /// Seconds of one run: the least of some.
+    /// Seconds of one run: the minimum of several.
     fn time(&mut self, rows: u32, sequences: u32, position: u32, ops: &[Op]) -> f64 {
         let stream = self.device.create_stream(StreamPriority::Low).expect("a stream");
         let program = Program { ops: ops.to_vec(), ..self.program.clone() };
@@ -201,7 +201,7 @@ impl Bench {
     }
 }
 
-/// Weights of 48 MiB and more, so that they come from memory and not from a cache.
+/// Weights of at least 48 MiB, so that they are read from memory and not from a cache.
 fn linear(filter: &str) {
     let (width, hidden) = (1024, 3072);
     let rows_all = [1, 2, 4, 8, 32, 128];
@@ -280,7 +280,7 @@ const MODELS: [Model; 2] = [
     },
 ];
 
-/// The type that llama.cpp's quantisation mixes give a tensor.
+/// The tensor type that llama.cpp's quantisation mixes choose.
 fn mixed(mix: &str, cols: usize, better: bool) -> TensorType {
     match (mix, cols % 256, better) {
         ("q8_0", ..) => TensorType::Q8_0,

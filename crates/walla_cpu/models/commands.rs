@@ -1,5 +1,5 @@
-//! The executor: commands in order, waits that end, and a device that may be dropped or lost at any
-//! moment.
+//! The executor: commands run in order, every wait ends, and the device may be dropped or lost at
+//! any time.
 
 use walla_device::DeviceError;
 
@@ -9,7 +9,7 @@ use crate::executor::Executor;
 use crate::machine::Machine;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
-/// An executor with room for so many commands, and the number of those that it ran.
+/// An executor whose ring holds `commands_max` commands, and the number of commands that it ran.
 fn start(commands_max: usize) -> (Executor, Arc<AtomicUsize>) {
     let ran = Arc::new(AtomicUsize::new(0));
     let machine = Machine(Arc::clone(&ran));
@@ -54,13 +54,13 @@ fn dropping_waits_for_no_command_that_has_not_begun() {
     });
 }
 
-/// Rule 3: nobody waits for an executor that has left.
+/// Rule 3: the owner never waits for an executor that has exited.
 #[test]
 fn a_lost_device_is_waited_for_by_nobody() {
     check(|| {
         let (mut executor, ran) = start(2);
         executor.push("launch", Command::Panic).unwrap();
-        // Either it is known by now, or the command waits for ever.
+        // Either the loss is known by now, or the command stays in the ring.
         let pushed = executor.push("launch", Command::Count);
         executor.drain();
         let lost = DeviceError::Lost { call: "launch", reason: "a defect".to_owned() };

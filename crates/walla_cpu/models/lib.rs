@@ -1,12 +1,13 @@
-//! Every interleaving of small uses of `walla_cpu`'s threads, with at most two preemptions.
+//! Checks every interleaving of small uses of `walla_cpu`'s threads, with at most two preemptions.
 //!
 //! ```text
 //! cargo test -p walla_cpu_models
 //! LOOM_MAX_PREEMPTIONS=4 cargo test -p walla_cpu_models --release
 //! ```
 //!
-//! The sources are those of the device, compiled here with loom's primitives in place of `std`'s. A
-//! package of its own needs no compiler flags that would reach other crates, and builds loom alone.
+//! The sources are the device's source files, compiled here with loom's primitives in place of
+//! `std`'s. In a separate package they need no compiler flags that would affect other crates, and
+//! only loom is built.
 #![cfg(test)]
 #![allow(dead_code, reason = "the models use a part of each file")]
 
@@ -25,7 +26,7 @@ mod commands;
 mod queues;
 mod tiles;
 
-/// What `walla_cpu::sync` is there.
+/// Replaces `walla_cpu::sync`.
 mod sync {
     pub(crate) use loom::{
         sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
@@ -33,13 +34,13 @@ mod sync {
         thread::{self, Thread},
     };
 
-    /// A model checker has no time, and tries every order of events anyway: it looks once.
+    /// A model checker has no time and tries every order of events, so one check is enough.
     pub(crate) fn spin_until(_pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
         ready()
     }
 }
 
-/// Commands that stand for those of the device.
+/// Stub for the device's commands.
 mod command {
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Command {
@@ -49,7 +50,7 @@ mod command {
     }
 }
 
-/// What stands for all that commands work on.
+/// Stub for the state that commands use.
 mod machine {
     use std::panic::resume_unwind;
 

@@ -1,4 +1,4 @@
-//! The bed and the ring.
+//! The parker (`Bed`) and the ring.
 
 use loom::thread;
 

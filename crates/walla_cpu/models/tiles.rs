@@ -1,8 +1,7 @@
-//! The pool: every tile once, by anyone, and nobody sleeps for ever.
+//! The pool: each tile runs exactly once, on any thread, and no thread sleeps forever.
 //!
-//! Tiles are loom's cells, which notice when two threads touch one without an order between them:
-//! so what workers wrote is seen by the executor, and what the next job's workers write comes after
-//! it.
+//! Tiles are loom cells, which report unordered accesses by two threads. So the executor sees all
+//! writes of the workers, and the next job's writes are ordered after them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -23,8 +22,8 @@ fn tiles() -> [Cell<usize>; 2] {
     [Cell::new(0), Cell::new(0)]
 }
 
-/// The second job cannot meet the first one's work, and a sleeping helper is woken by a job or by
-/// the end.
+/// The second job never overlaps the first one's work, and a sleeping helper is woken by a job or
+/// by shutdown.
 #[test]
 fn jobs_are_finished_before_the_next_is_published() {
     check(|| {
@@ -36,7 +35,7 @@ fn jobs_are_finished_before_the_next_is_published() {
     });
 }
 
-/// A helper that is told that jobs come, and then that none do, sleeps another way.
+/// A helper's sleep condition differs during and between launches; neither loses a wake-up.
 #[test]
 fn a_launch_begins_and_ends_without_a_wake_up_lost() {
     check(|| {
@@ -49,8 +48,8 @@ fn a_launch_begins_and_ends_without_a_wake_up_lost() {
     });
 }
 
-/// A panic in a tile reaches the caller, after all tiles are done, and the helper lives to be
-/// joined.
+/// A panic in a tile reaches the caller after all tiles are done, and the helper survives and can
+/// be joined.
 #[test]
 fn a_panic_in_a_tile_keeps_nobody_waiting() {
     check(|| {

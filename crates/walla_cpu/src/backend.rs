@@ -4,7 +4,7 @@ use crate::device::CpuDevice;
 use crate::options::CpuOptions;
 use crate::system::SystemMemory;
 
-/// The family with one device: `cpu`.
+/// The backend with one device: `cpu`.
 ///
 /// # Examples
 /// ```
@@ -22,8 +22,8 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A backend whose devices work as `options` say; what is given when opening counts more than
-    /// what is given here.
+    /// A backend whose devices use `options`. Options given to [`open`](Backend::open) take
+    /// precedence.
     #[must_use]
     pub fn new(options: CpuOptions) -> Self {
         Self { options }
@@ -56,7 +56,7 @@ impl Backend for CpuBackend {
     }
 }
 
-/// What the device with these options is.
+/// The information about a device with these options.
 pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
     let memory = SystemMemory::now();
     DeviceInfo {

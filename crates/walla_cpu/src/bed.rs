@@ -1,11 +1,11 @@
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, thread};
 
-/// Where one thread sleeps until another has something for it.
+/// Parks one thread until another wakes it.
 ///
-/// The sleeper announces itself, looks once more, and only then parks; a waker makes its news
-/// visible, then looks for sleepers. With a sequentially consistent fence between the two steps of
-/// either side, at least one of them sees the other: no wake-up is lost. A token left over from an
-/// earlier wake-up only makes the sleeper look once more.
+/// The sleeper announces itself, checks its condition again, and only then parks. A waker publishes
+/// its change and then checks for a sleeper. A sequentially consistent fence separates the two
+/// steps on either side, so at least one side sees the other and no wake-up is lost. A token left
+/// over from an earlier wake-up only causes one more check.
 #[derive(Debug)]
 pub(crate) struct Bed {
     asleep: AtomicBool,
@@ -17,7 +17,7 @@ impl Bed {
         Self { asleep: AtomicBool::new(false), thread: Mutex::new(None) }
     }
 
-    /// Sleeps until `ready` answers true; it is asked again at every wake-up.
+    /// Sleeps until `ready` returns true; checks it again after every wake-up.
     pub(crate) fn sleep_until(&self, mut ready: impl FnMut() -> bool) {
         if ready() {
             return;
@@ -37,11 +37,11 @@ impl Bed {
         self.asleep.swap(false, Ordering::Relaxed);
     }
 
-    /// Wakes the sleeper, if there is one. What it waits for was made visible before.
+    /// Wakes the sleeper, if any. The caller has published the change that the sleeper waits for.
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            // The sleeper locks this only before it announces itself, so nobody waits here.
+            // The sleeper locks this only before it announces itself, so this lock is free.
             let thread = self.thread.lock().ok().and_then(|thread| thread.clone());
             if let Some(thread) = thread {
                 thread.unpark();

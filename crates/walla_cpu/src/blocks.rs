@@ -1,27 +1,26 @@
-//! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`), taken
-//! apart into unsigned codes and scales: the one place that knows the formats.
+//! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`),
+//! unpacked into unsigned codes and scales. The block formats are defined here only.
 
 use half::{bf16, f16};
 use walla_types::TensorType;
 
-/// Most numbers in a block.
+/// Maximum number of elements in a block.
 pub(crate) const BLOCK_ELEMENTS_MAX: usize = 256;
-/// Most sub-blocks with a scale of their own in a block.
+/// Maximum number of sub-blocks with separate scales in a block.
 pub(crate) const SUBS_MAX: usize = 16;
 
-/// A block taken apart. Number `i` of the block is `scale * (code[i] - offset) + minimum`, where
-/// scale and minimum are those of its sub-block, `scale = d * scales[sub]` and `minimum = m *
-/// mins[sub]`.
+/// An unpacked block. Number `i` of the block is `scale * (code[i] - offset) + minimum`, where
+/// `scale = d * scales[sub]` and `minimum = m * mins[sub]` for the sub-block of `i`.
 pub(crate) struct Block {
     /// Codes in the order of the numbers.
     pub codes: [u8; BLOCK_ELEMENTS_MAX],
     /// Scale of the block.
     pub d: f16,
-    /// Minimum of the block, to be added (types with an 8-bit `mins` store it to be subtracted).
+    /// Minimum of the block. It is added; types with an 8-bit `mins` store it to be subtracted.
     pub m: f16,
-    /// Scales of sub-blocks; 1 where the type has none.
+    /// Scales of the sub-blocks; 1 if the type has no such scales.
     pub scales: [i8; SUBS_MAX],
-    /// Minima of sub-blocks, to be subtracted; 0 where the type has none.
+    /// Minima of the sub-blocks, to be subtracted; 0 if the type has no such minima.
     pub mins: [u8; SUBS_MAX],
 }
 
@@ -38,7 +37,7 @@ impl Block {
     }
 }
 
-/// What the codes of a type are offset by.
+/// Offset that is subtracted from the codes of a type.
 pub(crate) const fn offset(ty: TensorType) -> u8 {
     match ty {
         TensorType::Q8_0 => 128,
@@ -58,7 +57,7 @@ fn half_at(bytes: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Low nibbles are the first half of `codes`, high nibbles the second.
+/// Stores low nibbles in the first half of `codes` and high nibbles in the second half.
 fn nibbles(packed: &[u8], codes: &mut [u8]) {
     let (low, high) = codes.split_at_mut(packed.len());
     for ((byte, low), high) in packed.iter().zip(low).zip(high) {
@@ -77,10 +76,10 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// Takes one block of a quantised type apart.
+/// Unpacks one block of a quantised type.
 ///
 /// # Panics
-/// If `bytes` is shorter than a block, or the type is not quantised (the caller checked).
+/// If `bytes` is shorter than a block, or the type is not quantised. The caller checks both.
 pub(crate) fn take_apart(ty: TensorType, bytes: &[u8]) -> Block {
     let mut block = Block::empty();
     match ty {
@@ -164,11 +163,10 @@ fn sixes(bytes: &[u8], block: &mut Block) {
     block.d = half_at(bytes, 208);
 }
 
-/// Numbers of a whole row (or any whole blocks), exactly as ggml computes them: multiply, then add,
-/// in f32.
+/// Dequantises a whole row (or any whole blocks), exactly as ggml does: multiply, then add, in f32.
 ///
 /// # Panics
-/// If `bytes` are not the blocks of `out` (the caller checked).
+/// If `bytes` are not the blocks of `out`. The caller checks this.
 pub(crate) fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
     match ty {
         TensorType::F32 => {
@@ -195,7 +193,7 @@ pub(crate) fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Numbers of one block.
+/// Dequantises one block.
 pub(crate) fn put_together(ty: TensorType, block: &Block, out: &mut [f32]) {
     let (d, m) = (block.d.to_f32(), block.m.to_f32());
     let offset = i32::from(offset(ty));
@@ -226,7 +224,7 @@ mod tests {
         let (Some(json), Some(bin)) = (reference("dequant.json"), reference("dequant.bin")) else {
             let required = std::env::var_os("WALLA_REQUIRE_DATA").is_some();
             assert!(!required, "the reference data is not here");
-            // Where it is heard: what a passing test prints is not.
+            // To stderr, because the output of a passing test is captured.
             let _ = writeln!(std::io::stderr(), "SKIPPED: the reference data is not here");
             return;
         };

@@ -10,7 +10,7 @@ use crate::workspace::Rope;
 
 const RECENT: usize = PENALTY_WINDOW_MAX as usize;
 
-/// The convolution states of one layer: `[sequences_max, taps - 1, width]`, oldest first.
+/// Convolution states of one layer: `[sequences_max, taps - 1, width]`, oldest first.
 pub(crate) struct ConvLayer {
     pub width: usize,
     pub taps: usize,
@@ -27,33 +27,33 @@ impl ConvLayer {
         &self.state.as_slice()[sequence * self.numbers()..][..self.numbers()]
     }
 
-    /// The state of one sequence, to change.
+    /// Mutable access to the state of one sequence.
     pub(crate) fn state_mut(&mut self, sequence: usize) -> &mut [f32] {
         let numbers = self.numbers();
         &mut self.state.as_mut_slice()[sequence * numbers..][..numbers]
     }
 }
 
-/// What one layer keeps.
+/// The cache of one layer.
 pub(crate) enum Layer {
     Kv(KvLayer),
     Conv(ConvLayer),
 }
 
-/// Everything kept of the sequences between steps.
+/// All per-sequence state that is kept between steps.
 pub(crate) struct Cache {
     pub desc: CacheDesc,
     pub layers: Vec<Layer>,
-    /// Token sampled last, for each sequence.
+    /// Token sampled last, by sequence.
     pub last: Vec<u32>,
     /// `[sequences_max, PENALTY_WINDOW_MAX]`, by position modulo the latter.
     recent: Vec<u32>,
-    /// One head's key and value, for moving cells.
+    /// Scratch for one head's key and value when cells move.
     cell: [Vec<f32>; 2],
 }
 
 impl Cache {
-    /// Bytes that a cache of this description takes; the largest number if that overflows.
+    /// Bytes that a cache of this description takes; `u64::MAX` on overflow.
     pub(crate) fn bytes_of(desc: &CacheDesc) -> u64 {
         let product =
             |sizes: &[u64]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
@@ -127,7 +127,7 @@ impl Cache {
         })
     }
 
-    /// Bytes that it holds.
+    /// Bytes held.
     pub(crate) fn held_bytes(&self) -> usize {
         let layers = self.layers.iter().map(|layer| match layer {
             Layer::Kv(kv) => kv.held_bytes(),
@@ -136,17 +136,17 @@ impl Cache {
         layers.sum::<usize>() + (self.last.len() + self.recent.len()) * size_of::<u32>()
     }
 
-    /// Remembers the token at a position.
+    /// Stores the token at a position in the penalty window.
     pub(crate) fn remember(&mut self, sequence: usize, position: u32, token: u32) {
         self.recent[sequence * RECENT + position as usize % RECENT] = token;
     }
 
-    /// The recent tokens of a sequence, by position modulo their number.
+    /// The recent tokens of a sequence, indexed by position modulo [`RECENT`].
     pub(crate) fn recent(&self, sequence: usize) -> &[u32] {
         &self.recent[sequence * RECENT..][..RECENT]
     }
 
-    /// Whether the command refers to pages, cells and sequences that exist.
+    /// Checks that the command refers to existing pages, cells and sequences.
     pub(crate) fn check(desc: &CacheDesc, command: &CacheCommand) -> Result<(), String> {
         let fits = match *command {
             CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
@@ -238,7 +238,7 @@ impl Cache {
         }
     }
 
-    /// Only the last [`RECENT`] positions are remembered, so no more than those move.
+    /// Only the last [`RECENT`] positions are stored, so at most that number moves.
     fn shift_recent(&mut self, sequence: usize, from: u32, end: u32, turn: i32) {
         let recent = &mut self.recent[sequence * RECENT..][..RECENT];
         let mut old = [0; RECENT];
@@ -251,7 +251,7 @@ impl Cache {
     }
 }
 
-/// Turns one key by `turn` positions; the rope's magnitude is in it already.
+/// Rotates one key by `turn` positions. The key already includes the rope's magnitude.
 fn turn_key(rope: &Rope, turn: i32, key: &mut [f32]) {
     let pairs = rope.frequencies.len();
     for (i, frequency) in rope.frequencies.iter().enumerate() {

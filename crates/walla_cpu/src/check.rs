@@ -1,5 +1,5 @@
-//! Checks a program against the device's resources once, when it is prepared, so that running it
-//! can trust every id and every width. Pure.
+//! Checks a program against the device's resources once, when it is prepared, so that the executor
+//! can trust every id and width. Pure.
 
 use walla_device::step::mask_words;
 use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
@@ -11,7 +11,7 @@ use crate::memory::Bytes;
 use crate::quantise::GROUP;
 use crate::workspace::{Rope, Sizes};
 
-/// What programs refer to.
+/// The resources that programs refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct Resources<'a> {
     pub matrices: &'a [Matrix],
@@ -23,10 +23,10 @@ pub(crate) struct Resources<'a> {
 
 type Checked<T = ()> = Result<T, String>;
 
-/// Checks the program and says what memory it needs.
+/// Checks the program and returns the memory that it needs.
 ///
 /// # Errors
-/// [`DeviceError::Invalid`] names the op and what disagrees.
+/// [`DeviceError::Invalid`] names the op and the mismatch.
 pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes, DeviceError> {
     let run = || -> Checked<Sizes> {
         let cache = resources
@@ -213,7 +213,7 @@ impl<'a> Checker<'a> {
         vector.map(Vec::as_slice).ok_or_else(|| format!("vector {id} is unknown"))
     }
 
-    /// A norm whose result is kept as the input of products.
+    /// A norm whose result is the input of matrix products.
     fn normed(&mut self, norm: &Norm, width: usize) -> Checked {
         self.sizes.normed =
             self.sizes.normed.max(self.sizes.rows.max(self.program.outputs_max as usize) * width);
@@ -236,7 +236,7 @@ impl<'a> Checker<'a> {
         bias.map_or(Ok(()), |bias| same("bias", bias.len(), rows))
     }
 
-    /// Products that are kept side by side, each padded to whole panels.
+    /// Products stored next to each other, each padded to whole panels.
     fn joined(&mut self, linears: &[&Linear]) -> Checked {
         let mut width = 0;
         for linear in linears {

@@ -1,6 +1,6 @@
 use walla_device::CacheCommand;
 
-/// One thing that a stream does. Ids were checked when the command was made.
+/// One command of a stream. Ids were checked when the command was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command {
     Upload { host: u32, buffer: u32, bytes: usize },

@@ -20,18 +20,18 @@ use crate::pool::Pool;
 use crate::room::Room;
 use crate::workspace::{Rope, Workspace};
 
-/// Commands that wait at most: several steps, and maintenance of a hundred pages each.
+/// Maximum number of queued commands: several steps, with maintenance of a hundred pages each.
 const COMMANDS_MAX: usize = 4096;
 
-/// What the owner remembers of an event.
+/// The owner's record of an event.
 struct Event {
-    /// Serial number of its latest record; 0 if there is none.
+    /// Serial number of its latest record; 0 if it was never recorded.
     recorded: u64,
     /// Serial number of its latest record that completed.
     completed: Arc<AtomicU64>,
 }
 
-/// The host's cores as a [`Device`].
+/// The host's CPU cores as a [`Device`].
 pub struct CpuDevice {
     info: DeviceInfo,
     executor: Executor,
@@ -58,7 +58,7 @@ impl CpuDevice {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`DeviceError::Unsupported`] if the variant asked for does not run on this machine.
+    /// [`DeviceError::Unsupported`] if this machine cannot run the requested variant.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
         let info = describe(&options);
         let variant = options.variant.unwrap_or_else(Variant::best);
@@ -98,7 +98,7 @@ impl CpuDevice {
         self.executor.machine()
     }
 
-    /// Takes room for an allocation.
+    /// Reserves memory for an allocation.
     fn take_room(&mut self, what: &str, wanted_bytes: u64) -> Result<(), DeviceError> {
         self.room.take(self.memory, what, wanted_bytes)
     }
@@ -111,7 +111,7 @@ impl CpuDevice {
         self.events.get(event.0 as usize).ok_or_else(|| unknown("event", event.0))
     }
 
-    /// The host buffer, if `bytes` bytes from `offset` on lie in it.
+    /// The host buffer, if it contains `bytes` bytes from `offset` on.
     fn host(&self, host: HostId, offset: usize, bytes: usize) -> Result<&Arc<Host>, DeviceError> {
         let (found, len) =
             self.hosts.get(host.0 as usize).ok_or_else(|| unknown("host buffer", host.0))?;
@@ -139,9 +139,9 @@ impl CpuDevice {
         }
         let mut guard = match host.bytes.try_lock() {
             Ok(guard) => guard,
-            // A visitor panicked: its own affair, bytes are bytes.
+            // An earlier visitor panicked. Any bytes are valid, so the buffer can still be used.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The executor breaks its promise: refusing is better than waiting.
+            // The executor holds a lock that must be free. An error is better than blocking.
             Err(TryLockError::WouldBlock) => return Err(busy),
         };
         visit(&mut guard.bytes_mut()[offset..][..bytes]);
@@ -160,7 +160,7 @@ fn within(what: &str, id: u32, offset: usize, bytes: usize, len: usize) -> Resul
     Err(DeviceError::Invalid(format!("bytes {offset} + {bytes} of {what} {id}, which has {len}")))
 }
 
-/// The number of a new entry of a list.
+/// The id of a new entry in a list of length `len`.
 fn next_id(len: usize) -> Result<u32, DeviceError> {
     u32::try_from(len).map_err(|_| DeviceError::Invalid("too many handles".to_owned()))
 }
@@ -181,7 +181,7 @@ impl Device for CpuDevice {
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
         self.take_room(desc.name, Matrix::bytes_of(desc, source, self.variant) as u64)?;
-        // Nothing is launched meanwhile, so the pool's threads are free to pack.
+        // No step runs during loading, so the pool's threads are free to pack.
         let mut machine = self.executor.machine();
         let matrix = Matrix::load(desc, source, self.variant, &machine.pool)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
@@ -283,7 +283,7 @@ impl Device for CpuDevice {
         let mut prepared = Vec::with_capacity(programs.len());
         for (graph, program) in (first..).zip(programs) {
             machine.programs.push(program);
-            // There is no cheaper way to launch on a CPU, so this counts as a graph.
+            // A CPU has no cheaper way to launch, so this counts as a graph.
             prepared.push(Prepared { graph: GraphId(graph), mode: LaunchMode::Graph });
         }
         drop(machine);
@@ -384,7 +384,7 @@ impl Device for CpuDevice {
 
     fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         self.executor.check_lost("wait")?;
-        // One FIFO serves all streams: what was recorded before is done before.
+        // One FIFO serves all streams: commands recorded earlier complete earlier.
         self.stream(stream)?;
         self.event(event).map(drop)
     }

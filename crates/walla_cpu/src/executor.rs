@@ -1,21 +1,21 @@
-//! Runs commands in order, on a thread of its own or inside the call.
+//! Runs commands in order, on a separate thread or inside the call.
 //!
-//! | field | who writes | who reads |
+//! | field | writer | reader |
 //! |---|---|---|
 //! | `ring` | owner pushes | executor pops |
 //! | `done` | executor: commands finished | owner, in `synchronise` |
 //! | `cancel` | owner, when dropped | executor, between commands and between ops |
-//! | `fault` | executor: what was wrong with a step block | owner takes it |
+//! | `fault` | executor: the defect of a step block | owner takes it |
 //! | `lost` | executor, once, when a command panicked | owner, before every call |
-//! | `machine` | whoever locks it: the executor for each command, the owner while loading | |
+//! | `machine` | its lock holder: the executor for each command, the owner while loading | |
 //!
 //! Rules:
-//! 1. In play the owner touches nothing but `ring`, flags and event counters: atomics, and locks
+//! 1. After loading, the owner touches only `ring`, flags and event counters: atomics, and locks
 //!    that are free by construction.
-//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner in
-//!    `synchronise` alone.
-//! 3. After a panic the executor leaves, so the owner never waits for it: every wait also looks at
-//!    `lost`.
+//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner only in
+//!    `synchronise`.
+//! 3. After a panic the executor exits. The owner never waits for it, because every wait also
+//!    checks `lost`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -28,7 +28,7 @@ use crate::machine::Machine;
 use crate::ring::Ring;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, spin_until, thread};
 
-/// Pauses before the executor sleeps: about 10 µs, since commands of one step come in quick
+/// Spins before the executor sleeps: about 10 µs, because the commands of one step follow in quick
 /// succession.
 const IDLE_PAUSES: u32 = 500;
 
@@ -50,7 +50,7 @@ impl Shared {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one command; `false` if the device is lost by it.
+    /// Runs one command; returns `false` if the device is lost.
     fn run(&self, command: &Command) -> bool {
         let mut machine = self.machine();
         let outcome = catch_unwind(AssertUnwindSafe(|| machine.execute(command, &self.cancel)));
@@ -72,7 +72,7 @@ impl Shared {
         !self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// The life of the executor thread.
+    /// Main loop of the executor thread.
     fn serve(&self) {
         let ready = || !self.ring.is_empty() || self.cancel.load(Ordering::Relaxed);
         loop {
@@ -96,14 +96,14 @@ impl Shared {
 /// The owner's end.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
-    /// `None` runs commands inside the call.
+    /// `None`: commands run inside the call.
     thread: Option<thread::JoinHandle<()>>,
     pushed: u64,
 }
 
 impl Executor {
-    /// An executor of this machine: on a thread of its own, where at most `commands_max` commands
-    /// wait, or (`None`) inside the call.
+    /// Starts an executor of this machine: on a separate thread with a queue of `commands_max`
+    /// commands, or (`None`) inside the call.
     pub(crate) fn start(machine: Machine, commands_max: Option<usize>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             ring: Ring::new(commands_max.unwrap_or(0)),
@@ -127,15 +127,16 @@ impl Executor {
         Ok(Self { shared, thread, pushed: 0 })
     }
 
-    /// The machine, for loading: waits for the command that is running.
+    /// The machine, for loading. Waits for the running command.
     pub(crate) fn machine(&self) -> MutexGuard<'_, Machine> {
         self.shared.machine()
     }
 
-    /// Whether `count` more commands fit.
+    /// Checks that `count` more commands fit.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`] if they do not, [`DeviceError::Lost`] if nobody would run them.
+    /// [`DeviceError::Failed`] if they do not fit, [`DeviceError::Lost`] if the executor has
+    /// exited.
     pub(crate) fn reserve(&self, call: &'static str, count: usize) -> Result<(), DeviceError> {
         self.check_lost(call)?;
         if self.thread.is_some() && self.shared.ring.free() < count {
@@ -154,7 +155,7 @@ impl Executor {
             return self.check_lost(call);
         }
         self.reserve(call, 1)?;
-        // Cannot fail after the reservation: only this side adds.
+        // Cannot fail after the reservation: this side is the only producer.
         if self.shared.ring.push(command).is_ok() {
             self.pushed += 1;
             self.shared.executor.wake();
@@ -162,10 +163,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether the device is lost.
+    /// Checks that the device is not lost.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`] if it is.
+    /// [`DeviceError::Lost`] if it is lost.
     pub(crate) fn check_lost(&self, call: &'static str) -> Result<(), DeviceError> {
         if !self.shared.is_lost.load(Ordering::Acquire) {
             return Ok(());
@@ -174,13 +175,13 @@ impl Executor {
         Err(DeviceError::Lost { call, reason })
     }
 
-    /// What was wrong with a step block, once.
+    /// Reports the defect of a step block, once.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] with the words.
+    /// [`DeviceError::Invalid`] with the message.
     pub(crate) fn check_fault(&self) -> Result<(), DeviceError> {
         let has_fault = &self.shared.has_fault;
-        // Every poll asks, and faults are rare: a load, and a swap only if there is one.
+        // Called by every poll, and faults are rare: one load, and a swap only if a fault is set.
         if !has_fault.load(Ordering::Relaxed) || !has_fault.swap(false, Ordering::Acquire) {
             return Ok(());
         }
@@ -188,7 +189,7 @@ impl Executor {
         fault.map_or(Ok(()), |fault| Err(DeviceError::Invalid(fault)))
     }
 
-    /// Waits until every command is done, or the device lost.
+    /// Waits until every command is done or the device is lost.
     pub(crate) fn drain(&self) {
         if self.thread.is_some() {
             self.shared.owner.sleep_until(|| {
@@ -200,12 +201,12 @@ impl Executor {
 }
 
 impl Drop for Executor {
-    /// Leaves within one op.
+    /// Exits within one op.
     fn drop(&mut self) {
         self.shared.cancel.store(true, Ordering::Relaxed);
         self.shared.executor.wake();
         if let Some(thread) = self.thread.take() {
-            // Its panics are caught in `run`.
+            // `run` catches panics, so the thread does not panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Integer dot products in plain Rust: what the SIMD kernels compute, operation by operation.
+//! Integer dot products in plain Rust: the same operations in the same order as the SIMD kernels.
 
 use walla_types::TensorType;
 
@@ -8,17 +8,17 @@ use crate::quantise::Group;
 /// How a kernel handles the offset of the codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offset {
-    /// Codes are multiplied as they are; the offset is a minimum.
+    /// Codes are multiplied unchanged; the offset is part of the minimum.
     AsMinimum,
-    /// Codes of Q8_0 are signed before they are multiplied; the others as above.
+    /// Q8_0 codes are converted to signed numbers first; other types as in `AsMinimum`.
     SignedQ8,
 }
 
-/// The product of one weight row (blocks in the file's layout) with one row of rounded activations.
+/// Dot product of one weight row (blocks in the file's layout) with one row of rounded activations.
 ///
 /// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum,
-/// sum_x, acc)`, where `dot` is an exact integer and `minimum` holds the codes' offset. Q6_K does
-/// so for each half of a group.
+/// sum_x, acc)`, where `dot` is an exact integer and `minimum` includes the codes' offset. Q6_K
+/// does so for each half of a group.
 pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f32 {
     let per_block = ty.block_elements() / 32;
     let mut acc = 0.0_f32;
@@ -46,7 +46,7 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f3
     acc
 }
 
-/// Scale, minimum and what is subtracted from the codes before multiplying.
+/// Scale, minimum, and the number subtracted from the codes before the multiplication.
 fn factors(ty: TensorType, block: &Block, sub: usize, offset: Offset) -> (f32, Option<f32>, i32) {
     let (d, m) = (block.d.to_f32(), block.m.to_f32());
     match ty {

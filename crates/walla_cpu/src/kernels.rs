@@ -1,11 +1,11 @@
-//! Picks the kernels of a variant.
+//! Dispatches to the kernels of a variant.
 //!
 //! A variant other than [`Variant::Scalar`] reaches this module only after [`Variant::score`] found
-//! the instructions that it needs on this machine: [`CpuDevice::new`](crate::CpuDevice::new)
-//! refuses it otherwise.
+//! that this machine has the required instructions. Otherwise
+//! [`CpuDevice::new`](crate::CpuDevice::new) refuses it.
 //!
-//! [`math`] is compiled once more for each x86 variant. AArch64 has all that it needs in its
-//! baseline, so there the plain copy serves.
+//! [`math`] is compiled separately for each x86 variant. AArch64 has all required instructions in
+//! its baseline, so the plain copy is used.
 
 use walla_types::{Activation, TensorType};
 
@@ -18,7 +18,7 @@ use crate::simd::neon;
 use crate::simd::{attention, avx_vnni, avx2, avx512};
 use crate::{math, scalar};
 
-/// Calls the variant's kernel of this module of [`simd`](crate::simd), or the plain one.
+/// Calls the variant's kernel in a module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
     ($variant:expr, $kernel:ident ($($arg:expr),*), $plain:expr) => {
         dispatch!(@of $variant, avx512::$kernel, avx_vnni::$kernel, avx2::$kernel, ($($arg),*), $plain)
@@ -30,15 +30,18 @@ macro_rules! dispatch {
         match $variant {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the variant was refused unless the machine has them, see the module.
+            // SAFETY: the machine has these instructions, else the variant was refused; see the
+            // module.
             Variant::Avx512Vnni => unsafe { $avx512($($arg),*) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the variant was refused unless the machine has them, see the module.
+            // SAFETY: the machine has these instructions, else the variant was refused; see the
+            // module.
             Variant::AvxVnni => unsafe { $avx_vnni($($arg),*) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-            // SAFETY: the variant was refused unless the machine has them, see the module.
+            // SAFETY: the machine has these instructions, else the variant was refused; see the
+            // module.
             Variant::Avx2Fma => unsafe { $avx2($($arg),*) },
             _ => $plain,
         }
@@ -56,7 +59,7 @@ pub(crate) fn multiply(
     #[cfg(target_arch = "aarch64")]
     if variant == Variant::Neon {
         #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-        // SAFETY: the variant was refused unless the machine has them, see the module.
+        // SAFETY: the machine has these instructions, else the variant was refused; see the module.
         return unsafe { neon::multiply(ty, panel, input, out) };
     }
     dispatch!(variant, multiply(ty, panel, input, out), unreachable!("{variant} has no panels"));
@@ -67,7 +70,7 @@ pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &
     #[cfg(target_arch = "aarch64")]
     if variant == Variant::Neon {
         #[expect(unsafe_code, reason = "instructions beyond the baseline")]
-        // SAFETY: the variant was refused unless the machine has them, see the module.
+        // SAFETY: the machine has these instructions, else the variant was refused; see the module.
         return unsafe { neon::round_activations(x, cols, out) };
     }
     dispatch!(variant, round_activations(x, cols, out), quantise::round_block(x, cols, out));
@@ -99,7 +102,7 @@ pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y:
     dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
 }
 
-/// The largest number; NaNs are passed over.
+/// The largest number; NaNs are ignored.
 pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
     if variant == Variant::Neon {
         return math::max(values);
@@ -129,7 +132,7 @@ pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) 
     })
 }
 
-/// Scores of some queries (`[queries, dim]`) with the cells of a page of f16.
+/// Scores of several queries (`[queries, dim]`) with the cells of an f16 page.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
 pub(crate) struct Scores<'a> {
     pub queries: &'a [f32],
@@ -137,11 +140,11 @@ pub(crate) struct Scores<'a> {
     /// `[dim, stride]`
     pub keys: &'a [u16],
     pub stride: usize,
-    /// Keys of the page after this one, to be fetched meanwhile; this one's at the end.
+    /// Keys of the next page, to be prefetched; for the last page, the keys of that page.
     pub next: &'a [u16],
     /// A multiple of 16.
     pub cells: usize,
-    /// Distance of rows in the result.
+    /// Row stride of the result.
     pub width: usize,
 }
 
@@ -153,12 +156,12 @@ impl Scores<'_> {
     }
 }
 
-/// Variants without vector kernels compute scores and values where they are needed.
+/// Variants without SIMD attention kernels do not reach this: they compute attention in plain Rust.
 fn unreachable_attention(variant: Variant) {
     unreachable!("{variant} has an attention of its own");
 }
 
-/// Weights of some queries (rows `width` apart) for the cells of a page of f16.
+/// Weights of several queries (row stride `width`) for the cells of an f16 page.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
 pub(crate) struct Values<'a> {
     pub weights: &'a [f32],
@@ -166,7 +169,7 @@ pub(crate) struct Values<'a> {
     pub cells: usize,
     /// `[cells, dim]`
     pub values: &'a [u16],
-    /// Values of the page after this one, to be fetched meanwhile; this one's at the end.
+    /// Values of the next page, to be prefetched; for the last page, the values of that page.
     pub next: &'a [u16],
     /// A multiple of 16.
     pub dim: usize,

@@ -1,8 +1,8 @@
-//! The CPU device: streams, events and replayable programs over scored SIMD kernel variants.
+//! The CPU device: streams, events and replayable programs on scored SIMD kernel variants.
 //!
-//! [`CpuDevice`] implements the [`Device`](walla_device::Device) contract on the host's own cores.
-//! It is the device of machines without a GPU, the one that takes over when a GPU is lost, and, in
-//! its [`Variant::Scalar`], the oracle that every other kernel of the project is tested against.
+//! [`CpuDevice`] implements the [`Device`](walla_device::Device) contract on the host's cores. It
+//! serves machines without a GPU and takes over when a GPU is lost. In its [`Variant::Scalar`] it
+//! is the oracle for every other kernel of the project.
 //!
 //! ```text
 //! CpuDevice (owner's thread)      command ring      executor thread          pool workers
@@ -11,28 +11,27 @@
 //!   poll: one atomic load     └─────────────────┘       completes events
 //! ```
 //!
-//! All streams share one FIFO: that order satisfies every stream and every event, since an event
-//! can only be waited for after it was recorded.
+//! All streams share one FIFO. Its order satisfies every stream and every event, because an event
+//! can be waited for only after it was recorded.
 //!
-//! The queue and the pool are checked in every interleaving of small uses: package
-//! `walla_cpu_models`.
+//! Package `walla_cpu_models` checks the queue and the pool in every interleaving of small uses.
 //!
 //! # Variants
-//! | variant | needs | weights | activations |
+//! | variant | requires | weights | activations |
 //! |---|---|---|---|
 //! | `scalar` | nothing | dequantised | f32: exact, the oracle |
-//! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised types: 8 bits in groups of 32; others: f32 |
-//! | `avxvnni` | AVX-VNNI besides | the same | the same |
-//! | `avx512vnni` | AVX-512 F, BW, VL, VNNI besides | the same | the same |
-//! | `neon` | AArch64 (never run on hardware so far) | the same for quantised types | the same |
+//! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised: 8 bits, groups of 32; else f32 |
+//! | `avxvnni` | also AVX-VNNI | the same | the same |
+//! | `avx512vnni` | also AVX-512 F, BW, VL, VNNI | the same | the same |
+//! | `neon` | AArch64 (not yet run on hardware) | the same for quantised types | the same |
 //!
-//! Keys and values are kept in the type that the cache asks for; all other activations are f32.
-//! Attention uses vector instructions for f16 caches whose pages and heads are multiples of 16,
-//! else plain Rust.
+//! Keys and values have the type that the cache description specifies; all other activations are
+//! f32. Attention uses vector instructions for f16 caches whose page and head sizes are multiples
+//! of 16, else plain Rust.
 //!
-//! # Results do not depend on company
-//! Each output number is computed by the same operations in the same order, whatever the number of
-//! rows in the step, the number of threads or the tile that it falls in. So a sequence's logits are
+//! # Results do not depend on the batch
+//! Each output number is computed by the same operations in the same order, regardless of the
+//! number of rows in the step, the number of threads and the tile. So a sequence's logits are
 //! bit-identical alone and in any batch.
 
 mod backend;

@@ -18,20 +18,20 @@ use crate::step_check;
 use crate::sync::AtomicBool;
 use crate::workspace::{Rope, Workspace};
 
-/// Number of the step in the result block of a step that was refused: no step's own.
+/// Step number in the result block of a refused step: no step has this number.
 const REFUSED: u64 = u64::MAX;
 
-/// Host memory that copies run on.
+/// Host memory that copies use.
 ///
-/// `in_flight` counts copies between being enqueued (owner adds one) and being done (executor takes
-/// one away, after it has let go of the lock). The owner touches the bytes only at zero, so neither
-/// side ever waits for the lock.
+/// `in_flight` counts copies that were enqueued (the owner adds one) and are not yet done (the
+/// executor subtracts one after it has released the lock). The owner touches the bytes only at
+/// zero, so neither side ever waits for the lock.
 pub(crate) struct Host {
     pub bytes: Mutex<Bytes>,
     pub in_flight: AtomicU32,
 }
 
-/// Everything that commands work on.
+/// The state that commands use.
 pub(crate) struct Machine {
     pub variant: Variant,
     pub pool: Pool,
@@ -45,7 +45,7 @@ pub(crate) struct Machine {
     pub events: Vec<Arc<AtomicU64>>,
     pub programs: Vec<Program>,
     pub workspace: Workspace,
-    /// Where the device's clock starts.
+    /// Origin of the device's clock.
     start: Instant,
 }
 
@@ -77,11 +77,11 @@ impl Machine {
         }
     }
 
-    /// Runs one command to its end, or to the op at which `cancel` was seen.
+    /// Runs one command to its end, or up to the op at which `cancel` was seen.
     ///
     /// # Errors
-    /// What is wrong with the step block of a launch, which then did nothing but disown the result
-    /// block, see [`REFUSED`].
+    /// The defect of a launch's step block. The launch then only marks the result block as
+    /// [`REFUSED`].
     pub(crate) fn execute(&mut self, command: &Command, cancel: &AtomicBool) -> Result<(), String> {
         match *command {
             Command::Upload { host, buffer, bytes } => {
@@ -133,8 +133,8 @@ impl Machine {
         let first = (step.header.ring_slot as usize).saturating_mul(result_bytes);
         let reach = &mut workspace.reach;
         if let Err(fault) = step_check::check(&step, program, cache, slots, tokens, reach) {
-            // Behind this launch the block is copied and an event recorded as ever: it must not
-            // pass for the results of this step.
+            // Commands after this launch copy the block and record an event as usual. The block
+            // must not be taken for the results of this step.
             let block = results.bytes_mut().get_mut(first..).unwrap_or_default();
             if let Some(block) = ResultViewMut::new(block, &program.layout) {
                 block.header.step = REFUSED;
@@ -168,7 +168,7 @@ impl Machine {
     }
 }
 
-/// Tokens that every embedding of the program knows.
+/// Number of tokens that every embedding of the program contains.
 fn tokens(program: &Program, matrices: &[Matrix]) -> u32 {
     let tables = program.ops.iter().filter_map(|op| match op {
         walla_device::Op::Embed { table, .. } => Some(matrices[table.0 as usize].rows),

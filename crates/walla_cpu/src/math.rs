@@ -1,5 +1,5 @@
-//! Numeric kernels in plain Rust that a compiler turns into vector instructions wherever they are
-//! inlined: each SIMD variant compiles its own copy.
+//! Numeric kernels in plain Rust that the compiler vectorises wherever they are inlined: each SIMD
+//! variant compiles its copy.
 
 use walla_types::Activation;
 
@@ -24,7 +24,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     p = p.mul_add(r, 1.666_666_5e-1);
     p = p.mul_add(r, 5e-1);
     p = (p * r).mul_add(r, r) + 1.0;
-    // Two factors, since 2^128 is no f32.
+    // Two factors, because 2^128 is not an f32.
     #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
     let half = n as i32 >> 1;
     #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
@@ -48,7 +48,7 @@ fn fold(mut sums: [f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// The largest number; NaNs are passed over.
+/// The largest number; NaNs are ignored.
 #[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
     let mut all = [f32::NEG_INFINITY; LANES];
@@ -63,8 +63,8 @@ pub(crate) fn max(values: &[f32]) -> f32 {
     all.into_iter().fold(rest, larger)
 }
 
-/// Replaces scores by `exp(scale * score - max)` and returns their sum: number `i` goes to partial
-/// sum `i % 16`.
+/// Replaces scores by `exp(scale * score - max)` and returns their sum: number `i` is added to
+/// partial sum `i % 16`.
 #[inline(always)]
 pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
     scores.iter_mut().for_each(|score| *score *= scale);

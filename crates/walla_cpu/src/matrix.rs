@@ -15,13 +15,13 @@ use crate::{kernels, scalar};
 #[cfg(test)]
 mod tests;
 
-/// Weight rows that a kernel multiplies at a time.
+/// Weight rows that a kernel multiplies at once.
 pub(crate) const PANEL: usize = 16;
-/// Activation rows that a kernel multiplies at a time.
+/// Activation rows that a kernel multiplies at once.
 pub(crate) const ROWS: usize = 8;
 
-/// Bytes that a thread reads from a file per call: large enough that the copy costs more than the
-/// call, small enough that the copy is still in the second-level cache when it is packed.
+/// Bytes that a thread reads from a file per call. Large enough that the copy costs more than the
+/// call, and small enough that the copy is still in the L2 cache when it is packed.
 const READ_BYTES: usize = 256 << 10;
 
 /// Products of one panel with up to [`ROWS`] activation rows.
@@ -34,7 +34,7 @@ pub(crate) struct Matrix {
     pub ty: TensorType,
     pub usage: MatrixUse,
     variant: Variant,
-    /// `None`: rows as in the file.
+    /// `None`: rows are stored as in the file.
     panels: Option<Layout>,
     bytes: Bytes,
 }
@@ -44,8 +44,8 @@ pub(crate) struct Matrix {
 pub(crate) struct Input<'a> {
     pub cols: usize,
     pub values: &'a [f32],
-    /// The same rounded, for quantised matrices of variants that round: blocks of [`ROWS`] rows
-    /// (the last one smaller), each `[cols / 32, rows of the block]`.
+    /// The same activations rounded, for quantised matrices of variants that round: blocks of
+    /// [`ROWS`] rows (the last one smaller), each `[cols / 32, rows of the block]`.
     pub groups: &'a [Group],
 }
 
@@ -55,8 +55,7 @@ impl Input<'_> {
         self.values.len() / self.cols
     }
 
-    /// Rows `first..first + count`: one block, or with `first` 0 and all of one block's rows, the
-    /// same.
+    /// Rows `first..first + count`, which must be exactly one block.
     pub(crate) fn part(self, first: usize, count: usize) -> Self {
         let groups = if self.groups.is_empty() { 0 } else { self.cols / crate::quantise::GROUP };
         Self {
@@ -68,7 +67,7 @@ impl Input<'_> {
 }
 
 impl Matrix {
-    /// Bytes that a matrix takes in the layout of `variant`.
+    /// Bytes of a matrix in the layout of `variant`.
     pub(crate) fn bytes_of(
         desc: &MatrixDesc<'_>,
         source: &dyn WeightSource,
@@ -81,8 +80,8 @@ impl Matrix {
         Layout::new(desc.ty, desc.cols as usize).bytes.saturating_mul(panels)
     }
 
-    /// Checks sizes and copies the numbers into the layout of `variant`: panels are read and packed
-    /// on all threads of the pool.
+    /// Checks sizes and copies the numbers into the layout of `variant`. All threads of the pool
+    /// read and pack panels.
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
         source: &dyn WeightSource,
@@ -108,7 +107,7 @@ impl Matrix {
         let panels_per_tile = (READ_BYTES / panel_bytes).max(1);
         let tile = (panels_per_tile, layout.bytes);
         pool.grid(stored.bytes_mut(), layout.bytes, tile, &|worker, tile| {
-            // Its own: never waits.
+            // One buffer per worker, so the lock is free.
             let mut buffer = buffers[worker].lock().unwrap_or_else(PoisonError::into_inner);
             match source.read(of_panels(tile.row..tile.row + tile.rows), &mut buffer) {
                 Ok(bytes) => {
@@ -128,17 +127,17 @@ impl Matrix {
         Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
     }
 
-    /// Bytes that it holds.
+    /// Bytes held.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Panels, the last one perhaps not full.
+    /// Number of panels, including a partial last one.
     pub(crate) fn panels(&self) -> usize {
         self.rows.div_ceil(PANEL)
     }
 
-    /// Whether it is multiplied with rounded activations.
+    /// Whether it is multiplied by rounded activations.
     pub(crate) fn takes_groups(&self) -> bool {
         self.variant.rounds_activations() && self.ty.is_quantised()
     }
@@ -154,8 +153,8 @@ impl Matrix {
         }
     }
 
-    /// The products of panel `panel` with the rows of `input` (at most [`ROWS`]); lanes beyond the
-    /// last row are zeros.
+    /// Products of panel `panel` with the rows of `input` (at most [`ROWS`]). Lanes beyond the last
+    /// row are zeros.
     pub(crate) fn multiply(
         &self,
         panel: usize,
@@ -187,7 +186,7 @@ impl Matrix {
     }
 }
 
-/// Checks type and sizes; bytes of a row.
+/// Checks type and sizes; returns the bytes of a row.
 fn check(desc: &MatrixDesc<'_>, len: usize) -> Result<usize, DeviceError> {
     let invalid = |what: String| DeviceError::Invalid(format!("matrix {}: {what}", desc.name));
     if !TensorType::ALL.contains(&desc.ty) {

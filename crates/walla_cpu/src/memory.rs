@@ -3,12 +3,12 @@ use walla_device::DeviceError;
 
 use crate::system::SystemMemory;
 
-/// One cache line: what makes every buffer aligned to 64 bytes.
+/// One cache line; aligns every buffer to 64 bytes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Zeroed bytes at an address that is a multiple of 64; never moved or grown.
+/// Zeroed bytes at an address that is a multiple of 64. Never moved or grown.
 #[derive(Default)]
 pub(crate) struct Bytes {
     lines: Vec<Line>,
@@ -36,29 +36,29 @@ impl Bytes {
         &bytemuck::cast_slice(&self.lines)[..self.len]
     }
 
-    /// All bytes, to change.
+    /// All bytes, mutable.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
     }
 
-    /// All bytes as numbers of type `T`; a remainder shorter than a number is left out.
+    /// All bytes as numbers of type `T`, without a remainder shorter than a number.
     pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
         let count = self.len / size_of::<T>();
         bytemuck::cast_slice(&self.bytes()[..count * size_of::<T>()])
     }
 
-    /// All bytes as numbers of type `T`, to change.
+    /// All bytes as numbers of type `T`, mutable.
     pub(crate) fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
         let count = self.len / size_of::<T>();
         bytemuck::cast_slice_mut(&mut self.bytes_mut()[..count * size_of::<T>()])
     }
 }
 
-/// Asks for large pages before the memory is first touched.
+/// Requests huge pages before the memory is first touched.
 ///
-/// Weights are read once a step, in order: with pages of 4 KiB every 4 KiB cost a walk through the
-/// page tables, which a virtual machine doubles; that walk was a third of the time of a step with 8
-/// rows. Where it is refused, nothing but speed is lost.
+/// Weights are read once per step, in order. With 4 KiB pages every 4 KiB costs a page walk, which
+/// takes twice as long in a virtual machine. Page walks took a third of the time of a step with 8
+/// rows. If the request is refused, only speed is lost.
 fn large_pages(lines: &mut Vec<Line>) {
     #[cfg(target_os = "linux")]
     {
@@ -71,15 +71,15 @@ fn large_pages(lines: &mut Vec<Line>) {
         }
         let first = start.wrapping_add(skipped).cast();
         #[expect(unsafe_code, reason = "a system call about memory")]
-        // SAFETY: the range lies in memory that this vector owns; the advice changes how it is
-        // mapped, not what it holds.
+        // SAFETY: the range is in memory that this vector owns. The advice changes how it is
+        // mapped, not its contents.
         let _ = unsafe { libc::madvise(first, bytes - skipped, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = lines;
 }
 
-/// Allocates `count` copies of `value`, or says what for it could not.
+/// Allocates `count` copies of `value`; an error names the purpose `what`.
 pub(crate) fn filled<T: Clone>(what: &str, count: usize, value: T) -> Result<Vec<T>, DeviceError> {
     let mut all = Vec::new();
     all.try_reserve_exact(count)
@@ -88,7 +88,7 @@ pub(crate) fn filled<T: Clone>(what: &str, count: usize, value: T) -> Result<Vec
     Ok(all)
 }
 
-/// The error for an allocation that failed.
+/// The error of a failed allocation.
 pub(crate) fn out_of_memory(what: &str, wanted: usize) -> DeviceError {
     DeviceError::OutOfMemory {
         what: what.to_owned(),

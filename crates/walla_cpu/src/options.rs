@@ -2,22 +2,22 @@ use std::fmt;
 
 use crate::system;
 
-/// A set of kernels, fit for some processors.
+/// A set of kernels for a class of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Variant {
-    /// Plain Rust: dequantised weights times f32 activations. Exact, slow, runs anywhere: the
-    /// oracle of all others.
+    /// Plain Rust: dequantised weights times f32 activations. Exact, slow and portable; the oracle
+    /// for all other variants.
     Scalar,
     /// x86-64 with AVX2, FMA and F16C: activations rounded to 8 bits in groups of 32 for quantised
     /// weights.
     Avx2Fma,
-    /// The same with AVX-VNNI besides: four products of bytes in one instruction.
+    /// As `Avx2Fma`, and AVX-VNNI: four products of bytes in one instruction.
     AvxVnni,
-    /// x86-64 with AVX-512 (F, BW, VL) and VNNI besides: the same rounding.
+    /// x86-64 with AVX-512 (F, BW, VL) and VNNI: the same rounding.
     Avx512Vnni,
-    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust elsewhere. Not run on
-    /// hardware so far.
+    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust for the rest. Not yet
+    /// run on hardware.
     Neon,
 }
 
@@ -38,13 +38,13 @@ impl Variant {
         }
     }
 
-    /// The variant of this name.
+    /// The variant with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|variant| variant.name() == name)
     }
 
-    /// How good the variant is on this machine; `None` if it cannot run here.
+    /// The variant's rank on this machine; `None` if it cannot run here.
     #[must_use]
     pub fn score(self) -> Option<u32> {
         match self {
@@ -56,7 +56,7 @@ impl Variant {
         }
     }
 
-    /// Whether kernels take matrices of this kind in panels, rather than as the file has them.
+    /// Whether kernels take matrices of this kind in panels, instead of the file's layout.
     pub(crate) const fn takes_panels(self, quantised: bool) -> bool {
         match self {
             Self::Scalar => false,
@@ -132,30 +132,30 @@ impl fmt::Display for Variant {
     }
 }
 
-/// How a [`CpuDevice`](crate::CpuDevice) works.
+/// Configuration of a [`CpuDevice`](crate::CpuDevice).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Threads that kernels run on. Default `None`: half of the cores, at least one, because a game
-    /// keeps its own. Hardware threads that share a core count as one where the system says which
-    /// do (Linux), elsewhere as one each.
+    /// Number of kernel threads. Default `None`: half of the cores, at least one, because the game
+    /// needs the other half. On Linux, hardware threads that share a core count as one core;
+    /// elsewhere each counts as one.
     pub threads: Option<u32>,
-    /// Kernels to use. Default `None`: the best that this machine runs.
+    /// Kernels to use. Default `None`: the best variant for this machine.
     pub variant: Option<Variant>,
-    /// Ceiling of the memory that the device holds, in bytes: allocations beyond it answer
-    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15 sixteenths of
-    /// what the machine, or the container that it runs in, has available at the time; where the
-    /// system does not tell (all but Linux) there is no ceiling.
+    /// Ceiling of the device's memory, in bytes. Allocations beyond it return
+    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15/16 of the memory
+    /// that is available to the machine or container at the time of the allocation. Only Linux
+    /// reports this; elsewhere there is no ceiling.
     pub memory_bytes_max: Option<u64>,
-    /// Runs every command on the calling thread, inside the call, and starts no thread. Default
+    /// Runs every command inside the call, on the calling thread, and starts no thread. Default
     /// `false`; `true` makes a simulation deterministic.
     pub inline: bool,
 }
 
 impl CpuOptions {
-    /// Most threads that a device uses: more never helped a memory-bound step.
+    /// Maximum number of threads: more never made a memory-bound step faster.
     pub const THREADS_MAX: u32 = 64;
 
-    /// Threads after defaults and limits.
+    /// Number of threads after defaults and limits.
     #[must_use]
     pub fn threads_resolved(&self) -> u32 {
         let half = || u32::try_from(system::cores() / 2).unwrap_or(Self::THREADS_MAX);

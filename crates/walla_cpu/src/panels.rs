@@ -1,7 +1,7 @@
 //! Weights rearranged for kernels that hold 16 weight rows in the lanes of a register.
 //!
-//! A panel is 16 rows of a matrix (missing rows are zeros). Its numbers go along the columns in
-//! **groups** of 32 for quantised types:
+//! A panel is 16 rows of a matrix (missing rows are zeros). For quantised types its columns form
+//! **groups** of 32:
 //!
 //! | type | `quants` of a group, bytes | `side` of a block, bytes |
 //! |---|---|---|
@@ -13,14 +13,15 @@
 //! | Q6_K | 4 x 64, then 2 x 64 with bits `2p..2p+2` of register `z` for step `4z + p` | of 256 numbers: 16 f16 `d`, 16 x 16 scales |
 //!
 //! A **step** is four neighbouring columns: byte `4 * lane + b` of a register belongs to row `lane`
-//! and column `4 * step + b`, which is what an instruction that multiplies bytes and adds fours
-//! wants. Low nibbles are steps 0..4, high nibbles steps 4..8. All `side` parts of a panel come
-//! first, then all `quants`, each from a multiple of 64 bytes on.
+//! and column `4 * step + b`. This is the operand order of instructions that multiply bytes and add
+//! groups of four. Low nibbles are steps 0..4, high nibbles steps 4..8. All `side` parts of a panel
+//! are stored first, then all `quants`; each of the two starts at a multiple of 64 bytes.
 //!
 //! F32, F16 and BF16 panels are transposed: 16 numbers for each column.
 //!
-//! A row's block takes 4 bytes more for Q4_K (2.8 %) and Q5_K (2.3 %), whose scales of 6 bits take
-//! 8; others take what they take in the file, but for rounding to 64 bytes and to 16 rows.
+//! A row's block takes 4 more bytes for Q4_K (2.8 %) and Q5_K (2.3 %), because their 6-bit scales
+//! are stored in 8 bits. Other types take the same space as in the file, except for rounding to 64
+//! bytes and to 16 rows.
 
 use half::f16;
 use walla_types::TensorType;
@@ -57,7 +58,7 @@ impl Format {
     }
 }
 
-/// Where the parts of one panel lie.
+/// Offsets in one panel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Offset of the quants.
@@ -101,7 +102,7 @@ pub(crate) fn pack<'a>(
     }
 }
 
-/// Writes rows of numbers of `size` bytes.
+/// Writes rows of numbers of `size` bytes, transposed.
 fn transpose<'a>(size: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
     for (lane, row) in rows.enumerate() {
         for (col, number) in row.chunks_exact(size).enumerate() {
@@ -110,8 +111,8 @@ fn transpose<'a>(size: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut 
     }
 }
 
-/// Writes rows of a quantised type that is known when this is compiled, so that no number asks for
-/// it.
+/// Writes rows of a quantised type. The type is a compile-time constant, so the inner loops do not
+/// branch on it.
 fn pack_as<'a, const TY: u32>(cols: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
     let ty = const { of_code(TY) };
     let (layout, format) = (Layout::new(ty, cols), const { Format::of(of_code(TY)) });
@@ -222,8 +223,7 @@ fn unpack_side(ty: TensorType, side: &[u8], lane: usize, block: &mut Block) {
     }
 }
 
-/// Dequantises row `lane` of a panel: bit for bit what [`blocks::dequantise`] gives for the file's
-/// row.
+/// Dequantises row `lane` of a panel: bit-identical to [`blocks::dequantise`] of the file's row.
 pub(crate) fn gather(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
     if !ty.is_quantised() {
         let size = ty.block_bytes();
@@ -252,7 +252,7 @@ pub(crate) fn gather(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32])
 mod tests {
     use super::*;
 
-    /// What the module says of sizes.
+    /// The sizes in the module's documentation.
     #[test]
     fn panels_take_four_bytes_a_block_more_for_two_types_and_none_for_others() {
         let cols = 2048;

@@ -1,30 +1,30 @@
-//! The threads that fill the tiles of an op.
+//! The threads that compute the tiles of an op.
 //!
 //! One thread, the executor, publishes a job and works on it too; workers help. (While weights are
-//! loaded the owner's thread does, which holds the machine then: the pool is part of that, so never
-//! two at a time.) The only shared state of a job is:
+//! loaded, the owner's thread publishes. It then holds the machine, which contains the pool, so two
+//! threads never publish at once.) The only shared state of a job is:
 //!
-//! | field | who writes | who reads |
+//! | field | writer | reader |
 //! |---|---|---|
-//! | `work` | the executor, while no claim of an older job is unfinished | who holds a claim |
-//! | `claims` = tiles << 32 \| next tile | the executor swaps in a new job; everyone adds 1 to claim | everyone |
-//! | `remaining` | the executor, before it publishes; who finishes a tile subtracts 1 | the executor |
+//! | `work` | the executor, while no claim of an older job is unfinished | holders of a claim |
+//! | `claims` = tiles << 32 \| next tile | executor swaps in a job, claimers add 1 | all threads |
+//! | `remaining` | the executor before it publishes; finished tiles subtract 1 | the executor |
 //!
 //! Rules:
 //! 1. A claim is valid if the number that `fetch_add` returned has `next < tiles`. It is a claim of
-//!    the job that is current at that instant, even if the claimer looked while an older one was:
-//!    so no epoch is needed.
-//! 2. `work` is read only under a valid claim. The executor returns from `each` (and may publish
-//!    the next job, and end the borrow that `work` points to) only after `remaining` reached 0:
-//!    after every claimed tile is done.
-//! 3. `claims` is swapped in with release and added to with acquire and release, so a claimer sees
-//!    the job; `remaining` is taken down with release and read with acquire, so the executor sees
-//!    the tiles.
-//! 4. Nobody waits for a worker that holds no claim: a worker that the system put to sleep delays
-//!    one tile at most.
+//!    the job that is current at that instant, even if the claimer loaded an older job before. So
+//!    no epoch is needed.
+//! 2. `work` is read only under a valid claim. The executor returns from `each` only after
+//!    `remaining` reached 0, which is after every claimed tile is done. Only then may it publish
+//!    the next job and end the borrow that `work` points to.
+//! 3. `claims` is swapped in with release and incremented with acquire and release, so a claimer
+//!    sees the job. `remaining` is decremented with release and read with acquire, so the executor
+//!    sees the tiles.
+//! 4. No thread waits for a worker without a claim: a worker that the system descheduled delays at
+//!    most one tile.
 //! 5. Waiting is a bounded spin, then sleep ([`Bed`]).
-//! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it
-//!    can never hang.
+//! 6. A panic in a tile is recorded and the tile counts as done. The executor panics after all
+//!    tiles are done, so it never hangs.
 
 use std::cell::Cell;
 use std::io;
@@ -38,13 +38,14 @@ use crate::sync::{
 };
 use crate::tile::{Grid, Tile};
 
-/// What is done to a tile: `work(worker, index)`.
+/// Computes one tile: `work(worker, index)`.
 type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Pauses before a worker sleeps during a launch: about 20 µs, longer than the serial pieces
-/// between two jobs.
+/// Spins before a worker sleeps during a launch: about 20 µs, longer than the serial code between
+/// two jobs.
 const WORKER_PAUSES: u32 = 1000;
-/// Pauses before the executor sleeps for claimed tiles: about 10 µs, a tile's time.
+/// Spins before the executor sleeps while it waits for claimed tiles: about 10 µs, the time of a
+/// tile.
 const EXECUTOR_PAUSES: u32 = 500;
 
 /// See the module's table.
@@ -52,7 +53,7 @@ struct Shared {
     work: AtomicPtr<()>,
     claims: AtomicU64,
     remaining: AtomicUsize,
-    /// A launch is running, so the next job comes soon.
+    /// A launch is running, so the next job follows soon.
     busy: AtomicBool,
     stop: AtomicBool,
     panicked: AtomicBool,
@@ -89,7 +90,7 @@ impl Shared {
         (next < tiles).then_some(next as usize)
     }
 
-    /// Works on the current job until nothing is left to claim.
+    /// Works on the current job until no tile is left to claim.
     fn help(&self, worker: usize) {
         while let Some(index) = self.claim() {
             let work = self.work.load(Ordering::Relaxed).cast::<Work<'_>>();
@@ -109,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// The life of a worker.
+    /// Main loop of a worker.
     fn serve(&self, worker: usize) {
         let ready = || self.has_tiles() || self.stop.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::Relaxed) {
@@ -126,13 +127,13 @@ impl Shared {
         }
     }
 
-    /// Has `work` called once for every index below `count`, with helpers.
+    /// Calls `work` once for every index below `count`, on this thread and the helpers.
     fn each(&self, count: u32, work: Work<'_>) {
         let on_stack: *const Work<'_> = &raw const work;
         self.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
         self.remaining.store(count as usize, Ordering::Relaxed);
-        // A swap, not a store: loom lets a store race with a late claimer's addition as if either
-        // could come last.
+        // A swap, not a store: loom lets a store race with a late claimer's addition in either
+        // order.
         self.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
         for bed in self.beds.iter().take(count as usize - 1) {
             bed.wake();
@@ -146,10 +147,9 @@ impl Shared {
     }
 }
 
-/// What runs the tiles of an op: the calling thread and its helpers.
+/// Runs the tiles of an op on the calling thread and its helpers.
 ///
-/// It is not `Sync`, so that one thread at a time publishes, and no tile can publish a job of its
-/// own.
+/// Not `Sync`: only one thread at a time publishes, and a tile cannot publish a job.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<thread::JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Pool {
         Self { shared: Arc::new(Shared::new(0)), helpers: Vec::new(), not_sync: PhantomData }
     }
 
-    /// A pool of `threads` threads, the calling one included.
+    /// A pool of `threads` threads, including the calling thread.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let mut pool = Self {
             shared: Arc::new(Shared::new(threads.saturating_sub(1))),
@@ -177,14 +177,14 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads that may work at the same time, the caller's included: the bound of a worker's
-    /// number.
+    /// Number of threads that may work at the same time, including the caller. Worker numbers are
+    /// below it.
     pub(crate) fn workers(&self) -> usize {
         self.shared.beds.len() + 1
     }
 
-    /// Tells helpers that jobs come (so they wake up and stay awake) or that none come for a while
-    /// (so they sleep).
+    /// Sets whether a launch is running. If so, helpers wake up and stay awake; otherwise they
+    /// sleep.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.shared.busy.store(busy, Ordering::Relaxed);
         if busy {
@@ -194,8 +194,8 @@ impl Pool {
 
     /// Calls `fill(worker, tile)` for every tile of `array`, a row-major `[rows, width]`.
     ///
-    /// The result must not depend on the order, nor on the worker's number, which is for scratch
-    /// memory.
+    /// The result must not depend on the order of tiles or on the worker's number, which only
+    /// selects scratch memory.
     ///
     /// # Panics
     /// If `fill` does.
@@ -209,7 +209,7 @@ impl Pool {
         let grid = Grid::new(array, width, tile_rows, tile_cols);
         let work = |worker: usize, index: usize| {
             #[expect(unsafe_code, reason = "the pool is what keeps tiles apart")]
-            // SAFETY: every index is worked on once: the loop below counts, and `each` hands out
+            // SAFETY: every index is used once: the loop below counts, and `each` distributes
             // claims.
             let mut tile = unsafe { grid.tile(index) };
             fill(worker, &mut tile);
@@ -227,14 +227,13 @@ impl Drop for Pool {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.beds.iter().for_each(Bed::wake);
         for helper in self.helpers.drain(..) {
-            // A helper cannot panic: tiles that do are caught.
+            // A helper cannot panic: panics of tiles are caught.
             let _ = helper.join();
         }
     }
 }
 
-/// Rows in a tile when a row costs about `width` simple operations: enough that a tile is worth a
-/// claim.
+/// Rows per tile when a row costs about `width` simple operations: enough work to be worth a claim.
 pub(crate) fn rows_per_tile(width: usize) -> usize {
     (8192 / width.max(1)).max(1)
 }

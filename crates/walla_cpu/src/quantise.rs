@@ -11,12 +11,12 @@ pub(crate) const GROUP: usize = 32;
 pub(crate) struct Group {
     /// Signed bytes `q`, four in a word, the first in the low byte.
     pub words: [i32; 8],
-    /// The largest absolute value over 127; NaN if some activation is not finite, so that whoever
-    /// uses it becomes NaN too.
+    /// The largest absolute value over 127; NaN if an activation is not finite, so that every
+    /// product becomes NaN too.
     pub scale: f32,
-    /// `scale * sum(q)`: what an offset or a minimum of the weights is multiplied with.
+    /// `scale * sum(q)`: factor of an offset or a minimum of the weights.
     pub sum: f32,
-    /// The same of the first and of the second 16 numbers.
+    /// The same sum over the first and the second 16 numbers.
     pub halves: [f32; 2],
 }
 
@@ -25,14 +25,14 @@ const _: () = assert!(size_of::<Group>() == 48);
 /// Rounds one group to the nearest (ties to even).
 #[inline(always)]
 fn round_group(x: &[f32; GROUP]) -> Group {
-    // As integers, bits of absolute values are ordered like the values, with infinity and then NaN
-    // on top.
+    // As integers, the bits of absolute values have the order of the values, with infinity and then
+    // NaN at the top.
     let bits = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
     if bits >= f32::INFINITY.to_bits() {
         return Group { scale: f32::NAN, sum: f32::NAN, halves: [f32::NAN; 2], ..Group::default() };
     }
     let largest = f32::from_bits(bits);
-    // Below this the reciprocal overflows; such numbers are as good as zero.
+    // Below this the reciprocal overflows; such numbers count as zero.
     let inverse = if largest < 1e-36 { 0.0 } else { 127.0 / largest };
     let scale = if largest < 1e-36 { 0.0 } else { largest / 127.0 };
     let mut q = [0_i32; GROUP];
@@ -55,8 +55,8 @@ fn round(x: f32) -> i32 {
     (x + MAGIC).to_bits().cast_signed() - MAGIC.to_bits().cast_signed()
 }
 
-/// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups: a kernel takes a group
-/// of all rows at a time, so they lie side by side.
+/// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups. A kernel reads one
+/// group of all rows at a time, so these are contiguous.
 #[inline(always)]
 pub(crate) fn round_block(x: &[f32], cols: usize, out: &mut [Group]) {
     let rows = x.len() / cols;

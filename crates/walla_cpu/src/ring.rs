@@ -1,9 +1,9 @@
-//! A bounded queue from one producer to one consumer that allocates once.
+//! A bounded single-producer, single-consumer queue that allocates once.
 //!
-//! `tail` counts what was pushed (the producer alone writes it), `head` what was taken (the
-//! consumer alone). Slot `n % capacity` belongs to the consumer while `head <= n < tail`, else to
-//! the producer, so the lock of a slot is always free: it is there to let the compiler check what
-//! this paragraph says. Both counters are released after the slot was used and acquired before.
+//! `tail` counts pushed entries and is written only by the producer; `head` counts popped entries
+//! and is written only by the consumer. Slot `n % capacity` belongs to the consumer while `head <=
+//! n < tail`, else to the producer. So the lock of a slot is always free; it only lets the compiler
+//! check this. Both counters are released after the slot was used and acquired before.
 
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -19,19 +19,19 @@ impl<T> Ring<T> {
         Self { slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
     }
 
-    /// Entries that fit when it is empty.
+    /// Capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Entries that fit now (more may fit later). For the producer.
+    /// Free entries now (more may become free). For the producer.
     pub(crate) fn free(&self) -> usize {
         let used =
             self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Acquire));
         self.slots.len() - used
     }
 
-    /// Appends an entry, or gives it back if the queue is full. For the producer.
+    /// Appends an entry, or returns it if the queue is full. For the producer.
     pub(crate) fn push(&self, entry: T) -> Result<(), T> {
         if self.free() == 0 {
             return Err(entry);
@@ -45,12 +45,12 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Whether an entry waits. For the consumer.
+    /// Whether the queue is empty. For the consumer.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Acquire)
     }
 
-    /// Takes the oldest entry. For the consumer.
+    /// Removes the oldest entry. For the consumer.
     pub(crate) fn pop(&self) -> Option<T> {
         if self.is_empty() {
             return None;

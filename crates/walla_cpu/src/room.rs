@@ -1,21 +1,22 @@
-//! Whether there is room for one more allocation.
+//! Admission of allocations.
 
 use walla_device::{DeviceError, MemoryUse};
 
 use crate::system::SystemMemory;
 
-/// Allocations together that are worth asking the system about.
+/// Sum of allocations after which the system's available memory is queried again.
 const ASK_BYTES: u64 = 16 << 20;
-/// What part of what is available is left to others: the game goes on loading, too.
+/// Divisor: this part of the available memory is left to other users, because the game also
+/// allocates.
 const RESERVED_PART: u64 = 16;
 
-/// Refuses what would go beyond a ceiling, or beyond what the machine has available: there an
-/// allocation would succeed and the system would end some process later.
+/// Refuses allocations beyond a ceiling, or beyond the memory that the machine has available. Such
+/// an allocation would succeed, and the system would kill some process later.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Ceiling of all that the device holds.
+    /// Ceiling of the device's memory, in bytes.
     pub memory_bytes_max: Option<u64>,
-    /// Allocated since the system was asked.
+    /// Bytes allocated since the last query.
     unasked_bytes: u64,
 }
 
@@ -24,10 +25,10 @@ impl Room {
         Self { memory_bytes_max, unasked_bytes: 0 }
     }
 
-    /// Takes room for an allocation beside those that the device holds.
+    /// Admits an allocation in addition to the memory that the device holds.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] if there is none.
+    /// [`DeviceError::OutOfMemory`] if it does not fit.
     pub(crate) fn take(
         &mut self,
         held: MemoryUse,
@@ -71,7 +72,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A machine whose memory is what is left after all that was taken; how often it was asked.
+    /// Allocates `pieces` on a machine with `available` bytes. Returns the results and the number
+    /// of queries.
     fn take_all(pieces: &[u64], available: u64) -> (Vec<bool>, u32) {
         let (mut room, taken, asked) = (Room::default(), Cell::new(0), Cell::new(0));
         let ask = || {
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn small_pieces_are_asked_about_together() {
         let (took, asked) = take_all(&[8 * MIB; 12], 64 * MIB);
-        // Seven take 56 MiB; of the rest a sixteenth stays.
+        // Seven take 56 MiB; a sixteenth of the rest is reserved.
         assert_eq!(took.iter().filter(|took| **took).count(), 7, "{took:?}");
         assert!(took[..7].iter().all(|took| *took) && asked >= 5);
         assert_eq!(take_all(&[MIB; 15], 64 * MIB).1, 0);

@@ -1,5 +1,5 @@
-//! Draws tokens as [`Op::Sample`](walla_device::Op::Sample) specifies. Pure: one output at a time,
-//! from a copy of its logits.
+//! Samples tokens as [`Op::Sample`](walla_device::Op::Sample) specifies. Pure: one output at a
+//! time, on a copy of its logits.
 
 use std::cmp::Ordering;
 
@@ -10,14 +10,14 @@ use walla_types::PENALTY_WINDOW_MAX;
 use crate::kernels;
 use crate::options::Variant;
 
-/// Up to this many tokens, keeping them sorted while scanning is faster than selecting.
+/// Up to this number of tokens, insertion into a sorted list is faster than selection.
 const INSERT_MAX: usize = 128;
-/// Tokens that a cut by probability mass looks at first.
+/// Number of tokens that a top-p cut sorts first.
 const PREFIX_FIRST: usize = 64;
 /// More than the largest `-ln(-ln u)`: with `u <= 1 - 2^-24` that is `24 ln 2 = 16.64`.
 const GUMBEL_MAX: f32 = 17.0;
 
-/// Largest logit and logarithm of the sum of exponentials.
+/// Largest logit, and logarithm of the sum of exponentials.
 #[derive(Clone, Copy)]
 struct Normaliser {
     max: f32,
@@ -40,13 +40,13 @@ impl Normaliser {
     }
 }
 
-/// Likeliest first, the lower id first of equals.
+/// Order of likelihood, then of ids.
 fn order(values: &[f32], a: u32, b: u32) -> Ordering {
     let (va, vb) = (values[a as usize], values[b as usize]);
     vb.partial_cmp(&va).unwrap_or(Ordering::Equal).then(a.cmp(&b))
 }
 
-/// The first `ids.len()` tokens in [`order`], which is at most all.
+/// The first `ids.len()` tokens in [`order`]; `ids` is not longer than `values`.
 fn insert_top(values: &[f32], ids: &mut [u32]) {
     let (wanted, mut count) = (ids.len(), 0);
     if wanted == 0 {
@@ -66,7 +66,7 @@ fn insert_top(values: &[f32], ids: &mut [u32]) {
                 }
                 count -= 1;
             }
-            // Equals stay in front: they have lower ids.
+            // Equal values stay in front: they have lower ids.
             let at = ids[..count].partition_point(|id| values[*id as usize] >= *value);
             ids.copy_within(at..count, at + 1);
             ids[at] = (chunk * 64 + i) as u32;
@@ -75,7 +75,7 @@ fn insert_top(values: &[f32], ids: &mut [u32]) {
     }
 }
 
-/// The same of the tokens that a mask allows, of which there are `ids.len()` at least.
+/// As [`insert_top`] for the tokens that a mask allows, which number at least `ids.len()`.
 fn insert_top_of(values: &[f32], mask: &[u32], ids: &mut [u32]) {
     let (wanted, mut count) = (ids.len(), 0);
     for (first, mut word) in words(mask, values.len()) {
@@ -93,7 +93,7 @@ fn insert_top_of(values: &[f32], mask: &[u32], ids: &mut [u32]) {
     }
 }
 
-/// Puts the first `count` tokens in [`order`] in front of `ids`, which holds every token once.
+/// Moves the first `count` tokens in [`order`] to the front of `ids`, which holds every token once.
 fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
     if count < ids.len() {
         ids.select_nth_unstable_by(count, |a, b| order(values, *a, *b));
@@ -101,11 +101,11 @@ fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
     ids[..count].sort_unstable_by(|a, b| order(values, *a, *b));
 }
 
-/// Packed bits of the tokens that may be drawn; `None` allows all.
+/// Packed bits of the allowed tokens; `None` allows all.
 pub(crate) type Mask<'a> = Option<&'a [u32]>;
 
-/// First token and bits of each word of a mask, without those beyond the vocabulary, which mean
-/// nothing.
+/// First token and bits of each word of a mask. Bits beyond the vocabulary have no meaning and are
+/// cleared.
 fn words(mask: &[u32], vocab: usize) -> impl Iterator<Item = (usize, u32)> {
     let cut = move |first: usize| match vocab - first {
         32.. => u32::MAX,
@@ -114,12 +114,12 @@ fn words(mask: &[u32], vocab: usize) -> impl Iterator<Item = (usize, u32)> {
     (0..vocab).step_by(32).zip(mask).map(move |(first, word)| (first, word & cut(first)))
 }
 
-/// Tokens of a vocabulary that a mask allows.
+/// Number of tokens in a vocabulary that a mask allows.
 fn allowed(mask: Mask<'_>, vocab: usize) -> usize {
     mask.map_or(vocab, |mask| words(mask, vocab).map(|(_, word)| word.count_ones() as usize).sum())
 }
 
-/// The likeliest allowed tokens under the model alone; zeros if the logits are not finite.
+/// The likeliest allowed tokens by the model's probabilities; zeros if the logits are not finite.
 pub(crate) fn candidates(variant: Variant, logits: &[f32], mask: Mask<'_>, out: &mut [Candidate]) {
     out.fill(Candidate::default());
     if out.is_empty() {
@@ -138,19 +138,19 @@ pub(crate) fn candidates(variant: Variant, logits: &[f32], mask: Mask<'_>, out: 
     }
 }
 
-/// One output to draw for.
+/// One output to sample.
 pub(crate) struct Draw<'a> {
     pub variant: Variant,
     pub logits: &'a [f32],
     pub output: &'a OutputRow,
     pub biases: &'a [BiasRow],
     pub mask: Mask<'a>,
-    /// Recent tokens of the sequence, by position modulo their number.
+    /// Recent tokens of the sequence, indexed by position modulo their number.
     pub recent: &'a [u32],
 }
 
 impl Draw<'_> {
-    /// Draws. `adjusted` and `ids` are scratch of a vocabulary's length.
+    /// Samples a token. `adjusted` and `ids` are scratch of a vocabulary's length.
     pub(crate) fn draw(&self, adjusted: &mut [f32], ids: &mut [u32]) -> ResultRow {
         let not_finite = ResultRow { flags: ResultRow::NOT_FINITE, ..ResultRow::default() };
         let Some(normaliser) = Normaliser::of(self.variant, self.logits) else { return not_finite };
@@ -158,8 +158,7 @@ impl Draw<'_> {
         let (values, ids) = (&mut adjusted[..vocab], &mut ids[..vocab]);
         values.copy_from_slice(self.logits);
         self.adjust(values);
-        // A bias or a penalty can make a number none of finite ones, and what is no number has no
-        // place in an order.
+        // A bias or a penalty can turn finite numbers into NaN, and NaN has no order.
         let has_nan = values.iter().fold(false, |any, value| any | value.is_nan());
         let first = largest(values);
         if has_nan || values[first as usize] == f32::NEG_INFINITY {
@@ -178,14 +177,14 @@ impl Draw<'_> {
             flags: ResultRow::SAMPLED,
             log_probability: normaliser.log_probability(self.logits[token as usize]),
             candidates: match self.output.candidates {
-                // Usual, and counting what a mask allows is not free.
+                // The usual case; counting the tokens that a mask allows costs time.
                 0 => 0,
                 wanted => wanted.min(allowed(self.mask, vocab) as u32),
             },
         }
     }
 
-    /// Biases, then penalties, then the mask.
+    /// Applies biases, then penalties, then the mask.
     fn adjust(&self, values: &mut [f32]) {
         for bias in self.biases {
             if let Some(value) = values.get_mut(bias.token as usize) {
@@ -216,7 +215,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Cuts and draws; `first` is the likeliest token.
+    /// Truncates and samples; `first` is the likeliest token.
     fn pick(&self, values: &[f32], ids: &mut [u32], first: u32) -> u32 {
         let output = self.output;
         let top = values[first as usize];
@@ -232,7 +231,8 @@ impl Draw<'_> {
         self.gumbel(values, first, ids[..likely_end].iter().copied())
     }
 
-    /// Sorts what top-k and top-p keep to the front of `ids` and returns its length, at least 1.
+    /// Sorts the tokens that top-k and top-p keep to the front of `ids`. Returns their number, at
+    /// least 1.
     fn prefix(&self, values: &[f32], ids: &mut [u32], top: f32) -> usize {
         let weight = |id: u32| f64::from((values[id as usize] - top).exp());
         let k = match self.output.top_k as usize {
@@ -256,8 +256,7 @@ impl Draw<'_> {
         let (mut sum, mut end) = (0.0, 0);
         while end < k {
             if end == sorted {
-                // Everything in front of `sorted` is in order already; extend it, eightfold each
-                // time.
+                // All tokens before `sorted` are in order; extend the sorted part eightfold.
                 let next = (sorted * 8).max(PREFIX_FIRST).min(k);
                 select_top(values, &mut ids[sorted..], next - sorted);
                 sorted = next;
@@ -271,7 +270,7 @@ impl Draw<'_> {
         end
     }
 
-    /// The kept token with the largest `s - ln(-ln u)`, the lower id of equals.
+    /// The kept token with the largest `s - ln(-ln u)`; of equal ones the lower id.
     fn gumbel(&self, values: &[f32], first: u32, kept: impl Iterator<Item = u32>) -> u32 {
         let score = |id: u32| {
             let counter = [self.output.position.wrapping_add(1), id, 0, 0];
@@ -280,7 +279,7 @@ impl Draw<'_> {
         };
         let mut best = (first, score(first));
         for id in kept.filter(|id| *id != first) {
-            // Too unlikely for any random number to lift it over the best.
+            // Too unlikely to exceed the best with any random number.
             if values[id as usize] + GUMBEL_MAX < best.1 {
                 continue;
             }
@@ -293,7 +292,7 @@ impl Draw<'_> {
     }
 }
 
-/// Index of the largest value, the first of equals.
+/// Index of the largest value; of equal ones the first.
 fn largest(values: &[f32]) -> u32 {
     let mut id = [0];
     insert_top(values, &mut id);

@@ -1,12 +1,12 @@
-//! Plain Rust kernels: the oracle of all others. Each sums in one fixed order.
+//! Plain Rust kernels, the oracle for all others. Each sums in one fixed order.
 
 use walla_types::{Activation, RopePairs};
 
-/// Partial sums that a dot product keeps: what lets a compiler use vector registers without
-/// changing the order.
+/// Partial sums of a dot product: they let a compiler use vector registers without a change of the
+/// order.
 const LANES: usize = 16;
 
-/// `sum(a[i] * b[i])`: number `i` goes to partial sum `i % 16`, then halves are added pairwise.
+/// `sum(a[i] * b[i])`: number `i` is added to partial sum `i % 16`, then halves are added pairwise.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     debug_assert_eq!(a.len(), b.len());
     let (a_chunks, a_rest) = a.as_chunks::<LANES>();
@@ -44,7 +44,7 @@ pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
     }
 }
 
-/// [`rms_norm`] where it stands.
+/// [`rms_norm`] in place.
 pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
     let mean = dot(x, x) / x.len() as f32;
     let scale = 1.0 / (mean + eps).sqrt();
@@ -53,7 +53,7 @@ pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
     }
 }
 
-/// Turns the pairs of one head: `turns` are `[cos, sin]` of each pair.
+/// Rotates the pairs of one head: `turns` are `[cos, sin]` of each pair.
 pub(crate) fn rotate(head: &mut [f32], turns: &[[f32; 2]], pairs: RopePairs) {
     match pairs {
         RopePairs::Neighbours => {

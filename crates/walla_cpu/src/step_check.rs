@@ -1,5 +1,5 @@
-//! Checks what a step block refers to before anything is computed with it: a defect of whoever
-//! filled it must become an error, never a read outside a buffer. Pure.
+//! Checks every reference in a step block before it is used: a defect of the caller must become an
+//! error, never an out-of-bounds read. Pure.
 
 use walla_device::Program;
 use walla_device::step::{OutputRow, StepRow, StepView};
@@ -7,10 +7,10 @@ use walla_types::{CANDIDATES_MAX, PENALTY_WINDOW_MAX};
 
 use crate::cache::Cache;
 
-/// Checks the block; `reach` is scratch of at least as many entries as the step has tables.
+/// Checks the block; `reach` is scratch with at least one entry per table of the step.
 ///
 /// # Errors
-/// Says what is out of range.
+/// Names the number that is out of range.
 pub(crate) fn check(
     step: &StepView<'_>,
     program: &Program,
@@ -92,7 +92,7 @@ fn check_output(output: &OutputRow, step: &StepView<'_>) -> Result<(), String> {
     if output.row >= step.header.rows {
         return Err(format!("row {} is unknown", output.row));
     }
-    // Which checked sequence and position.
+    // Also checks the output's sequence and position, which the row check covers.
     let row = &step.rows[output.row as usize];
     if (output.sequence, output.position) != (row.sequence, row.position) {
         return Err(format!(

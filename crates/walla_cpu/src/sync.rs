@@ -1,4 +1,4 @@
-//! The primitives of hand-made concurrency. Package `walla_cpu_models` puts loom's in their place.
+//! Synchronisation primitives. Package `walla_cpu_models` replaces this module by loom's.
 
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
@@ -6,7 +6,7 @@ pub(crate) use std::{
     thread::{self, Thread},
 };
 
-/// Asks `ready` a bounded number of times, with pauses between: some microseconds.
+/// Polls `ready` up to `pauses + 1` times, with a spin hint between: some microseconds.
 pub(crate) fn spin_until(pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
     for _ in 0..pauses {
         if ready() {

@@ -1,8 +1,8 @@
-//! What the system says of its memory and of its cores. Files of Linux; elsewhere nobody knows.
+//! Memory and cores of the system, from files of Linux; unknown on other systems.
 
 use std::path::{Path, PathBuf};
 
-/// Reads a file of the system: its text, if there is one.
+/// Reads a system file; `None` if it is unreadable.
 pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 /// The files of this machine.
@@ -18,21 +18,21 @@ pub(crate) struct SystemMemory {
 }
 
 impl SystemMemory {
-    /// What there is now; `None` where the system does not tell.
+    /// Current numbers; `None` if the system does not report them.
     pub(crate) fn now() -> Option<Self> {
         Self::from_files(&read)
     }
 
     /// The machine's memory, or less if a control group of this process (a container, a service)
-    /// may have less.
+    /// has a lower limit.
     fn from_files(read: Read<'_>) -> Option<Self> {
         let text = read(Path::new("/proc/meminfo"))?;
         let kib = |key| number_after(&text, key).map(|kib| kib.saturating_mul(1024));
         let mut memory = Self { total: kib("MemTotal:")?, available: kib("MemAvailable:")? };
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
         for group in groups.lines().filter_map(Group::of_line) {
-            // The limits of all groups above hold too. In a container the path may be the host's:
-            // then the mounted root is the container's own group.
+            // The limits of all parent groups apply too. In a container the path may be the host's
+            // path; then the mounted root is the container's group.
             for folder in group.folder.ancestors().take_while(|path| path.starts_with(group.root)) {
                 if let Some(own) = group.version.memory(folder, read) {
                     memory.total = memory.total.min(own.total);
@@ -44,7 +44,7 @@ impl SystemMemory {
     }
 }
 
-/// A control group that counts memory.
+/// A control group with the memory controller.
 struct Group {
     version: Version,
     root: &'static str,
@@ -52,8 +52,8 @@ struct Group {
 }
 
 impl Group {
-    /// The group of a line of `/proc/self/cgroup`, `hierarchy:controllers:path`; only two kinds of
-    /// hierarchy count memory.
+    /// The group of a line of `/proc/self/cgroup`, `hierarchy:controllers:path`. Only two kinds of
+    /// hierarchy account for memory.
     fn of_line(line: &str) -> Option<Self> {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -68,7 +68,7 @@ impl Group {
     }
 }
 
-/// The two generations of control groups.
+/// Control groups version 1 and 2.
 #[derive(Clone, Copy)]
 enum Version {
     One,
@@ -76,10 +76,9 @@ enum Version {
 }
 
 impl Version {
-    /// The limit of a group and what is left of it; `None` if it has none.
+    /// The limit of a group and its available part; `None` if it has no limit.
     fn memory(self, folder: &Path, read: Read<'_>) -> Option<SystemMemory> {
-        // Cached files count as used, but they make room: a model that is being read fills any
-        // limit with them.
+        // Cached files count as used but can be evicted. Reading a model fills any limit with them.
         let (limit, used, cached) = match self {
             Self::One => (
                 "memory.limit_in_bytes",
@@ -97,17 +96,17 @@ impl Version {
     }
 }
 
-/// The number behind `key` at the begin of a line.
+/// The number after `key` at the start of a line.
 fn number_after(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Cores that this thread may run on. Hardware threads that share a core are one; where the system
-/// does not say which do, each is a core.
+/// Number of cores that this thread may run on. Hardware threads that share a core count as one; if
+/// the system does not report siblings, each counts as a core.
 pub(crate) fn cores() -> usize {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    // A quota of processor time may allow fewer than there are.
+    // A CPU quota may allow fewer cores than exist.
     cores_from_files(&read).map_or(threads, |cores| cores.clamp(1, threads))
 }
 
@@ -126,7 +125,8 @@ fn cores_from_files(read: Read<'_>) -> Option<usize> {
     Some(cores.len())
 }
 
-/// The numbers of a list like `0-3,8`; `None` if it is none, or longer than any machine's.
+/// The numbers of a list such as `0-3,8`; `None` if it is malformed, or if a number is too large
+/// for any machine.
 fn cpus(list: &str) -> Option<Vec<u32>> {
     const CPUS_MAX: u32 = 1 << 16;
     let mut all = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
             ("/sys/fs/cgroup/game/memory.current", "900000\n"),
         ];
         assert_eq!(memory(&unlimited), Some((2 << 20, 1 << 20)));
-        // The group itself has no limit, the one above has.
+        // The group has no limit, its parent has one.
         let above = [
             MEMINFO,
             ("/proc/self/cgroup", "0::/a/b\n"),
@@ -188,7 +188,7 @@ mod tests {
             ("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 50000\nactive_file 20000\n"),
         ];
         assert_eq!(memory(&above), Some((700_000, 170_000)));
-        // A container of version 1 that sees the host's path but only its own group, at the root.
+        // A container of version 1 that sees the host's path but only its group, at the root.
         let one = [
             MEMINFO,
             ("/proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/docker/1234\n0::/\n"),

@@ -1,5 +1,5 @@
-//! Tests of the files that package `walla_cpu_models` compiles with loom's primitives, so that they
-//! have none of their own.
+//! Tests of the files that package `walla_cpu_models` compiles with loom's primitives; these files
+//! therefore contain no tests.
 
 mod pool {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ mod pool {
         }
     }
 
-    /// More threads than cores, so that some are put to sleep in the middle of everything.
+    /// More threads than cores, so that some threads are descheduled at any point.
     #[test]
     fn thousands_of_jobs_lose_no_tile() {
         let pool = Pool::start(5).unwrap();
@@ -105,8 +105,8 @@ mod executor {
     use crate::options::Variant;
     use crate::pool::Pool;
 
-    /// A command that no caller can make stands for a defect of ours: it must cost the device, not
-    /// the process.
+    /// A command that no caller can create represents an internal defect: it must cost the device,
+    /// not the process.
     #[test]
     fn a_panic_loses_the_device_and_nothing_else() {
         for inline in [false, true] {

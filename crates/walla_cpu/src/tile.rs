@@ -1,9 +1,9 @@
-//! Cuts an array into rectangles that workers can write at the same time.
+//! Splits an array into rectangles that workers can write at the same time.
 
 use std::marker::PhantomData;
 use std::slice;
 
-/// A rectangle of a row-major `[rows, width]` array that one worker alone may write.
+/// A rectangle of a row-major `[rows, width]` array, writable by one worker only.
 pub(crate) struct Tile<'a, T> {
     first: *mut T,
     width: usize,
@@ -19,23 +19,24 @@ pub(crate) struct Tile<'a, T> {
 }
 
 impl<T> Tile<'_, T> {
-    /// Row `row` of the rectangle (counted from the rectangle's first): `cols` numbers.
+    /// Row `row` of the rectangle, relative to its first row: `cols` numbers.
     #[expect(
         unsafe_code,
         reason = "tiles of one array interleave, so no safe slice can split them"
     )]
     pub(crate) fn row_mut(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of a tile of {} rows", self.rows);
-        // SAFETY: `Grid::tile` made the rectangle lie within the array, and `row < rows`.
+        // SAFETY: `Grid::tile` keeps the rectangle within the array, and `row < rows`.
         let start = unsafe { self.first.add(row * self.width) };
-        // SAFETY: the `cols` numbers from there lie in the array's row. `Grid` hands out every tile
-        // once, tiles do not overlap, and `&mut self` keeps a second slice of this tile from living
-        // at the same time.
+        // SAFETY: the `cols` numbers from `start` on are within the array's row. `Grid` returns
+        // every tile once, tiles do not overlap, and `&mut self` prevents a second slice of this
+        // tile.
         unsafe { slice::from_raw_parts_mut(start, self.cols) }
     }
 }
 
-/// An array cut into tiles of `tile_rows` x `tile_cols`, the last ones of each direction smaller.
+/// An array split into tiles of `tile_rows` x `tile_cols`; the last ones in each direction are
+/// smaller.
 pub(crate) struct Grid<'a, T> {
     first: *mut T,
     rows: usize,
@@ -45,8 +46,8 @@ pub(crate) struct Grid<'a, T> {
     array: PhantomData<&'a mut [T]>,
 }
 
-#[expect(unsafe_code, reason = "a raw pointer is not Sync by itself")]
-// SAFETY: a `Grid` only hands out disjoint parts of an array of `T: Send` that it borrows
+#[expect(unsafe_code, reason = "a raw pointer is not Sync")]
+// SAFETY: a `Grid` only returns disjoint parts of an array of `T: Send` that it borrows
 // exclusively.
 unsafe impl<T: Send> Sync for Grid<'_, T> {}
 
@@ -75,7 +76,7 @@ impl<'a, T> Grid<'a, T> {
     /// Tile `index`.
     ///
     /// # Safety
-    /// No index is asked for twice while tiles live.
+    /// No index may be requested twice while its tile is alive.
     #[expect(unsafe_code, reason = "see the safety section")]
     pub(crate) unsafe fn tile(&self, index: usize) -> Tile<'a, T> {
         assert!(index < self.tiles(), "tile {index} of {}", self.tiles());

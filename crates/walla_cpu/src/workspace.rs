@@ -7,7 +7,7 @@ use crate::memory::{Bytes, filled};
 use crate::quantise::Group;
 use crate::sync::Mutex;
 
-/// A rotation.
+/// Rotary position embedding.
 pub(crate) struct Rope {
     pub frequencies: Vec<f32>,
     pub magnitude: f32,
@@ -22,24 +22,23 @@ impl Rope {
     }
 }
 
-/// What the programs of a device need between their ops, in numbers. All programs share one
-/// workspace, because one executor runs them one after the other.
+/// Memory that the programs of a device need between their ops, as numbers of elements. All
+/// programs share one workspace, because one executor runs them sequentially.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Numbers of each slot.
+    /// Elements of each slot.
     pub slots: Vec<usize>,
-    /// Numbers of normalised inputs.
+    /// Elements of normalised inputs.
     pub normed: usize,
     /// Rounded groups of inputs.
     pub groups: usize,
-    /// Numbers of joined products.
+    /// Elements of joined products.
     pub product: usize,
-    /// Cosines and sines of each rope, two numbers a pair and row; 0 for those that no program
-    /// uses.
+    /// Cosines and sines of each rope, two elements per pair and row; 0 for unused ropes.
     pub turns: Vec<usize>,
     /// Attention scores of one worker.
     pub scores: usize,
-    /// The widest row of weights, or page of keys: scratch of one worker.
+    /// The widest row of weights or page of keys: scratch of one worker.
     pub row: usize,
     /// Logits of one row.
     pub vocab: usize,
@@ -50,7 +49,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes of a workspace for so many workers; the largest number if that overflows.
+    /// Bytes of a workspace for `workers` workers; saturates on overflow.
     pub(crate) fn bytes(&self, workers: usize) -> u64 {
         let worker =
             self.scores.saturating_add(self.row).saturating_add(self.vocab.saturating_mul(2));
@@ -60,7 +59,7 @@ impl Sizes {
         floats.saturating_add(self.groups.saturating_mul(size_of::<Group>())) as u64
     }
 
-    /// The larger of each.
+    /// The elementwise maximum.
     pub(crate) fn union(&mut self, other: &Self) {
         let longest = |a: &mut Vec<usize>, b: &[usize]| {
             a.resize(a.len().max(b.len()), 0);
@@ -84,14 +83,14 @@ impl Sizes {
     }
 }
 
-/// Memory of one worker.
+/// Scratch memory of one worker.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub scores: Bytes,
     pub row: Bytes,
     /// A row of logits with biases and penalties.
     pub logits: Bytes,
-    /// Token ids that a cut keeps.
+    /// Token ids that truncation keeps.
     pub ids: Vec<u32>,
 }
 
@@ -105,7 +104,7 @@ pub(crate) struct Workspace {
     pub product: Bytes,
     pub turns: Vec<Bytes>,
     pub workers: Vec<Mutex<Scratch>>,
-    /// Page of each table that its rows reach, for checking.
+    /// Highest page index of each table that a row reaches, for checks.
     pub reach: Vec<u32>,
     pub held_bytes: u64,
 }
@@ -130,8 +129,8 @@ impl Workspace {
         Ok(Self { sizes, slots, normed, groups, product, turns, workers: all, reach, held_bytes })
     }
 
-    /// Runs `work` with the scratch memory of a worker. The lock is free: a worker does one thing
-    /// at a time.
+    /// Runs `work` with the scratch memory of a worker. The lock is free: a worker runs one tile at
+    /// a time.
     pub(crate) fn with_scratch<R>(
         workers: &[Mutex<Scratch>],
         worker: usize,

@@ -1,5 +1,5 @@
-//! A step allocates nothing, on no thread. The only test of its binary: the counter sees every
-//! thread of the process.
+//! A step allocates nothing on any thread. This binary has only one test, because the counter sees
+//! every thread of the process.
 
 mod support;
 
@@ -20,16 +20,16 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static ALLOCATOR: Counting = Counting;
 
 #[expect(unsafe_code, reason = "an allocator is unsafe to write")]
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        // SAFETY: the caller satisfies the contract of `alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, which is the same.
+        // SAFETY: the caller satisfies the contract of `dealloc`, which is the same.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -52,7 +52,7 @@ fn nothing_is_allocated_in_play() {
         }
         harness.device.synchronise().unwrap();
     };
-    // The first steps let threads make their handles.
+    // The first steps let threads create their handles.
     (0..4).for_each(|_| step(&mut harness, &rows));
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     (0..50).for_each(|_| step(&mut harness, &rows));

@@ -1,4 +1,4 @@
-//! The rules of the device contract that are not about numbers.
+//! The rules of the device contract other than numerics.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn threads(count: u32) -> CpuOptions {
     CpuOptions { threads: Some(count), ..CpuOptions::default() }
 }
 
-/// One test at a time measures time.
+/// Serialises the tests that measure time.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -28,7 +28,7 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
     let mut harness = Harness::new(threads(2), Shape::small(TensorType::F16));
     let rows = whole(0, &[3; 40]);
     harness.run(&rows, &greedy());
-    // Two hundred steps in front of the copy: longer than this thread may be kept from its next
+    // Two hundred steps before the copy: longer than this thread may be descheduled before its next
     // call.
     for _ in 0..200 {
         harness.device.launch(harness.stream, harness.graph).unwrap();
@@ -59,7 +59,7 @@ fn dropping_a_busy_device_takes_no_longer_than_an_op() {
         let one = Instant::now();
         harness.run(&rows, &greedy());
         let one = one.elapsed();
-        // Enough work for a hundred times that.
+        // Enough work for a hundred times that duration.
         for _ in 0..100 {
             harness.device.launch(harness.stream, harness.graph).unwrap();
         }
@@ -137,8 +137,8 @@ fn unknown_handles_and_wrong_sizes_are_named() {
     );
 }
 
-/// A page that does not exist, in a step block: nothing is computed, the next call says so, the
-/// results are nobody's, the device lives.
+/// A step block refers to a page that does not exist: nothing is computed, the next call returns
+/// the error, the results belong to no step, and the device survives.
 #[test]
 fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     for inline in [false, true] {
@@ -160,8 +160,8 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     }
 }
 
-/// An output is of its row: of another sequence's recent tokens, or of a position beyond all
-/// numbers, nothing is drawn.
+/// An output must match its row. With another sequence's recent tokens or an out-of-range position,
+/// nothing is sampled.
 #[test]
 fn an_output_of_another_place_than_its_row_is_refused() {
     let mut harness = Harness::new(threads(1), Shape::small(TensorType::F16));
@@ -180,7 +180,7 @@ fn an_output_of_another_place_than_its_row_is_refused() {
     assert_eq!(harness.run(&row, &greedy()), before);
 }
 
-/// Only a copy that runs makes a buffer busy, not a visitor of before.
+/// Only a copy in flight makes a buffer busy, not a visitor that panicked.
 #[test]
 fn a_visitor_that_panics_leaves_the_buffer_free() {
     let mut device = CpuDevice::new(threads(1)).unwrap();

@@ -1,4 +1,4 @@
-//! A sequence's logits are the same bits in any company, on any number of threads.
+//! A sequence's logits are bit-identical in any batch, on any number of threads.
 
 mod support;
 
@@ -18,8 +18,8 @@ fn sequences(seed: u32) -> Vec<Vec<i32>> {
     (0..SEQUENCES).map(&mut tokens).collect()
 }
 
-/// Logits of every position of every sequence, evaluated in random company: each step takes random
-/// chunks of random sequences.
+/// Logits of every position of every sequence in random batches: each step takes random chunks of
+/// random sequences.
 fn in_company(harness: &mut Harness, sequences: &[Vec<i32>], seed: u32) -> Vec<Vec<Vec<f32>>> {
     let mut random = Random::new(seed);
     let mut logits = vec![Vec::new(); sequences.len()];
@@ -32,7 +32,7 @@ fn in_company(harness: &mut Harness, sequences: &[Vec<i32>], seed: u32) -> Vec<V
             let tokens = sequences[s].iter().enumerate().skip(begin).take(count);
             rows.extend(tokens.map(|(at, token)| Row(s as u32, at as u32, *token, true)));
         }
-        // Rows of different sequences interleave in any order; rows of one sequence too.
+        // Rows of different sequences interleave in any order; so do rows of one sequence.
         for i in (1..rows.len()).rev() {
             rows.swap(i, random.below(i + 1));
         }

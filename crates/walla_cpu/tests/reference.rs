@@ -1,4 +1,4 @@
-//! A whole small decoder on the device against the same decoder in f64.
+//! A small whole decoder on the device, compared with the same decoder in f64.
 
 mod support;
 
@@ -42,14 +42,14 @@ fn the_decoder_agrees_with_f64_for_every_exact_type() {
     }
 }
 
-/// Heads and pages of whole registers take another path than the odd ones above, and keys and
-/// values of 8 bits one of their own.
+/// Head and page sizes that are multiples of a register take another code path than the odd sizes
+/// above; 8-bit keys and values take a third.
 #[test]
 fn attention_agrees_with_f64_however_keys_and_values_are_stored() {
     for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for (head_dim, page_tokens) in [(16, 16), (48, 16), (64, 32), (24, 5)] {
-            // Half a step of 8 bits is 8 times that of the 11 bits of f16: 1/254 of a head's
-            // largest number beside 1/2048.
+            // Half a step of 8 bits is 8 times half a step of f16's 11 bits: 1/254 of a head's
+            // largest number compared with 1/2048.
             for (kv_type, bound) in [(KvType::F16, 0.01), (KvType::Q8, 0.1)] {
                 let window = Some(if head_dim == 48 { 21 } else { 7 });
                 let shape =
@@ -68,8 +68,8 @@ fn attention_agrees_with_f64_however_keys_and_values_are_stored() {
 
 #[test]
 fn chunks_and_single_tokens_give_the_same_bits_as_the_whole() {
-    // Odd heads and pages, and those of whole registers, whose tiles have several rows: each with
-    // every way to store keys and values.
+    // Odd head and page sizes, and multiples of a register, whose tiles have several rows; each
+    // with every KV type.
     let odd = Shape::small(TensorType::Q8_0);
     let registers = Shape { head_dim: 64, page_tokens: 16, ..Shape::small(TensorType::F16) };
     let shapes = [odd, registers, Shape { window: Some(21), ..registers }];

@@ -1,8 +1,8 @@
-//! What a model is made of, independent of its file: the input of the forward program.
+//! The description of a model, independent of its file: the input of the forward program.
 //!
 //! A [`ModelSpec`] is plain data. Each architecture has one builder (a file in `architecture/`)
-//! that turns metadata and tensor names into a spec; everything after that (forward program,
-//! devices, benchmarks) reads only the spec. So one more architecture is one more builder.
+//! that converts metadata and tensor names to a spec. All later code (forward program, devices,
+//! benchmarks) reads only the spec, so a new architecture needs only a new builder.
 
 use walla_types::TensorType;
 pub use walla_types::{Activation, RopePairs};
@@ -11,7 +11,7 @@ pub use walla_types::{Activation, RopePairs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Architecture {
-    /// llama 2 and 3.x and their kin.
+    /// Llama 2, 3.x and derivatives.
     Llama,
     /// Qwen 2 and 2.5.
     Qwen2,
@@ -53,7 +53,7 @@ impl Architecture {
         }
     }
 
-    /// The architecture called `name` in `general.architecture`, if there is a builder.
+    /// The architecture named `name` in `general.architecture`, if a builder exists.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.name() == name)
@@ -71,7 +71,7 @@ impl core::fmt::Display for Architecture {
     }
 }
 
-/// Rows of a matrix in the file: `[rows, cols]`, row-major, one row for each output number.
+/// Rows of a matrix in the file: `[rows, cols]`, row-major, one row per output element.
 ///
 /// Fused tensors (for example `attn_qkv`) appear as several `Matrix` values over the same tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,20 +82,20 @@ pub struct Matrix {
     pub first_row: usize,
     /// Rows used: the output width.
     pub rows: usize,
-    /// Numbers in a row: the input width.
+    /// Elements in a row: the input width.
     pub cols: usize,
     /// Stored type.
     pub ty: TensorType,
 }
 
-/// Numbers of a one-dimensional tensor in the file (norm weights, biases, convolution taps).
+/// Elements of a one-dimensional tensor in the file (norm weights, biases, convolution taps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vector {
     /// Index into [`Gguf::tensors`](crate::Gguf::tensors).
     pub tensor: usize,
-    /// First number used.
+    /// First element used.
     pub first: usize,
-    /// Numbers used.
+    /// Number of elements used.
     pub len: usize,
     /// Stored type.
     pub ty: TensorType,
@@ -120,14 +120,14 @@ pub struct RmsNorm {
 }
 
 /// Rotary position embedding of one kind of layer: dimension pair `i` of a token at position `p`
-/// turns by `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
+/// rotates by `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Radians a token, one for each pair; scaling and per-frequency factors are already in it.
+    /// Radians per token, one per pair; includes scaling and per-frequency factors.
     pub frequencies: Vec<f32>,
     /// Multiplies sine and cosine.
     pub magnitude: f32,
-    /// Which numbers form a pair; numbers from `2 * frequencies.len()` on stay as they are.
+    /// How elements are paired; elements from `2 * frequencies.len()` on do not rotate.
     pub pairs: RopePairs,
 }
 
@@ -138,7 +138,7 @@ pub struct Attention {
     pub heads: usize,
     /// Key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Numbers in a head.
+    /// Elements in a head.
     pub head_dim: usize,
     /// `[heads * head_dim, width]`.
     pub query: Linear,
@@ -148,9 +148,9 @@ pub struct Attention {
     pub value: Linear,
     /// RMS norms of each query head and each key head before rotation.
     pub head_norms: Option<(RmsNorm, RmsNorm)>,
-    /// Index into [`ModelSpec::ropes`]; `None` for layers without positions.
+    /// Index into [`ModelSpec::ropes`]; `None` for layers without position embedding.
     pub rope: Option<usize>,
-    /// Tokens that a token sees, itself included; `None` sees all before it.
+    /// Number of tokens that a token attends to, including itself; `None`: no limit.
     pub window: Option<u32>,
     /// Multiplies the scores.
     pub scale: f32,
@@ -166,15 +166,15 @@ pub struct ShortConv {
     pub width: usize,
     /// Taps of the kernel; the state of a sequence is the last `taps - 1` values of `b * x`.
     pub taps: usize,
-    /// `[width, width]` each: the parts of the fused input projection that give b, c and x.
+    /// `[width, width]` each: the parts of the fused input projection that compute b, c and x.
     pub input: [Linear; 3],
-    /// `[width, taps]`: the last tap falls on the current token.
+    /// `[width, taps]`: the last tap is applied to the current token.
     pub kernel: Vector,
     /// `[width, width]`.
     pub output: Linear,
 }
 
-/// What a layer mixes tokens with.
+/// Token mixer of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
     /// Attention.
@@ -199,30 +199,30 @@ pub struct FeedForward {
 /// `x += post(mixer(norm x)); x += post(feed_forward(norm x))`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Before the mixer.
+    /// Applied before the mixer.
     pub mixer_norm: RmsNorm,
     /// Attention or convolution.
     pub mixer: Mixer,
-    /// On the mixer's output, before it is added (Gemma).
+    /// Applied to the mixer's output, before it is added (Gemma).
     pub mixer_post_norm: Option<RmsNorm>,
-    /// Before the feed-forward network.
+    /// Applied before the feed-forward network.
     pub feed_forward_norm: RmsNorm,
     /// The feed-forward network.
     pub feed_forward: FeedForward,
-    /// On the network's output, before it is added (Gemma).
+    /// Applied to the network's output, before it is added (Gemma).
     pub feed_forward_post_norm: Option<RmsNorm>,
 }
 
-/// Everything the forward pass needs to know of a model.
+/// All information about a model that the forward pass requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Which builder made it.
+    /// The architecture of the builder.
     pub architecture: Architecture,
     /// `general.name`, if the file has one.
     pub name: Option<String>,
-    /// Numbers in a token's hidden state.
+    /// Width of the hidden state.
     pub width: usize,
-    /// Tokens in the vocabulary: rows of the embedding.
+    /// Number of tokens in the vocabulary: rows of the embedding.
     pub vocab: usize,
     /// Context that the model was trained for, in tokens.
     pub context_train: u32,
@@ -230,18 +230,18 @@ pub struct ModelSpec {
     pub embedding: Matrix,
     /// Multiplies the embedding (Gemma: the square root of the width), else 1.
     pub embedding_scale: f32,
-    /// The kinds of rotation that layers refer to.
+    /// The ropes that layers refer to.
     pub ropes: Vec<Rope>,
     /// In order.
     pub layers: Vec<Layer>,
-    /// Before the head.
+    /// Applied before the head.
     pub output_norm: RmsNorm,
-    /// `[vocab, width]`; the embedding's own matrix where the model ties them.
+    /// `[vocab, width]`; the embedding's matrix if the model ties them.
     pub head: Linear,
 }
 
 impl ModelSpec {
-    /// Keys and values of one token in all layers, in numbers (not bytes).
+    /// Elements of the keys and values of one token in all layers (not bytes).
     #[must_use]
     pub fn kv_numbers_per_token(&self) -> usize {
         let attention = self.layers.iter().filter_map(|layer| match &layer.mixer {
@@ -251,7 +251,7 @@ impl ModelSpec {
         attention.sum()
     }
 
-    /// Recurrent state of one sequence in all layers, in numbers.
+    /// Elements of the recurrent state of one sequence in all layers.
     #[must_use]
     pub fn state_numbers_per_sequence(&self) -> usize {
         let convolutions = self.layers.iter().filter_map(|layer| match &layer.mixer {
@@ -261,13 +261,13 @@ impl ModelSpec {
         convolutions.sum()
     }
 
-    /// Whether some layer keeps state that cannot be rewound to an earlier position.
+    /// Whether a layer keeps state that cannot be rolled back to an earlier position.
     #[must_use]
     pub fn is_recurrent(&self) -> bool {
         self.state_numbers_per_sequence() > 0
     }
 
-    /// Whether the head is the embedding's own matrix.
+    /// Whether the head is the embedding's matrix.
     #[must_use]
     pub fn is_tied(&self) -> bool {
         self.head.matrix == self.embedding

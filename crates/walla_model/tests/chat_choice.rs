@@ -1,4 +1,4 @@
-//! Files whose template does not work, and templates that the user chooses instead.
+//! Files whose template does not work, and templates that replace the file's.
 
 mod reference_data;
 
@@ -37,7 +37,7 @@ fn file(template: Option<&str>) -> Gguf {
     Gguf::from_bytes(bytes).unwrap()
 }
 
-/// The fault of a file's own template.
+/// The defect of a file's template.
 fn fault(template: &str) -> TemplateError {
     let loaded = LoadedText::from_gguf(&file(Some(template)), None, None).unwrap();
     assert!(loaded.template.is_none());
@@ -135,7 +135,7 @@ fn templates_that_fail_are_found_with_the_reason() {
     assert!(matches!(fault(&too_long), TemplateError::SourceTooLong { .. }));
 }
 
-/// A template whose metadata has another type, as some converters write it.
+/// The template has another metadata type, as some converters write it.
 #[test]
 fn a_template_of_another_type_is_unusable() {
     let mut writer = Writer::new();

@@ -1,7 +1,7 @@
-//! Vendors' templates give what Python's Jinja gives, as transformers sets it up.
+//! Vendors' templates render the same text as Python's Jinja with transformers' settings.
 //!
-//! `golden/*.txt` hold what `golden/make.py` rendered; the templates are their vendors' and not
-//! part of this repository.
+//! `golden/*.txt` contain the output of `golden/make.py`. The templates belong to their vendors and
+//! are not part of this repository.
 
 mod reference_data;
 
@@ -75,7 +75,8 @@ fn published_templates_render_as_in_python() {
                 ..RenderOptions::default()
             };
             let messages = conversation(head.split(' ').next().unwrap());
-            // A template that wants user and agent alternate gets no prompt for a second reply.
+            // A template that requires user and agent to alternate renders no prompt for a second
+            // reply.
             let for_reply = options.add_generation_prompt;
             if for_reply && messages.last().unwrap().role == Role::Assistant {
                 let last = template.normalised(messages, true).pop().unwrap();
@@ -96,7 +97,7 @@ fn published_templates_render_as_in_python() {
     }
 }
 
-/// Gemma has no place for the system, and says so; all others have one.
+/// Gemma's template does not accept system messages, and this is detected; all others accept them.
 #[test]
 fn the_place_for_the_system_is_found() {
     for path in files("templates", "jinja") {
@@ -107,7 +108,8 @@ fn the_place_for_the_system_is_found() {
     }
 }
 
-/// A persona that mentions `/think` must not switch anything: templates cannot read untrusted text.
+/// A persona that mentions `/think` must not switch anything, because templates cannot read
+/// untrusted text.
 #[test]
 fn untrusted_text_decides_nothing() {
     for path in files("templates", "jinja") {
@@ -133,7 +135,7 @@ fn ids(value: &Value) -> Vec<u64> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
 }
 
-/// Each model's own template and vocabulary: text and ids.
+/// The template and vocabulary of each model: text and ids.
 #[test]
 fn conversations_of_every_model() {
     for path in files("models", "json") {

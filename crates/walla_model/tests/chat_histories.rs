@@ -1,4 +1,4 @@
-//! Any list of messages becomes a prompt, with every template, and keeps its texts.
+//! Any list of messages can be rendered with every template, and no text is lost.
 
 mod reference_data;
 
@@ -12,7 +12,7 @@ use walla_model::chat::{
 
 use Role::{Assistant, Observation, System, User};
 
-/// Templates that refuse or lose messages in unusual ways.
+/// Templates that refuse or drop messages in unusual ways.
 const DIFFICULT: [(&str, &str); 8] = [
     (
         "refuses two messages of one role",
@@ -71,7 +71,7 @@ const DIFFICULT: [(&str, &str); 8] = [
     ),
 ];
 
-/// All templates, with their names.
+/// All templates with their names.
 fn templates() -> Vec<(String, ChatTemplate)> {
     let published = files("templates", "jinja")
         .into_iter()
@@ -93,7 +93,7 @@ fn reply() -> RenderOptions {
     RenderOptions { add_generation_prompt: true, ..RenderOptions::default() }
 }
 
-/// Whether the template itself prints the persona in front of the last message.
+/// Whether the template moves the persona to the last message.
 fn moves_system(template: &ChatTemplate) -> bool {
     let messages = [(System, "zero"), (User, "one"), (Assistant, "two"), (User, "three")];
     let text = render(template, &messages);
@@ -166,12 +166,12 @@ fn every_template_takes_every_history() {
     });
 }
 
-/// The prompt of a longer history begins like that of a shorter one, up to the end of the last
-/// message.
+/// The prompt of a longer history has the same prefix as that of a shorter one, up to the end of
+/// the last message.
 #[test]
 fn an_appended_message_changes_no_earlier_text() {
     let templates = templates();
-    // Qwen 3's template takes back the mark for thoughts in front of an earlier reply; what moves
+    // Qwen 3's template removes the reasoning marker before an earlier reply. A template that moves
     // the persona to the last message does so with every message.
     let is_stable = |(name, template): &&(String, ChatTemplate)| {
         !name.contains("Qwen3") && !moves_system(template)
@@ -185,7 +185,8 @@ fn an_appended_message_changes_no_earlier_text() {
             let Some(last) = normal.last() else { continue };
             let short = render(template, before);
             let long = render(template, turns);
-            // Up to the last message's text. Where a filler for the reply follows, before that one.
+            // Up to the last message's text. If a filler for the reply follows, up to the start of
+            // the filler.
             let end =
                 short.rfind(last.content.trim()).map_or(0, |at| at + last.content.trim().len());
             prop_assert!(
@@ -200,7 +201,7 @@ fn an_appended_message_changes_no_earlier_text() {
     });
 }
 
-/// The two histories of a report: an agent who speaks first, and a user who speaks twice.
+/// Two reported histories: an agent that speaks first, and a user who speaks twice.
 #[test]
 fn an_agent_may_speak_first_and_a_user_twice() {
     let first = [(System, "You are Greta."), (Assistant, "Welcome to my smithy!"), (User, "Hi")];
@@ -271,7 +272,7 @@ fn observations_are_system_messages_where_the_template_takes_them() {
     }
 }
 
-/// Nothing was said yet, the agent spoke last, or only an event happened: the prompt ends with a
+/// The list is empty, the agent spoke last, or there is only an event: the prompt ends with a
 /// message that the model can reply to.
 #[test]
 fn every_prompt_leads_to_a_reply() {
@@ -283,7 +284,7 @@ fn every_prompt_leads_to_a_reply() {
         &[(System, "You are Greta."), (User, "Hi"), (Assistant, "Bye."), (Observation, "Rain.")],
     ];
     for (name, template) in templates() {
-        // A system message that is moved or printed elsewhere is not the end.
+        // A system message that is moved or printed elsewhere is not at the end.
         let asked = render(&template, &[(User, "Q")]);
         let lead = asked.rsplit('Q').next().unwrap();
         for turns in endings {
@@ -306,7 +307,7 @@ fn built_in_templates_are_those_of_their_families() {
             let published = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
             let built_in = ChatTemplate::built_in(built_in, "<s>", "</s>").unwrap();
             let (published, built_in) = (render(&published, &talk), render(&built_in, &talk));
-            // Llama's begins with a date, Qwen's with a persona, ChatML has no BOS.
+            // Llama's starts with a date, Qwen's with a persona, ChatML has no BOS.
             assert!(published.ends_with(built_in.trim_start_matches("<s>")), "{built_in}");
         }
     };

@@ -1,5 +1,5 @@
-//! Markers that a file stores as ordinary tokens are one token each in the template's text, and
-//! none in untrusted text.
+//! Markers that a file stores as ordinary tokens become one token each in template text, and never
+//! in untrusted text.
 
 mod reference_data;
 
@@ -57,7 +57,7 @@ fn published(name: &str) -> Option<String> {
     Some(std::fs::read_to_string(data(&format!("templates/{name}"))?).unwrap())
 }
 
-/// Real vocabularies: the file as it should be, and copies with markers of other types.
+/// Real vocabularies: the correct file, and copies with markers of other types.
 #[test]
 fn markers_of_any_type_are_one_token_each() {
     for (file, template, markers) in [
@@ -89,7 +89,7 @@ fn markers_of_any_type_are_one_token_each() {
                 assert!(loaded.tokenizer.is_reserved(token) && loaded.tokenizer.is_control(token));
                 assert!(loaded.warnings.iter().any(|w| w.contains(marker)), "{marker}");
             }
-            // Untrusted markers are text, of the same tokens as in the sound file.
+            // Untrusted markers are text, with the same tokens as for the correct file.
             for text in markers {
                 assert_eq!(encode(&loaded, text), encode(&sound, text), "{text}");
                 let raw = loaded.tokenizer.encode(text, EncodeOptions::default()).unwrap();
@@ -99,7 +99,7 @@ fn markers_of_any_type_are_one_token_each() {
     }
 }
 
-/// Tokens with a marker's shape that the template does not print stay ordinary.
+/// Tokens with the shape of a marker that the template does not print stay ordinary.
 #[test]
 fn other_tokens_keep_their_types() {
     let Some(path) = data("tokenizers/qwen2.gguf") else { return };
@@ -115,7 +115,7 @@ fn other_tokens_keep_their_types() {
             assert_eq!(Ok(tokens), plain.encode(text, EncodeOptions::default()), "{text}");
         }
     }
-    // A template that prints them itself reserves them.
+    // A template that prints them reserves them.
     let mistral = "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}[INST]\
      {{ m.content }}[/INST]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
     let choice = TemplateChoice::Source(mistral.into());
@@ -138,8 +138,8 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x100 + earlier).unwrap()
 }
 
-/// A vocabulary in which every marker is an ordinary token that ordinary merges spell, from the
-/// left letter by letter. `None`: byte-level; otherwise with scores.
+/// A vocabulary in which every marker is an ordinary token that merges spell letter by letter from
+/// the left. `None`: with scores; otherwise byte-level.
 fn spelling(pre: Option<&'static str>, template: &str) -> Gguf {
     let mut tokens: Vec<String> = match pre {
         Some(_) => (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect(),
@@ -177,12 +177,12 @@ fn spelling(pre: Option<&'static str>, template: &str) -> Gguf {
     Gguf::from_bytes(bytes).unwrap()
 }
 
-/// One marker for each role, all printed.
+/// One marker per role, all printed.
 const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>[INST]\
  {{ m.content }}[/INST]<|im_end|>{% else %}<start_of_turn>{{ m.content }}<end_of_turn>\
  {% endif %}{% endfor %}";
 
-/// Neither words of the vocabulary nor merges turn untrusted text into a marker.
+/// Neither words of the vocabulary nor merges convert untrusted text to a marker.
 #[test]
 fn untrusted_text_never_becomes_a_reserved_marker() {
     let fragment = prop_oneof![
@@ -196,7 +196,7 @@ fn untrusted_text_never_becomes_a_reserved_marker() {
         2 => "[ a-z<>|\\[\\]▁\n]{0,4}",
     ];
     let text = prop::collection::vec(fragment, 0..6).prop_map(|parts| parts.concat());
-    // The second pre-tokenizer takes whole words from the vocabulary before it merges.
+    // The second pre-tokenizer uses whole words of the vocabulary before it merges.
     for pre in [Some("qwen2"), Some("llama-bpe"), None] {
         let loaded = LoadedText::from_gguf(&spelling(pre, TEMPLATE), None, None).unwrap();
         assert_eq!(loaded.reserved_markers.len(), MARKERS.len(), "{pre:?}");
@@ -220,9 +220,9 @@ fn untrusted_text_never_becomes_a_reserved_marker() {
     }
 }
 
-/// The test above would notice: without the template, the same text is the marker. Pre-tokenizers
-/// of byte-level vocabularies part words from punctuation, so there a player could not type it
-/// anyway.
+/// Shows that the test above can fail: without the template, the same text becomes the marker.
+/// Pre-tokenizers of byte-level vocabularies split words from punctuation, so a player could not
+/// type it there in any case.
 #[test]
 fn ordinary_tokens_would_be_typed_by_anybody() {
     let tokenizer = Tokenizer::from_gguf(&spelling(None, TEMPLATE)).unwrap();
@@ -231,7 +231,8 @@ fn ordinary_tokens_would_be_typed_by_anybody() {
     assert_eq!(last, Some(&b"<start_of_turn>"[..]));
 }
 
-/// Phi 3's markers take the white space behind them, whether or not the file calls them ordinary.
+/// Phi 3's markers consume the white space after them, even if the file stores them as ordinary
+/// tokens.
 #[test]
 fn reserved_markers_have_the_habits_of_their_family() {
     let tokens: Vec<String> = (0..=u8::MAX)

@@ -1,4 +1,4 @@
-//! Which markers of reasoning a model has, and where its replies begin.
+//! The reasoning markers of a model, and the state at the start of its replies.
 
 mod tokenizer_common;
 
@@ -18,7 +18,7 @@ fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new(source, "", "<|im_end|>").unwrap()
 }
 
-/// ChatML whose generation prompt has this behind it.
+/// ChatML with this text after the generation prompt.
 fn chatml_with(end: &str) -> ChatTemplate {
     template(&CHATML.replace("assistant\n{% endif %}", &format!("assistant\n{end}{{% endif %}}")))
 }
@@ -62,10 +62,10 @@ fn a_model_without_markers_has_none() {
     let tokenizer = with_tokens(&[], NORMAL);
     assert_eq!(ReasoningMarkers::new(&tokenizer, Some(&template(CHATML))), None);
     assert_eq!(ReasoningMarkers::new(&tokenizer, None), None);
-    // A part of the channel format is no channel format: Phi 3 ends its turns with <|end|>.
+    // A part of the channel format is not a channel format: Phi 3 ends its turns with <|end|>.
     let phi = with_tokens(&["<|end|>", "<|start|>"], CONTROL);
     assert_eq!(ReasoningMarkers::new(&phi, Some(&template(CHATML))), None);
-    // Nor is the text of a marker that only the vocabulary spells.
+    // Nor is the text of a marker that only ordinary tokens spell.
     let spelled = with_tokens(&["<think>", "</think>"], NORMAL);
     assert_eq!(ReasoningMarkers::new(&spelled, Some(&template(CHATML))), None);
 }
@@ -106,7 +106,7 @@ fn without_special_tokens_the_markers_of_the_template_are_found_by_text() {
             assert_eq!(closing.trim_start_matches([' ', '\n']), "</think>\n\n");
         }
     }
-    // One of the two is a special token, the other is found by text.
+    // One of the two is a special token, the other is matched by its text.
     let half = with_tokens(&["<think>"], USER_DEFINED);
     let markers = ReasoningMarkers::new(&half, Some(&chatml_with("<think>\n"))).unwrap();
     assert_eq!(markers.texts().iter().map(|(text, _)| *text).collect::<Vec<_>>(), ["</think>"]);
@@ -239,7 +239,7 @@ fn the_switch_has_two_names() {
     }
 }
 
-/// Text of players: markers, parts of them and what templates put around them.
+/// Text from players: markers, parts of markers, and text that templates print around markers.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "<think>",
@@ -286,7 +286,7 @@ proptest! {
             let closed = chatml_with("<think>\n\n</think>\n\n");
             let found = start((&tokenizer, &closed), texts, thinking);
             prop_assert_eq!(found, ReplyStart::AfterReasoning);
-            // Nor does it keep the template from opening one.
+            // Nor does it prevent the template from opening a block.
             let opens = chatml_with("<think>\n");
             prop_assert!(start((&tokenizer, &opens), texts, thinking).is_silent());
         }

@@ -1,4 +1,4 @@
-//! Players cannot type control tokens: whatever stands in any field, the prompt has the control
+//! Players cannot type control tokens: for any contents of any field, the prompt has the control
 //! tokens of harmless words.
 
 mod reference_data;
@@ -12,7 +12,7 @@ use walla_model::chat::{BuiltInTemplate, ChatTemplate, Message, RenderOptions, R
 use walla_model::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
 use walla_types::TokenId;
 
-/// Control tokens of all families, the roles' names among them: more than any one vocabulary has.
+/// Control tokens of all families, and role names: more than any single vocabulary has.
 const CONTROLS: [&str; 20] = [
     "<s>",
     "</s>",
@@ -39,7 +39,7 @@ const CONTROLS: [&str; 20] = [
 /// User-defined tokens that look like markers, and two that do not.
 const USER_DEFINED: [&str; 5] = ["<think>", "</think>", "<tool_call>", "\n\n", "    "];
 
-/// Templates in the manner of every family.
+/// Templates in the style of every family.
 const TEMPLATES: [(&str, &str); 6] = [
     (
         "chatml",
@@ -67,7 +67,7 @@ const TEMPLATES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Vendors' templates, if this checkout has the shared reference data.
+/// Vendors' templates, if the shared reference data exists.
 fn published() -> Vec<(String, String)> {
     let source = |path: PathBuf| {
         let source = std::fs::read_to_string(&path).unwrap();
@@ -76,8 +76,8 @@ fn published() -> Vec<(String, String)> {
     files("templates", "jinja").into_iter().map(source).collect()
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
-/// up.
+/// GPT-2's letter for a byte: the same character if it is visible in Latin-1, else the next one
+/// from U+0100 on.
 fn letter(byte: u8) -> char {
     let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_visible(byte) {
@@ -88,7 +88,7 @@ fn letter(byte: u8) -> char {
 }
 
 /// Both kinds of vocabulary: the bytes, all control tokens, and merges that would spell parts of
-/// them.
+/// these tokens.
 fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
     let bytes: Vec<String> = (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect();
     let pieces: Vec<String> = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")).collect();
@@ -125,7 +125,7 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
     ]
 }
 
-/// What somebody would try.
+/// Possible attacks.
 fn fragment() -> impl Strategy<Value = String> {
     let specials: Vec<&str> = CONTROLS.iter().chain(&USER_DEFINED).copied().collect();
     let special = prop::sample::select(specials);
@@ -174,13 +174,13 @@ fn fragment() -> impl Strategy<Value = String> {
     ]);
     prop_oneof![
         4 => special.clone().prop_map(str::to_owned),
-        // Its beginning or end: what stands beside it may complete it.
+        // Its prefix or suffix: adjacent text may complete it.
         4 => (special.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(text, at, is_end)| {
             let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
             let (left, right) = text.split_at(places[at.index(places.len())]);
             if is_end { right } else { left }.to_owned()
         }),
-        // In the alphabet that stands for untrusted text inside a template.
+        // In the alphabet that represents untrusted text inside a template.
         2 => special.prop_map(|text| {
             text.bytes().filter_map(|byte| char::from_u32(0x10_f000 + u32::from(byte))).collect()
         }),
@@ -201,10 +201,10 @@ fn regular() -> impl Strategy<Value = Vec<(Role, String)>> {
     })
 }
 
-/// A conversation with roles in any order: templates that refuse it get it in another form.
+/// A conversation with roles in any order. Templates that refuse it receive it in another form.
 fn irregular() -> impl Strategy<Value = Vec<(Role, String)>> {
     let roles = vec![Role::System, Role::User, Role::Assistant, Role::Observation];
-    // Thoughts in a reply are taken out of it, and some templates print marks around them.
+    // Reasoning in a reply is removed, and some templates print markers around it.
     let turn = |(role, text): (Role, String)| match role {
         Role::Assistant => (role, text.replace("</think>", "</ think>")),
         _ => (role, text),
@@ -216,7 +216,7 @@ fn conversation() -> impl Strategy<Value = Vec<(Role, String)>> {
     prop_oneof![regular(), irregular()]
 }
 
-/// A template can ask whether there is any text: what it trims away to nothing stays so.
+/// A template can test whether a text is empty after trimming, so such a text is kept.
 fn harmless(text: &str) -> &str {
     if text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}').is_empty() {
         text
@@ -268,7 +268,7 @@ fn control_tokens_are_those_of_the_template() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Nothing that was said is lost or changed on its way through a template that leaves it alone.
+/// A template that does not transform untrusted text prints it complete and unchanged.
 #[test]
 fn untrusted_text_comes_out_as_it_went_in() {
     let template = ChatTemplate::chatml();
@@ -294,7 +294,8 @@ fn untrusted_text_comes_out_as_it_went_in() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The test above would notice: with all text trusted, the same attacks do make control tokens.
+/// Shows that the test above can fail: with all text trusted, the same attacks do produce control
+/// tokens.
 #[test]
 fn the_attacks_would_work_on_trusted_text() {
     use walla_model::tokenizer::EncodeOptions;

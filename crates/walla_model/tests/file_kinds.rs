@@ -1,5 +1,5 @@
-//! Paths that name no model file: the message names the kind of file and a remedy, and opening
-//! never waits.
+//! Paths that are not model files: the message names the kind of file and a remedy, and opening
+//! never blocks.
 
 mod reference_data;
 
@@ -9,7 +9,7 @@ use reference_data::data;
 use walla_model::gguf::{FileKind, Foreign};
 use walla_model::{Gguf, GgufError, ModelSpec};
 
-/// The error of both ways to open a file, which agree.
+/// The error of both functions that open a file, which must agree.
 fn refusal(path: &Path) -> GgufError {
     let message = Gguf::open_copied(path).unwrap_err().to_string();
     let error = Gguf::open(path).unwrap_err();
@@ -38,8 +38,7 @@ fn directories_name_the_models_in_them() {
     assert!(message.ends_with("name the model file in it (a.gguf, b.gguf)"), "{message}");
 }
 
-/// A FIFO without a writer: opening it for reading would wait for ever. The test's own limit would
-/// be the only end.
+/// A FIFO without a writer: opening it for reading would block until the test's time limit.
 #[cfg(unix)]
 #[test]
 fn fifos_sockets_and_devices_are_refused_at_once() {

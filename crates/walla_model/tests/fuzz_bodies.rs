@@ -1,12 +1,13 @@
-//! The fuzz targets' bodies over fixed seeds and their mutations: what CI runs of `fuzz/`.
+//! Runs the fuzz targets' bodies on fixed seeds and their mutations: the part of `fuzz/` that CI
+//! runs.
 
-// Shared with a package that is not part of the workspace, and used in full only there.
+// Shared with a package outside the workspace, which uses all of it.
 #[path = "../../../fuzz/src/bodies/mod.rs"]
 mod bodies;
 
 use bodies::{gguf, seeds, template, tokenizer};
 
-/// A small fast generator (xorshift64*): the mutations are the same everywhere.
+/// A small fast generator (xorshift64*): the mutations are the same on every platform.
 struct Random(u64);
 
 impl Random {
@@ -22,10 +23,11 @@ impl Random {
     }
 }
 
-/// Bytes that parsers trip over.
+/// Bytes that often trigger parser defects.
 const INTERESTING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'{', b'}', b'%'];
 
-/// One to four changes: a bit, a byte, a piece doubled, dropped or moved, or a cut.
+/// Applies one to four changes: a bit, a byte, a piece duplicated, removed or moved, or a
+/// truncation.
 fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..=random.below(4) {
@@ -48,7 +50,7 @@ fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a body over seeds and `count` mutations; the failure says with which bytes.
+/// Runs a body on seeds and `count` mutations; a failure reports the bytes.
 fn run(check: fn(&[u8]), seeds: &[Vec<u8>], count: usize) {
     let check = |bytes: &[u8]| {
         let result = std::panic::catch_unwind(|| check(bytes));
@@ -83,12 +85,13 @@ fn large_templates() {
     run(template::check, &seeds, 2 * seeds.len());
 }
 
-/// The repository's root: cargo runs a test in its package's folder, so a relative path would not
+/// The repository's root. cargo runs a test in its package's folder, so a relative path would not
 /// lead to `fuzz/`.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// `WALLA_FUZZ_SEEDS=fuzz/corpus cargo test -p walla_model --test fuzz_bodies -- --ignored` writes
-/// the seeds where `cargo fuzz` looks for them: a relative path counts from the repository's root.
+/// the seeds to the folder that `cargo fuzz` reads. A relative path starts at the repository's
+/// root.
 #[test]
 #[ignore = "writes files for fuzzing by hand"]
 fn write_seeds() {

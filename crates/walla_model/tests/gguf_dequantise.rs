@@ -1,4 +1,4 @@
-//! Every stored form gives exactly the numbers that ggml gives.
+//! Dequantisation of every type equals ggml's exactly.
 
 mod reference_data;
 

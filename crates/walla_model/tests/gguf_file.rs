@@ -1,4 +1,4 @@
-//! A file on disk reads as its bytes do, also after another process changed it.
+//! A file on disk reads like its bytes in memory, also after another process changed it.
 
 mod gguf_common;
 
@@ -59,21 +59,21 @@ fn small_files_read_as_their_bytes_do() {
     assert_reads_alike(&Raw::good().with(|f| f.alignment = 64), "other places");
 }
 
-/// Headers are read in steps, the first of 1 MiB; each part of a header is once across the end of a
-/// step.
+/// Headers are read in steps, the first of 1 MiB. Each part of a header crosses the end of a step
+/// once.
 #[test]
 fn large_headers_read_as_their_bytes_do() {
     const STEP: usize = 1 << 20;
     let header = |padding: usize| {
         Raw::good().with(|f| {
             f.entries.insert(0, (b"padding".to_vec(), STRING, text(&vec![b'x'; padding])));
-            // Of no type that can be read, and a key that is not text.
+            // An array of an unsupported type, and a key that is not UTF-8.
             f.entry(b"nested", ARRAY, &array(ARRAY, 2, &array(U8, 2, b"ab").repeat(2)));
             f.entry(b"key \xff", STRING, &text(b"x"));
         })
     };
     let before = header(0).len() - Raw::good().data.len();
-    // The end of the first step moves over everything behind the padding, byte by byte.
+    // The end of the first step moves across everything after the padding.
     for back in (0..before).step_by(3) {
         let bytes = header(STEP - back);
         assert_reads_alike(&bytes, &format!("{back} bytes before the end of a step"));
@@ -85,7 +85,7 @@ fn large_headers_read_as_their_bytes_do() {
     for len in cuts {
         assert_reads_alike(&large[..len], &format!("the first {len} bytes"));
     }
-    // Wrong beyond the first step.
+    // A defect beyond the first step.
     let mut wrong = large.clone();
     wrong[5 * STEP] = 0xff;
     assert_reads_alike(&wrong, "no text");
@@ -148,7 +148,7 @@ fn what_was_cut_off_after_opening_is_an_error_that_names_file_and_tensor() {
         );
         assert!(text.starts_with(&path.display().to_string()) && text.contains(name), "{text}");
     }
-    // Nothing of the tensors is left.
+    // The file contains no tensor data any longer.
     for error in [
         gguf.matrix_bytes(&spec.embedding).unwrap_err(),
         gguf.vector(&spec.output_norm.weight).unwrap_err(),
@@ -160,7 +160,7 @@ fn what_was_cut_off_after_opening_is_an_error_that_names_file_and_tensor() {
     assert!(weights.iter().any(|byte| *byte != 0));
     assert_eq!(gguf.require::<&str>("general.architecture"), Ok("llama"));
     assert_eq!(gguf.file_bytes(), whole);
-    // As long as before, but not the same.
+    // The same length as before, with other contents.
     shorten(&path, whole);
     assert_ne!(gguf.matrix_bytes(&spec.embedding).unwrap(), weights);
 }

@@ -1,4 +1,4 @@
-//! Whatever the bytes are, the answer is a value or an error that says what is wrong.
+//! For any bytes, the result is a value or an error that names the defect.
 
 mod gguf_common;
 
@@ -15,7 +15,7 @@ fn error(bytes: Vec<u8>) -> GgufError {
     Gguf::from_bytes(bytes).expect_err("this file is bad")
 }
 
-/// Touches everything that a file offers.
+/// Reads everything in a file.
 fn exercise(bytes: &[u8]) {
     let Ok(gguf) = Gguf::from_bytes(bytes) else { return };
     for (key, value) in gguf.metadata() {
@@ -76,7 +76,7 @@ fn no_flipped_bit_in_the_header_panics() {
     let model = synth::write(&tiny, Mixture::Q8_0, 1, Vec::new()).unwrap();
     assert!(ModelSpec::from_gguf(&Gguf::from_bytes(&model[..]).unwrap(), 1).is_ok());
     let raw = Raw::good();
-    // The model's data is 16 kB of the file's end; flips in it change numbers, not structure.
+    // The model's data is the last 16 kB of the file; flips in it change numbers, not structure.
     let weights = usize::try_from(synth::weight_bytes(&tiny, Mixture::Q8_0)).unwrap();
     for (file, header) in
         [(raw.bytes(), raw.header().len()), (model.clone(), model.len() - weights)]
@@ -119,7 +119,7 @@ fn counts_are_compared_with_the_file() {
         let bytes = Raw::good().with(|f| f.tensor_count = Some(count));
         assert!(matches!(error(bytes), GgufError::TooLarge { what: "tensor count", .. }));
     }
-    // Each fits alone, both together do not.
+    // Each fits alone, but not both together.
     let bytes = Raw::good().with(|f| (f.entry_count, f.tensor_count) = (Some(15), Some(8)));
     assert!(matches!(error(bytes), GgufError::Truncated { what: "header", .. }));
 }
@@ -152,7 +152,7 @@ fn lengths_are_compared_with_the_file() {
     assert!(matches!(found, GgufError::TooLarge { what: "tensor name", found: 65, .. }));
 }
 
-/// One change each to the good file, and what the message says.
+/// One change to the valid file per case, and the expected message.
 #[test]
 fn every_rule_has_its_message() {
     type Change = fn(&mut Raw);
@@ -301,7 +301,7 @@ fn a_copied_file_survives_its_truncation() {
     assert_eq!(gguf.tensor_bytes(1).unwrap()[..], [0x11; 32]);
 }
 
-/// What a tensor takes, in arithmetic that cannot overflow.
+/// Size of a tensor, in arithmetic that cannot overflow.
 fn oracle(dims: &[u64], ty: TensorType) -> Option<u128> {
     let row = u128::from(dims[0]);
     let block = ty.block_elements() as u128;

@@ -1,7 +1,7 @@
-//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB.
-//! Opening a file allocates for its header alone.
+//! Reading a file allocates at most twice its length and 1 MiB. Opening a file allocates only for
+//! its header.
 //!
-//! Alone in its binary, with one test: the allocator counts for the whole process.
+//! This binary has only one test, because the allocator counts for the whole process.
 
 mod gguf_common;
 
@@ -22,12 +22,12 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 struct Counting;
 
 #[expect(unsafe_code, reason = "an allocator cannot be written without")]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
         PEAK.fetch_max(live, Relaxed);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract.
+        // SAFETY: the caller satisfies `GlobalAlloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -54,7 +54,7 @@ fn empty() -> Raw {
     Raw { entries: Vec::new(), tensors: Vec::new(), data: Vec::new(), ..Raw::good() }
 }
 
-/// Distinct names as short as they can be: in base 120, with letters of ASCII.
+/// Distinct names of minimum length: in base 120, with ASCII characters.
 fn name(mut index: usize) -> Vec<u8> {
     let mut name = Vec::new();
     loop {

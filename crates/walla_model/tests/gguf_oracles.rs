@@ -1,4 +1,4 @@
-//! Real files parse, and quickly.
+//! Real files are parsed, and fast.
 
 mod reference_data;
 

@@ -1,11 +1,11 @@
-//! Stored numbers come back as close as their type allows.
+//! Quantised numbers are as accurate as their type allows.
 
 use proptest::prelude::*;
 use walla_model::{dequantise, quantise};
 use walla_types::TensorType;
 
-/// Numbers that look like weights: sums of twelve uniform ones, so nearly normal with a deviation
-/// of 1.
+/// Numbers like weights: sums of twelve uniform numbers, so approximately normal with a standard
+/// deviation of 1.
 fn weights(count: usize, mut seed: u64) -> Vec<f32> {
     let mut uniform = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -32,8 +32,8 @@ fn relative_error(ty: TensorType, numbers: &[f32]) -> f64 {
 
 #[test]
 fn every_type_keeps_normal_weights_as_well_as_ggml() {
-    // What ggml's own quantisers lose on normal numbers (K types without importances), measured,
-    // and 2 % more.
+    // The measured error of ggml's quantisers on normal numbers (K types without importance
+    // weights), plus 2 %.
     let limits = [
         (TensorType::F32, 0.0),
         (TensorType::F16, 0.000_22),
@@ -93,7 +93,7 @@ fn any_type() -> impl Strategy<Value = TensorType> {
 }
 
 proptest! {
-    /// No numbers, however odd, make it panic; finite ones that fit an f16 stay finite.
+    /// No numbers cause a panic; finite numbers that fit an f16 stay finite.
     #[test]
     fn any_bits_can_be_quantised(ty in any_type(), bits in prop::collection::vec(any::<u32>(), 256)) {
         let numbers: Vec<f32> = bits.iter().map(|&b| f32::from_bits(b)).collect();
@@ -105,7 +105,7 @@ proptest! {
         prop_assert!(there_and_back(ty, &tame).iter().all(|x| x.is_finite()));
     }
 
-    /// Any block can be read: bytes from a file are never trusted.
+    /// Any block can be read, because bytes from a file are not trusted.
     #[test]
     fn any_bytes_can_be_dequantised(ty in any_type(), bytes in prop::collection::vec(any::<u8>(), 1024)) {
         let mut out = vec![0.0; 256];

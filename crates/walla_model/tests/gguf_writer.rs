@@ -1,4 +1,4 @@
-//! What the writer writes is what the reader reads.
+//! Files written by the writer are read back unchanged.
 
 use std::io::Write as _;
 

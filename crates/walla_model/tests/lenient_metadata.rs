@@ -1,5 +1,5 @@
-//! Metadata that no part of walla uses never prevents loading; metadata that is used is checked,
-//! and errors name it.
+//! Metadata that walla does not use never prevents loading. Metadata that it uses is checked, and
+//! errors name it.
 
 #![expect(
     clippy::duplicate_mod,
@@ -22,7 +22,7 @@ use walla_model::tokenizer::{EncodeOptions, Tokenizer, VocabularyWarning};
 use walla_model::{Gguf, MetadataError, ModelSpec, Value};
 use walla_types::TokenId;
 
-/// A sound model file with entries added to its header.
+/// A valid model file with entries added to its header.
 fn with_entries(file: &[u8], entries: &[(&[u8], u32, Vec<u8>)]) -> Vec<u8> {
     let count = u64::from_le_bytes(file[16..24].try_into().unwrap());
     let sound = Gguf::from_bytes(file).unwrap();
@@ -46,7 +46,7 @@ fn with_entries(file: &[u8], entries: &[(&[u8], u32, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Where the last tensor's description ends: its offset is the last field.
+/// End of the last tensor's description, whose last field is its offset.
 fn end_of_tensors(file: &[u8], sound: &Gguf) -> usize {
     let last = sound.tensors().last().unwrap();
     let name = text(last.name.as_bytes());
@@ -54,7 +54,7 @@ fn end_of_tensors(file: &[u8], sound: &Gguf) -> usize {
     at + name.len() + 4 + 8 * last.shape.dims().len() + 4 + 8
 }
 
-/// Every kind of defect that a reader can step over.
+/// Every kind of defect that a reader can skip.
 fn odd_entries() -> Vec<(&'static [u8], u32, Vec<u8>)> {
     let nested = array(ARRAY, 2, &[array(U8, 1, &[7]), array(STRING, 1, &text(b"x"))].concat());
     vec![
@@ -128,7 +128,7 @@ fn every_such_defect_is_an_error_that_names_the_key_where_it_is_used() {
         gguf.find::<u32>("odd.twice"),
         Err(MetadataError::Duplicate { key: "odd.twice".into() })
     );
-    // Listings contain all of it.
+    // Listings contain all entries.
     assert_eq!(gguf.get("odd.twice"), Some(Value::U8(1)), "the first one");
     assert_eq!(gguf.get("odd.bool"), Some(Value::Unreadable(Unreadable::Bool(2))));
     let Some(Value::Array(flags)) = gguf.get("odd.bools") else { panic!("an array") };
@@ -152,7 +152,7 @@ fn many_warnings_are_counted() {
     assert!(warnings[0].to_string().len() < 300, "{}", warnings[0]);
 }
 
-/// Odd values are copied as they are.
+/// Odd values are copied unchanged.
 #[test]
 fn the_writer_keeps_odd_values() {
     let file = Raw::good().with(|f| {
@@ -191,7 +191,7 @@ fn keys_of_other_configurations_are_not_looked_at() {
     let gemma = || spoil(&Model::GEMMA_3_1B).set("gemma3.rope.freq_base_swa", Value::F32(f32::NAN));
     assert!(gemma().spec().is_err());
     assert!(gemma().set("gemma3.attention.sliding_window", Value::U32(0)).spec().is_ok());
-    // Of two sets of rotation factors the context chooses one.
+    // The context selects one of two sets of rotation factors.
     let sets = || {
         let short = llama().drop("rope_freqs.weight").add("rope_factors_short.weight", &[8]);
         short.add("rope_factors_long.weight", &[9])
@@ -205,7 +205,7 @@ fn keys_of_other_configurations_are_not_looked_at() {
     assert!(message.contains("\"rope_factors_long.weight\" has shape [9]"), "{message}");
 }
 
-/// A file with a vocabulary's lists, and what `more` writes.
+/// A file with a vocabulary's lists and the keys that `more` writes.
 fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
     let mut writer = Writer::new();
     writer.str("tokenizer.ggml.model", lists.model);
@@ -257,7 +257,7 @@ fn scores_count_where_merges_use_them() {
     );
 }
 
-/// No part of walla fills gaps, so a wrong id of these roles is a warning.
+/// walla does not use fill-in-the-middle, so an invalid id of these roles is a warning.
 #[test]
 fn ids_of_roles_that_walla_does_not_use_are_left_out() {
     for (key, value) in [
@@ -298,8 +298,8 @@ fn the_first_of_equal_texts_encodes_and_all_decode() {
     assert_eq!(tokenizer.decode(&[TokenId(first), TokenId(second)]).unwrap(), "hehe");
 }
 
-/// A second `<|im_end|>` of type normal cannot be typed, ends a reply and is hidden, as the first
-/// one.
+/// A second `<|im_end|>` with type normal cannot be typed, ends a reply and is hidden, like the
+/// first one.
 #[test]
 fn the_second_of_two_markers_is_a_marker_too() {
     for mut lists in [byte_level("gpt-2"), sentence_piece()] {
@@ -317,7 +317,7 @@ fn the_second_of_two_markers_is_a_marker_too() {
     }
 }
 
-/// The files of the reference data that were refused.
+/// The reference files that were once refused.
 #[test]
 fn the_cases_of_the_reference_data_load() {
     let load = |name: &str| {

@@ -1,4 +1,4 @@
-//! Texts that programs trip over: decoding returns them, whole and streamed, and none becomes a
+//! Texts that often cause defects: decoding restores them, whole and streamed, and none becomes a
 //! marker.
 
 mod naughty;
@@ -9,8 +9,8 @@ use walla_model::chat::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segm
 use walla_model::tokenizer::{DecodeOptions, EncodeOptions, StreamDecoder, Tokenizer};
 use walla_types::TokenId;
 
-/// Both kinds of vocabulary with every splitter that there is, and the real ones where the
-/// reference data is.
+/// Both kinds of vocabulary with every pre-tokenizer, and the real vocabularies if the reference
+/// data exists.
 fn tokenizers() -> Vec<(String, Tokenizer)> {
     const PRES: [&str; 12] = [
         "gpt-2",

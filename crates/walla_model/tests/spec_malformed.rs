@@ -29,7 +29,7 @@ fn another_architecture_lists_those_that_there_are() {
     assert!(message.contains("\"general.architecture\" is missing"), "{message}");
 }
 
-/// llama.cpp's own tool writes the keys as `u16`.
+/// llama.cpp's tool writes the keys as `u16`.
 #[test]
 fn parts_of_split_models_say_how_to_join_them() {
     let first = llama().set("split.no", Value::U16(0)).set("split.count", Value::U16(2));
@@ -45,7 +45,7 @@ fn parts_of_split_models_say_how_to_join_them() {
     assert!(whole.spec().is_ok());
 }
 
-/// One value each, and what the message says.
+/// One value per case, and the expected message.
 #[test]
 fn absurd_hyperparameters_are_named() {
     let u = Value::U32;
@@ -121,7 +121,7 @@ fn heads_must_divide_the_width_unless_their_size_is_given() {
     let odd = || llama().set("llama.attention.head_count", Value::U32(6));
     let message = odd().remove("llama.attention.key_length").message();
     assert!(message.contains("is 6, expected a divisor of the embedding's length 64"), "{message}");
-    // With the size given, the shapes disagree instead.
+    // With an explicit size, the shapes disagree instead.
     let message = odd().message();
     assert_eq!(message, "tensor \"blk.0.attn_q.weight\" has shape [64, 64], expected [64, 96]");
 }
@@ -161,7 +161,7 @@ fn missing_misshaped_and_unusable_tensors_are_named() {
     assert!(message.contains("\"output_norm.weight\" is of type Q8_0, expected F32"), "{message}");
     let message = llama().tensor("token_embd.weight", |t| t.2 = vec![64, 261]).message();
     assert!(message.contains("expected [64, 260]"), "the tokenizer counts: {message}");
-    // A dimension of 1 more changes nothing.
+    // An additional dimension of 1 changes nothing.
     assert!(llama().tensor("blk.1.ffn_down.weight", |t| t.2.push(1)).spec().is_ok());
 }
 
@@ -251,7 +251,8 @@ fn yarn_keeps_fast_frequencies_and_divides_slow_ones() {
     let (scaled, plain) = (&spec.unwrap().ropes[0], &llama().spec().unwrap().ropes[0]);
     let ratio: Vec<f32> =
         plain.frequencies.iter().zip(&scaled.frequencies).map(|(p, s)| p / s).collect();
-    // Of 8 pairs on base 500000, pair 1 turns 126 times in 4096 tokens and pair 4 less than once.
+    // Of 8 pairs with base 500000, pair 1 rotates 126 times in 4096 tokens and pair 4 less than
+    // once.
     assert!((ratio[0] - 1.0).abs() < 1e-6 && (ratio[1] - 1.0).abs() < 1e-6, "{ratio:?}");
     assert!(ratio[2] > 1.0 && ratio[2] < 4.0, "{ratio:?}");
     assert!(ratio[4..].iter().all(|r| (r - 4.0).abs() < 1e-5), "{ratio:?}");
@@ -315,13 +316,13 @@ fn lfm_checks_its_own_keys() {
     assert!(message.contains("conv.weight\" has shape [3, 128], expected [4, 128]"), "{message}");
     let message = lfm().unwrap().set("lfm2.block_count", Value::U32(2)).message();
     assert!(message.contains("is 3 values, expected one value or 2"), "{message}");
-    // All layers with one head each: then the convolutions lack their attention.
+    // All layers have one head each: then attention tensors are missing in the convolution layers.
     let message = lfm().unwrap().set("lfm2.attention.head_count_kv", Value::U32(1)).message();
     assert!(message.contains("\"blk.0.attn_q_norm.weight\" is missing"), "{message}");
 }
 
 proptest! {
-    /// Any number under any key: an error or a specification, in no time.
+    /// Any number under any key gives an error or a specification, without delay.
     #[test]
     fn no_hyperparameters_panic(
         model in prop::sample::select(vec![Model::LLAMA_3_2_1B, Model::QWEN3_0_6B, Model::GEMMA_3_1B]),
@@ -339,7 +340,7 @@ proptest! {
     }
 }
 
-/// Keys of all architectures of the property above.
+/// Keys of all architectures in the property above.
 const KEYS: [&str; 18] = [
     "block_count",
     "context_length",

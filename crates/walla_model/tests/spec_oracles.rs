@@ -1,4 +1,4 @@
-//! The reference models become the specifications that their descriptions give.
+//! The reference models give the specifications in their descriptions.
 
 mod reference_data;
 
@@ -10,7 +10,7 @@ use walla_model::{
     spec::{Activation, Architecture, Attention, Mixer, RopePairs, ShortConv},
 };
 
-/// The specification of a reference model, unless the data is absent.
+/// The specification of a reference model; `None` if the data is absent.
 fn spec(name: &str, context_tokens: u32) -> Option<(Gguf, ModelSpec)> {
     let gguf = Gguf::open(data("models")?.join(name).with_extension("gguf")).unwrap();
     let spec = ModelSpec::from_gguf(&gguf, context_tokens).unwrap();

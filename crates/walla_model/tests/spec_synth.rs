@@ -1,4 +1,4 @@
-//! Synthetic models have the sizes of the published ones and become specifications.
+//! Synthetic models have the sizes of the published ones and give specifications.
 
 use walla_model::{
     Gguf, ModelSpec,
@@ -9,7 +9,7 @@ use walla_model::{
 };
 use walla_types::{TensorType, TokenId};
 
-/// The same structure in small: heads of 32, rows of 256 (or 288, for a model whose rows are no
+/// The same structure in small: heads of 32, rows of 256 (or 288, for a model whose rows are not a
 /// multiple of 256).
 fn small(model: &Model) -> Model {
     let width = if model.width.is_multiple_of(256) { 256 } else { 288 };
@@ -49,8 +49,8 @@ fn parameters_are_as_published() {
 
 #[test]
 fn files_are_as_large_as_the_published_ones() {
-    // llama.cpp's Llama-3.2-1B-Instruct-Q4_K_M.gguf has 807 694 464 bytes, 7.8 MB of them metadata
-    // (chiefly merges).
+    // llama.cpp's Llama-3.2-1B-Instruct-Q4_K_M.gguf has 807 694 464 bytes, including 7.8 MB of
+    // metadata (mainly merges).
     let bytes = synth::weight_bytes(&Model::LLAMA_3_2_1B, Mixture::Q4KM);
     assert!((799_000_000..801_000_000).contains(&bytes), "{bytes}");
 }
@@ -123,8 +123,8 @@ fn the_vocabulary_ends_in_control_tokens() {
     assert_eq!(gguf.require::<u32>("tokenizer.ggml.eos_token_id"), Ok(299));
 }
 
-/// A conversation is encoded anew for every reply: what was said has to become the tokens that were
-/// said, or it is evaluated again.
+/// A conversation is encoded again for every reply. Earlier speech must be encoded to the same
+/// tokens, otherwise it is evaluated again.
 #[test]
 fn words_that_were_said_are_encoded_to_the_tokens_that_said_them() {
     for shape in [Model::QWEN3_0_6B, Model::LLAMA_3_2_1B] {
@@ -150,7 +150,7 @@ fn impossible_models_are_refused() {
     refusal(Model { kv_heads: 3, ..fine.clone() });
     refusal(Model { layers: 0, ..fine.clone() });
     refusal(Model { head_dim: 15, ..fine.clone() });
-    // Rows that are no whole blocks are stored in a type that takes them; the smallest vocabulary
+    // Rows that are not whole blocks are stored in a type that accepts them; the minimum vocabulary
     // is complete.
     let odd = Model { width: 48, vocab: 259, ..fine };
     assert_eq!(ModelSpec::from_gguf(&file(&odd, Mixture::Q4KM), 1).map(|s| s.width), Ok(48));

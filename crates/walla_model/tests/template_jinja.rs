@@ -1,8 +1,8 @@
-//! Jinja as chat templates use it: what Jinja2 prints, with transformers' settings.
+//! Jinja in chat templates: the same output as Jinja2 with transformers' settings.
 //!
-//! The expected texts are those of Python's Jinja2 3.1 (`trim_blocks`, `lstrip_blocks`, loop
-//! controls, transformers' `tojson`, `raise_exception` and `strftime_now` on 26 July 2024) for
-//! three messages: user "Hi", assistant "Yo", user "Ok".
+//! The expected texts are from Python's Jinja2 3.1 (`trim_blocks`, `lstrip_blocks`, loop controls,
+//! transformers' `tojson`, `raise_exception` and `strftime_now` on 26 July 2024) for three
+//! messages: user "Hi", assistant "Yo", user "Ok".
 
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError};
 
@@ -113,8 +113,7 @@ const CASES: [(&str, &str); 68] = [
     (r#"{{ [[1, 2], [3]] | map('first') | list }} {{ [{'a': {'b': 1}}, {'a': {}}] | map(attribute='a.b', default=0) | list }} {{ [[1], [0]] | selectattr(0) | list }} {{ [1, 2, 3] | select('in', [1, 3]) | list }} {{ [{'a': 1}, {'a': 2}] | rejectattr('a', 'gt', 1) | list }}"#, r#"[1, 3] [1, 0] [[1]] [1, 3] [{'a': 1}]"#),
 ];
 
-/// The same of what somebody said, white space in it included: " é", an empty line, "b \tc", a line
-/// break.
+/// The same for untrusted text with white space: " é", an empty line, "b \tc", a line break.
 #[test]
 fn untrusted_white_space_is_seen() {
     for (source, expected) in UNTRUSTED {

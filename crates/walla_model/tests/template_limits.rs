@@ -1,14 +1,14 @@
-//! Bad templates are errors, quickly, and never the end of the process.
+//! Bad templates give errors, quickly, and never end the process.
 //!
-//! Each of these once ended a process, or would, without the limits of `walla_model::chat`: by a
-//! stack overflow, by an allocation that no machine has, or by a panic of the engine. They run on a
-//! thread with the stack of a small host thread.
+//! Without the limits of `walla_model::chat`, each of these would end a process: by a stack
+//! overflow, an impossible allocation or a panic of the engine. They run on a thread with the stack
+//! size of a small host thread.
 
 use walla_model::chat::{
     ChatTemplate, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, SOURCE_BYTES_MAX, TemplateError,
 };
 
-/// Stack of the thread, in bytes: half of what Rust gives a thread.
+/// Stack size of the thread, in bytes: half of Rust's default.
 const STACK_BYTES: usize = 1 << 20;
 
 fn render(source: &str, content: &str) -> Result<String, TemplateError> {
@@ -27,7 +27,8 @@ fn refused(source: &str) -> TemplateError {
     let start = std::time::Instant::now();
     let shown: String = source.chars().take(80).collect();
     let error = render(source, "x").expect_err(&shown);
-    // Generous: a machine that tests many things at once. A template that got away takes minutes.
+    // A generous limit, for machines that run many tests at once. A template without limits takes
+    // minutes.
     assert!(start.elapsed().as_secs() < 20, "{shown}: {:?}", start.elapsed());
     error
 }
@@ -72,8 +73,8 @@ fn nothing_runs_forever() {
     }
 }
 
-/// One instruction goes through a whole value, and leaves nothing to count: a bool, a number, an
-/// empty list.
+/// One instruction reads a whole value and returns something too small to count: a bool, a number,
+/// an empty list.
 #[test]
 fn nothing_reads_forever() {
     let begin = "{% set r = range(100000) %}{% set q = range(100000, 200000) %}{% set n = 4000000 %}\
@@ -114,7 +115,7 @@ fn nothing_reads_forever() {
     assert!(matches!(error, TemplateError::Runaway(_)), "{error}");
 }
 
-/// What real templates ask costs next to nothing, however long the conversation.
+/// The tests in real templates are cheap for conversations of any length.
 #[test]
 fn questions_about_long_texts_are_cheap() {
     let content = "word ".repeat(200_000); // 1 MB
@@ -207,7 +208,7 @@ fn lengths_are_limited() {
     let long = " ".repeat(SOURCE_BYTES_MAX + 1);
     let bytes = SOURCE_BYTES_MAX + 1;
     assert_eq!(refused(&long), TemplateError::SourceTooLong { bytes });
-    // Nine million bytes come from a little template and a long message.
+    // Nine million bytes result from a short template and a long message.
     let content = "x".repeat(OUTPUT_BYTES_MAX / 16);
     let error = render("{% for i in range(9) %}{{ messages[0].content }}{% endfor %}", &content);
     assert_eq!(error, Err(TemplateError::OutputTooLong));

@@ -1,8 +1,8 @@
-//! Template sources with more lines, or longer lines, than the engine counts.
+//! Template sources with more lines, or longer lines, than the engine can count.
 
 use walla_model::chat::{ChatTemplate, SOURCE_BYTES_MAX};
 
-/// Each kind of error that the engine finds in a source, at its end.
+/// Each kind of error that the engine finds at the end of a source.
 const ERRORS: [&str; 8] = [
     "{{ \u{7f} }}",
     "{{ 'open",
@@ -26,7 +26,7 @@ fn errors_behind_65_535_columns_or_lines_are_errors() {
                 if source.len() > SOURCE_BYTES_MAX {
                     continue;
                 }
-                // The message has to be an error or the template has to work: nothing may overflow.
+                // Either an error or a working template; nothing may overflow.
                 if let Err(error) = ChatTemplate::new(&source, "", "") {
                     assert!(!error.to_string().is_empty());
                 }

@@ -1,4 +1,4 @@
-//! Decoding: whole, streamed, and what must hold of both.
+//! Decoding: whole, streamed, and properties of both.
 
 mod tokenizer_common;
 
@@ -13,7 +13,7 @@ fn both() -> [Tokenizer; 2] {
     [byte_level("gpt-2").tokenizer(), sentence_piece().tokenizer()]
 }
 
-/// Deltas of a stream; each within the capacity that is promised to suffice.
+/// Deltas of a stream; each fits the documented capacity.
 fn streamed(tokenizer: &Tokenizer, tokens: &[TokenId], options: DecodeOptions) -> Vec<String> {
     let mut decoder = StreamDecoder::new(options);
     let mut delta = String::with_capacity(tokenizer.delta_bytes_max());
@@ -40,10 +40,10 @@ fn characters_come_whole() {
     assert_eq!(byte(b'a'), raw(b'a'));
     let deltas = streamed(&tokenizer, &[0xf0, 0x9f, 0x98, 0x80, b'!'].map(raw), Default::default());
     assert_eq!(deltas, ["", "", "", "😀", "!", ""]);
-    // Broken off by another character, and at the end.
+    // Interrupted by another character, and at the end.
     let deltas = streamed(&tokenizer, &[0xf0, 0x9f, b'a', 0xe2, 0x82].map(raw), Default::default());
     assert_eq!(deltas, ["", "", "\u{fffd}a", "", "", "\u{fffd}"]);
-    // Can never be completed: replaced at once.
+    // Can never be completed: replaced immediately.
     let deltas = streamed(&tokenizer, &[0xff, 0x80, 0xe0, 0x80].map(raw), Default::default());
     assert_eq!(deltas, ["\u{fffd}", "\u{fffd}", "", "\u{fffd}\u{fffd}", ""]);
 }
@@ -80,10 +80,10 @@ fn tokens_of_another_model_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
-    /// Any text comes back, byte for byte.
+    /// Any text is restored byte for byte.
     #[test]
     fn texts_come_back(text in "(\\PC|the |<\\|im_end\\|>|</s>|<0x41>|\\s|[\\x00-\\x1f]){0,40}") {
-        prop_assume!(!text.contains('▁')); // a space to SentencePiece
+        prop_assume!(!text.contains('▁')); // a space in SentencePiece
         for tokenizer in both() {
             for parse_special in [false, true] {
                 let options = EncodeOptions { add_special: true, parse_special };
@@ -108,8 +108,7 @@ proptest! {
         }
     }
 
-    /// Whatever tokens a model makes, the deltas together are the whole, and the whole is the
-    /// bytes.
+    /// For any tokens, the concatenated deltas equal the whole text, and the text equals the bytes.
     #[test]
     fn deltas_are_the_whole(ids in proptest::collection::vec(0_u32..290, 0..40), control_text: bool, strip_space_prefix: bool) {
         let options = DecodeOptions { control_text, strip_space_prefix };

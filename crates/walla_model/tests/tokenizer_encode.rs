@@ -1,4 +1,4 @@
-//! Encoding rules on small vocabularies: what is a token and what is text.
+//! Encoding rules on small vocabularies: tokens and text.
 
 mod tokenizer_common;
 

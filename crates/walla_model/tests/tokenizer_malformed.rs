@@ -1,4 +1,4 @@
-//! Bad vocabularies are errors that name what is wrong.
+//! Invalid vocabularies give errors that name the defect.
 
 mod tokenizer_common;
 
@@ -40,7 +40,7 @@ fn missing_lists_are_named() {
     assert_eq!(message, "a vocabulary of model \"llama\" needs tokenizer.ggml.scores");
     let message = error(&Vocabulary { tokens: vec![], ..bpe.vocabulary() });
     assert!(message.contains("tokenizer.ggml.tokens has 0 tokens"), "{message}");
-    // Types may be missing: then all tokens are normal.
+    // Types are optional: without them all tokens are normal.
     assert!(Tokenizer::new(&Vocabulary { token_types: None, ..bpe.vocabulary() }).is_ok());
 }
 
@@ -74,16 +74,16 @@ fn every_byte_needs_a_token_or_an_unknown_one() {
     let tokenizer = lists.tokenizer();
     let tokens = tokenizer.encode("ü", Default::default()).unwrap();
     assert!(tokens.contains(&TokenId(0)), "the unknown token takes the byte: {tokens:?}");
-    // Defaults name token 0 as the unknown one; a vocabulary of "llama" without it cannot be made.
+    // By default token 0 is the unknown token; a "llama" vocabulary without it is refused.
     let message = with(lists, |lists| lists.special.unknown = Some(4_000));
     assert!(message.starts_with("tokenizer.ggml.unknown_token_id is 4000, outside"), "{message}");
 }
 
-/// What stands for a byte must be a token that somebody may type: else a player could type a
+/// The token that represents a byte must be one that may be typed; otherwise a player could type a
 /// control token.
 #[test]
 fn text_becomes_no_control_token_for_want_of_another() {
-    // Token 0 is what "llama" calls unknown, whether the file says so or not.
+    // "llama" always treats token 0 as unknown, even if the file does not.
     for (unknown, kind) in [(None, CONTROL), (Some(0), CONTROL), (Some(0), USER_DEFINED)] {
         let message = with(sentence_piece(), |lists| {
             let at = lists.tokens.iter().position(|token| token == "<0xC3>").unwrap();
@@ -96,7 +96,7 @@ fn text_becomes_no_control_token_for_want_of_another() {
     }
 }
 
-/// A file may name the same token for two roles, or use one text twice.
+/// A file may use the same token for two roles, or one text twice.
 #[test]
 fn text_becomes_no_end_of_a_generation_for_want_of_another() {
     for repeats in [false, true] {
@@ -138,13 +138,13 @@ fn byte_level_text_is_not_lost() {
     lists.special.unknown = Some(unknown);
     let tokens = lists.tokenizer().encode("ü", Default::default()).unwrap();
     assert_eq!(tokens, [TokenId(unknown), TokenId(0xbc)]);
-    // What no ordinary text has may be missing.
+    // Bytes that ordinary text does not contain may be missing.
     for byte in [0x01, 0x7f, 0xc0, 0xf4, 0xff] {
         without(byte).tokenizer();
     }
 }
 
-/// A single bracket that some file calls user-defined is a character like any other.
+/// A single bracket that a file marks as user-defined is an ordinary character.
 #[test]
 fn single_characters_are_no_markers() {
     let mut lists = byte_level("gpt-2");
@@ -173,7 +173,7 @@ fn merges_of_texts_that_are_no_tokens_do_no_harm() {
     let mut lists = byte_level("gpt-2");
     lists.merges.extend(["x y".into(), "xy z".into(), "日 本".into(), "q nosuchtoken".into()]);
     let tokenizer = lists.tokenizer();
-    // "xyz" merges into a text that is no token: it is spelled by its bytes.
+    // "xyz" merges into a text that is not a token, so it is spelled by its bytes.
     let tokens = tokenizer.encode("xyz", Default::default()).unwrap();
     assert_eq!(tokens.len(), 3);
     assert_eq!(tokenizer.decode(&tokens).unwrap(), "xyz");
@@ -190,7 +190,7 @@ fn special_ids_must_be_in_the_vocabulary() {
     assert!(message.contains("there is no tokenizer.ggml.bos_token_id"), "{message}");
 }
 
-/// A model file with these tokens, and what `more` writes.
+/// A model file with these tokens and the keys that `more` writes.
 fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
     let mut writer = Writer::new();
     writer.str("tokenizer.ggml.model", lists.model);
@@ -205,7 +205,7 @@ fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
     Gguf::from_bytes(bytes.as_slice()).unwrap()
 }
 
-/// Roles with two keys are named by the key that the file has, numbers as they stand.
+/// Roles with two keys are named by the key in the file; numbers are printed unchanged.
 #[test]
 fn special_ids_are_named_as_the_file_does() {
     for (key, id) in [
@@ -219,8 +219,7 @@ fn special_ids_are_named_as_the_file_does() {
     }
 }
 
-/// A template prints the BOS and EOS that the tokenizer has, however the file says or does not say
-/// which.
+/// A template prints the tokenizer's BOS and EOS, regardless of how the file specifies them.
 #[test]
 fn templates_have_the_tokenizers_own_tokens() {
     let text = |lists: &Lists, more: fn(&mut Writer)| {

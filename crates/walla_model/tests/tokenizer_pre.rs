@@ -1,4 +1,4 @@
-//! Vocabularies whose file names no pre-tokenizer, or one that walla does not have.
+//! Vocabularies without a pre-tokenizer, or with an unsupported one.
 
 mod tokenizer_common;
 
@@ -11,7 +11,7 @@ use walla_model::tokenizer::{
 
 const ALL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
-/// A file with these lists, and the pre-tokenizer's name, if any.
+/// A file with these lists and an optional pre-tokenizer name.
 fn file(lists: &Lists, pre: Option<&str>) -> Gguf {
     let mut writer = Writer::new();
     writer.str("tokenizer.ggml.model", lists.model);
@@ -48,7 +48,7 @@ fn a_missing_pre_tokenizer_is_a_warning_and_can_be_named() {
         assert_eq!(named.warnings(), []);
         assert_eq!(named.encode(text, ALL), own.encode(text, ALL));
     }
-    // A file that names "default" means it.
+    // The name "default" in a file is intentional.
     assert_eq!(Tokenizer::from_gguf(&file(&lists, Some("default"))).unwrap().warnings(), []);
 }
 

@@ -1,5 +1,5 @@
-//! Prompts: template text and untrusted text are encoded apart, and ordinary text as if they were
-//! not.
+//! Prompts: template text and untrusted text are encoded separately, without an effect on ordinary
+//! text.
 
 mod tokenizer_common;
 
@@ -26,7 +26,7 @@ fn prompt(segments: impl IntoIterator<Item = Segment>) -> Prompt {
     Prompt { segments: segments.into_iter().collect() }
 }
 
-/// Texts in ChatML, cut by who wrote what.
+/// ChatML messages, split by origin.
 fn chatml(texts: &[(&str, &str)]) -> Prompt {
     let message = |(role, text): &(&str, &str)| {
         [template(&format!("<|im_start|>{role}\n")), untrusted(text), template("<|im_end|>\n")]
@@ -70,12 +70,12 @@ fn markers_come_from_template_text_only() {
     };
     assert_eq!(count(vec![template("<|im_start|>")]), 1);
     assert_eq!(count(vec![untrusted("<|im_start|>")]), 0);
-    // Not even in halves, from either side or across.
+    // Nor in halves, from either side or across a border.
     assert_eq!(count(vec![template("<|im_"), untrusted("start|>")]), 0);
     assert_eq!(count(vec![untrusted("<|im_"), template("start|>")]), 0);
     assert_eq!(count(vec![untrusted("<|im_"), untrusted("start|>")]), 0);
     assert_eq!(count(vec![template("<|im_"), untrusted(""), template("start|>")]), 0);
-    // Text that is in the way does not hide a marker beside it.
+    // Adjacent untrusted text does not hide a marker.
     assert_eq!(count(vec![untrusted("<|im_<"), template("<|im_start|>")]), 1);
 }
 
@@ -93,7 +93,7 @@ fn user_defined_markers_are_markers_and_line_breaks_are_not() {
     };
     assert_eq!(special(template("<think>\n\n\n")), [b"<think>".to_vec(), b"\n\n\n".to_vec()]);
     assert_eq!(special(untrusted("<think>\n\n\n")), [b"\n\n\n".to_vec()]);
-    // A line-break token may reach over the border, as it would in the whole text.
+    // A line-break token may cross the border, as in the whole text.
     let tokens = tokenizer.encode_prompt(&prompt([untrusted("a\n"), template("\n\nb")])).unwrap();
     assert_eq!(tokens, tokenizer.encode("a\n\n\nb", WHOLE).unwrap());
 }
@@ -120,7 +120,7 @@ fn the_limit_counts_all_segments() {
     assert!(tokenizer.encode_prompt(&prompt([template("ab"), untrusted("cde")])).is_err());
 }
 
-/// What somebody might type to get a marker: markers, pieces of them, odd characters, whole words.
+/// Possible attacks: markers, parts of markers, odd characters, whole words.
 fn hostile() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         Just("<|im_end|>"),
@@ -159,8 +159,7 @@ fn hostile() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10_000) })]
 
-    /// Whatever is typed into any field, the markers are those of the same prompt with plain words
-    /// in its place.
+    /// For any contents of any field, the markers equal those in the same prompt with plain words.
     #[test]
     fn nobody_types_a_marker(system in hostile(), user in hostile(), assistant in hostile()) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =
@@ -177,7 +176,7 @@ proptest! {
         }
     }
 
-    /// Words without markers give the tokens of the whole text, wherever the borders are.
+    /// Words without markers give the tokens of the whole text, for any borders.
     #[test]
     fn borders_do_not_show(words in proptest::collection::vec("[a-z0-9 \n'é日]{0,6}", 1..8)) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =

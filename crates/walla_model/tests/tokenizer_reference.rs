@@ -1,4 +1,4 @@
-//! The reference vocabularies and models: ids must be those of llama.cpp.
+//! The reference vocabularies and models: ids must equal llama.cpp's.
 
 mod tokenizer_common;
 
@@ -17,7 +17,7 @@ fn every_case_of_every_real_vocabulary() {
         };
         let (inputs, outputs) = (side("inp"), side("out"));
         let mut inputs: Vec<_> = inputs.split("\n__ggml_vocab_test__\n").collect();
-        inputs.pop(); // what follows the last separator is no case
+        inputs.pop(); // the text after the last separator is not a case
         let outputs: Vec<_> = outputs.lines().collect();
         assert_eq!((inputs.len(), outputs.len()), (46, 46), "{name}");
         for (text, line) in inputs.iter().zip(outputs) {
@@ -50,7 +50,7 @@ fn tokenize_cases_of_every_model() {
     }
 }
 
-/// What ends a generation, as llama.cpp finds it in the same files.
+/// The tokens that end a generation, equal to llama.cpp's for the same files.
 #[test]
 fn ends_of_generation_of_real_vocabularies() {
     let expected: [(&str, &[u32]); 4] = [

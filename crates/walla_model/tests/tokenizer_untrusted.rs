@@ -1,4 +1,4 @@
-//! Text of unknown origin becomes no token that only trusted text may become.
+//! Text of unknown origin never becomes a token that is reserved for trusted text.
 
 mod tokenizer_common;
 
@@ -10,8 +10,8 @@ use walla_types::TokenId;
 
 const UNKNOWN: i64 = 2;
 
-/// Whether raw text may not become a token: by the type that the file gives it, or because it ends
-/// a generation.
+/// Whether untrusted text may not become a token: because of its type in the file, or because it
+/// ends a generation.
 fn is_forbidden(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, token: TokenId) -> bool {
     let types = vocabulary.token_types.as_deref().unwrap_or_default();
     let text = vocabulary.tokens[token.index()];
@@ -23,14 +23,14 @@ fn is_forbidden(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, token: Token
     }
 }
 
-/// Checks that `text` becomes no forbidden token and decodes to itself.
+/// Checks that `text` gives no forbidden token and decodes to itself.
 fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
     let tokens = tokenizer.encode_untrusted(text).unwrap();
     let bad: Vec<_> =
         tokens.iter().filter(|&&token| is_forbidden(tokenizer, vocabulary, token)).collect();
     assert!(bad.is_empty(), "{text:?} became {tokens:?}, of which {bad:?} are forbidden");
     let decoded = tokenizer.decode(&tokens).unwrap();
-    // SentencePiece writes a space as ▁, and encoding may put one in front.
+    // SentencePiece writes a space as ▁, and encoding may add one before the text.
     let spaced = |text: &str| match vocabulary.model {
         "llama" => text.replace('▁', " ").trim_start().to_owned(),
         _ => text.to_owned(),
@@ -38,8 +38,8 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
     assert_eq!(spaced(&decoded), spaced(text), "{tokens:?}");
 }
 
-/// The real vocabularies as they are, and with every 50th normal token of at least two bytes as a
-/// user-defined one.
+/// The real vocabularies, unchanged and with every 50th normal token of at least two bytes marked
+/// as user-defined.
 #[test]
 fn real_vocabularies_spell_every_special_text_with_other_tokens() {
     for path in files("tokenizers", "gguf") {
@@ -67,7 +67,7 @@ fn real_vocabularies_spell_every_special_text_with_other_tokens() {
             }
             let least = if spoils { 200 } else { 1 };
             assert!(forbidden >= least, "{}: {forbidden} special tokens", path.display());
-            // Other text is encoded as before.
+            // Other text is encoded as by `encode`.
             for text in ["Hello, how are you?\n\n  Fine: 1234.", "naïve 猫🙂 don't"] {
                 let plain = tokenizer.encode(text, EncodeOptions::default()).unwrap();
                 if !plain.iter().any(|&token| is_forbidden(&tokenizer, &vocabulary, token)) {
@@ -78,8 +78,8 @@ fn real_vocabularies_spell_every_special_text_with_other_tokens() {
     }
 }
 
-/// The markers of qwen2 as user-defined tokens, which is how some files have them: `encode` matches
-/// them, as llama.cpp does.
+/// The markers of qwen2 as user-defined tokens, as in some files: `encode` matches them, as
+/// llama.cpp does.
 #[test]
 fn user_defined_markers_are_matched_by_encode_alone() {
     let Some(path) = files("tokenizers", "gguf").into_iter().find(|p| p.ends_with("qwen2.gguf"))
@@ -107,8 +107,8 @@ fn white_space_tokens_are_no_markers() {
     assert_eq!(tokenizer.encode_untrusted("\n\n\n").unwrap(), [breaks]);
 }
 
-/// A token that a file calls the end of text is avoided, though it is a normal one that merges end
-/// in.
+/// A token that the file declares as end of text is avoided, although it is a normal token that
+/// merges produce.
 #[test]
 fn normal_tokens_that_end_a_generation_are_spelled_differently() {
     for mut lists in [byte_level("gpt-2"), sentence_piece(), byte_level("llama-bpe")] {
@@ -122,14 +122,14 @@ fn normal_tokens_that_end_a_generation_are_spelled_differently() {
     }
 }
 
-/// A byte without another token stays, since the text would be lost.
+/// A byte without another token keeps it, because the text would be lost otherwise.
 #[test]
 fn the_only_token_of_a_byte_is_used() {
     let mut lists = byte_level("gpt-2");
     lists.types[usize::from(b'<')] = USER_DEFINED;
     let tokenizer = lists.tokenizer();
     assert_eq!(tokenizer.encode_untrusted("<").unwrap(), [TokenId(b'<'.into())]);
-    // SentencePiece-style vocabularies spell it by its byte token.
+    // SentencePiece-style vocabularies spell it with its byte token.
     let mut lists = sentence_piece();
     let sign = lists.tokens.iter().position(|token| token == "<").unwrap();
     lists.types[sign] = USER_DEFINED;

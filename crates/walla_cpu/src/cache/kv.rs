@@ -8,10 +8,10 @@ use crate::memory::Bytes;
 
 /// Keys and values of one attention layer.
 ///
-/// Keys lie transposed, `[kv_heads, pages, head_dim, stride]`, so that one vector register holds
-/// the same number of 16 neighbouring cells and scores need no sum across lanes. Values lie as
-/// `[kv_heads, pages, page_tokens, head_dim]`. Scales of 8-bit ones lie apart, `[kv_heads, pages,
-/// page_tokens]` each; there are none else.
+/// Keys are stored transposed, `[kv_heads, pages, head_dim, stride]`: one vector register holds the
+/// same dimension of 16 neighbouring cells, so scores need no sum across lanes. Values are stored
+/// as `[kv_heads, pages, page_tokens, head_dim]`. Scales of 8-bit numbers are stored separately,
+/// `[kv_heads, pages, page_tokens]` each; other types have no scales.
 pub(crate) struct KvLayer {
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -23,7 +23,7 @@ pub(crate) struct KvLayer {
     pub(super) rope: Option<usize>,
     keys: Bytes,
     values: Bytes,
-    /// Of keys and of values.
+    /// Scales of keys and of values.
     scales: [Bytes; 2],
 }
 
@@ -32,15 +32,15 @@ pub(crate) struct KvLayer {
 pub(crate) enum Numbers<'a> {
     F32(&'a [f32]),
     F16(&'a [u16]),
-    /// Numbers in units of their cell's scale, and the scales' bits.
+    /// Numbers in units of their cell's scale, and the f16 bits of the scales.
     Q8 {
         numbers: &'a [i8],
         scales: &'a [u16],
     },
 }
 
-/// The scale of a head's key or value as stored, and what its numbers are divided by. A lost row
-/// stays lost: its scale is none.
+/// The scale of a head's key or value as stored bits, and the same scale as f32, by which the
+/// numbers are divided. A row that is not finite gets a NaN scale, so that it stays invalid.
 fn scale_of(numbers: &[f32]) -> (u16, f32) {
     let largest = numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     let scale = if numbers.iter().all(|number| number.is_finite()) {
@@ -51,14 +51,14 @@ fn scale_of(numbers: &[f32]) -> (u16, f32) {
     (scale.to_bits(), scale.to_f32())
 }
 
-/// `number` in units of `scale`; 0 where that is none.
+/// `number` in units of `scale`; 0 if `scale` is 0 or NaN.
 fn quantise(number: f32, scale: f32) -> i8 {
     let units = if scale > 0.0 { number / scale } else { 0.0 };
     units.round_ties_even().clamp(-127.0, 127.0) as i8
 }
 
 impl<'a> Numbers<'a> {
-    /// The bits of f16 numbers; nothing for others.
+    /// The bits of f16 numbers; empty for other types.
     pub(crate) fn halves(self) -> &'a [u16] {
         match self {
             Self::F16(all) => all,
@@ -82,7 +82,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// What the numbers of a cell are multiplied by; 1 but for those of 8 bits.
+    /// Scale of the numbers of a cell; 1 for types without scales.
     pub(crate) fn scale(self, cell: usize) -> f32 {
         match self {
             Self::F32(_) | Self::F16(_) => 1.0,
@@ -137,7 +137,7 @@ impl KvLayer {
         self.part(1, head * self.pages + page, numbers)
     }
 
-    /// Numbers of the keys (0) or values (1) of one head's page, which has `numbers` of them.
+    /// Numbers of the keys (0) or values (1) of one head's page, which holds `numbers` elements.
     fn part(&self, which: usize, page: usize, numbers: usize) -> Numbers<'_> {
         let bytes = if which == 0 { &self.keys } else { &self.values };
         let from = page * numbers;
@@ -206,7 +206,7 @@ impl KvLayer {
         }
     }
 
-    /// Bytes of everything.
+    /// Bytes of keys, values and scales.
     pub(super) fn held_bytes(&self) -> usize {
         let scales = self.scales.iter().map(Bytes::len).sum::<usize>();
         self.keys.len() + self.values.len() + scales

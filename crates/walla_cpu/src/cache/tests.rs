@@ -19,7 +19,7 @@ fn cache(kv_type: KvType) -> Cache {
     Cache::new(&desc, &[rope()]).unwrap()
 }
 
-/// The key of a token, turned to a position.
+/// The key of a token, rotated to a position.
 fn key(token: usize, head: usize, position: u32) -> Vec<f32> {
     let mut key: Vec<f32> = (0..DIM).map(|d| ((token * 7 + head * 3 + d) as f32).sin()).collect();
     let rope = rope();
@@ -93,19 +93,19 @@ fn eight_bits_are_off_by_half_a_scale() {
             assert!(close(&values, &value(token, head)), "{values:?}");
         }
     }
-    // Several cells of a row of keys are read as each alone.
+    // Several cells of a row of keys are the same as each cell read alone.
     let kv = layer(&mut cache, 0);
     let (mut row, keys) = ([0.0; 4], kv.keys(1, 1));
     keys.units(3 * kv.stride + 2, &mut row);
     row.iter_mut().zip(2..).for_each(|(number, cell)| *number *= keys.scale(cell));
     assert_eq!(row, [2, 3, 4, 5].map(|token| cell(kv, 1, 1, token).0[3]));
-    // Zeros have no scale, and numbers beyond what a scale can say are cut, not lost.
+    // Zeros get a zero scale, and numbers beyond the largest scale are clamped, not lost.
     let kv = layer(&mut cache, 0);
     kv.append(0, 2, 0, &[0.0; DIM], &[1e9; DIM]);
     let (keys, values) = cell(kv, 0, 2, 0);
     assert_eq!(keys, [0.0; DIM]);
     assert!(values.iter().all(|value| *value > 8e6), "{values:?}");
-    // A lost row stays lost.
+    // A row that is not finite stays invalid.
     kv.append(0, 2, 1, &[f32::NAN; DIM], &[1.0, f32::INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     let (keys, values) = cell(kv, 0, 2, 1);
     assert!(keys.iter().chain(&values).all(|number| number.is_nan()), "{keys:?} {values:?}");
@@ -127,8 +127,8 @@ fn a_copied_page_is_the_same_in_every_layer() {
     }
 }
 
-/// Keys that move are those of tokens that had been at the other position all along; values and
-/// layers without rotation stay.
+/// Moved keys equal the keys of tokens that were at the new position from the start. Values and
+/// layers without rotation do not change.
 #[test]
 fn moved_cells_are_turned() {
     for (to_page, to_cell) in [(1, 0), (3, 2)] {

@@ -9,7 +9,7 @@ use crate::scalar;
 use crate::tile::Tile;
 use crate::workspace::{Scratch, Workspace};
 
-/// What one layer's attention needs to know besides the row and the head.
+/// Inputs of one layer's attention that do not depend on the row and the head.
 struct Attention<'a> {
     variant: Variant,
     kv: &'a KvLayer,
@@ -57,13 +57,13 @@ impl Frame<'_> {
     }
 }
 
-/// Most query heads of one KV head: checked when a program is prepared.
+/// Maximum number of query heads per KV head; checked when a program is prepared.
 pub(crate) const GROUP_MAX: usize = 64;
-/// Most queries that one tile holds scores of.
+/// Maximum number of queries whose scores one tile holds.
 pub(crate) const QUERIES: usize = 8;
 
 impl Attention<'_> {
-    /// Whether the kernels with vector instructions fit: whole registers of f16.
+    /// Whether the SIMD kernels apply: f16, and whole registers.
     fn vectors(&self) -> bool {
         self.variant.attends_in_vectors()
             && self.kv.kv_type == KvType::F16
@@ -71,7 +71,8 @@ impl Attention<'_> {
             && self.kv.page_tokens.is_multiple_of(16)
     }
 
-    /// Rows of a tile: of long runs of one sequence as many as share the reading of keys, else one.
+    /// Rows of a tile. For long runs of one sequence: several rows that share the reads of keys;
+    /// else 1.
     fn tile_rows(&self, rows: &[StepRow]) -> usize {
         if !self.vectors() {
             return 1;
@@ -80,7 +81,7 @@ impl Attention<'_> {
         (rows.len() / runs.max(1)).clamp(1, (QUERIES / self.group).max(1))
     }
 
-    /// All query heads of one KV head, for neighbouring rows.
+    /// Computes all query heads of one KV head, for neighbouring rows.
     fn tile(
         &self,
         rows: &[StepRow],
@@ -106,8 +107,8 @@ impl Attention<'_> {
         }
     }
 
-    /// Rows `first..` of a tile, which all read the same page table.
-    #[expect(clippy::too_many_arguments, reason = "what a tile is about")]
+    /// Computes rows `first..` of a tile, which all use the same page table.
+    #[expect(clippy::too_many_arguments, reason = "the coordinates of a tile")]
     fn run(
         &self,
         run: &[StepRow],
@@ -170,7 +171,7 @@ impl Attention<'_> {
         }
     }
 
-    /// All query heads of one KV head: `q` and `out` are `[group, head_dim]`.
+    /// Computes all query heads of one KV head: `q` and `out` are `[group, head_dim]`.
     fn heads(&self, row: &StepRow, head: usize, q: &[f32], out: &mut [f32], scratch: &mut Scratch) {
         let dim = self.kv.head_dim;
         let end = row.position as usize + 1;

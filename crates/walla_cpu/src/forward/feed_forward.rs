@@ -22,7 +22,7 @@ impl Frame<'_> {
         let y = first(&slots[y.0 as usize], rows * matrix.cols);
         joined.multiply(tools, y, groups, product, padded);
         let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * width];
-        // The products are read where they stand; a norm needs them whole, in scratch memory.
+        // Products are read in place. A norm needs the whole row, in scratch memory.
         self.pool.grid(x, width, (rows_per_tile(width), width), &|worker, tile| {
             for r in 0..tile.rows {
                 let products = &product[(tile.row + r) * padded..][..width];

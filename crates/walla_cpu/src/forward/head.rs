@@ -27,7 +27,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Draws the tokens of all outputs that ask for one, and writes the result block.
+    /// Samples the tokens of all outputs with the `SAMPLE` flag, and writes the result block.
     pub(super) fn sample(&mut self) {
         let (outputs, biases, masks) = (self.outputs, self.biases, self.masks);
         let vocab = self.program.vocab as usize;
@@ -43,7 +43,8 @@ impl Frame<'_> {
         let candidates_width = CANDIDATES_MAX as usize;
         let candidates = &mut result.candidates[..outputs.len() * candidates_width];
         let rows = &mut result.rows[..outputs.len()];
-        // Two arrays are written, so candidates are written first and rows count them.
+        // Candidates and result rows are separate arrays. Candidates are written first; rows count
+        // them.
         self.pool.grid(candidates, candidates_width, (1, candidates_width), &|_, tile| {
             let output = &outputs[tile.row];
             let logits = &logits[tile.row * vocab..][..vocab];
@@ -76,7 +77,7 @@ impl Frame<'_> {
     }
 }
 
-/// Nanoseconds of a duration; 584 years are enough.
+/// Nanoseconds of a duration; a `u64` holds 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -11,11 +11,11 @@ use crate::sync::Mutex;
 use crate::tile::Tile;
 use crate::workspace::{Scratch, Workspace};
 
-/// Weight bytes that are worth a claim of their own: some microseconds of reading memory.
+/// Weight bytes per claim: some microseconds of memory reads.
 const CLAIM_BYTES: usize = 64 * 1024;
 
 impl Frame<'_> {
-    /// Normalises the rows of `x` (`pick(i)` of `count`) into the workspace's `normed`.
+    /// Normalises `count` rows of `x` (row `pick(i)` for each `i`) into the workspace's `normed`.
     pub(super) fn normalise(
         &mut self,
         x: Slot,
@@ -37,12 +37,13 @@ impl Frame<'_> {
     }
 }
 
-/// Matrices whose products lie side by side, each from a multiple of [`PANEL`] columns on.
+/// Matrices whose products are stored next to each other, each from a multiple of [`PANEL`] columns
+/// on.
 pub(super) struct Joined<'a, const N: usize> {
     parts: [&'a Matrix; N],
 }
 
-/// What products of a device are computed with.
+/// Resources for the matrix products of a device.
 #[derive(Clone, Copy)]
 pub(super) struct Tools<'a> {
     pub variant: Variant,
@@ -65,16 +66,16 @@ impl<'a, const N: usize> Joined<'a, N> {
         })
     }
 
-    /// Columns of all parts together, with padding.
+    /// Columns of all parts, including padding.
     pub(super) fn width(&self) -> usize {
         self.parts.iter().map(|part| part.panels() * PANEL).sum()
     }
 
     /// `out[r] = [W0 x[r], W1 x[r], ...]` for the rows of `x`, `[rows, cols]`; `groups` is scratch
-    /// for rounding them.
+    /// for the rounded activations.
     ///
-    /// `width` is the distance of rows in `out`: [`width`](Self::width), or the rows of a single
-    /// part, whose padding then falls away.
+    /// `width` is the row stride of `out`: [`width`](Self::width), or the number of rows of a
+    /// single part, whose padding is then dropped.
     pub(super) fn multiply(
         &self,
         tools: Tools<'_>,

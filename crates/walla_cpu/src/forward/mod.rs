@@ -19,7 +19,7 @@ use crate::pool::{Pool, rows_per_tile};
 use crate::sync::{AtomicBool, Ordering};
 use crate::workspace::{Rope, Workspace};
 
-/// One launch: the step block taken apart, and everything its ops read and write.
+/// One launch: the parsed step block, and everything that its ops read and write.
 pub(crate) struct Frame<'a> {
     pub variant: Variant,
     pub pool: &'a Pool,
@@ -40,17 +40,17 @@ pub(crate) struct Frame<'a> {
     pub cache: &'a mut Cache,
     /// `[outputs_max, vocab]`.
     pub logits: &'a mut [f32],
-    /// The result block that the step picked.
+    /// The result block that the step selected.
     pub result: &'a mut [u8],
     pub workspace: &'a mut Workspace,
-    /// Where the device's clock starts.
+    /// Origin of the device's clock.
     pub start: Instant,
     /// The device's clock when the program began.
     pub begin: Duration,
 }
 
 impl Frame<'_> {
-    /// Runs all ops, or those before `cancel` is seen.
+    /// Runs all ops, or the ops before `cancel` is seen.
     pub(crate) fn run(&mut self, cancel: &AtomicBool) {
         self.turns();
         self.remember();
@@ -83,9 +83,10 @@ impl Frame<'_> {
         }
     }
 
-    /// Cosines and sines of each row's position, once for each rope that the program uses.
+    /// Computes cosines and sines of each row's position, once per rope that the program uses.
     ///
-    /// The angle is rounded to f32, as the contract says; its sine and cosine are computed in f64.
+    /// The angle is rounded to f32, as the contract requires; its sine and cosine are computed in
+    /// f64.
     fn turns(&mut self) {
         for (rope, turns) in self.ropes.iter().zip(&mut self.workspace.turns) {
             let turns: &mut [[f32; 2]] = turns.as_mut_slice();
@@ -112,7 +113,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Writes the rows' tokens to the recent tokens of their sequences.
+    /// Writes the rows' tokens to their sequences' recent tokens.
     fn remember(&mut self) {
         if !self.program.ops.iter().any(|op| matches!(op, Op::Embed { .. })) {
             return;
@@ -129,7 +130,8 @@ impl Frame<'_> {
         let x = &mut self.workspace.slots[x.0 as usize].as_mut_slice()[..rows.len() * width];
         self.pool.grid(x, width, (rows_per_tile(width), width), &|_, tile| {
             for r in 0..tile.rows {
-                // A token sampled by a program with a larger vocabulary is unknown here.
+                // A program with a larger vocabulary may have sampled a token that is out of range
+                // here.
                 let token = token_of(&rows[tile.row + r], last) as usize;
                 let out = tile.row_mut(r);
                 table.gather(token.min(table.rows - 1), out);
@@ -139,7 +141,7 @@ impl Frame<'_> {
     }
 }
 
-/// The row's own token, or the one that its sequence sampled last.
+/// The row's token, or the last sampled token of its sequence.
 fn token_of(row: &StepRow, last: &[u32]) -> u32 {
     u32::try_from(row.token).unwrap_or(last[row.sequence as usize])
 }

@@ -8,7 +8,7 @@ use crate::scalar;
 use crate::workspace::{Rope, Workspace};
 
 impl Frame<'_> {
-    /// Projects, normalises and turns heads; queries go to their slot, keys and values to the
+    /// Projects, normalises and rotates heads. Queries go to their slot, keys and values to the
     /// cache.
     pub(super) fn qkv(&mut self, op: &Op) {
         let Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } = op else {

@@ -31,7 +31,7 @@ impl Frame<'_> {
         let tools = Tools { variant: self.variant, pool: self.pool, workers };
         let normed = first(normed, rows.len() * width);
         joined.multiply(tools, normed, groups, product, padded);
-        // `u` takes the place of `b`.
+        // `u` overwrites `b`.
         for products in product.chunks_mut(padded) {
             for (start, bias) in starts.into_iter().zip(biases) {
                 if let Some(bias) = bias {
@@ -61,7 +61,7 @@ impl Frame<'_> {
     }
 }
 
-/// Where an earlier input of a convolution is.
+/// Location of an earlier input of a convolution.
 enum Earlier {
     /// In this row of the step.
     Row(usize),
@@ -72,7 +72,7 @@ enum Earlier {
 }
 
 struct Inputs<'a> {
-    /// Joined products; `u` comes first.
+    /// Joined products; `u` is the first part.
     product: &'a [f32],
     padded: usize,
     rows: &'a [StepRow],
@@ -83,8 +83,8 @@ impl<'a> Inputs<'a> {
         &self.product[row * self.padded..][..self.padded]
     }
 
-    /// The input `back` tokens before row `row`. The state's latest entry precedes the sequence's
-    /// first row of the step.
+    /// Location of the input `back` tokens before row `row`. The state's latest entry precedes the
+    /// sequence's first row of the step.
     fn earlier(&self, taps: usize, row: usize, back: usize) -> Earlier {
         if (self.rows[row].position as usize) < back {
             return Earlier::Zero;
@@ -116,10 +116,10 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Leaves the inputs of the last `taps - 1` tokens, `row` being the latest.
+    /// Stores the inputs of the `taps - 1` tokens that end with `row`.
     ///
-    /// Entries move towards the start only, so going from the oldest on reads each before it is
-    /// overwritten.
+    /// Entries move only towards the start, so a pass from the oldest on reads each entry before it
+    /// is overwritten.
     fn leave_state(&self, conv: &mut ConvLayer, row: usize, sequence: usize) {
         let (taps, width) = (conv.taps, conv.width);
         let state = conv.state_mut(sequence);

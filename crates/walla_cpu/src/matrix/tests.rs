@@ -59,7 +59,7 @@ fn simd() -> impl Iterator<Item = Variant> {
     Variant::ALL.iter().copied().filter(runs)
 }
 
-/// Columns that are one block, several, and (where blocks are single numbers) odd.
+/// Column counts: one block, several blocks, and odd numbers for types with blocks of one element.
 fn columns(ty: TensorType) -> [usize; 3] {
     match ty.block_elements() {
         256 => [256, 512, 1280],
@@ -90,7 +90,7 @@ fn packed_rows_are_gathered_bit_for_bit() {
 fn panels_are_the_same_whoever_packs_them() {
     let pool = Pool::start(3).unwrap();
     for (ty, variant) in TensorType::ALL.into_iter().flat_map(|ty| simd().map(move |v| (ty, v))) {
-        // The last panel is not full.
+        // The last panel is partial.
         let (rows, cols) = (100, columns(ty)[2]);
         let bytes = random_bytes(ty, rows, cols);
         let alone = load(ty, rows, cols, &bytes, variant);
@@ -156,7 +156,7 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
                         int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x, offset);
                     assert_eq!(got[lane], exact, "{case}");
                 }
-                // Rounding moves each product by at most half a step of 1/127 of the largest
+                // Rounding changes each product by at most half a step of 1/127 of the largest
                 // activation.
                 let mut weights = vec![0.0; cols];
                 matrix.gather(row, &mut weights);
@@ -169,10 +169,10 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
     }
 }
 
-/// A source that copies, as a file does.
+/// A source that copies, like a file.
 struct InFile {
     bytes: Vec<u8>,
-    /// What begins in front of this byte can be read.
+    /// Reads that start at or after this byte fail.
     fails_from: usize,
     /// Bytes of the largest read.
     largest: AtomicUsize,
@@ -230,7 +230,7 @@ fn a_matrix_in_a_file_is_read_in_pieces_and_packed_as_one_in_memory() {
             let matrix = Matrix::load(&desc, &source, variant, pool).unwrap();
             assert!(matrix.bytes.bytes() == in_memory.bytes.bytes(), "{ty} {variant}");
             assert!(source.largest.into_inner() <= READ_BYTES, "{ty} {variant}");
-            // What cannot be read is an error, wherever it is.
+            // A failed read is an error, wherever it occurs.
             for fails_from in [0, bytes.len() / 2, bytes.len() - 1] {
                 let loaded = Matrix::load(&desc, &InFile::new(&bytes, fails_from), variant, pool);
                 let error = loaded.err().expect("a part is missing");

@@ -41,7 +41,7 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| unit_interval(word(i)) * 8.0 - 4.0).collect()
 }
 
-/// Straight from the text of the contract: sort everything, cut, draw.
+/// Literal implementation of the contract: sort everything, truncate, sample.
 fn oracle(logits: &[f32], output: &OutputRow) -> u32 {
     let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
     let s: Vec<f32> = logits.iter().map(|l| l / output.temperature).collect();
@@ -118,7 +118,7 @@ fn a_masked_draw_is_the_draw_from_the_allowed_tokens_alone() {
         let row = masked(&logits, output, &[], &[0; 256], Some(&mask));
         assert!(allows(&mask, row.token as usize));
         assert_eq!(row.token, oracle(&forbidden, &output), "{output:?}");
-        // The probability is the model's, which knows no mask.
+        // The probability is the model's, without the mask.
         let all: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
         let exact = f64::from(logits[row.token as usize]) - all.ln();
         assert!((f64::from(row.log_probability) - exact).abs() < 1e-5);
@@ -216,7 +216,7 @@ fn logits_that_are_not_finite_are_told() {
     assert_eq!((row.flags, row.token), (ResultRow::SAMPLED, 1));
 }
 
-/// Neither a token that no order chose nor a panic in sorting: this output draws nothing.
+/// Such an output samples nothing: no arbitrary token, and no panic in sorting.
 #[test]
 fn what_biases_and_penalties_make_no_number_draws_nothing() {
     let logits = numbers(700, 1);

@@ -1,16 +1,16 @@
-//! Attention over pages of f16, several query heads at a time.
+//! Attention over f16 pages, several query heads at a time.
 //!
-//! Scores: lanes are cells, so a score is one chain over the dimensions of the head. Values: lanes
-//! are dimensions, so an output number is one chain over the cells. Neither chain depends on how
-//! many queries run side by side.
+//! Scores: lanes are cells, so a score is one chain of operations over the dimensions of the head.
+//! Values: lanes are dimensions, so an output number is one chain over the cells. Neither chain
+//! depends on the number of queries that are computed together.
 
-/// Makes `scores` and `values` for one kind of register.
+/// Generates `scores` and `values` for one register width.
 ///
-/// `$lanes` numbers to a register; `$halves` loads as many f16.
+/// A register holds `$lanes` numbers; `$halves` loads the same number of f16.
 macro_rules! attention_kernels {
     ($features:literal, $lanes:literal, $zero:ident, $set1:ident, $fmadd:ident, $halves:ident) => {
         /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16) of a
-        /// page, where `keys` is `[dim, stride]` and rows of `out` are `width` apart.
+        /// page. `keys` is `[dim, stride]`; the row stride of `out` is `width`.
         #[target_feature(enable = $features)]
         pub(crate) fn scores(page: &crate::kernels::Scores<'_>, out: &mut [f32]) {
             let count = page.queries.len() / page.dim;
@@ -37,8 +37,7 @@ macro_rules! attention_kernels {
             let queries: [&[f32]; Q] = crate::simd::rows_of(queries, page.dim);
             let mut cell = 0;
             while cell < page.cells {
-                // Two registers of cells, or one if that is what is left: the same chains either
-                // way.
+                // Two registers of cells, or one at the end: the chains are the same.
                 let both = cell + BLOCK <= page.cells;
                 let mut sums = [[$zero(); 2]; Q];
                 for (d, keys) in page.keys.chunks_exact(page.stride).take(page.dim).enumerate() {
@@ -61,8 +60,8 @@ macro_rules! attention_kernels {
             }
         }
 
-        /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells of a page; rows of
-        /// `weights` are `width` apart and `dim` is a multiple of 16.
+        /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells of a page. The row
+        /// stride of `weights` is `width`; `dim` is a multiple of 16.
         #[target_feature(enable = $features)]
         pub(crate) fn values(page: &crate::kernels::Values<'_>, out: &mut [f32]) {
             let count = out.len() / page.dim;
@@ -87,8 +86,8 @@ macro_rules! attention_kernels {
         ) {
             let mut d = 0;
             while d < page.dim {
-                // As many registers of numbers side by side as are left, up to four: each number is
-                // a chain of its own either way.
+                // Up to four registers of numbers at once: each number is a separate chain in all
+                // cases.
                 match (page.dim - d) / $lanes {
                     1 => block_of_values::<Q, 1>(page, weights, d, out),
                     2 | 3 => block_of_values::<Q, 2>(page, weights, d, out),
@@ -136,8 +135,8 @@ macro_rules! attention_kernels {
             }
         }
 
-        /// Asks for number `at` of the page that comes next: pages lie anywhere, so the processor
-        /// cannot guess.
+        /// Prefetches number `at` of the next page. Pages are not contiguous, so the hardware
+        /// prefetcher cannot predict it.
         #[target_feature(enable = $features)]
         #[inline]
         fn prefetch(next: &[u16], at: usize) {
@@ -146,7 +145,7 @@ macro_rules! attention_kernels {
     };
 }
 
-/// Copies of the numeric kernels in plain Rust, compiled for a variant.
+/// Copies of the plain Rust numeric kernels, compiled for a variant.
 macro_rules! plain_kernels {
     ($features:literal) => {
         #[target_feature(enable = $features)]

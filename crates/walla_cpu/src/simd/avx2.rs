@@ -1,5 +1,5 @@
-//! Kernels for AVX2 with FMA and F16C: 8 weight rows in the lanes of a register, the two halves of
-//! a panel one after the other.
+//! Kernels for AVX2 with FMA and F16C: 8 weight rows in the lanes of a register; the two halves of
+//! a panel are computed sequentially.
 
 use std::arch::x86_64::*;
 
@@ -10,10 +10,10 @@ use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
 use crate::quantise::{GROUP, Group, round_block};
 
-/// How far ahead weights are asked for, see the AVX-512 kernel.
+/// Prefetch distance of weights, see the AVX-512 kernel.
 const PREFETCH_BYTES: usize = 16384;
 
-/// Some rows of a block of rounded activations.
+/// A range of rows of a block of rounded activations.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     /// `[groups, all]`
@@ -22,8 +22,8 @@ pub(super) struct Rows<'a> {
     pub first: usize,
 }
 
-/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are
-/// 16 registers.
+/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, because there
+/// are 16 registers.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     let (cols, rows) = (input.cols, input.rows());
@@ -61,7 +61,7 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-/// Makes `quantised`, which calls the `dots` of the module that it is in.
+/// Generates `quantised`, which calls the `dots` of the enclosing module.
 macro_rules! quantised_kernel {
     ($features:literal, $signed_q8:literal) => {
         /// Integer dot products group by group.
@@ -127,7 +127,7 @@ pub(super) fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m
     _mm256_fmadd_ps(scale, product, acc)
 }
 
-/// Asks for part `at..at + bytes` of the panel a fixed distance ahead, see the AVX-512 kernel.
+/// Prefetches the panel a fixed distance after `at..at + bytes`, see the AVX-512 kernel.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
@@ -138,12 +138,12 @@ pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     }
 }
 
-/// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
+/// Dot products of one group from a step on: over all eight steps, or four for Q6_K.
 ///
 /// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So
-/// pairs are added up in 16 bits as long as they fit: eight steps of nibbles (8 * 2 * 15 * 127 =
+/// pairs are summed in 16 bits as long as they fit: eight steps of nibbles (8 * 2 * 15 * 127 =
 /// 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed bytes, which
-/// go in as absolute value and sign (2 * 128 * 127 = 32512).
+/// are passed as absolute value and sign (2 * 128 * 127 = 32512).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots<const TY: u32, const R: usize>(
@@ -216,8 +216,8 @@ pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> 
     }
 }
 
-/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance
-/// is a constant.
+/// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled, so the
+/// distance is a constant.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn shift(words: __m256i, left: i32) -> __m256i {
@@ -228,7 +228,7 @@ fn shift(words: __m256i, left: i32) -> __m256i {
     }
 }
 
-/// Scale and minimum (with the codes' offset in it) of a sub-block.
+/// Scale and minimum (including the codes' offset) of a sub-block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
@@ -256,7 +256,7 @@ pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (
     }
 }
 
-/// f32 products: even columns in one sum, odd ones in another.
+/// f32 products: even columns in one sum, odd columns in another.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn floats<const TY: u32, const R: usize>(

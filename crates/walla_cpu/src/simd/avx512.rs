@@ -9,8 +9,9 @@ use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
 use crate::quantise::{GROUP, Group, round_block};
 
-/// How far ahead weights are asked for: what memory delivers in 0.4 µs, its latency under load with
-/// a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48 GB/s.
+/// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load
+/// with a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48
+/// GB/s.
 const PREFETCH_BYTES: usize = 16384;
 
 /// Products of one panel with the rows of `input`.
@@ -44,9 +45,8 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-/// Integer dot products group by group. Per weight byte there is one multiplication for each
-/// activation row; a weight register is unpacked once for all rows, and activations come as
-/// broadcasts straight from memory.
+/// Integer dot products group by group. Each weight byte is multiplied once per activation row. A
+/// weight register is unpacked once for all rows; activations are broadcast from memory.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn quantised<const TY: u32, const R: usize>(
@@ -108,8 +108,8 @@ fn add(
     _mm512_fmadd_ps(minimum, _mm512_set1_ps(sum_x), acc)
 }
 
-/// Asks for part `at..at + bytes` of the panel a fixed distance ahead: while many rows are
-/// multiplied, the processor's own look-ahead does not reach that far.
+/// Prefetches the panel a fixed distance after `at..at + bytes`: with many rows the hardware
+/// prefetcher does not reach that far.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn prefetch(panel: &[u8], at: usize, bytes: usize) {
@@ -120,10 +120,10 @@ fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     }
 }
 
-/// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
+/// Dot products of one group from a step on: over all eight steps, or four for Q6_K.
 ///
-/// An addition waits five cycles for the one before. With few rows there are few chains, so each is
-/// cut in pieces, which are added at the end: integers do not mind.
+/// An addition has a latency of five cycles. With few rows there are few chains, so each chain is
+/// split into pieces, which are added at the end. Integer sums are exact in any order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn dots<const TY: u32, const R: usize>(
@@ -187,8 +187,8 @@ fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
     }
 }
 
-/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance
-/// is a constant.
+/// Shifts the bits of each word left, or right if `left` is negative. Steps are unrolled, so the
+/// distance is a constant.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn shift(words: __m512i, left: i32) -> __m512i {
@@ -199,7 +199,7 @@ fn shift(words: __m512i, left: i32) -> __m512i {
     }
 }
 
-/// Scale and minimum (with the codes' offset in it) of a sub-block.
+/// Scale and minimum (including the codes' offset) of a sub-block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
@@ -225,8 +225,8 @@ fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
     }
 }
 
-/// f32 products: even columns in one sum, odd ones in another, so that two chains hide the latency
-/// at one row.
+/// f32 products: even columns in one sum, odd columns in another. The two chains hide the latency
+/// with one row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn floats<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[f32], out: &mut Products) {

@@ -1,5 +1,5 @@
-//! Kernels for AVX2 with AVX-VNNI (Intel from Alder Lake, AMD from Zen 5): those of [`avx2`] with
-//! one instruction for four products. Codes are unsigned, as in the AVX-512 kernel.
+//! Kernels for AVX2 with AVX-VNNI (Intel from Alder Lake, AMD from Zen 5): as [`avx2`], with one
+//! instruction for four products. Codes are unsigned, as in the AVX-512 kernel.
 
 use std::arch::x86_64::*;
 
@@ -42,8 +42,8 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 
 quantised_kernel!("avx2,fma,f16c,avxvnni", false);
 
-/// Dot products of one group from a step on: of all eight steps, or for Q6_K of four. Few rows are
-/// cut in pieces, see the AVX-512 kernel.
+/// Dot products of one group from a step on: over all eight steps, or four for Q6_K. With few rows
+/// the chains are split, see the AVX-512 kernel.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn dots<const TY: u32, const R: usize>(

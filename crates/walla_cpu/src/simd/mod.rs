@@ -1,8 +1,8 @@
-//! Kernels with vector instructions. Each has a plain Rust counterpart that it is tested against.
+//! Kernels with vector instructions. Each is tested against a plain Rust counterpart.
 //!
-//! Rules that make a result independent of its company:
+//! Rules that make a result independent of the batch:
 //! 1. The product of one weight row and one activation row is one chain of operations in the order
-//!    of the columns; the number of activation rows only decides how many chains run side by side.
+//!    of the columns. The number of activation rows only determines the number of parallel chains.
 //! 2. Integer parts are exact, so their order is free.
 
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +18,7 @@ pub(crate) mod neon;
 
 use walla_types::TensorType;
 
-/// The type as a number that can be a const parameter: its code in GGUF files.
+/// The type as a number for a const parameter: its code in GGUF files.
 pub(crate) const fn code(ty: TensorType) -> u32 {
     ty.to_ggml()
 }
@@ -31,8 +31,8 @@ pub(crate) const fn of_code(code: u32) -> TensorType {
     }
 }
 
-/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known at
-/// run time only.
+/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known only
+/// at run time.
 macro_rules! by_type_and_rows {
     ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $max:tt, $args:tt) => {
         match $given {
@@ -63,7 +63,7 @@ macro_rules! by_type_and_rows {
 }
 use by_type_and_rows;
 
-/// The first `R` rows of `cols` numbers; the caller has that many.
+/// The first `R` rows of `cols` numbers; the caller guarantees that they exist.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn rows_of<T, const R: usize>(all: &[T], cols: usize) -> [&[T]; R] {

@@ -1,8 +1,8 @@
-//! Kernels for AArch64: 4 weight rows in the lanes of a register, the quarters of a panel one after
-//! the other.
+//! Kernels for AArch64: 4 weight rows in the lanes of a register; the quarters of a panel are
+//! computed sequentially.
 //!
-//! It compiles; it was **not run** on any machine so far. Unquantised matrices and attention use
-//! plain Rust there.
+//! This module compiles but was **not yet run** on hardware. Unquantised matrices and attention use
+//! plain Rust.
 
 use std::arch::aarch64::*;
 
@@ -13,7 +13,7 @@ use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
 use crate::quantise::{GROUP, Group, round_block};
 
-/// Some rows of a block of rounded activations.
+/// A range of rows of a block of rounded activations.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     /// `[groups, all]`
@@ -94,8 +94,8 @@ fn quantised<const TY: u32, const R: usize>(
     }
 }
 
-/// Sums of four products of bytes: what the dot product instruction does, which Rust has no stable
-/// name for yet.
+/// Sums of four products of bytes, as the dot product instruction computes them. Rust has no stable
+/// intrinsic for it yet.
 #[inline]
 #[target_feature(enable = "neon")]
 fn fours(a: int8x16_t, b: int8x16_t) -> int32x4_t {
@@ -131,7 +131,7 @@ fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> int8x16_t {
     vreinterpretq_s8_u8(codes)
 }
 
-/// Scale and minimum (with the codes' offset in it) of a sub-block.
+/// Scale and minimum (including the codes' offset) of a sub-block.
 #[inline]
 #[target_feature(enable = "neon")]
 fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (float32x4_t, float32x4_t) {

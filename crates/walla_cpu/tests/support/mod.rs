@@ -34,7 +34,7 @@ pub const LAYOUT: StepLayout = StepLayout {
     pages_per_sequence: PAGES_PER_SEQUENCE,
 };
 
-/// What varies between models.
+/// Parameters that vary between models.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub ty: TensorType,
@@ -67,15 +67,15 @@ impl Shape {
     }
 }
 
-/// One weight with its numbers (empty for quantised types).
+/// One weight and its numbers (empty for quantised types).
 pub struct Weight {
     pub linear: Linear,
     pub values: Vec<f32>,
     pub bias: Option<Vec<f32>>,
 }
 
-/// A device with a model on it: embedding, attention layer with a window, convolution layer,
-/// attention layer, head.
+/// A device with a model: embedding, attention layer with a window, convolution layer, attention
+/// layer, head.
 pub struct Harness {
     pub device: CpuDevice,
     pub shape: Shape,
@@ -96,8 +96,8 @@ pub struct Harness {
 pub const EPS: f32 = 1e-5;
 pub const MAGNITUDE: f32 = 1.25;
 
-/// One row of a step: sequence, position, token (-1: the one sampled last), whether its logits are
-/// wanted.
+/// One row of a step: sequence, position, token (-1: the last sampled token), whether logits are
+/// requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Row(pub u32, pub u32, pub i32, pub bool);
 
@@ -260,7 +260,7 @@ impl Harness {
         self.enqueue_with(rows, sampling, &|_| ());
     }
 
-    /// The same, with something of its block changed at last.
+    /// As `enqueue`, with a final change of the step block.
     pub fn enqueue_with(
         &mut self,
         rows: &[Row],
@@ -312,7 +312,7 @@ impl Harness {
         self.device.record(self.stream, self.event).unwrap();
     }
 
-    /// Runs one step: logits of the rows that wanted them, and the tokens drawn.
+    /// Runs one step; returns the logits of the rows that requested them, and the sampled tokens.
     pub fn run(&mut self, rows: &[Row], sampling: &OutputRow) -> (Vec<Vec<f32>>, Vec<u32>) {
         self.enqueue(rows, sampling);
         self.device.synchronise().unwrap();
@@ -336,7 +336,7 @@ impl Harness {
         (logits, tokens)
     }
 
-    /// Tries to look at the result block: the step that it says it is of.
+    /// Tries to read the result block; returns its step number.
     pub fn read_results(&mut self) -> Result<u64, walla_device::DeviceError> {
         let mut step = 0;
         self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |bytes| {
@@ -356,7 +356,7 @@ pub fn greedy() -> OutputRow {
     }
 }
 
-/// All rows of one sequence from position 0 on, logits of each.
+/// All rows of one sequence from position 0 on, each with logits.
 pub fn whole(sequence: u32, tokens: &[i32]) -> Vec<Row> {
     tokens.iter().zip(0..).map(|(token, position)| Row(sequence, position, *token, true)).collect()
 }

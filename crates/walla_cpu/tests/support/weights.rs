@@ -3,7 +3,7 @@
 use walla_device::{philox4x32, unit_interval};
 use walla_types::TensorType;
 
-/// Deterministic numbers.
+/// Deterministic random numbers.
 pub struct Random {
     seed: u32,
     count: u32,
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Bytes of a matrix whose numbers are about as large as `scale`.
+/// Bytes of a matrix whose numbers have a magnitude of about `scale`.
 pub fn matrix_bytes(random: &mut Random, ty: TensorType, count: usize, scale: f32) -> Vec<u8> {
     let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
     let mut bytes = Vec::new();

@@ -9,44 +9,44 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// No builder for this architecture: use another model.
+    /// No builder exists for this architecture: use another model.
     #[error("architecture {found:?} is not supported (supported: {})", Architecture::names())]
     Architecture {
         /// `general.architecture`.
         found: String,
     },
-    /// The file is one part of a model that was split: join all of them first.
+    /// The file is one part of a split model: join all parts first.
     #[error(
         "this is part {part} of {parts} of a split model: join the parts with \
          `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
     )]
     Split {
-        /// Which part, counted from 1.
+        /// Number of the part, from 1.
         part: u64,
-        /// How many there are.
+        /// Number of parts.
         parts: u64,
     },
-    /// A key is missing or has the wrong type: the file is damaged or was made by a broken tool.
+    /// A key is missing or has the wrong type: the file is damaged or a broken tool wrote it.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// A number makes no sense: the file is damaged or was made by a broken tool.
+    /// A number is out of range: the file is damaged or a broken tool wrote it.
     #[error("key {key:?} is {found}, expected {expected}")]
     Hyperparameter {
         /// The key.
         key: String,
         /// Its value.
         found: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: String,
     },
-    /// The model wants something that walla does not compute: use another model.
+    /// The model requires a feature that walla does not compute: use another model.
     #[error("key {key:?} is {found}: {feature} not supported")]
     Unsupported {
         /// The key.
         key: String,
         /// Its value.
         found: String,
-        /// What it asks for, with its verb.
+        /// The unsupported feature, with its verb.
         feature: &'static str,
     },
     /// A tensor is missing.
@@ -57,14 +57,14 @@ pub enum SpecError {
         /// Its dimensions, the innermost first.
         expected: Vec<u64>,
     },
-    /// A tensor has dimensions that the hyperparameters contradict.
+    /// A tensor's dimensions contradict the hyperparameters.
     #[error("tensor {tensor:?} has shape {found}, expected {expected:?}")]
     Shape {
         /// The name.
         tensor: String,
         /// Its dimensions.
         found: Shape,
-        /// What the hyperparameters say, the innermost first.
+        /// The dimensions that the hyperparameters require, the innermost first.
         expected: Vec<u64>,
     },
     /// A tensor's type has no kernels: quantise the model to another type.
@@ -75,7 +75,7 @@ pub enum SpecError {
         /// The type's code.
         source: UnknownTensorType,
     },
-    /// A vector (norm, bias, taps, frequencies) in a type of blocks.
+    /// A vector (norm, bias, taps, frequencies) has a block-quantised type.
     #[error("tensor {tensor:?} is of type {found}, expected F32, F16 or BF16")]
     QuantisedVector {
         /// The name.
@@ -83,25 +83,25 @@ pub enum SpecError {
         /// Its type.
         found: TensorType,
     },
-    /// A vector holds a number that makes no sense.
+    /// A vector holds a number that is out of range.
     #[error(
         "tensor {tensor:?}: number {index} is {found}, expected a positive number (1e-9 to 1e15)"
     )]
     Number {
         /// The name.
         tensor: String,
-        /// Which one.
+        /// Index of the number.
         index: usize,
         /// The number.
         found: String,
     },
-    /// The file holds weights that the architecture as walla knows it would leave out, so it is a
-    /// variant that computes something else.
+    /// The file holds weights that the builder would not use, so it is a variant of the
+    /// architecture that computes something else.
     #[error("tensor {tensor:?} is no part of a {architecture} model")]
     Unused {
         /// The name.
         tensor: String,
-        /// The builder.
+        /// The architecture of the builder.
         architecture: Architecture,
     },
     /// A tensor cannot be read.

@@ -1,6 +1,6 @@
-//! Gemma 3 (text): five layers of six see a window and rotate on a fixed base, the sixth sees
-//! everything and rotates on the model's own, scaled one; norms on heads, before and after each
-//! block.
+//! Gemma 3 (text). Five of six layers use sliding-window attention and RoPE with a fixed base. The
+//! sixth layer uses full attention and RoPE with the model's base, scaled. Norms on heads, before
+//! and after each block.
 
 use super::{SpecError, transformer::Transformer};
 use crate::{
@@ -8,11 +8,11 @@ use crate::{
     spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs},
 };
 
-/// Index of the rotation of layers that see everything.
+/// Index of the rope of layers with full attention.
 const GLOBAL: usize = 0;
-/// Index of the rotation of layers with a window.
+/// Index of the rope of layers with a window.
 const LOCAL: usize = 1;
-/// Base of the rotation of layers with a window, if the file names none.
+/// RoPE base of layers with a window, if the file has no such key.
 const LOCAL_BASE: f64 = 10_000.0;
 
 pub(super) fn build(
@@ -54,8 +54,8 @@ pub(super) fn build(
     Ok(ModelSpec { embedding_scale: (model.width as f64).sqrt() as f32, ..spec })
 }
 
-/// The window of each layer. `attention.sliding_window_pattern` is a period (6 if the file does not
-/// say) whose last layer sees everything, or one boolean for each layer.
+/// The window of each layer. `attention.sliding_window_pattern` is either a period, whose last
+/// layer uses full attention (6 if the key is missing), or one boolean per layer.
 fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
     let (source, layers) = (model.source, model.layer_count);
     let suffix = "attention.sliding_window_pattern";
@@ -72,14 +72,14 @@ fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
         return Ok(local.collect());
     }
     let period = source.find::<u32>(suffix)?.unwrap_or(6) as usize;
-    // The last layer of each period is global; without a period none is.
+    // The last layer of each period is global; with a period of 0 no layer is.
     let is_local =
         |layer: usize| layer.checked_rem(period).is_none_or(|at| at.saturating_add(1) < period);
     Ok((0..layers).map(|layer| is_local(layer).then_some(window)).collect())
 }
 
-/// `attention.scale`, or `1 / sqrt(head_dim)`; the 27B model (62 layers) divides by the width over
-/// the heads instead.
+/// `attention.scale`, or `1 / sqrt(head_dim)`. The 27B model (62 layers) uses `width / heads`
+/// instead of `head_dim`.
 fn scale(model: &Transformer<'_, '_>) -> Result<f32, SpecError> {
     let per_head = model.width.checked_div(model.heads()).unwrap_or(1);
     let divisor = if model.layer_count == 62 { per_head } else { model.head_dim };

@@ -1,4 +1,4 @@
-//! Llama 2 and 3.x and their kin: neighbours rotate; Llama 3 divides the frequencies by
+//! Llama 2, 3.x and derivatives: neighbouring pairs rotate. Llama 3 divides the frequencies by
 //! `rope_freqs`.
 
 use super::{SpecError, transformer::Transformer};

@@ -1,6 +1,6 @@
-//! From a file to a [`ModelSpec`]: one builder for each architecture.
+//! Builds a [`ModelSpec`] from a file: one builder per architecture.
 //!
-//! Names of keys and tensors and their defaults are those of llama.cpp, so its files load here.
+//! Key names, tensor names and defaults match llama.cpp, so files made for it load here.
 
 mod error;
 mod gemma3;
@@ -24,16 +24,16 @@ use crate::{
 impl ModelSpec {
     /// Describes the model in a file.
     ///
-    /// `context_tokens` is the context that each sequence will be given: models with two sets of
-    /// rotation factors (Phi 3's longrope) choose by it, as llama.cpp does.
+    /// `context_tokens` is the context of each sequence. Models with two sets of rotation factors
+    /// (Phi 3's longrope) select by it, as llama.cpp does.
     ///
-    /// Every tensor of the file ends up in the specification (but for the unused set of rotation
-    /// factors), with the dimensions that the hyperparameters demand.
+    /// Every tensor of the file is part of the specification, with the dimensions that the
+    /// hyperparameters require. The only exception is the unused set of rotation factors.
     ///
     /// # Errors
-    /// [`SpecError`] names the key or tensor and what was expected of it.
+    /// [`SpecError`] names the key or tensor and the expected value.
     pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
-        // Parts but the first have none of the keys below.
+        // Parts after the first have none of the keys below.
         let parts = gguf.find::<u64>("split.count")?.unwrap_or(1);
         if parts > 1 {
             let part = gguf.find::<u64>("split.no")?.unwrap_or(0).saturating_add(1);

@@ -1,8 +1,8 @@
-//! Phi 3, 3.5 and 4 mini: fused projections, halves rotate, with two sets of factors for long and
-//! short contexts.
+//! Phi 3, 3.5 and 4 mini: fused projections; pairs of halves rotate; two sets of factors for long
+//! and short contexts.
 //!
-//! `attention.sliding_window` is ignored as in llama.cpp: files carry values that do not match how
-//! the models were trained.
+//! `attention.sliding_window` is ignored, as in llama.cpp: files have values that do not match the
+//! models' training.
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};

@@ -1,4 +1,4 @@
-//! Qwen 2 and 2.5: halves rotate; query, key and value have biases.
+//! Qwen 2 and 2.5: pairs of halves rotate; query, key and value have biases.
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};

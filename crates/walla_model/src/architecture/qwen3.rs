@@ -1,4 +1,4 @@
-//! Qwen 3 (dense): halves rotate, after a norm on every query and key head.
+//! Qwen 3 (dense): pairs of halves rotate, after a norm on every query and key head.
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs};

@@ -8,21 +8,21 @@ use super::{
 };
 use crate::spec::{Rope, RopePairs};
 
-/// How far beyond its training a model's positions are stretched.
+/// Context extension: scaling of positions beyond the model's training.
 pub(super) struct Scaling {
-    /// Divides the frequencies (with YaRN, only the slow ones).
+    /// Divides the frequencies (with YaRN, only the low ones).
     factor: f64,
     yarn: Option<Yarn>,
     magnitude: f64,
 }
 
-/// Fast dimensions keep their frequency, slow ones are divided by the factor, with a ramp between
-/// them (Peng et al., <https://arxiv.org/abs/2309.00071>).
+/// High-frequency dimensions keep their frequency, low-frequency ones are divided by the factor,
+/// with a linear ramp in between (Peng et al., <https://arxiv.org/abs/2309.00071>).
 struct Yarn {
     context_original: f64,
-    /// Turns within the original context from which on a dimension counts as fast.
+    /// Rotations within the original context from which on a dimension counts as high-frequency.
     beta_fast: f64,
-    /// Turns up to which it counts as slow.
+    /// Rotations up to which a dimension counts as low-frequency.
     beta_slow: f64,
 }
 
@@ -41,7 +41,7 @@ impl Scaling {
                     beta_fast: source.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
                     beta_slow: source.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
                 };
-                // Keeps the scores' temperature (equation 22 of the paper).
+                // Keeps the temperature of the scores (equation 22 of the paper).
                 let magnitude = plain.magnitude * (1.0 + 0.1 * factor.max(1.0).ln());
                 Ok(Self { factor, yarn: Some(yarn), magnitude })
             }
@@ -49,14 +49,14 @@ impl Scaling {
         }
     }
 
-    /// No stretching; the magnitude still counts.
+    /// No scaling; the magnitude still applies.
     pub fn none(source: &Source<'_>) -> Result<Self, SpecError> {
         let magnitude = source.positive_or("rope.scaling.attn_factor", 1.0)?;
         Ok(Self { factor: 1.0, yarn: None, magnitude })
     }
 }
 
-/// The older key is `rope.scale_linear`; 0 means none in both.
+/// The older key is `rope.scale_linear`; 0 means no scaling in both.
 fn factor(source: &Source<'_>) -> Result<f64, SpecError> {
     let found = match source.find::<f32>("rope.scaling.factor")? {
         Some(factor) => Some(("rope.scaling.factor", factor)),
@@ -92,9 +92,9 @@ pub(super) fn rope(
 }
 
 impl Yarn {
-    /// How much of its own frequency pair `i` keeps: 1 for fast ones, 0 for slow ones.
+    /// Weight of the unscaled frequency of pair `i`: 1 for high frequencies, 0 for low ones.
     fn keep(&self, i: usize, base: f64, rotated: usize) -> f64 {
-        // The pair that turns `turns` times within the original context.
+        // The pair that rotates `turns` times within the original context.
         let pair = |turns: f64| {
             rotated as f64 * (self.context_original / (turns * 2.0 * PI)).ln() / (2.0 * base.ln())
         };
@@ -105,8 +105,8 @@ impl Yarn {
     }
 }
 
-/// The factors that divide the frequencies: `rope_freqs.weight` (Llama 3), or one of two sets by
-/// the context that each sequence is configured for (longrope), if the file has either.
+/// The factors that divide the frequencies, if the file has any: `rope_freqs.weight` (Llama 3), or
+/// one of two sets (longrope), selected by the context of each sequence.
 pub(super) fn factors(
     source: &Source<'_>,
     rotated: usize,
@@ -153,7 +153,7 @@ fn read_factors(
     }
 }
 
-/// The context before stretching.
+/// The context before extension.
 fn original_context(source: &Source<'_>, context_train: usize) -> Result<usize, SpecError> {
     source.size_or("rope.scaling.original_context_length", context_train, 1..=u32::MAX as usize)
 }

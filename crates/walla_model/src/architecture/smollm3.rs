@@ -1,4 +1,4 @@
-//! SmolLM 3: a Llama whose every fourth layer has no positions.
+//! SmolLM 3: a Llama in which every fourth layer has no position embedding.
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};

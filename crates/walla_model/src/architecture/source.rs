@@ -8,12 +8,12 @@ use crate::{
     spec::{Architecture, Linear, Matrix, RmsNorm, Vector},
 };
 
-/// Factors and bases: any that make sense, so that the product of some stays finite in an `f32`.
+/// Range of factors and bases: products of several stay finite in an `f32`.
 pub(super) const POSITIVE: RangeInclusive<f32> = 1e-9..=1e15;
 const POSITIVE_TEXT: &str = "a positive number (1e-9 to 1e15)";
 
-/// A file as one architecture sees it. Remembers which tensors were asked for, so that none is left
-/// out silently.
+/// A file, as seen by one architecture. It records which tensors were requested, so that no tensor
+/// is ignored silently.
 pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
     pub architecture: Architecture,
@@ -34,13 +34,13 @@ impl<'a> Source<'a> {
         Ok(self.gguf.find(&self.key(suffix))?)
     }
 
-    /// A count that must be there and in `range`.
+    /// A required count, in `range`.
     pub fn size(&self, suffix: &str, range: RangeInclusive<usize>) -> Result<usize, SpecError> {
         let count: u32 = self.gguf.require(&self.key(suffix))?;
         self.within(suffix, count as usize, &range)
     }
 
-    /// A count in `range`, or `default` (unchecked) if the file does not say.
+    /// A count in `range`, or `default` (unchecked) if the key is missing.
     pub fn size_or(
         &self,
         suffix: &str,
@@ -53,7 +53,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// One count for all layers, or an array with one for each.
+    /// One count for all layers, or an array with one count per layer.
     pub fn sizes(
         &self,
         suffix: &str,
@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
         checked.collect::<Result<_, _>>().map(Some)
     }
 
-    /// A float above zero, or `default` if the file does not say.
+    /// A float above zero, or `default` if the key is missing.
     pub fn positive_or(&self, suffix: &str, default: f64) -> Result<f64, SpecError> {
         match self.find::<f32>(suffix)? {
             Some(x) => self.positive(suffix, x),
@@ -121,13 +121,13 @@ impl<'a> Source<'a> {
         SpecError::Unsupported { key: self.key(suffix), found: found.to_string(), feature }
     }
 
-    /// The shape of a tensor that need not exist.
+    /// The shape of an optional tensor.
     pub fn shape(&self, name: &str) -> Option<Shape> {
         let index = self.gguf.find_tensor(name)?;
         self.gguf.tensor(index).map(|tensor| tensor.shape)
     }
 
-    /// A matrix that may be missing: dimensions `[cols, rows]` in the file.
+    /// An optional matrix: dimensions `[cols, rows]` in the file.
     pub fn find_matrix(
         &self,
         name: &str,
@@ -143,7 +143,7 @@ impl<'a> Source<'a> {
         found.ok_or_else(|| missing(name, &[cols, rows]))
     }
 
-    /// `dims` numbers in all, that may be missing.
+    /// An optional vector of `dims` numbers in total.
     pub fn find_vector(&self, name: &str, dims: &[usize]) -> Result<Option<Vector>, SpecError> {
         let Some((tensor, ty)) = self.tensor(name, dims)? else {
             return Ok(None);
@@ -162,14 +162,14 @@ impl<'a> Source<'a> {
         Ok(RmsNorm { weight: self.vector(&format!("{name}.weight"), &[width])?, eps })
     }
 
-    /// `name.weight`, with `name.bias` if there is one.
+    /// `name.weight`, with `name.bias` if it exists.
     pub fn linear(&self, name: &str, rows: usize, cols: usize) -> Result<Linear, SpecError> {
         let matrix = self.matrix(&format!("{name}.weight"), rows, cols)?;
         Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
     }
 
-    /// Marks a tensor that the architecture defines, but that this configuration of it does not
-    /// read, so it is not checked either.
+    /// Marks a tensor that the architecture defines but this configuration does not read. It is not
+    /// checked either.
     pub fn skip(&self, name: &str) {
         if let Some(index) = self.gguf.find_tensor(name)
             && let Some(used) = self.used.borrow_mut().get_mut(index)
@@ -178,7 +178,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A tensor of exactly these dimensions (outer ones of 1 do not count), marked as used.
+    /// A tensor of exactly these dimensions (outer dimensions of 1 are ignored), marked as used.
     fn tensor(
         &self,
         name: &str,
@@ -204,7 +204,7 @@ impl<'a> Source<'a> {
         Ok(Some((index, ty)))
     }
 
-    /// Every tensor was asked for.
+    /// Checks that every tensor was requested.
     pub fn check_all_used(&self) -> Result<(), SpecError> {
         let used = self.used.borrow();
         match self.gguf.tensors().zip(used.iter()).find(|(_, used)| !**used) {
@@ -230,7 +230,7 @@ fn in_words(range: &RangeInclusive<usize>) -> String {
 }
 
 impl Linear {
-    /// The rows `first..first + rows` of a fused projection. The caller keeps them within it.
+    /// The rows `first..first + rows` of a fused projection. The caller ensures that they exist.
     pub(super) fn part(&self, first: usize, rows: usize) -> Self {
         let bias =
             self.bias.map(|b| Vector { first: b.first.saturating_add(first), len: rows, ..b });

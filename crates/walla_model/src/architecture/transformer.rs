@@ -1,4 +1,4 @@
-//! What the architectures have in common.
+//! Code that all architectures share.
 
 use super::{SpecError, rope, source::Source};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-// Bounds on hyperparameters: several times what the largest published models have, and small enough
-// that no product of two of them overflows 64 bits.
+// Bounds on hyperparameters: several times the values of the largest published models, and small
+// enough that no product of two of them overflows 64 bits.
 const LAYERS_MAX: usize = 512;
 const HEADS_MAX: usize = 1024;
 const HEAD_DIM_MAX: usize = 1024;
@@ -26,9 +26,9 @@ pub(super) struct Transformer<'s, 'a> {
     pub head_dim: usize,
     context_train: usize,
     eps: f32,
-    /// Numbers of a head that rotate.
+    /// Elements of a head that rotate.
     rotated: usize,
-    /// One for each layer, as the next two.
+    /// One per layer, as in the next two fields.
     heads: Vec<usize>,
     /// 0 for layers without attention.
     kv_heads: Vec<usize>,
@@ -48,7 +48,8 @@ impl<'s, 'a> Transformer<'s, 'a> {
         }
         let needed = |suffix, max| match source.sizes(suffix, layer_count, 1..=max)? {
             Some(sizes) => Ok(sizes),
-            None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; layer_count]), // Says what is missing.
+            // The error names the missing key.
+            None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; layer_count]),
         };
         let heads = needed("attention.head_count", HEADS_MAX)?;
         let hidden = needed("feed_forward_length", HIDDEN_MAX)?;
@@ -79,8 +80,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
         self.heads.first().copied().unwrap_or(1)
     }
 
-    /// The rotation that the `rope.*` keys and, if the file has them, the frequency factors
-    /// describe.
+    /// The rope described by the `rope.*` keys and the frequency factors, if any.
     pub fn rope(&self, pairs: RopePairs, context_tokens: u32) -> Result<Rope, SpecError> {
         let factors = rope::factors(self.source, self.rotated, self.context_train, context_tokens)?;
         let base = self.source.positive_or("rope.freq_base", 10_000.0)?;
@@ -88,7 +88,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
         rope::rope(self.source, base, self.rotated, &scaling, factors.as_deref(), pairs)
     }
 
-    /// A rotation with another base and no scaling.
+    /// A rope with another base and no scaling.
     pub fn plain_rope(&self, pairs: RopePairs, base: f64) -> Result<Rope, SpecError> {
         rope::rope(self.source, base, self.rotated, &rope::Scaling::none(self.source)?, None, pairs)
     }
@@ -112,7 +112,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
         (0..self.layer_count).map(|index| build(&layer(index))).collect()
     }
 
-    /// Adds embedding, output norm and head, and checks that nothing in the file is left over.
+    /// Adds embedding, output norm and head, and checks that every tensor of the file is used.
     pub fn finish(
         &self,
         ropes: Vec<Rope>,
@@ -142,7 +142,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
         Ok(spec)
     }
 
-    /// Rows of the embedding, which the tokenizer (or, without one, `vocab_size`) has to confirm.
+    /// Rows of the embedding. The tokenizer (or, without one, `vocab_size`) must agree.
     fn vocab(&self) -> Result<usize, SpecError> {
         let source = self.source;
         let listed = source.gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
@@ -150,7 +150,8 @@ impl<'s, 'a> Transformer<'s, 'a> {
             Some(tokens) => tokens.len(),
             None => match source.find::<u32>("vocab_size")? {
                 Some(tokens) => tokens as usize,
-                // Only the embedding knows; its other dimension is checked when it is used.
+                // Only the embedding has this number; its other dimension is checked when it is
+                // used.
                 None => source.shape("token_embd.weight").map_or(1, |s| s.padded()[1] as usize),
             },
         };
@@ -161,7 +162,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
     }
 }
 
-/// Keys and values have heads of the same size: `key_length`, or else the width over the heads.
+/// Keys and values have heads of the same size: `key_length`, else `width / heads`.
 fn head_dim(source: &Source<'_>, width: usize, heads: usize) -> Result<usize, SpecError> {
     let range = 2..=HEAD_DIM_MAX;
     let even = |suffix, dim: usize| {
@@ -193,7 +194,7 @@ fn eps(source: &Source<'_>) -> Result<f32, SpecError> {
     if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(source.wrong(suffix, eps, "between 0 and 1")) }
 }
 
-/// One layer's tensors, by the names that llama.cpp gives them.
+/// One layer's tensors, by llama.cpp's names.
 pub(super) struct LayerSource<'s> {
     pub source: &'s Source<'s>,
     pub index: usize,
@@ -250,7 +251,7 @@ impl LayerSource<'_> {
         })
     }
 
-    /// Query, key and value: three matrices, or one with the three above each other.
+    /// Query, key and value: three matrices, or one matrix with the three stacked along its rows.
     fn projections(&self, query: usize, key: usize) -> Result<[Linear; 3], SpecError> {
         if self.source.shape(&self.name("attn_qkv.weight")).is_none() {
             let linear = |suffix, rows| self.linear(suffix, rows, self.width);
@@ -271,7 +272,7 @@ impl LayerSource<'_> {
         })
     }
 
-    /// Gate above up in one matrix.
+    /// Gate and up stacked in one matrix.
     pub fn fused_feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
         let fused = self.linear("ffn_up", self.hidden.saturating_mul(2), self.width)?;
         Ok(FeedForward {

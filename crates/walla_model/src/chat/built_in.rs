@@ -1,4 +1,4 @@
-//! Templates for models whose file has none that works.
+//! Templates for models whose file has no working one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use super::{ChatTemplate, TemplateError};
 
 /// A chat template that is part of this crate, for models of its family.
 ///
-/// A model understands the template of its training only: with another one it speaks nonsense, even
-/// if its vocabulary has the markers.
+/// A model understands only the template that it was trained with. With another one it produces
+/// nonsense, even if its vocabulary has the markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BuiltInTemplate {
     /// `<|im_start|>user`: Qwen, SmolLM, LFM 2, Hermes and many finetunes.
@@ -22,8 +22,8 @@ pub enum BuiltInTemplate {
     Mistral,
 }
 
-/// Refuses conversations in which user and agent do not alternate: models of these families know no
-/// other. [`ChatTemplate::render`] merges messages as needed.
+/// Refuses conversations in which user and agent do not alternate, because models of these families
+/// were trained on no others. [`ChatTemplate::render`] merges messages as needed.
 macro_rules! alternating {
     ($message:literal) => {
         concat!(
@@ -64,10 +64,10 @@ const MISTRAL: &str = alternating!(
 );
 
 impl BuiltInTemplate {
-    /// All of them.
+    /// All built-in templates.
     pub const ALL: [Self; 4] = [Self::Chatml, Self::Llama3, Self::Gemma, Self::Mistral];
 
-    /// The name that settings and commands use: `chatml`, `llama3`, `gemma` or `mistral`.
+    /// The name in settings and commands: `chatml`, `llama3`, `gemma` or `mistral`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

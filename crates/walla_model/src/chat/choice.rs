@@ -1,4 +1,4 @@
-//! Which template a model speaks with: its own, or one that the user chose.
+//! The template of a model: the file's, or one that the user chose.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{BuiltInTemplate, ChatTemplate, SOURCE_BYTES_MAX, TemplateError};
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
 
-/// A chat template that is used instead of the model file's own.
+/// A chat template that replaces the model file's.
 ///
 /// # Examples
 /// ```
@@ -21,7 +21,7 @@ use crate::tokenizer::texts_of_bos_and_eos;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateChoice {
-    /// One of this crate's.
+    /// A template of this crate.
     BuiltIn(BuiltInTemplate),
     /// A file with a template's Jinja source. It is read when the model is loaded.
     File(PathBuf),
@@ -42,7 +42,7 @@ impl From<PathBuf> for TemplateChoice {
 }
 
 impl From<&str> for TemplateChoice {
-    /// The built-in template of this name; any other text is the path of a file.
+    /// The built-in template with this name; any other text is a file path.
     fn from(name_or_file: &str) -> Self {
         name_or_file.parse().map_or_else(|_| Self::File(name_or_file.into()), Self::BuiltIn)
     }
@@ -110,13 +110,13 @@ fn read(path: &Path) -> Result<String, TemplateError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateState {
-    /// The model file's own.
+    /// The model file's template.
     FromFile,
-    /// The one that the user chose, by its name or path.
+    /// The template that the user chose, by its name or path.
     Chosen(String),
-    /// The model file has none. Raw prompts work, chat asks fail.
+    /// The model file has no template. Raw prompts work, chat asks fail.
     Absent,
-    /// The model file's own does not work. Raw prompts work, chat asks fail.
+    /// The model file's template does not work. Raw prompts work, chat asks fail.
     Unusable(TemplateError),
 }
 
@@ -142,11 +142,12 @@ impl fmt::Display for TemplateState {
 }
 
 impl ChatTemplate {
-    /// The template that a model speaks with, if one works: the chosen one, else the file's own.
+    /// The template of a model, if one works: the chosen one, else the file's.
     ///
     /// # Errors
-    /// [`TemplateError`] if the chosen one does not work. A template of the file that does not work
-    /// is a [`TemplateState`], since the model can still continue raw prompts.
+    /// [`TemplateError`] if the chosen template does not work. If the file's template does not
+    /// work, the result is a [`TemplateState`] instead, because the model can still continue raw
+    /// prompts.
     pub fn resolve(
         file: &Gguf,
         choice: Option<&TemplateChoice>,

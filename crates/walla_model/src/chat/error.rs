@@ -8,10 +8,10 @@ use crate::tokenizer::VocabularyError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// The file's entry is no text.
+    /// The metadata entry is not a text.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// The file's BOS or EOS, which templates print, is none of its tokens.
+    /// BOS or EOS, which templates print, is not a token of the file.
     #[error("{0}")]
     Tokens(String),
     /// The source is too long.
@@ -36,7 +36,7 @@ pub enum TemplateError {
         role: Role,
     },
     /// The template prints nothing but white space between messages of user and agent, so the model
-    /// cannot know which is which.
+    /// cannot distinguish them.
     #[error("the chat template prints no mark between the user's text and the agent's")]
     Unmarked,
     /// A template file that the user chose cannot be read.
@@ -47,25 +47,25 @@ pub enum TemplateError {
         /// Why.
         reason: String,
     },
-    /// The source uses the code points that stand for untrusted text.
+    /// The source uses code points that represent untrusted text.
     #[error("the chat template contains U+{code_point:X}, which stands for untrusted text")]
     Reserved {
-        /// The first of them.
+        /// The first of these code points.
         code_point: u32,
     },
-    /// The source is no valid Jinja.
+    /// The source is not valid Jinja.
     #[error("the chat template is invalid: {0}")]
     Syntax(String),
     /// The template refuses the conversation (`raise_exception`).
     #[error("the chat template refuses the conversation: {0}")]
     Raised(String),
-    /// The template takes too long or nests too deep.
+    /// The template takes too long or nests too deeply.
     #[error("the chat template does not come to an end: {0}")]
     Runaway(String),
     /// The output is too long.
     #[error("the rendered conversation has more than {OUTPUT_BYTES_MAX} bytes")]
     OutputTooLong,
-    /// Something else fails while it renders.
+    /// Rendering fails for another reason.
     #[error("the chat template fails: {0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Filters that differ from the engine's: they know untrusted text, or they are bounded.
+//! Filters that replace the engine's: they handle untrusted text, or they are bounded.
 
 use std::cell::Cell;
 
@@ -7,22 +7,22 @@ use minijinja::{Environment, Error, ErrorKind, Output, State};
 
 use super::{guard, methods, product, reading, slice, taint};
 
-/// What one item of a list costs, in bytes.
+/// Charge for one item of a list, in bytes.
 pub(super) const ITEM_BYTES: usize = 32;
 
-/// Lists and maps within each other at most.
+/// Maximum nesting depth of lists and maps.
 pub(super) const NESTING_MAX: usize = 16;
 
-/// Filters of the engine that make much out of little, or print as nobody reads.
+/// Engine filters that are removed: they amplify their input, or their output format is of no use.
 const LEFT_OUT: [&str; 10] =
     ["batch", "slice", "format", "pprint", "chain", "zip", "groupby", "sum", "split", "lines"];
 
 thread_local! {
-    /// What the running template may still handle, in bytes.
+    /// Remaining budget of the running template, in bytes.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs a template with so many bytes to handle.
+/// Runs a template with a budget of `bytes` bytes.
 pub(super) fn with_budget<T>(bytes: u64, run: impl FnOnce() -> T) -> T {
     let before = LEFT.replace(bytes);
     let result = run();
@@ -30,7 +30,7 @@ pub(super) fn with_budget<T>(bytes: u64, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Pays for so many bytes.
+/// Charges `bytes` bytes to the budget.
 pub(super) fn charge(bytes: usize) -> Result<(), Error> {
     match LEFT.get().checked_sub(bytes as u64) {
         Some(left) => {
@@ -45,7 +45,7 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     for name in LEFT_OUT {
         environment.remove_filter(name);
     }
-    // dict() nests without a check of its own; debug() prints what nobody should see.
+    // dict() nests without a depth check; debug() prints the context.
     environment.remove_global("dict");
     environment.remove_global("debug");
     environment.add_filter(guard::CHECK, checked);
@@ -74,7 +74,7 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.set_formatter(print);
 }
 
-/// Items as a list; of a text its characters, untrusted ones whole.
+/// Items as a list. A text becomes its characters; untrusted characters stay whole.
 pub(super) fn list(value: &Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
@@ -84,7 +84,7 @@ pub(super) fn list(value: &Value) -> Result<Value, Error> {
     Ok(Value::from(value.try_iter()?.collect::<Vec<Value>>()))
 }
 
-/// The engine's, without the bounds whose difference overflows.
+/// The engine's `range`, without bounds whose difference overflows.
 fn range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value, Error> {
     let is_sane = |bound: isize| bound.unsigned_abs() <= i32::MAX as usize;
     if [Some(lower), upper, step].into_iter().flatten().all(is_sane) {
@@ -94,7 +94,7 @@ fn range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Valu
     }
 }
 
-/// Pays for a value that has just been made, and hands it on.
+/// Charges for a newly created value and returns it.
 pub(super) fn checked(value: &Value) -> Result<Value, Error> {
     pay(value, 0)?;
     Ok(value.clone())
@@ -107,7 +107,7 @@ fn pay(value: &Value, depth: usize) -> Result<(), Error> {
             if depth == NESTING_MAX {
                 return Err(too_deep());
             }
-            // Its length first: a lazy list may be longer than anybody could go through.
+            // The length first: a lazy list may be too long to iterate.
             charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
             for item in value.try_iter()? {
                 charge(ITEM_BYTES)?;
@@ -126,14 +126,14 @@ fn too_deep() -> Error {
     Error::new(ErrorKind::OutOfFuel, "lists within lists are nested too deeply")
 }
 
-/// What a value looks like in a prompt: as in Python.
+/// Prints a value into a prompt, as Python does.
 fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
     let text = printed(value)?;
     charge(text.len())?;
     out.write_str(&text).map_err(|_| Error::new(ErrorKind::WriteFailure, "the output is full"))
 }
 
-/// A value as text, as Python's `str` has it.
+/// A value as text, as Python's `str` formats it.
 pub(super) fn printed(value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(String::new()),
@@ -146,7 +146,7 @@ pub(super) fn printed(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// Appends a value as Python's `repr` has it.
+/// Appends a value as Python's `repr` formats it.
 fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
     if depth > NESTING_MAX {
         return Err(too_deep());
@@ -186,7 +186,7 @@ fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error>
     Ok(())
 }
 
-/// Characters of a text, items of a list.
+/// Number of characters of a text or items of a list.
 fn length(value: &Value) -> Result<usize, Error> {
     if let Some(text) = value.as_str() {
         reading::read_text(text)?;
@@ -246,7 +246,7 @@ fn indent(
     Ok(indented)
 }
 
-/// `tojson` as transformers has it: Python's `json.dumps` with `ensure_ascii=False`.
+/// `tojson` as in transformers: Python's `json.dumps` with `ensure_ascii=False`.
 fn tojson(value: &Value, _args: Rest<Value>, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);

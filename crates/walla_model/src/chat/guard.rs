@@ -1,16 +1,16 @@
-//! What keeps a bad template from harming the process.
+//! Protects the process from bad templates.
 //!
-//! A template comes with a model file, and a model file from anywhere. The engine bounds steps and
-//! nesting of blocks, but neither the length of a chain of operators (its tree is as deep as the
-//! chain is long, and overflows the stack) nor the size of values (a string that is joined to
-//! itself in a loop outgrows any memory). Both would end the process. So:
+//! Model files, and so their templates, come from untrusted sources. The engine bounds steps and
+//! the nesting of blocks. It does not bound the length of a chain of operators (its tree is as deep
+//! as the chain is long, and overflows the stack) or the size of values (a string that is joined to
+//! itself in a loop exhausts any memory). Both would end the process. Therefore:
 //!
-//! - Before the engine sees a source, its tokens are [checked](check).
-//! - Behind every instruction that makes a value, a [check of the value](super::filters::checked)
-//!   is put ([`compile`]). It charges the value's size to a budget, so no value is more than one
-//!   operation larger than what was paid for, and it bounds how deep lists lie in lists.
-//! - Filters that make much out of little in one operation are our own or are left out (`filters`).
-//! - What reads a whole value in one instruction pays for that, too (`reading`).
+//! - Before the engine parses a source, its tokens are [checked](check).
+//! - [`compile`] inserts a [check of the value](super::filters::checked) after every instruction
+//!   that creates a value. It charges the value's size to a budget, so a value exceeds the charged
+//!   size by at most one operation. It also bounds the nesting depth of lists.
+//! - Filters that amplify their input in one operation are replaced or removed (`filters`).
+//! - Instructions that read a whole value are charged too (`reading`).
 
 use minijinja::Error;
 use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, parse, tokenize};
@@ -19,62 +19,63 @@ use minijinja::value::Value;
 
 use super::TemplateError;
 
-/// Tokens of one tag at most: the depth of an expression's tree. Real templates reach about 40.
+/// Maximum number of tokens in a tag; bounds the depth of an expression's tree. Real templates have
+/// up to about 40.
 const TAG_TOKENS_MAX: usize = 256;
 
-/// `elif`s in a template at most: each one nests the rest of its chain. Real templates have about
-/// 20.
+/// Maximum number of `elif`s in a template: each one nests the rest of its chain. Real templates
+/// have about 20.
 const ELIFS_MAX: usize = 256;
 
-/// How often a literal may be repeated at most: the engine multiplies constants when it compiles,
-/// before anything is counted.
+/// Maximum repetition of a literal: the engine folds constants when it compiles, before anything is
+/// charged.
 const REPETITIONS_MAX: u64 = 64;
 
-/// Lines of a template, and characters of a line, at most: the engine counts both in 16 bits, and
-/// computes the column behind an error without a check. Real templates have some hundred.
+/// Maximum number of lines of a template, and of characters of a line: the engine stores both in 16
+/// bits, and computes the end column of an error without a check. Real templates have some hundred.
 const LINES_MAX: usize = 65_000;
 
-/// Statements of templates that consist of several files; there is one file here.
+/// Statements of multi-file templates; only one file exists here.
 const REFUSED_STATEMENTS: [&str; 6] =
     ["block", "extends", "include", "import", "from", "autoescape"];
 
-/// Words behind which an expression begins.
+/// Keywords that are followed by an expression.
 const BEFORE_EXPRESSIONS: [&str; 9] =
     ["if", "elif", "else", "in", "not", "and", "or", "call", "do"];
 
-/// The name of the filter that checks a value; not a name that a template can write.
+/// Name of the filter that checks a value. A template cannot write this name.
 pub(super) const CHECK: &str = "\u{1}checked";
 
-/// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping
-/// what is in them.
+/// Name of the filter that replaces the operator `~`: the engine's version prints lists with
+/// escaped items.
 pub(super) const CONCATENATE: &str = "\u{1}concatenate";
 
-/// The name of the filter that the operator `*` becomes: the engine's own repeats first and is
-/// checked afterwards.
+/// Name of the filter that replaces the operator `*`: the engine's version repeats before it is
+/// checked.
 pub(super) const MULTIPLY: &str = "\u{1}multiply";
 
-/// The name of the filter that a slice becomes: the engine's own panics at an empty list, among
-/// others.
+/// Name of the filter that replaces slices: the engine's version panics on an empty list, for
+/// example.
 pub(super) const SLICE: &str = "\u{1}slice";
 
-/// The name of the filter in front of each comparison: it pays for reading both sides.
+/// Name of the filter before each comparison: it charges for reading both operands.
 pub(super) const OPERANDS: &str = "\u{1}operands";
 
-/// The name of the filter in front of each loop: a text becomes its characters, which are paid for.
+/// Name of the filter before each loop: it turns a text into its characters and charges for them.
 pub(super) const EACH: &str = "\u{1}each";
 
-/// The name of the filter that `value[key]` becomes: the engine's own walks through texts, and
-/// tears untrusted characters.
+/// Name of the filter that replaces `value[key]`: the engine's version scans texts, and splits
+/// untrusted characters.
 pub(super) const ITEM: &str = "\u{1}item";
 
-/// As transformers sets up Jinja.
+/// The Jinja settings of transformers.
 pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     syntax.map_err(|error| TemplateError::Syntax(error.to_string()))
 }
 
-/// The source without `{% generation %}` and `{% endgeneration %}`, which mark text for training:
-/// they become a condition that holds, with the same white space.
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which mark text for training, by a
+/// condition that is always true. White space control is kept.
 pub(super) fn without_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -98,7 +99,7 @@ pub(super) fn without_generation(source: &str) -> String {
     out
 }
 
-/// Refuses a source that the engine could not survive.
+/// Refuses a source that could crash the engine.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
     let is_long = |line: &str| line.len() > LINES_MAX && line.chars().count() > LINES_MAX;
     if source.split('\n').count() > LINES_MAX || source.split('\n').any(is_long) {
@@ -118,7 +119,7 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
             Token::Ident("cycle") if is_call_without_arguments(&tokens, at) => {
                 return refuse("cycle() without values");
             }
-            // A list becomes arguments before anything is counted, and an empty one makes cycle()
+            // A list is expanded to arguments before it is charged, and an empty one makes cycle()
             // panic.
             Token::Mul | Token::Pow
                 if matches!(before(&tokens, at), Some(Token::ParenOpen | Token::Comma)) =>
@@ -145,8 +146,8 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
     check_namespaces(&tokens)
 }
 
-/// A tag that could multiply a literal may do so once, by a small whole number; a tuple not at all:
-/// its items are copied.
+/// A tag that could multiply a literal may do so only once and by a small integer. Multiplied
+/// tuples are refused, because their items are copied.
 fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
     let count = |is: fn(&Token<'_>) -> bool| tag.iter().filter(|token| is(token)).count();
     let products = count(|token| matches!(token, Token::Mul | Token::Pow));
@@ -156,7 +157,7 @@ fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
         count(|token| matches!(token, Token::Int(_) | Token::Int128(_) | Token::Float(_)));
     let is_large = |token: &Token<'_>| match token {
         Token::Int(n) => *n > REPETITIONS_MAX,
-        // `true / 1e-9` is large, too.
+        // `true / 1e-9` is large too.
         Token::Int128(_) | Token::Float(_) => true,
         _ => false,
     };
@@ -167,7 +168,7 @@ fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// Whether a tag has a comma within parentheses that are not those of a call.
+/// Whether a tag has a comma within parentheses that are not an argument list.
 fn has_tuple(tag: &[Token<'_>]) -> bool {
     let mut open = Vec::new();
     tag.iter().enumerate().any(|(at, token)| {
@@ -182,7 +183,7 @@ fn has_tuple(tag: &[Token<'_>]) -> bool {
     })
 }
 
-/// Whether a parenthesis behind this token begins the arguments of a call.
+/// Whether a parenthesis after this token starts an argument list.
 fn is_call(before: Option<&Token<'_>>) -> bool {
     match before {
         Some(Token::Ident(word)) => !BEFORE_EXPRESSIONS.contains(word),
@@ -203,13 +204,13 @@ fn before<'t, 's>(tokens: &'t [Token<'s>], at: usize) -> Option<&'t Token<'s>> {
     tokens.get(at.checked_sub(1)?)
 }
 
-/// Whether the token at `at` says what a block does.
+/// Whether the token at `at` is the keyword of a block.
 fn is_statement(tokens: &[Token<'_>], at: usize) -> bool {
     matches!(before(tokens, at), Some(Token::BlockStart))
 }
 
-/// A namespace is used through its attributes alone. One that held itself could neither be printed
-/// nor freed.
+/// A namespace may be used only through its attributes. A namespace that contains itself could be
+/// neither printed nor freed.
 fn check_namespaces(tokens: &[Token<'_>]) -> Result<(), TemplateError> {
     let is_made = |at: usize| {
         let before = at.checked_sub(4).and_then(|start| tokens.get(start..at));
@@ -247,7 +248,7 @@ fn check_namespaces(tokens: &[Token<'_>]) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// Compiles a checked source, with the checks of values put in.
+/// Compiles a checked source and inserts the checks of values.
 pub(super) fn compile<'s>(
     name: &'s str,
     source: &'s str,
@@ -255,14 +256,15 @@ pub(super) fn compile<'s>(
     let tree = parse(source, name, syntax()?).map_err(|error| invalid(&error))?;
     let mut generator = CodeGenerator::new(name, source);
     generator.compile_stmt(&tree);
-    let (plain, _) = generator.finish(); // without {% block %} there are no others
+    let (plain, _) = generator.finish(); // without {% block %} there are no other blocks
     Ok(checked(&plain, name, source))
 }
 
-/// The same instructions, each as what [replaces](replacement) it.
+/// The same instructions, each one [replaced](replacement).
 fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Instructions<'s> {
     let all = || (0..).map_while(|at| plain.get(at).map(|instruction| (at, instruction)));
-    // Where each instruction comes to lie; jumps go to the first of what replaces their target.
+    // New position of each instruction; the target of a jump becomes the first replacement of the
+    // old target.
     let mut places = Vec::new();
     let mut next = 0;
     for (_, instruction) in all() {
@@ -289,8 +291,9 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
     checked
 }
 
-/// What stands for an instruction: raw text is printed like any other value, some are filters of
-/// our own, what reads or makes values has those filters beside it that pay for it.
+/// The replacement of an instruction. Raw text is printed like any other value, some instructions
+/// become filters of this crate, and instructions that read or create values get filters that
+/// charge for them.
 fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
     let filter = |name, args| Instruction::ApplyFilter(name, Some(args), u8::MAX);
     let mut all = match instruction {
@@ -314,8 +317,8 @@ fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         Instruction::PushLoop(_)
         | Instruction::FastRecurse
         | Instruction::CallFunction("loop", Some(1)) => vec![filter(EACH, 1), instruction.clone()],
-        // `loop.changed(a, b)` compares its arguments with those before: the same of one list,
-        // which is paid for.
+        // `loop.changed(a, b)` compares its arguments with the previous ones. One charged list has
+        // the same effect.
         Instruction::CallMethod("changed", Some(args @ 1..)) => vec![
             Instruction::BuildList(Some(usize::from(args - 1))),
             filter(CHECK, 1),
@@ -329,7 +332,7 @@ fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
     all
 }
 
-/// Whether an instruction leaves a value on the stack that may be larger than those it took.
+/// Whether an instruction leaves a value on the stack that may be larger than its operands.
 fn makes_value(instruction: &Instruction<'_>) -> bool {
     matches!(
         instruction,

@@ -1,51 +1,50 @@
-//! Conversations in the form that a template takes.
+//! Conversations in the form that a template accepts.
 //!
 //! Some templates refuse two messages of one role in a row, a reply before any question, or a
-//! system message; others leave such a message out without an error. A [`Form`] describes the lists
-//! that a template takes (`probe.rs` finds it), and [`normalise`] turns any list of messages into a
+//! system message; others drop such a message without an error. A [`Form`] describes the lists that
+//! a template accepts (`probe.rs` finds it), and [`normalise`] converts any list of messages to a
 //! list of this form. All mapping of roles happens here.
 //!
 //! Rules, applied from the first message to the last:
 //!
-//! 1. A system message keeps its role where the template takes it: at any place, or only at the
-//!    start. Elsewhere it becomes part of the user messages next to it.
-//! 2. An observation becomes a system message where the template takes one at any place, else a
-//!    user message that begins with [`OBSERVATION_PREFIX`]. A blank observation is left out.
-//! 3. Neighbours of one role are merged, with an empty line between them, where the template takes
+//! 1. A system message keeps its role where the template accepts it: anywhere, or only at the
+//!    start. Otherwise it becomes part of the adjacent user messages.
+//! 2. An observation becomes a system message if the template accepts one anywhere, else a user
+//!    message that begins with [`OBSERVATION_PREFIX`]. A blank observation is dropped.
+//! 3. Adjacent messages of one role are merged, separated by an empty line, if the template accepts
 //!    no repetition.
-//! 4. Where no reply may precede the first user message, a [`FILLER`] of the user precedes it.
-//! 5. Where the template skips or refuses blank messages, they are left out.
-//! 6. A list that the model is to reply to ends with a message that the template lets it reply to:
-//!    if not, a [`FILLER`] of the user is appended.
+//! 4. If no reply may precede the first user message, a user [`FILLER`] is inserted before it.
+//! 5. If the template skips or refuses blank messages, they are dropped.
+//! 6. A list for a reply must end with a message that the template lets the model reply to;
+//!    otherwise a user [`FILLER`] is appended.
 //!
-//! Rules 1 to 5 look at earlier messages only. So a message that is appended to a conversation
-//! leaves the earlier ones as they are; at most it extends the last one.
+//! Rules 1 to 5 depend only on earlier messages. So a message that is appended to a conversation
+//! does not change the earlier ones; at most it extends the last one.
 
 use std::borrow::Cow;
 
 use super::{Message, Role};
 
-/// Text of a user who has not spoken, where a template needs a user message. It belongs to no
-/// language.
+/// Placeholder text where a template requires a user message. It is language-neutral.
 pub const FILLER: &str = "...";
 
-/// Begins an observation that is rendered as a user message.
+/// Prefix of an observation that is rendered as a user message.
 pub const OBSERVATION_PREFIX: &str = "Observation: ";
 
-/// Between two messages that are merged.
+/// Separator between merged messages.
 const SEPARATOR: &str = "\n\n";
 
-/// Where a template takes system messages.
+/// Where a template accepts system messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SystemPlace {
-    /// At any place, several in a row too.
+    /// Anywhere, also several in a row.
     Anywhere,
     /// One, before all other messages.
     First,
     Nowhere,
 }
 
-/// The lists of messages that a template takes.
+/// The lists of messages that a template accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub system: SystemPlace,
@@ -62,7 +61,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// The form that every template takes which takes any conversation: user and agent alternate.
+    /// The form that every usable template accepts: user and agent alternate.
     pub const STRICT: Self = Self {
         system: SystemPlace::Nowhere,
         repeats: false,
@@ -73,15 +72,15 @@ impl Form {
     };
 }
 
-/// A message as a template gets it.
+/// A message as the template receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormalMessage<'a> {
     /// System, user or assistant.
     pub role: Role,
-    /// Its text: of one message, or of several that were merged. Untrusted, like all text of
-    /// messages.
+    /// Text of one message, or of several merged ones. Untrusted, like all message text.
     pub content: Cow<'a, str>,
-    /// It ends with system text in a user message: it is merged with the user messages next to it.
+    /// The message ends with system text inside a user message, so it is merged with the adjacent
+    /// user messages.
     joins: bool,
 }
 
@@ -106,13 +105,13 @@ impl<'a> NormalMessage<'a> {
     }
 }
 
-/// Whether a template may see nothing of a text: it sees ASCII white space, and trims it.
+/// Whether a template may see an empty text: it sees only ASCII white space, and trims it.
 fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
 }
 
-/// The messages themselves if every template takes them: users and replies that alternate, none
-/// blank.
+/// The messages unchanged if every template accepts them: user and agent alternate, and no message
+/// is blank.
 pub(super) fn as_it_is<'a>(
     messages: &[Message<'a>],
     for_reply: bool,
@@ -128,7 +127,7 @@ pub(super) fn as_it_is<'a>(
         .then(|| messages.iter().map(|m| NormalMessage::new(m.role, m.content)).collect())
 }
 
-/// The messages in a form that a template takes.
+/// Converts the messages to a form that the template accepts.
 pub(super) fn normalise<'a>(
     form: &Form,
     messages: &[Message<'a>],
@@ -173,8 +172,8 @@ pub(super) fn normalise<'a>(
     normal
 }
 
-/// A message with a role that the template takes. `is_start`: no message of user or agent precedes
-/// it.
+/// A message with a role that the template accepts. `is_start`: no message of user or agent
+/// precedes it.
 fn with_role<'a>(form: &Form, message: &Message<'a>, is_start: bool) -> NormalMessage<'a> {
     let Message { role, content } = *message;
     let takes_system = match form.system {

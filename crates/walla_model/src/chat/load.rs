@@ -1,4 +1,4 @@
-//! A model's text side: tokenizer and chat template, read together.
+//! The text side of a model: tokenizer and chat template, loaded together.
 
 use walla_types::TokenId;
 
@@ -8,17 +8,17 @@ use crate::tokenizer::{Tokenizer, Vocabulary, VocabularyError, markers_in};
 
 /// A model's tokenizer and chat template.
 ///
-/// They are read together because each needs the other: some files store a marker of the template
-/// as an ordinary token. Encoded as text it would be several tokens that the model has never seen
-/// at this place, and a player could type it. Here the tokens of all markers that the template
-/// prints are control tokens ([`Vocabulary::reserve_markers`]).
+/// They are loaded together because each needs the other: some files store a template marker as an
+/// ordinary token. Encoded as text, the marker would become several tokens that the model has never
+/// seen in this position, and a player could type it. Here the tokens of all markers that the
+/// template prints are control tokens ([`Vocabulary::reserve_markers`]).
 #[derive(Clone, Debug)]
 pub struct LoadedText {
     /// The tokenizer, with the template's markers reserved.
     pub tokenizer: Tokenizer,
     /// The template, if one works.
     pub template: Option<ChatTemplate>,
-    /// Which template it is, or why none works.
+    /// The origin of the template, or why none works.
     pub state: TemplateState,
     /// Markers that the file stores as ordinary tokens, ascending.
     pub reserved_markers: Vec<TokenId>,
@@ -33,7 +33,7 @@ pub enum LoadError {
     /// The file's tokenizer cannot be used.
     #[error(transparent)]
     Vocabulary(#[from] VocabularyError),
-    /// The chosen template does not work: choose another one.
+    /// The chosen template does not work: choose another.
     #[error("the chosen chat template {template} does not work: {reason}")]
     Template {
         /// Its name or path.
@@ -44,10 +44,10 @@ pub enum LoadError {
 }
 
 impl LoadedText {
-    /// Reads tokenizer and template. A `choice` replaces the file's own template, `pre` the name of
-    /// its pre-tokenizer ([`Vocabulary::from_gguf_with`]).
+    /// Loads tokenizer and template. A `choice` replaces the file's template, `pre` the name of its
+    /// pre-tokenizer ([`Vocabulary::from_gguf_with`]).
     ///
-    /// A file whose own template is absent or does not work can be loaded: see [`Self::state`].
+    /// A file whose template is absent or does not work can still be loaded: see [`Self::state`].
     ///
     /// # Errors
     /// [`LoadError`] if the vocabulary cannot be used or the chosen template does not work.
@@ -60,7 +60,7 @@ impl LoadedText {
     }
 
     /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has
-    /// changed.
+    /// modified.
     ///
     /// # Errors
     /// As [`from_gguf`](Self::from_gguf).
@@ -106,7 +106,7 @@ impl LoadedText {
     }
 }
 
-/// Texts in quotes, each once; `None` for an empty list.
+/// Quoted texts without duplicates; `None` for an empty list.
 fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
     let mut texts: Vec<String> = texts.into_iter().map(|text| format!("{text:?}")).collect();
     texts.sort_unstable();

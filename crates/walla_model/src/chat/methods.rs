@@ -1,5 +1,5 @@
-//! What Python's Jinja has and templates use: string and dictionary methods, `raise_exception`,
-//! `strftime_now`.
+//! Functions of Python's Jinja that templates use: string and dictionary methods,
+//! `raise_exception`, `strftime_now`.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, State};
 
 use super::{Date, filters, reading, taint};
 
-/// Marks an error as the template's own.
+/// Marks an error that the template raised.
 const RAISED: &str = "raise_exception: ";
 
 pub(super) fn raise_exception(message: &str) -> Result<Value, Error> {
@@ -16,12 +16,12 @@ pub(super) fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
 }
 
-/// What the template said when it raised.
+/// The message of `raise_exception`.
 pub(super) fn raised(error: &Error) -> Option<String> {
     error.detail()?.strip_prefix(RAISED).map(str::to_owned)
 }
 
-/// Methods that minijinja leaves to others.
+/// Methods that minijinja does not implement.
 pub(super) fn call(
     _state: &mut State<'_, '_>,
     value: &Value,
@@ -117,13 +117,13 @@ fn strip<'a>(text: &'a str, args: &[Value], start: bool, end: bool) -> Result<&'
     Ok(if end { text.trim_end_matches(within(characters)) } else { text })
 }
 
-/// `strip()`, as the filter `trim` has it too.
+/// `strip()`, shared with the filter `trim`.
 pub(super) fn strip_both<'a>(text: &'a str, characters: Option<&str>) -> &'a str {
     text.trim_matches(within(characters))
 }
 
-/// Whether a character is in a set, or white space if there is none. White space of untrusted text
-/// counts as what it stands for.
+/// Matches the characters of a set, or white space without a set. White space of untrusted text
+/// matches as the character that it represents.
 fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
     let set: Option<Vec<char>> = characters.map(|set| set.chars().collect());
     move |c| match &set {
@@ -132,8 +132,8 @@ fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
     }
 }
 
-/// A text as templates see it: white space of untrusted text is white space, the rest of it is
-/// opaque.
+/// A text as templates see it: white space of untrusted text is white space, its other characters
+/// are opaque.
 fn seen(text: &str) -> String {
     text.chars().map(seen_character).collect()
 }
@@ -142,22 +142,22 @@ fn seen_character(c: char) -> char {
     taint::space(c).unwrap_or(c)
 }
 
-/// What is behind a beginning, if the text has it, both as templates [see](seen) them.
+/// The text after a prefix, if the text has it. Both are compared as templates [see](seen) them.
 fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = text.chars();
     let is_next = |c| rest.next().is_some_and(|own| seen_character(own) == seen_character(c));
     prefix.chars().all(is_next).then_some(rest.as_str())
 }
 
-/// What is before an end, if the text has it, both as templates [see](seen) them.
+/// The text before a suffix, if the text has it. Both are compared as templates [see](seen) them.
 fn without_suffix<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
     let mut rest = text.chars();
     let is_next = |c| rest.next_back().is_some_and(|own| seen_character(own) == seen_character(c));
     suffix.chars().rev().all(is_next).then_some(rest.as_str())
 }
 
-/// Lines and what breaks each of them, as templates [see](seen) them; behind the last break there
-/// is one more, maybe empty, line.
+/// Lines and their line breaks, as templates [see](seen) them. After the last break follows one
+/// more line, which may be empty.
 pub(super) fn lines(text: &str) -> Result<Vec<(&str, &str)>, Error> {
     const BREAKS: [char; 8] =
         ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}'];
@@ -190,15 +190,15 @@ fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(lines.map(|(line, _)| Value::from(line)).collect())
 }
 
-/// Where a text contains another one, both as templates [see](seen) them; without overlaps, in
-/// bytes.
+/// Byte ranges of all occurrences of `part` in a text, without overlaps. Both are compared as
+/// templates [see](seen) them.
 fn places(text: &str, part: &str) -> Result<Vec<Range<usize>>, Error> {
     let paid = |place| filters::charge(filters::ITEM_BYTES).map(|()| place);
     if !part.contains(|c| taint::space(c).is_some()) {
         let found = text.match_indices(part).map(|(at, found)| paid(at..at + found.len()));
         return found.collect();
     }
-    // White space is shorter where it is seen: both texts are gone through side by side.
+    // White space is shorter in the seen text, so both texts are scanned in parallel.
     let mut characters = text.char_indices();
     let mut seen_to = 0;
     let mut origin = |seen_at: usize| {
@@ -255,7 +255,7 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(parts))
 }
 
-/// `split()`: between stretches of white space; the last part is all that is left.
+/// `split()`: splits at runs of white space; the last part is the remainder.
 fn split_words(text: &str, splits_max: usize) -> Result<Vec<Value>, Error> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -304,7 +304,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The subset of C's `strftime` that templates use; other conversions stay as they stand.
+/// The subset of C's `strftime` that templates use; other conversions are copied unchanged.
 pub(super) fn format_date(format: &str, date: Date) -> String {
     let month =
         (date.month as usize).checked_sub(1).and_then(|index| MONTHS.get(index)).unwrap_or(&"");

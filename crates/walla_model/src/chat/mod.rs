@@ -1,32 +1,32 @@
-//! Chat templates: conversations become prompts.
+//! Chat templates: convert conversations to prompts.
 //!
-//! A model file brings its template (Jinja, `tokenizer.chat_template`); minijinja runs it, with
+//! A model file contains its template (Jinja, `tokenizer.chat_template`). minijinja runs it, with
 //! limits on source, work, depth and output.
 //!
-//! # Template text and untrusted text are encoded apart
-//! Everything that a player can reach (persona, names, what is said) is untrusted: typing
-//! `<|im_end|>` must give those nine characters and never the control token. So untrusted text goes
-//! through the template in another alphabet (`chat/taint.rs`): what comes out in that alphabet is
-//! untrusted, whatever the template did to it, and what does not is the template's own. No marker
-//! stands between the two, so none can be forged.
-//! [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then looks for special
-//! tokens in the template's own text alone.
+//! # Template text and untrusted text are encoded separately
+//! Everything that a player can influence (persona, names, speech) is untrusted: typing
+//! `<|im_end|>` must give those ten characters and never the control token. So untrusted text
+//! passes through the template in another alphabet (`chat/taint.rs`). Output in that alphabet is
+//! untrusted, regardless of how the template transformed it; all other output is template text. No
+//! marker separates the two, so none can be forged.
+//! [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then parses special
+//! tokens only in template text.
 //!
-//! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but
-//! conditions on its content (`"/think" in message.content`) do not hold. ASCII white space is all
-//! that it sees of it.
+//! A template cannot read untrusted text. It may trim it, join it and test whether it is present,
+//! but conditions on its content (`"/think" in message.content`) are false. It sees only the ASCII
+//! white space of the text.
 //!
 //! # Conversations that a template refuses
-//! Templates differ in the lists of messages that they take. [`ChatTemplate::render`] takes any
+//! Templates differ in the lists of messages that they accept. [`ChatTemplate::render`] accepts any
 //! list: the template is probed once, and messages are merged, moved to another role or preceded by
-//! a filler as far as this template needs (`chat/history.rs`). An appended message changes no
+//! a filler as far as the template requires (`chat/history.rs`). An appended message changes no
 //! earlier part of the prompt, so its prefix stays valid in the KV cache.
 //!
 //! # Bad templates
-//! A model file comes from anywhere. A template that loops, nests, makes much out of little or
-//! reads long values again and again is an error (`chat/guard.rs`). [`ChatTemplate::check`] finds a
-//! template that loses text. [`LoadedText`] reads the template and the tokenizer of a model
-//! together, or a template that the user chose instead ([`TemplateChoice`]).
+//! Model files come from untrusted sources. A template that loops, nests, amplifies its input or
+//! rereads long values is an error (`chat/guard.rs`). [`ChatTemplate::check`] detects a template
+//! that loses text. [`LoadedText`] loads a model's tokenizer together with its template or one that
+//! the user chose ([`TemplateChoice`]).
 
 mod built_in;
 mod choice;
@@ -66,43 +66,43 @@ use crate::tokenizer::texts_of_bos_and_eos;
 use probe::Findings;
 use thoughts::Thoughts;
 
-/// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
+/// Maximum size of a template's source, in bytes. The longest published ones have some 20 kB.
 pub const SOURCE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of a rendered conversation, at most, in the template's alphabet (4 bytes for each
+/// Maximum size of a rendered conversation, in bytes of the template's alphabet (4 bytes per
 /// untrusted byte).
 pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Instructions that a template may spend on one conversation: some hundred a message are usual.
+/// Maximum number of instructions per conversation. Usual are some hundred per message.
 pub const FUEL: u64 = 5_000_000;
 
-/// Bytes of text and values that a template may handle, besides [`BYTES_PER_BYTE`].
+/// Bytes of text and values that a template may handle, in addition to [`BYTES_PER_BYTE`].
 const BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes that a template may handle for each byte of the conversation, in its alphabet. Real ones
+/// Bytes that a template may handle per byte of the conversation, in its alphabet. Real templates
 /// copy a text 5 to 20 times.
 const BYTES_PER_BYTE: u64 = 64;
 
-/// Depth of nested calls and blocks.
+/// Maximum depth of nested calls and blocks.
 const DEPTH_MAX: usize = 64;
 
-/// Who says a message.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Whoever sets the scene: the persona.
+    /// The system text: the persona.
     System,
-    /// Whoever talks to the model.
+    /// The user who talks to the model.
     User,
     /// The model.
     Assistant,
     /// The world: an event that the model perceives, written by the game. No template has this
-    /// role: an observation is rendered as a system message where the template takes one at any
-    /// place, else as a user message that begins with [`OBSERVATION_PREFIX`].
+    /// role. An observation is rendered as a system message if the template accepts one anywhere,
+    /// else as a user message that begins with [`OBSERVATION_PREFIX`].
     Observation,
 }
 
 impl Role {
-    /// The name that templates know; observations have another role there.
+    /// The name that templates use; observations get another role there.
     const fn name(self) -> &'static str {
         match self {
             Self::System | Self::Observation => "system",
@@ -115,13 +115,13 @@ impl Role {
 /// One message. Its content is untrusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Who says it.
+    /// Its author.
     pub role: Role,
-    /// What is said.
+    /// Its text.
     pub content: &'a str,
 }
 
-/// A day, for templates that print one.
+/// A date, for templates that print one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
     /// Gregorian year.
@@ -132,16 +132,16 @@ pub struct Date {
     pub day: u32,
 }
 
-/// How to render.
+/// Options of [`ChatTemplate::render`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// End with what begins the model's turn.
+    /// Whether the prompt ends with the start of the model's turn.
     pub add_generation_prompt: bool,
-    /// Let models with a switch for reasoning reason before they speak (`enable_thinking`,
-    /// `thinking`). Default `false`: reasoning is not speech ([`ReasoningMarkers`]), and it costs
+    /// Whether models with a reasoning switch (`enable_thinking`, `thinking`) reason before they
+    /// speak. Default: `false`, because reasoning is not speech ([`ReasoningMarkers`]) and takes
     /// seconds.
     pub enable_thinking: bool,
-    /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a
+    /// The date of `strftime_now`. The default is fixed: a game world has its own calendar, and a
     /// reply must not change overnight.
     pub date: Date,
 }
@@ -156,7 +156,7 @@ impl Default for RenderOptions {
     }
 }
 
-/// A model's chat template, ready to render. Immutable: share it freely.
+/// A model's chat template, ready to render. Immutable and cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -175,7 +175,7 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     thoughts: Thoughts,
-    /// What probing found, once something needs it. Clones share it.
+    /// Results of probing, computed on first use and shared by clones.
     findings: Arc<OnceLock<Findings>>,
 }
 
@@ -188,7 +188,7 @@ impl std::fmt::Debug for ChatTemplate {
 const NAME: &str = "chat";
 
 impl ChatTemplate {
-    /// The file's own template, `tokenizer.chat_template`; `None` if it has none.
+    /// The file's template, `tokenizer.chat_template`; `None` if it has none.
     ///
     /// # Errors
     /// [`TemplateError`] if it cannot be used.
@@ -244,7 +244,7 @@ impl ChatTemplate {
         })
     }
 
-    /// ChatML. Only for models that are known to speak it: a wrong template makes a model speak
+    /// ChatML. Use it only for models trained with it: with a wrong template a model produces
     /// nonsense.
     #[must_use]
     pub fn chatml() -> Self {
@@ -252,17 +252,17 @@ impl ChatTemplate {
             .unwrap_or_else(|error| unreachable!("ChatML is valid: {error}"))
     }
 
-    /// Whether the template has a place for a system message. If not, [`render`](Self::render)
-    /// makes system text part of user messages.
+    /// Whether the template accepts system messages. If not, [`render`](Self::render) adds system
+    /// text to user messages.
     #[must_use]
     pub fn supports_system(&self) -> bool {
         self.findings().form.system != history::SystemPlace::Nowhere
     }
 
-    /// Whether the template works: probes it with short conversations, once.
+    /// Whether the template works. Probes it once, with short conversations.
     ///
     /// # Errors
-    /// [`TemplateError`] if it fails for an ordinary conversation, leaves out a message of user or
+    /// [`TemplateError`] if it fails for an ordinary conversation, drops a message of user or
     /// agent, or prints no mark between their messages.
     pub fn check(&self) -> Result<(), TemplateError> {
         self.findings().fault.clone().map_or(Ok(()), Err)
@@ -278,12 +278,11 @@ impl ChatTemplate {
         self.findings.get_or_init(|| Findings::of(self))
     }
 
-    /// The messages that the template gets for a conversation: the first step of
+    /// The messages that the template receives for a conversation: the first step of
     /// [`render`](Self::render).
     ///
-    /// They have the roles system, user and assistant only. Appending to the conversation changes
-    /// nothing in this list except its end: the last message may become longer, and a final
-    /// [`FILLER`] may disappear.
+    /// Their roles are system, user and assistant. Appending to the conversation changes only the
+    /// end of this list: the last message may become longer, and a final [`FILLER`] may disappear.
     ///
     /// `for_reply`: the model replies next, so the list ends with a message that it can reply to.
     #[must_use]
@@ -292,7 +291,7 @@ impl ChatTemplate {
         messages: &[Message<'a>],
         for_reply: bool,
     ) -> Vec<NormalMessage<'a>> {
-        // Most conversations need no probing: any template takes them as they are.
+        // Most conversations need no probing: every template accepts them unchanged.
         let form = || &self.findings().form;
         history::as_it_is(messages, for_reply)
             .unwrap_or_else(|| history::normalise(form(), messages, for_reply))
@@ -316,7 +315,7 @@ impl ChatTemplate {
         self.run((&self.environment, &instructions, budget), &messages, options)
     }
 
-    /// Renders messages as they are.
+    /// Renders messages unchanged.
     fn run<'e>(
         &self,
         (environment, instructions, budget): (&'e Environment<'e>, &Instructions<'e>, u64),
@@ -340,7 +339,7 @@ impl ChatTemplate {
             enable_thinking => options.enable_thinking,
             // The same switch in templates of Granite 3 and DeepSeek V3.1.
             thinking => options.enable_thinking,
-            // transformers always passes them.
+            // transformers always passes these.
             tools => Value::from(()),
             documents => Value::from(()),
             bos_token => self.bos.clone(),
@@ -370,8 +369,7 @@ fn evaluate<'e>(
             .map(|_| ())
             .map_err(|error| failure(&error))
     };
-    // The engine is not ours: should it panic at a template, that is the template's failure, not
-    // the host's.
+    // The engine is a dependency. If it panics on a template, the template fails, not the host.
     match catch_unwind(AssertUnwindSafe(&mut run)) {
         Ok(result) => result.map(|()| text),
         Err(_) => Err(TemplateError::Failed("the engine panicked".into())),

@@ -1,13 +1,12 @@
-//! Finds the lists of messages that a template takes, and whether it works at all, by rendering
+//! Finds the lists of messages that a template accepts, and whether it works at all, by rendering
 //! short conversations.
 //!
-//! A template is a program, so its source does not show which lists of messages it takes, and its
-//! name or its family does not either. Each probe renders a list of messages whose texts occur
-//! nowhere else and looks for them in the output: a template may fail, leave a message out without
-//! an error, or move one. Templates cannot read untrusted text, so other texts give the same
-//! result.
+//! A template is a program, so neither its source nor its name or family shows which lists of
+//! messages it accepts. Each probe renders a list of messages with unique texts and searches for
+//! them in the output: a template may fail, drop a message without an error, or move one. Templates
+//! cannot read untrusted text, so other texts give the same result.
 //!
-//! Some 40 probes take half a millisecond to a millisecond for the published templates (release
+//! About 40 probes take half a millisecond to a millisecond for the published templates (release
 //! build, one core of an AMD EPYC, 2026-11-25). Their limits are lower than the limits of a real
 //! conversation, so a hostile template does not delay loading.
 
@@ -21,23 +20,23 @@ use super::{
     ChatTemplate, Message, NAME, Prompt, RenderOptions, Role, Segment, TemplateError, guard,
 };
 
-/// Instructions of one probe, at most. Published templates take less than 2,000.
+/// Maximum number of instructions of one probe. Published templates take less than 2,000.
 const FUEL: u64 = 100_000;
 
 /// Bytes that a template may handle in one probe.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Characters of a source that is no template which an error quotes.
+/// Number of characters that an error quotes of a source that is not a template.
 const QUOTED_MAX: usize = 40;
 
 /// Results of probing a template.
 #[derive(Debug)]
 pub(super) struct Findings {
-    /// The lists of messages that it takes.
+    /// The lists of messages that it accepts.
     pub form: Form,
-    /// Why it is of no use.
+    /// Why the template is unusable.
     pub fault: Option<TemplateError>,
-    /// Faults that a conversation does not depend on.
+    /// Defects that do not affect conversations.
     pub warnings: Vec<String>,
 }
 
@@ -48,7 +47,7 @@ impl Findings {
             Err(fault) => return Self::useless(fault),
         };
         let fault = prober.fault();
-        // All other probes would fail like this one.
+        // All other probes would fail in the same way.
         if let Some(fault) = &fault
             && *fault != TemplateError::Unmarked
         {
@@ -62,8 +61,8 @@ impl Findings {
     }
 }
 
-/// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` the
-/// user's, `a` the agent's, `o` an observation; capital letters are blank messages.
+/// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` a
+/// user message, `a` an agent message, `o` an observation. Capital letters are blank messages.
 struct Prober<'t> {
     template: &'t ChatTemplate,
     environment: Environment<'t>,
@@ -86,7 +85,7 @@ impl<'t> Prober<'t> {
         self.template.run(program, messages, options)
     }
 
-    /// Renders a list of messages, as it is or in a form.
+    /// Renders a list of messages, unchanged or in a form.
     fn render(
         &self,
         letters: &str,
@@ -109,23 +108,23 @@ impl<'t> Prober<'t> {
         Ok(Sample::new(&prompt, texts))
     }
 
-    /// Whether the template takes a list as it is and prints all of its texts.
+    /// Whether the template accepts a list unchanged and prints all of its texts.
     fn takes(&self, letters: &str) -> bool {
         self.probe(letters, None).is_ok_and(|sample| sample.is_whole())
     }
 
-    /// The same, and the texts have their order.
+    /// As `takes`, and the texts are in order.
     fn takes_in_order(&self, letters: &str) -> bool {
         self.probe(letters, None).is_ok_and(|sample| sample.is_in_order())
     }
 
-    /// Whether the model is led to its reply in the same way behind both lists.
+    /// Whether the prompt ends identically after both lists.
     fn ends_alike(&self, letters: &str, others: &str) -> bool {
         let end = |letters| self.probe(letters, None).ok().and_then(|sample| sample.end());
         end(letters).is_some_and(|first| end(others) == Some(first))
     }
 
-    /// Why the template is of no use for a conversation of user and agent.
+    /// Why the template is unusable for a conversation of user and agent.
     fn fault(&self) -> Option<TemplateError> {
         let source = &self.template.source;
         if source.trim().is_empty() {
@@ -150,7 +149,7 @@ impl<'t> Prober<'t> {
         None
     }
 
-    /// The most natural form in which every probe passes.
+    /// The most natural form for which every probe passes.
     fn form(&self) -> Form {
         let found = self.promised_form();
         let system = match found.system {
@@ -169,7 +168,7 @@ impl<'t> Prober<'t> {
         [found, with_filler, strict].iter().find(passes).copied().unwrap_or(Form::STRICT)
     }
 
-    /// The form that single probes promise.
+    /// The form that the single probes suggest.
     fn promised_form(&self) -> Form {
         let has_system = ["su", "suau"].iter().all(|letters| self.takes(letters));
         let repeats = ["uu", "uuau", "uaau", "uauu"].iter().all(|l| self.takes_in_order(l));
@@ -213,7 +212,7 @@ impl<'t> Prober<'t> {
         warnings
     }
 
-    /// Filters and tests of the source that do not exist: they fail where the template reaches
+    /// Filters and tests in the source that do not exist. They fail where the template reaches
     /// them.
     fn unknown_names(&self) -> BTreeSet<String> {
         let mut state = self.environment.empty_state();
@@ -233,7 +232,7 @@ impl<'t> Prober<'t> {
 }
 
 impl ChatTemplate {
-    /// The template's own text in conversations of every kind: where its markers are found.
+    /// Template text in conversations of every kind, which contains the template's markers.
     pub(super) fn printed(&self) -> BTreeSet<String> {
         let Ok(prober) = Prober::new(self) else { return BTreeSet::new() };
         let form = &self.findings().form;
@@ -277,7 +276,7 @@ fn message((letter, content): (char, &String)) -> Message<'_> {
     Message { role: role(letter), content }
 }
 
-/// The texts of a list of messages, of a fixed length: none is part of another.
+/// The texts of a list of messages. They have a fixed length, so none is part of another.
 fn texts_of(letters: &str) -> Vec<String> {
     let text = |(at, letter): (usize, char)| match letter.is_ascii_uppercase() {
         true => String::new(),
@@ -288,9 +287,9 @@ fn texts_of(letters: &str) -> Vec<String> {
 
 /// A rendered probe.
 struct Sample {
-    /// All of it.
+    /// The whole output.
     text: String,
-    /// Where each message's text begins and ends in it; `None` for one that is lost.
+    /// Start and end of each message's text in the output; `None` if it is lost.
     places: Vec<Option<(usize, usize)>>,
 }
 
@@ -302,7 +301,7 @@ impl Sample {
         Self { text, places }
     }
 
-    /// The first message whose text is not in the output. Of lists without blank messages.
+    /// The first message whose text is not in the output. Only for lists without blank messages.
     fn first_lost(&self) -> Option<usize> {
         self.places.iter().position(Option::is_none)
     }
@@ -325,7 +324,7 @@ impl Sample {
         })
     }
 
-    /// What follows the last message: what leads the model to its reply.
+    /// The text after the last message, which starts the model's reply.
     fn end(&self) -> Option<String> {
         let last = self.places.iter().max().copied().flatten()?;
         self.is_in_order().then(|| self.text.get(last.1..).unwrap_or_default().to_owned())

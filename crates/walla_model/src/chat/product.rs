@@ -1,5 +1,5 @@
-//! The operator `*`, paid for before it is done: the engine repeats anything up to 100 million
-//! times first.
+//! The operator `*`, charged before it runs: the engine repeats a value up to 100 million times
+//! first.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
@@ -18,12 +18,12 @@ pub(super) fn multiply(left: &Value, right: &Value) -> Result<Value, Error> {
     }
 }
 
-/// Whether a value is repeated when it is multiplied.
+/// Whether multiplication repeats the value.
 fn repeats(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable)
 }
 
-/// As in Python, a negative number of times is none.
+/// As in Python, a negative count repeats zero times.
 fn repeat(value: &Value, times: &Value) -> Result<Value, Error> {
     let times = usize::try_from(i64::try_from(times.clone())?.max(0)).unwrap_or(usize::MAX);
     if let Some(text) = value.as_str() {
@@ -36,7 +36,7 @@ fn repeat(value: &Value, times: &Value) -> Result<Value, Error> {
     Ok(all.cloned().collect())
 }
 
-/// Of whole numbers exactly, of others as `f64`; `None` of what is no number, and beyond 128 bits.
+/// Exact for integers, else as `f64`. `None` for other values, and beyond 128 bits.
 fn product(left: &Value, right: &Value) -> Option<Value> {
     let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
     if !is_number(left) || !is_number(right) {
@@ -88,7 +88,7 @@ mod tests {
         assert!(text(i128::MAX, 2).is_err());
     }
 
-    /// No memory is asked for before it is paid for: these would be 2 GB and more.
+    /// No memory is allocated before it is charged: these values would take 2 GB and more.
     #[test]
     fn repetitions_are_paid_for_first() {
         for left in [Value::from("ab"), Value::from(vec![1]), Value::from("x".repeat(900))] {

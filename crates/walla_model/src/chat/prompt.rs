@@ -1,9 +1,9 @@
 //! The result of rendering.
 
-/// A stretch of a rendered conversation.
+/// A part of a rendered conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// The template's own text: special tokens are parsed in it.
+    /// Template text: special tokens are parsed in it.
     Template(String),
     /// Untrusted text: no special token is parsed in it.
     Untrusted(String),
@@ -12,7 +12,7 @@ pub enum Segment {
 /// A rendered conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// In order; two of a kind never follow each other, none is empty.
+    /// In order. Adjacent segments differ in kind, and none is empty.
     pub segments: Vec<Segment>,
 }
 
@@ -27,7 +27,7 @@ impl Segment {
 }
 
 impl Prompt {
-    /// The text as a person would read it.
+    /// The text in readable form.
     #[must_use]
     pub fn text(&self) -> String {
         self.segments.iter().map(Segment::text).collect()

@@ -1,9 +1,9 @@
-//! What a template reads, paid for: fuel counts instructions, and one instruction can go through a
-//! whole value.
+//! Charges for reads: fuel counts instructions, and one instruction can read a whole value.
 //!
-//! `'x' in list` leaves a bool, whatever the list's length. So whatever reads more than a fixed
-//! part of a value and leaves something small behind pays for it here: comparisons by a filter in
-//! front of them ([`operands`]), the engine's tests and filters by wrappers of the same names.
+//! `'x' in list` returns a bool, regardless of the list's length. So each operation that reads more
+//! than a fixed part of a value and returns something small is charged here: comparisons by a
+//! filter before them ([`operands`]), the engine's tests and filters by wrappers with the same
+//! names.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
@@ -11,20 +11,20 @@ use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
 use super::filters::{ITEM_BYTES, NESTING_MAX, charge, list};
 use super::{guard, taint};
 
-/// How much cheaper it is to read than to make: nothing is allocated.
+/// Cost of creating a byte relative to reading it: a read allocates nothing.
 const READING_SHARE: usize = 8;
 
-/// Pays for reading all of a value.
+/// Charges for reading all of a value.
 pub(super) fn read(value: &Value) -> Result<(), Error> {
     charge(extent(value, 0) / READING_SHARE)
 }
 
-/// Pays for reading so many bytes of text.
+/// Charges for reading a text.
 pub(super) fn read_text(text: &str) -> Result<(), Error> {
     charge(text.len() / READING_SHARE)
 }
 
-/// Bytes to go through. Values were paid for when they were made, so this ends.
+/// Bytes to read. Values were charged when they were created, so this terminates.
 fn extent(value: &Value, depth: usize) -> usize {
     if let Some(text) = value.as_str() {
         return text.len();
@@ -38,24 +38,24 @@ fn extent(value: &Value, depth: usize) -> usize {
     items.map_or(0, |items| items.map(both).sum())
 }
 
-/// Pays for reading both operands of a comparison, and hands them on in the order in which they are
-/// unpacked.
+/// Charges for reading both operands of a comparison, and returns them in the order in which they
+/// are unpacked.
 fn operands(left: &Value, right: &Value) -> Result<Value, Error> {
     read(left)?;
     read(right)?;
     Ok(Value::from(vec![right.clone(), left.clone()]))
 }
 
-/// What a loop goes through: of a text its characters, untrusted ones whole.
+/// The items of a loop. A text becomes its characters; untrusted characters stay whole.
 pub(super) fn each(value: &Value) -> Result<Value, Error> {
     if value.as_str().is_some() { list(value) } else { Ok(value.clone()) }
 }
 
-/// `value[key]`; of a text a character, an untrusted one whole.
+/// `value[key]`. An item of a text is a character; untrusted characters stay whole.
 pub(super) fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     read(key)?; // it is hashed
     if value.kind() == ValueKind::Iterable {
-        read(value)?; // the engine walks to the place
+        read(value)?; // the engine iterates to the item
     }
     let Some(text) = value.as_str() else { return value.get_item(key) };
     let Ok(index) = i64::try_from(key.clone()) else { return Ok(Value::UNDEFINED) };
@@ -78,12 +78,12 @@ fn attribute(value: &Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// Which items `select` and its kin keep.
+/// The items that `select` and similar filters keep.
 struct Choice<'a> {
     attribute: Option<&'a Value>,
     test: Option<&'a str>,
     args: &'a [Value],
-    /// What the test has to say.
+    /// The test result of kept items.
     wanted: bool,
 }
 
@@ -186,7 +186,7 @@ fn install_choices(environment: &mut Environment<'static>) {
     );
 }
 
-/// The engine's filters that read much and leave little.
+/// Engine filters that read much and return little.
 fn install_filters(environment: &mut Environment<'static>) {
     environment.add_filter("min", |state: &State, items: Value, options: Kwargs| {
         read(&items)?;
@@ -235,7 +235,7 @@ type Comparison = fn(&Value, &Value) -> bool;
 type Property = fn(&Value) -> bool;
 
 fn install_tests(environment: &mut Environment<'static>) {
-    // Not Jinja2's.
+    // Not in Jinja2.
     environment.remove_test("startingwith");
     environment.remove_test("endingwith");
     let comparisons: [(Comparison, &[&'static str]); 7] = [
@@ -267,7 +267,7 @@ fn install_tests(environment: &mut Environment<'static>) {
             Ok::<_, Error>(is_case(text))
         });
     }
-    // The engine's divides by zero, and the smallest number by -1, with a panic.
+    // The engine's version panics for a divisor of 0, and for the smallest number and -1.
     environment.add_test("divisibleby", |number: i128, by: i128| {
         let zero = || Error::new(ErrorKind::InvalidOperation, "divisibleby(0)");
         if by == 0 { Err(zero()) } else { Ok(number.wrapping_rem(by) == 0) }

@@ -1,30 +1,30 @@
-//! Markers of reasoning: the text that a model writes for itself before it speaks.
+//! Markers of reasoning: text that a model writes for itself before it speaks.
 //!
 //! Most formats are a block between two markers (`<think>` … `</think>`). Gemma 4 adds a header
-//! line behind the opening marker (`<|channel>thought\n`). The channel format of gpt-oss names a
+//! line after the opening marker (`<|channel>thought\n`). The channel format of gpt-oss names a
 //! channel in the header of each message (`<|channel|>analysis<|message|>` … `<|end|>`); only the
 //! channel `final` is speech.
 //!
 //! # When a marker counts
-//! - The vocabulary has it as a special token: this token alone is the marker. The same text
-//!   spelled by other tokens is plain text, so an agent can quote it.
-//! - Else, if the chat template contains one of the two markers: its text, however it is cut into
-//!   tokens.
-//! - Else never: a model without markers is not affected.
+//! - The vocabulary has it as a special token: only this token is the marker. The same text spelled
+//!   by other tokens is plain text, so an agent can quote it.
+//! - Otherwise, if the chat template contains one of the two markers: its text, in any
+//!   tokenisation.
+//! - Otherwise never: a model without markers is not affected.
 //!
-//! Untrusted text never opens a block in a prompt: [`ReasoningMarkers::start_of`] reads the
-//! template's own text only.
+//! Untrusted text never opens a block in a prompt: [`ReasoningMarkers::start_of`] reads only
+//! template text.
 
 use walla_types::TokenId;
 
 use super::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segment};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// Markers of a block and how the engine ends one.
+/// Markers of a block, and the text with which the engine closes it.
 struct Block {
     open: &'static str,
     close: &'static str,
-    /// Text that ends a block as models are trained to see it.
+    /// Text that closes a block, as in the models' training data.
     closing: &'static str,
     /// A header line follows the opening marker.
     has_header: bool,
@@ -60,7 +60,7 @@ const BLOCKS: [Block; 11] = [
     Block::new("<reasoning>", "</reasoning>", "\n</reasoning>\n\n"),
 ];
 
-/// The channel format. It counts only if all four are special tokens.
+/// The channel format. It counts only if all four markers are special tokens.
 const CHANNEL_MARKERS: [(&str, Marker); 4] = [
     ("<|start|>", Marker::Start),
     ("<|channel|>", Marker::Channel),
@@ -73,7 +73,7 @@ const CHANNEL_CLOSING: &str = "<|end|><|start|>assistant<|channel|>final<|messag
 /// The channel whose messages are speech.
 const SPOKEN_CHANNEL: &[u8] = b"final";
 
-/// Bytes of the longest marker, at most.
+/// Maximum length of a marker, in bytes.
 pub const MARKER_BYTES_MAX: usize = 24;
 
 /// A format of reasoning.
@@ -116,13 +116,13 @@ pub enum Marker {
     End,
 }
 
-/// Where a reply begins.
+/// State at the start of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// With speech, or with a block that the model opens.
+    /// Speech, or a block that the model opens.
     #[default]
     Speech,
-    /// Directly behind a marker that closes a block.
+    /// Directly after a marker that closes a block.
     AfterReasoning,
     /// Inside a block that the prompt opened.
     Reasoning(ReasoningFormat),
@@ -130,7 +130,7 @@ pub enum ReplyStart {
     Header(ReasoningFormat),
 }
 
-/// Which markers of reasoning a model has. Immutable: share it freely.
+/// The reasoning markers of a model. Immutable: share it freely.
 ///
 /// # Examples
 /// ```
@@ -153,7 +153,7 @@ pub struct ReasoningMarkers {
     tokens: Vec<(TokenId, Marker)>,
     /// Markers that are recognised by their text.
     texts: Vec<(&'static str, Marker)>,
-    /// Tokens that close a block, by format; empty where the vocabulary cannot spell them.
+    /// Tokens that close a block, by format; empty if the vocabulary cannot spell them.
     closing: Vec<Vec<TokenId>>,
     opens_unasked: bool,
 }
@@ -196,13 +196,13 @@ impl ReasoningMarkers {
         Some(markers)
     }
 
-    /// The marker that a token is.
+    /// The marker of a token.
     #[must_use]
     pub fn of_token(&self, token: TokenId) -> Option<Marker> {
         self.tokens.iter().find(|(marker, _)| *marker == token).map(|&(_, marker)| marker)
     }
 
-    /// Markers that are recognised by their text. None is the beginning of another.
+    /// Markers that are recognised by their text. None is a prefix of another.
     #[must_use]
     pub fn texts(&self) -> &[(&'static str, Marker)] {
         &self.texts
@@ -221,14 +221,14 @@ impl ReasoningMarkers {
         self.opens_unasked
     }
 
-    /// Whether messages of this channel are speech. The name may have more behind it.
+    /// Whether messages of this channel are speech. The name may have a suffix.
     #[must_use]
     pub fn is_spoken_channel(name: &[u8]) -> bool {
         name.trim_ascii_start().starts_with(SPOKEN_CHANNEL)
     }
 
-    /// Where the reply to a prompt begins: decided by the template's own text behind everything
-    /// untrusted.
+    /// State at the start of the reply to a prompt. It is determined by the template text after all
+    /// untrusted text.
     #[must_use]
     pub fn start_of(&self, tokenizer: &Tokenizer, prompt: &Prompt) -> ReplyStart {
         let Some(Segment::Template(end)) = prompt.segments.last() else {
@@ -243,7 +243,7 @@ impl ReasoningMarkers {
         };
         let before = end.get(..at).unwrap_or_default();
         let behind = end.get(behind..).unwrap_or_default();
-        // A marker in an instruction, with the end of a turn behind it, is no beginning of a reply.
+        // A marker in an instruction, followed by the end of a turn, does not start a reply.
         let options = EncodeOptions { add_special: false, parse_special: true };
         let tokens = tokenizer.encode(behind, options).unwrap_or_default();
         let ends_turn =
@@ -339,7 +339,7 @@ fn all_markers() -> Vec<(&'static str, Marker)> {
     blocks.chain(CHANNEL_MARKERS).collect()
 }
 
-/// Special tokens whose text is a marker; a text may occur twice in a vocabulary.
+/// Special tokens whose text is a marker. A text may occur twice in a vocabulary.
 fn special_tokens(tokenizer: &Tokenizer, all: &[(&'static str, Marker)]) -> Vec<(TokenId, Marker)> {
     let marker_of = |token: TokenId| {
         let bytes = tokenizer.token_bytes(token);
@@ -355,8 +355,8 @@ fn special_tokens(tokenizer: &Tokenizer, all: &[(&'static str, Marker)]) -> Vec<
 mod tests {
     use super::*;
 
-    /// Matching takes the first marker that is complete, and keeps back as many bytes as the
-    /// longest has.
+    /// Matching takes the first complete marker, and holds back as many bytes as the longest marker
+    /// has.
     #[test]
     fn no_marker_is_longer_than_declared_or_the_beginning_of_another() {
         let all = all_markers();

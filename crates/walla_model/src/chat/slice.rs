@@ -1,5 +1,5 @@
-//! Slices as in Python. The engine's own panic at an empty list and take an end of 0 for none when
-//! they go backwards.
+//! Slices as in Python. The engine's version panics on an empty list, and with a negative step
+//! treats an end of 0 as absent.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
@@ -49,7 +49,7 @@ struct Places {
 }
 
 impl Places {
-    /// The first place and the one behind the last, by the rules of Python's `slice.indices`.
+    /// First index and end index, by the rules of Python's `slice.indices`.
     fn ends(&self, len: usize) -> (i128, i128) {
         let len = i128::try_from(len).unwrap_or(i128::MAX);
         let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
@@ -61,7 +61,7 @@ impl Places {
         (place(self.start, first), place(self.stop, last))
     }
 
-    /// The characters at these places.
+    /// The characters of the slice.
     fn take_text(&self, text: &str) -> Result<String, Error> {
         let characters = taint::characters(text);
         if self.step != 1 {
@@ -77,7 +77,7 @@ impl Places {
         Ok(text.get(byte(start)..byte(stop)).unwrap_or_default().to_owned())
     }
 
-    /// The items at these places.
+    /// The items of the slice.
     fn take<T: Clone>(&self, items: &[T]) -> Vec<T> {
         let step = i128::from(self.step);
         let (mut at, stop) = self.ends(items.len());
@@ -101,7 +101,7 @@ mod tests {
         with_budget(1_000, slice).unwrap().to_string()
     }
 
-    /// Each expectation is what Python prints for `"abcde"[start:stop:step]`.
+    /// Each expectation is Python's output for `"abcde"[start:stop:step]`.
     #[test]
     fn slices_are_those_of_python() {
         const MIN: Option<i64> = Some(i64::MIN);

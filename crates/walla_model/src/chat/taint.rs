@@ -1,16 +1,17 @@
 //! The alphabet of untrusted text.
 //!
-//! Each UTF-8 byte `b` of untrusted text becomes the private-use code point `U+10F000 + b`; ASCII
-//! white space becomes rare code points that are white space to Unicode too, so that a template can
-//! still trim. Since *every* byte is mapped (those of private-use characters that a player types
-//! included), untrusted text holds no code point outside the alphabet, and a template that holds
-//! one inside it is refused. So every code point of the output says whose it is.
+//! Each UTF-8 byte `b` of untrusted text becomes the private-use code point `U+10F000 + b`. ASCII
+//! white space becomes rare code points that are white space in Unicode too, so that a template can
+//! still trim. *Every* byte is mapped, including the bytes of private-use characters that a player
+//! types. So untrusted text has no code point outside the alphabet, and a template that contains a
+//! code point of the alphabet is refused. Every code point of the output therefore has a known
+//! origin.
 
 use super::Segment;
 
 const FIRST: u32 = 0x10_F000;
 
-/// ASCII white space and what stands for it.
+/// ASCII white space and its representation.
 const SPACES: [(u8, char); 6] = [
     (b' ', '\u{2002}'),
     (b'\t', '\u{2003}'),
@@ -20,7 +21,7 @@ const SPACES: [(u8, char); 6] = [
     (b'\r', '\u{2029}'),
 ];
 
-/// Untrusted text in its alphabet.
+/// Converts untrusted text to its alphabet.
 pub(super) fn taint(text: &str) -> String {
     text.bytes().map(to_tainted).collect()
 }
@@ -37,27 +38,28 @@ fn from_tainted(character: char) -> Option<u8> {
     u32::from(character).checked_sub(FIRST).and_then(|byte| u8::try_from(byte).ok())
 }
 
-/// The ASCII white space that a character is or stands for.
+/// The ASCII white space that a character is or represents.
 ///
-/// White space is the one thing that templates see of untrusted text: they trim it.
+/// White space is the only part of untrusted text that templates see: they trim it.
 pub(super) fn space(character: char) -> Option<char> {
     let tainted = SPACES.iter().find(|(_, tainted)| *tainted == character);
     let own = SPACES.iter().find(|(space, _)| char::from(*space) == character);
     tainted.or(own).map(|(space, _)| char::from(*space))
 }
 
-/// Characters of a text as its author counts them: untrusted ones by their first bytes.
+/// Number of characters of a text, as its author counts them: an untrusted character counts once,
+/// at its first byte.
 pub(super) fn characters(text: &str) -> usize {
     starts(text).count()
 }
 
-/// Where the same characters begin.
+/// Start offsets of these characters.
 pub(super) fn starts(text: &str) -> impl Iterator<Item = usize> {
     let firsts = text.char_indices().filter(|&(place, c)| place == 0 || is_first(c));
     firsts.map(|(place, _)| place)
 }
 
-/// The same characters, one by one.
+/// These characters as slices.
 pub(super) fn split(text: &str) -> Vec<&str> {
     let mut places: Vec<usize> = starts(text).collect();
     places.push(text.len());
@@ -68,8 +70,8 @@ fn is_first(character: char) -> bool {
     from_tainted(character).is_none_or(|byte| !(0x80..0xc0).contains(&byte))
 }
 
-/// Appends a character as JSON has it within quotes. The escape of an untrusted character is
-/// untrusted too.
+/// Appends a character in the form that JSON has within quotes. The escape of an untrusted
+/// character is untrusted too.
 pub(super) fn push_json(character: char, out: &mut String) {
     push_escaped(character, out, |byte| match byte {
         b'"' => Some("\\\"".to_owned()),
@@ -82,8 +84,8 @@ pub(super) fn push_json(character: char, out: &mut String) {
     });
 }
 
-/// Appends a text as Python's `repr` has it, but for characters that are not ASCII: they stay as
-/// they are.
+/// Appends a text as Python's `repr` formats it, except for non-ASCII characters, which are not
+/// escaped.
 pub(super) fn push_quoted(text: &str, out: &mut String) {
     let has = |quote: u8| text.chars().any(|c| byte(c) == Some(quote));
     let quote = if has(b'\'') && !has(b'"') { b'"' } else { b'\'' };
@@ -102,12 +104,12 @@ pub(super) fn push_quoted(text: &str, out: &mut String) {
     out.push(quote.into());
 }
 
-/// The byte that a character stands for in either alphabet.
+/// The byte that a character represents in either alphabet.
 fn byte(character: char) -> Option<u8> {
     from_tainted(character).or_else(|| u8::try_from(character).ok())
 }
 
-/// Appends a character or its escape, which belongs to whoever wrote the character.
+/// Appends a character or its escape, which has the origin of the character.
 fn push_escaped(character: char, out: &mut String, escape: impl Fn(u8) -> Option<String>) {
     match byte(character).filter(u8::is_ascii).and_then(escape) {
         Some(escape) if from_tainted(character).is_some() => out.push_str(&taint(&escape)),
@@ -116,7 +118,7 @@ fn push_escaped(character: char, out: &mut String, escape: impl Fn(u8) -> Option
     }
 }
 
-/// Untrusted and other text as a person would read it: for messages.
+/// Untrusted and other text in readable form, for messages.
 pub(super) fn readable(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     for character in text.chars() {
@@ -133,8 +135,8 @@ pub(super) fn first_reserved(text: &str) -> Option<char> {
     text.chars().find(|&character| from_tainted(character).is_some())
 }
 
-/// Cuts a rendered text into what is the template's and what is not. Bytes that a template tore
-/// apart become U+FFFD.
+/// Splits a rendered text into template text and untrusted text. Incomplete UTF-8 sequences, which
+/// a template has split, become U+FFFD.
 pub(super) fn segments(text: &str) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut own = String::new();

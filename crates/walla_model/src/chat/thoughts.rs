@@ -1,14 +1,14 @@
-//! What a model thought before it spoke, and what templates do with it.
+//! Handling of reasoning in earlier replies.
 
-/// What a template does with what a model thought before it spoke. It looks for `</think>` in the
-/// reply, which it cannot read, so it is done for it.
+/// How a template handles the reasoning in a reply. Templates search for `</think>` in the reply,
+/// but cannot read untrusted text, so the split is done for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thoughts {
-    /// Nothing: a reply is one text.
+    /// The reply is one text.
     Kept,
-    /// It takes them as `reasoning_content`, as Qwen 3's.
+    /// The template takes the reasoning as `reasoning_content`, as Qwen 3's does.
     Apart,
-    /// It cuts them off, as `DeepSeek` R1's.
+    /// The template removes the reasoning, as `DeepSeek` R1's does.
     CutOff,
 }
 
@@ -24,7 +24,7 @@ impl Thoughts {
         }
     }
 
-    /// A reply's text, and the thoughts before it if the template wants them.
+    /// A reply's text, and the reasoning before it if the template takes it.
     pub(super) fn split(self, content: &str) -> (&str, Option<&str>) {
         match self {
             Self::Kept => (content, None),
@@ -35,7 +35,7 @@ impl Thoughts {
     }
 }
 
-/// What a model thought, and what it said behind `</think>`, as Qwen 3's template cuts them apart.
+/// The reasoning, and the speech after `</think>`, split as Qwen 3's template does.
 fn split_thoughts(content: &str) -> Option<(&str, &str)> {
     let (before, _) = content.split_once("</think>")?;
     let (_, said) = content.rsplit_once("</think>")?;

@@ -7,9 +7,9 @@ use super::value::{Element, Unreadable, Value};
 pub struct Array<'a> {
     element: Element,
     len: usize,
-    /// Elements back to back; each string behind its 8-byte length.
+    /// Elements without gaps; each string follows its 8-byte length.
     payload: &'a [u8],
-    /// Of strings: where each one's length starts, and the end of the last one. Empty otherwise.
+    /// For strings: the offset of each length, and the end of the last string. Empty otherwise.
     bounds: &'a [u32],
     /// The first string that is not UTF-8.
     not_text: Option<u32>,
@@ -30,7 +30,7 @@ impl<'a> Array<'a> {
         self.not_text
     }
 
-    /// What the elements are.
+    /// Type of the elements.
     #[must_use]
     pub const fn element(&self) -> Element {
         self.element
@@ -42,7 +42,7 @@ impl<'a> Array<'a> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the array is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -73,7 +73,7 @@ impl<'a> Array<'a> {
         let start = *self.bounds.get(index)? as usize;
         let end = *self.bounds.get(index.checked_add(1)?)? as usize;
         let text = self.payload.get(start.checked_add(size_of::<u64>())?..end)?;
-        // The check costs as much as reading the text.
+        // The check costs as much as a read of the text.
         Some(match core::str::from_utf8(text) {
             Ok(text) => Value::String(text),
             Err(_) => Value::Unreadable(Unreadable::Text(text)),
@@ -97,20 +97,20 @@ pub type Integers<'a> = Items<'a, i64>;
 /// An array of FLOAT32 or FLOAT64.
 pub type Floats<'a> = Items<'a, f32>;
 
-/// What an array's elements can be read as.
+/// Types that an array's elements can be read as.
 pub trait Item<'a>: Default {
-    /// What is expected, for messages: "an ARRAY of STRING".
+    /// The expected type, for messages: "an ARRAY of STRING".
     const EXPECTED: &'static str;
 
-    /// Whether elements of this type can be read so.
+    /// Whether elements of this type can be read as `Self`.
     fn accepts(element: Element) -> bool;
 
-    /// Reads one element; `None` if it is something else.
+    /// Reads one element; `None` if it has another type.
     fn from_element(element: Value<'a>) -> Option<Self>;
 }
 
 impl<'a, T: Item<'a>> Items<'a, T> {
-    /// `None` if the elements are something else, or strings that are not all UTF-8.
+    /// `None` if the elements have another type, or if a string is not UTF-8.
     pub(super) fn of(array: Array<'a>) -> Option<Self> {
         let is_readable = T::accepts(array.element) && array.not_text.is_none();
         is_readable.then_some(Self { array, item: PhantomData })
@@ -122,7 +122,7 @@ impl<'a, T: Item<'a>> Items<'a, T> {
         self.array.len
     }
 
-    /// Whether there are none.
+    /// Whether the array is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.array.is_empty()

@@ -1,4 +1,4 @@
-//! Where the bytes of a GGUF file are.
+//! Storage of a GGUF file's bytes.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,8 +9,8 @@ use super::{
     parse::{self, Header, Parsed},
 };
 
-/// The first read of a header. Vocabularies of 32,000 tokens fit; larger headers are read in steps
-/// of twice the size.
+/// Size of the first read of a header. Vocabularies of 32,000 tokens fit; for larger headers the
+/// size doubles with each read.
 const HEADER_BYTES_FIRST: u64 = 1 << 20;
 
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl Bytes {
             file.read_unchanged(len, have as u64, missing)?;
             match parse::parse_start(&bytes, len)? {
                 Parsed::Header(header) => break header,
-                // `end` is beyond `wanted`, and at most `len` and the maximum.
+                // `end` is greater than `wanted`, and at most `len` and the maximum.
                 Parsed::Needs(end) => {
                     wanted = end.max(2 * wanted).min(len).min(HEADER_BYTES_MAX);
                 }

@@ -4,21 +4,22 @@ use super::{
     value::Value,
 };
 
-/// What [`Gguf::find`](super::Gguf::find) and [`Gguf::require`](super::Gguf::require) can return.
+/// Types that [`Gguf::find`](super::Gguf::find) and [`Gguf::require`](super::Gguf::require) can
+/// return.
 ///
-/// Integers are taken from any integer type in which the value fits; floats from both widths;
-/// everything else only from its own type.
+/// Integers are read from any integer type if the value fits, floats from both widths, and all
+/// other types only from the same type.
 pub trait FromValue<'a>: Sized {
-    /// What is expected, for messages: "a UINT32".
+    /// The expected type, for messages: "a UINT32".
     const EXPECTED: &'static str;
 
-    /// Converts, or returns `None` if the value is something else or does not fit.
+    /// Converts the value; `None` if it has another type or does not fit.
     fn from_value(value: Value<'a>) -> Option<Self>;
 
     /// Converts the value of `key`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] names the key, what was expected and what was found.
+    /// [`MetadataError::Unexpected`] names the key, the expected type and the value found.
     fn from_entry(key: &str, value: Value<'a>) -> Result<Self, MetadataError> {
         Self::from_value(value)
             .ok_or_else(|| MetadataError::unexpected(key, Self::EXPECTED, value.describe()))

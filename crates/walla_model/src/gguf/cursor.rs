@@ -2,11 +2,11 @@
 
 use super::error::GgufError;
 
-/// Bytes before the tensors' data, which are held in memory: vocabularies of 260,000 tokens take
-/// some 20 MiB. Offsets into them are kept as `u32`.
+/// Maximum size of the header, which is held in memory. A vocabulary of 260,000 tokens takes some
+/// 20 MiB. Offsets into the header are stored as `u32`.
 pub(super) const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// A piece of text in the header.
+/// A text in the header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub start: u32,
@@ -20,13 +20,13 @@ impl Span {
         bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default()
     }
 
-    /// The text, or nothing if it is not UTF-8.
+    /// The text; empty if it is not UTF-8.
     pub fn text(self, bytes: &[u8]) -> &str {
         core::str::from_utf8(self.raw(bytes)).unwrap_or_default()
     }
 }
 
-/// Walks over the header; nothing is read beyond the file's end.
+/// Reads the header sequentially, never beyond the file's end.
 pub(super) struct Cursor<'a> {
     /// The first bytes of the file.
     bytes: &'a [u8],
@@ -37,7 +37,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Over the header of a file of `len` bytes, which begins with `bytes`.
+    /// A cursor over the header of a file of `len` bytes, whose first bytes are `bytes`.
     pub const fn new(bytes: &'a [u8], len: u64) -> Self {
         Self { bytes, len, at: 0, needs: None }
     }
@@ -47,8 +47,8 @@ impl<'a> Cursor<'a> {
         self.bytes
     }
 
-    /// How many first bytes of the file the last call needed at least, if it failed because there
-    /// were fewer.
+    /// Number of first bytes of the file that the last call required, if it failed for lack of
+    /// bytes.
     pub const fn needs(&self) -> Option<u64> {
         self.needs
     }
@@ -88,8 +88,8 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// The first `count` bytes of the file, or all bytes if it has fewer. The position stays the
-    /// same.
+    /// The first `count` bytes of the file, or all bytes of a shorter file. Does not move the
+    /// cursor.
     pub fn head(&mut self, count: u64) -> Result<&'a [u8], GgufError> {
         let mut start = Self::new(self.bytes, self.len);
         let head = start.take(count.min(self.len), "magic");
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// Checks a count of things of at least `bytes_min` bytes against the file.
+    /// Checks a count of items of at least `bytes_min` bytes each against the remaining bytes.
     pub fn plausible(
         &self,
         what: &'static str,
@@ -127,11 +127,11 @@ impl<'a> Cursor<'a> {
         if needed > remaining {
             return Err(GgufError::Truncated { what, at, needed, remaining });
         }
-        // Lossless: at most what remains.
+        // Lossless: at most the remaining bytes.
         Ok(count as usize)
     }
 
-    /// A length and that many bytes.
+    /// Reads a length and the same number of bytes.
     pub fn sized(
         &mut self,
         what: &'static str,

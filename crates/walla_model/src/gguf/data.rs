@@ -1,4 +1,4 @@
-//! The numbers of a tensor, as the file stores them.
+//! The data of a tensor, as stored in the file.
 
 use std::{borrow::Cow, io::ErrorKind, ops::Range};
 
@@ -50,7 +50,7 @@ impl<'a> TensorData<'a> {
         Self { bytes, name, start, len }
     }
 
-    /// The bytes `range` of it; `None` if it has fewer.
+    /// The bytes `range` of the data; `None` if it is shorter.
     pub(super) fn part(self, range: Range<usize>) -> Option<Self> {
         if range.end > self.len {
             return None;

@@ -5,12 +5,12 @@ use std::{
 
 use super::{Element, FileKind, Foreign, Shape};
 
-/// Why a file is not a GGUF file that can be read.
+/// Why a file is not a readable GGUF file.
 ///
 /// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified),
-/// [`NotAFile`](Self::NotAFile) and [`Foreign`](Self::Foreign) are not about the contents of a GGUF
-/// file; all other variants mean that the file is damaged or was made by a broken tool: download or
-/// convert it again. Positions are bytes from the start of the file.
+/// [`NotAFile`](Self::NotAFile) and [`Foreign`](Self::Foreign) do not concern the contents of a
+/// GGUF file. All other variants mean that the file is damaged or that a broken tool wrote it:
+/// download or convert it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
@@ -19,7 +19,7 @@ pub enum GgufError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Another program changed the length of the file while it was in use: try again when it is
@@ -42,62 +42,62 @@ pub enum GgufError {
     Modified {
         /// The file.
         path: PathBuf,
-        /// The part that is not the same.
+        /// The part that changed.
         what: &'static str,
     },
     /// A version that this crate does not read: convert the model again with a newer tool.
     #[error("GGUF version {0}, expected 2 or 3")]
     Version(u32),
-    /// The path names no regular file: name the model file itself.
+    /// The path is not a regular file: specify the model file.
     #[error("{path}: {kind}", path = path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// The kind of its target.
+        /// The kind of file.
         kind: FileKind,
     },
     /// A file of another format: get a GGUF file instead.
     #[error("not a GGUF file but {0}")]
     Foreign(Foreign),
-    /// The first four bytes are something else.
+    /// The first four bytes are not the magic number.
     #[error("not a GGUF file: it starts with {0:02x?}, expected 47 47 55 46 (\"GGUF\")")]
     Magic([u8; 4]),
     /// A file for big-endian machines: convert the model again.
     #[error("a big-endian GGUF file, expected little-endian")]
     BigEndian,
-    /// The file ends before the part that it announces.
+    /// The file ends before the announced part.
     #[error("{what} at byte {at} needs {needed} bytes, {remaining} remain in the file")]
     Truncated {
         /// The part.
         what: &'static str,
-        /// Where it starts.
+        /// Position of the part.
         at: u64,
-        /// What it takes at least.
+        /// Minimum size of the part, in bytes.
         needed: u64,
-        /// What there is.
+        /// Bytes that remain in the file.
         remaining: u64,
     },
-    /// A count or length beyond any sensible file.
+    /// A count or length is out of range.
     #[error("{what} at byte {at} is {found}, at most {max}")]
     TooLarge {
         /// The count or length.
         what: &'static str,
-        /// Where it stands.
+        /// Position of the number.
         at: u64,
-        /// What the file says.
+        /// The number in the file.
         found: u64,
-        /// What is allowed.
+        /// The maximum.
         max: u64,
     },
-    /// The value of a key is cut off or too large.
+    /// The value of a key is truncated or too large.
     #[error("key {key:?}: {source}")]
     Value {
-        /// The key; its beginning if it is long.
+        /// The key; truncated if it is long.
         key: String,
         /// The defect.
         source: Box<Self>,
     },
-    /// The description of a tensor is cut off or too large.
+    /// The description of a tensor is truncated or too large.
     #[error("tensor {tensor:?}: {source}")]
     TensorInfo {
         /// The name.
@@ -105,23 +105,23 @@ pub enum GgufError {
         /// The defect.
         source: Box<Self>,
     },
-    /// A tensor's name that is not UTF-8.
+    /// A tensor's name is not UTF-8.
     #[error("{what} at byte {at} is not UTF-8")]
     Text {
         /// The text.
         what: &'static str,
-        /// Where it starts.
+        /// Position of the text.
         at: u64,
     },
-    /// A tensor without a name.
+    /// A tensor has no name.
     #[error("{what} at byte {at} is empty")]
     Unnamed {
         /// Tensor name.
         what: &'static str,
-        /// Where it stands.
+        /// Position of the name.
         at: u64,
     },
-    /// A code that is no metadata type.
+    /// A code is not a metadata type.
     #[error("key {key:?}: {code} is no metadata type (0 to 12)")]
     ValueType {
         /// The key.
@@ -129,64 +129,64 @@ pub enum GgufError {
         /// The code.
         code: u32,
     },
-    /// Arrays within arrays, too deep to skip.
+    /// Arrays are nested too deeply to skip.
     #[error("key {key:?}: arrays are nested more than {levels_max} levels deep")]
     NestedArray {
         /// The key.
         key: String,
-        /// Most levels that are skipped.
+        /// Maximum number of levels that are skipped.
         levels_max: u32,
     },
-    /// `general.alignment` has two values. Other keys with two values are an error only for a
-    /// reader that uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
+    /// `general.alignment` has two values. Other duplicate keys are an error only for a reader that
+    /// uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
     #[error("key {key:?} appears twice")]
     DuplicateKey {
         /// The key.
         key: String,
     },
-    /// `general.alignment` is unusable.
+    /// `general.alignment` is invalid.
     #[error("general.alignment is {found}, expected a power of two in 8..=1048576 as UINT32")]
     Alignment {
-        /// What the file says.
+        /// The value in the file.
         found: String,
     },
-    /// One name for two tensors.
+    /// Two tensors have the same name.
     #[error("tensor {tensor:?} appears twice")]
     DuplicateTensor {
         /// The name.
         tensor: String,
     },
-    /// A number of dimensions outside `1..=4`.
+    /// The number of dimensions is outside `1..=4`.
     #[error("tensor {tensor:?} has {found} dimensions, expected 1 to 4")]
     Dimensions {
         /// The name.
         tensor: String,
-        /// What the file says.
+        /// The number in the file.
         found: u32,
     },
-    /// A dimension of zero, or sizes whose product does not fit.
+    /// A dimension is zero, or the product of the dimensions overflows.
     #[error("tensor {tensor:?} has shape {shape}: {reason}")]
     Shape {
         /// The name.
         tensor: String,
-        /// The dimensions as they stand.
+        /// The dimensions in the file.
         shape: Shape,
-        /// What is wrong.
+        /// The defect.
         reason: &'static str,
     },
-    /// A row that is no whole number of blocks.
+    /// A row is not a whole number of blocks.
     #[error(
         "tensor {tensor:?}: rows of {row} numbers are no whole number of {block}-number blocks"
     )]
     PartialBlock {
         /// The name.
         tensor: String,
-        /// Numbers in a row.
+        /// Elements in a row.
         row: u64,
-        /// Numbers in a block of its type.
+        /// Elements in a block of the type.
         block: u64,
     },
-    /// A tensor whose data starts off the alignment.
+    /// A tensor's data is not aligned.
     #[error("tensor {tensor:?}: offset {offset} is no multiple of the alignment {alignment}")]
     Unaligned {
         /// The name.
@@ -196,7 +196,8 @@ pub enum GgufError {
         /// The file's alignment.
         alignment: u64,
     },
-    /// A tensor whose data is not in the file: it was cut off, probably by an interrupted download.
+    /// A tensor's data is not in the file, which was truncated, probably by an interrupted
+    /// download.
     #[error(
         "tensor {tensor:?}: {needed} bytes at offset {offset} of the data, which has {available}: \
          the file is cut off, download it again"
@@ -206,41 +207,41 @@ pub enum GgufError {
         tensor: String,
         /// From the start of the data, in bytes.
         offset: u64,
-        /// What the tensor takes, in bytes.
+        /// Size of the tensor, in bytes.
         needed: u64,
         /// Bytes of data in the file.
         available: u64,
     },
-    /// Two tensors that share bytes.
+    /// Two tensors share bytes.
     #[error("tensors {first:?} and {second:?} overlap")]
     Overlap {
-        /// The one that starts first.
+        /// The tensor that starts first.
         first: String,
-        /// The one that starts inside it.
+        /// The tensor that starts inside it.
         second: String,
     },
 }
 
-/// Why metadata is not what the caller asked for.
+/// Why metadata does not have the requested form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataError {
-    /// The file does not have the key.
+    /// The file does not contain the key.
     #[error("key {key:?} is missing, expected {expected}")]
     Missing {
         /// The key.
         key: String,
-        /// What it should hold.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The value has another type, or a number does not fit.
+    /// The value has another type, or does not fit.
     #[error("key {key:?} holds {found}, expected {expected}")]
     Unexpected {
         /// The key.
         key: String,
-        /// What it should hold.
+        /// The expected type.
         expected: &'static str,
-        /// Type and, of numbers, value.
+        /// Type, and for numbers the value.
         found: String,
     },
     /// The key has two values.
@@ -251,20 +252,20 @@ pub enum MetadataError {
     },
 }
 
-/// Why a tensor's numbers cannot be had.
+/// Why a tensor's data cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// An index beyond the file's tensors: the [`Matrix`](crate::spec::Matrix) belongs to another
-    /// file.
+    /// The index exceeds the number of tensors: the [`Matrix`](crate::spec::Matrix) belongs to
+    /// another file.
     #[error("tensor {index} of a file of {tensors}")]
     Index {
-        /// What was asked for.
+        /// The requested index.
         index: usize,
-        /// Tensors in the file.
+        /// Number of tensors in the file.
         tensors: usize,
     },
-    /// A type without kernels.
+    /// The type has no kernels.
     #[error("tensor {tensor:?}: {source}")]
     Type {
         /// The name.
@@ -272,12 +273,13 @@ pub enum TensorError {
         /// The type's code.
         source: walla_types::UnknownTensorType,
     },
-    /// Rows or numbers that the tensor does not have: the specification belongs to another file.
+    /// The tensor does not contain the requested rows or elements: the specification belongs to
+    /// another file.
     #[error("tensor {tensor:?} of {found} does not hold {wanted}")]
     Range {
         /// The name.
         tensor: String,
-        /// What was asked for.
+        /// The requested rows or elements.
         wanted: String,
         /// The tensor's type and shape.
         found: String,
@@ -298,7 +300,7 @@ pub enum TensorError {
         /// Length of the file now, in bytes.
         file_bytes: u64,
     },
-    /// The file cannot be read any more.
+    /// The file cannot be read any longer.
     #[error("{path}: tensor {tensor:?}: {reason}", path = path.display())]
     Read {
         /// The file.
@@ -313,7 +315,7 @@ pub enum TensorError {
 }
 
 impl GgufError {
-    /// The file, where the message names it already.
+    /// The path of the file, if the message already contains it.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -325,7 +327,7 @@ impl GgufError {
         }
     }
 
-    /// Adds the key to an error about its value that does not name it.
+    /// Adds the key to an error about its value that does not contain it.
     pub(super) fn of_key(self, key: &[u8]) -> Self {
         match self {
             Self::Truncated { .. } | Self::TooLarge { .. } => {
@@ -335,7 +337,7 @@ impl GgufError {
         }
     }
 
-    /// Adds the tensor to an error about its description that does not name it.
+    /// Adds the tensor to an error about its description that does not contain it.
     pub(super) fn of_tensor(self, tensor: &str) -> Self {
         match self {
             Self::Truncated { .. } | Self::TooLarge { .. } => {
@@ -347,7 +349,7 @@ impl GgufError {
 }
 
 impl TensorError {
-    /// The file, where the message names it already.
+    /// The path of the file, if the message already contains it.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -357,10 +359,10 @@ impl TensorError {
     }
 }
 
-/// Most characters of a key in a message.
+/// Maximum number of characters of a key in a message.
 const SHOWN_MAX: usize = 128;
 
-/// A key for messages: with U+FFFD for bytes that are not UTF-8, and cut off if it is long.
+/// A key for messages: with U+FFFD for bytes that are not UTF-8, and truncated if it is long.
 pub(super) fn shown(key: &[u8]) -> String {
     // A character has at most 4 bytes.
     let head = key.get(..4 * SHOWN_MAX + 4).unwrap_or(key);

@@ -1,6 +1,6 @@
 //! Positioned reads of an open file.
 //!
-//! The reader never maps a file: another process can shorten a mapped file, and touching a lost
+//! The reader never maps a file: another process can shorten a mapped file, and an access to a lost
 //! page raises `SIGBUS`. A positioned read of lost bytes returns fewer bytes, which is an error
 //! value. It uses no file cursor, so threads can read at the same time.
 
@@ -13,8 +13,8 @@ use std::{
 
 use super::{GgufError, kind};
 
-/// An open model file. The handle refers to the file itself: renaming, replacing or deleting its
-/// path has no effect on it.
+/// An open model file. The handle refers to the file, not to its path: renaming, replacing or
+/// deleting the path has no effect.
 #[derive(Debug)]
 pub(super) struct ModelFile {
     file: File,
@@ -31,7 +31,7 @@ pub(super) enum ReadError {
 }
 
 impl ModelFile {
-    /// Opens a regular file, without waiting for any other kind of file.
+    /// Opens a regular file. Never blocks on another kind of file.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         Ok(Self { file: kind::open(path)?, path: path.to_owned() })
     }
@@ -50,7 +50,7 @@ impl ModelFile {
         Ok(self.file.metadata().map_err(|source| self.io(source))?.len())
     }
 
-    /// The time of the last modification, on systems that have it.
+    /// The time of the last modification, if the system records it.
     pub fn modified(&self) -> Option<SystemTime> {
         self.file.metadata().ok()?.modified().ok()
     }
@@ -94,7 +94,7 @@ fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, out, offset)
 }
 
-/// The call also moves the file cursor, which nothing here uses.
+/// The call also moves the file cursor, which is not used here.
 #[cfg(windows)]
 fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, out, offset)
@@ -105,8 +105,8 @@ fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Makes `buffer` at least `len` bytes long, without aborting the process if there is no memory for
-/// it.
+/// Grows `buffer` to at least `len` bytes. Returns an error if memory is exhausted, instead of
+/// aborting the process.
 pub(super) fn grow(buffer: &mut Vec<u8>, len: usize) -> io::Result<()> {
     if buffer.len() < len {
         buffer

@@ -1,41 +1,41 @@
-//! Files of other formats that are passed for models, recognised by their first bytes.
+//! Recognises files of other formats by their first bytes.
 
 use std::fmt;
 
 /// The first bytes of a GGUF file.
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
-/// Bytes of a file that are looked at.
+/// Number of bytes of a file that are examined.
 pub(super) const HEAD_BYTES: u64 = 1_024;
-/// Most characters of a text that a message quotes.
+/// Maximum number of characters of a text that a message quotes.
 const QUOTED_MAX: usize = 60;
 
-/// A file's format, where it is not GGUF.
+/// Format of a file that is not GGUF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
-    /// No bytes at all.
+    /// The file is empty.
     Empty,
     /// Zeros: space that a downloader has reserved.
     Zeros,
-    /// The pointer that Git stores in place of a large file.
+    /// A Git LFS pointer file.
     LfsPointer,
     /// A web page.
     Html,
-    /// JSON or XML: a configuration, an index, or a server's refusal.
+    /// JSON or XML: a configuration, an index, or a server's error message.
     Markup(&'static str),
-    /// Weights as safetensors.
+    /// Weights in safetensors format.
     Safetensors,
-    /// A checkpoint of PyTorch.
+    /// A PyTorch checkpoint.
     PyTorch,
-    /// An archive or compressed file, by the name of its format.
+    /// An archive or compressed file, with the name of its format.
     Archive(&'static str),
-    /// A model in a format that came before GGUF.
+    /// A model in a predecessor format of GGUF.
     OldGgml,
-    /// Weights as HDF5 (Keras).
+    /// Weights in HDF5 format (Keras).
     Hdf5,
     /// A program.
     Executable,
-    /// Other text: its beginning.
+    /// Other text, with its beginning.
     Text(String),
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Formats with a fixed beginning. Of a zip archive, see [`zip`].
+/// Formats with a fixed magic number. For zip archives see [`zip`].
 const BEGINNINGS: &[(&[u8], Foreign)] = &[
     (b"version https://git-lfs", Foreign::LfsPointer),
     (b"\x1f\x8b", Foreign::Archive("gzip")),
@@ -88,7 +88,7 @@ const BEGINNINGS: &[(&[u8], Foreign)] = &[
     (b"BZh", Foreign::Archive("bzip2")),
     (b"7z\xbc\xaf\x27\x1c", Foreign::Archive("7-Zip")),
     (b"Rar!\x1a\x07", Foreign::Archive("RAR")),
-    // "ggml", "ggmf", "ggjt" and "ggla" as numbers of 32 bits.
+    // "ggml", "ggmf", "ggjt" and "ggla" as 32-bit numbers.
     (b"lmgg", Foreign::OldGgml),
     (b"fmgg", Foreign::OldGgml),
     (b"tjgg", Foreign::OldGgml),
@@ -103,8 +103,8 @@ const BEGINNINGS: &[(&[u8], Foreign)] = &[
     (b"\x80\x05", Foreign::PyTorch),
 ];
 
-/// The format of a file that does not begin as GGUF does; `None` for one that does, and for unknown
-/// formats.
+/// The format of a file that does not start with GGUF's magic number. `None` for GGUF and for
+/// unknown formats.
 pub(super) fn recognise(file: &[u8]) -> Option<Foreign> {
     let head = file.get(..HEAD_BYTES as usize).unwrap_or(file);
     if head.is_empty() {
@@ -145,8 +145,8 @@ fn zip(head: &[u8]) -> Foreign {
     if is_pickle { Foreign::PyTorch } else { Foreign::Archive("zip") }
 }
 
-/// The head as text without a byte order mark, if it is text: UTF-8 that may be cut off in the last
-/// character, without control characters but white space.
+/// The head as text without a byte order mark, if it is text: UTF-8, possibly truncated in the last
+/// character, without control characters except white space.
 fn text(head: &[u8]) -> Option<&str> {
     let text = match core::str::from_utf8(head) {
         Ok(text) => text,

@@ -1,5 +1,4 @@
-//! A model file that stays open without its header in memory, and the evidence that its contents
-//! are still the same.
+//! A model file that stays open without its header in memory, and a fingerprint of its contents.
 
 use std::{
     fmt,
@@ -15,22 +14,22 @@ use super::{
     file::{ModelFile, grow},
 };
 
-/// Pieces of the tensors' data that a fingerprint samples, evenly spaced. Each costs a seek on a
-/// hard disk: a quarter of a second together.
+/// Number of data samples in a fingerprint, evenly spaced. Each costs a seek on a hard disk: a
+/// quarter of a second in total.
 const SAMPLES: u64 = 64;
-/// Bytes of a sampled piece. All samples together are 1 MiB.
+/// Bytes per sample; 1 MiB in total.
 const SAMPLE_BYTES: u64 = 16 << 10;
 
-/// A file that was read once and can be read again later, with the same contents or not at all.
+/// A file that was read once and can be read again later, but only with the same contents.
 ///
 /// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor
 /// table, and 1 MiB of samples of the tensors' data. Renaming, replacing or deleting the path has
-/// no effect: the open file is the old one. An in-place change is noticed by the fingerprint,
-/// except for a change that keeps the length and touches no sampled byte.
+/// no effect, because the handle refers to the old file. The fingerprint detects an in-place
+/// change, except for a change that keeps the length and modifies no sampled byte.
 ///
-/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may
-/// keep its name. A network file system may lose a file that another computer deleted: then it
-/// cannot be read again, which is an error.
+/// While the value exists, the operating system keeps the storage of a deleted file, and Windows
+/// may keep its name. A network file system may lose a file that another computer deleted; then
+/// reading it again is an error.
 #[derive(Clone)]
 pub struct KeptGguf {
     source: Source,
@@ -58,7 +57,7 @@ impl fmt::Debug for KeptGguf {
 }
 
 impl KeptGguf {
-    /// Takes the fingerprint of a file.
+    /// Computes the fingerprint of a file.
     pub(super) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
         let source = match &gguf.bytes {
             Bytes::File { header, file, len } => {
@@ -75,7 +74,7 @@ impl KeptGguf {
         Ok(Self { source })
     }
 
-    /// The path that the file was opened by. `None` if it was in memory.
+    /// The path with which the file was opened; `None` for a file in memory.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.source {
@@ -84,8 +83,8 @@ impl KeptGguf {
         }
     }
 
-    /// Whether the file was written to since, by its time of modification. The contents may still
-    /// be the same.
+    /// Whether the file was written to since, according to its modification time. The contents may
+    /// be unchanged.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         match &self.source {
@@ -119,7 +118,7 @@ impl KeptGguf {
         Ok(())
     }
 
-    /// Reads the file again, if its contents are the same as before.
+    /// Reads the file again if its contents are unchanged.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -132,16 +131,16 @@ impl KeptGguf {
     }
 }
 
-/// A hash of the samples of a file's data: of all its data if that is at most 1 MiB.
+/// A hash of the samples of a file's data, or of all data up to 1 MiB.
 fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError> {
     let data = len.saturating_sub(data_start);
     let mut hasher = DefaultHasher::new();
     let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
-    // With less data than samples, the samples overlap.
+    // If the data is shorter than all samples, the samples overlap.
     let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
     let last_start = data - buffer.len() as u64;
     for i in 0..count {
-        // In 128 bits, since the length of a sparse file can be close to 2^63.
+        // In 128 bits, because the length of a sparse file can be close to 2^63.
         let at = u128::from(last_start) * u128::from(i) / u128::from(count.max(2) - 1);
         file.read_unchanged(len, data_start + at as u64, &mut buffer)?;
         hasher.write(&buffer);

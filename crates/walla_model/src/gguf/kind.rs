@@ -1,4 +1,4 @@
-//! Kinds of files, and opening a regular one without waiting and without side effects.
+//! Kinds of files; opens a regular file without blocking and without side effects.
 
 use std::{
     fmt,
@@ -9,12 +9,12 @@ use std::{
 
 use super::error::GgufError;
 
-/// Model files of a folder that a message names at most.
+/// Maximum number of model files of a folder that a message lists.
 const NAMED_MAX: usize = 3;
-/// Entries of a folder that are looked at for a message.
+/// Maximum number of folder entries that are examined for a message.
 const ENTRIES_MAX: usize = 1_000;
 
-/// A path's target that is no regular file.
+/// The kind of a path's target that is not a regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -29,7 +29,7 @@ pub enum FileKind {
     Socket,
     /// A character or block device.
     Device,
-    /// Anything else that the system does not treat as a regular file.
+    /// Any other target that is not a regular file.
     Other,
 }
 
@@ -54,9 +54,9 @@ impl fmt::Display for FileKind {
 
 /// Opens a regular file for reading.
 ///
-/// Opening a FIFO waits for a writer and opening a device can act on it, so the type is checked
-/// first. It is checked again on the open file, since the path can be replaced in between;
-/// `O_NONBLOCK` keeps that from waiting.
+/// Opening a FIFO blocks until a writer opens it, and opening a device can have side effects, so
+/// the type is checked first. It is checked again on the open file, because the path can be
+/// replaced in between; `O_NONBLOCK` prevents blocking in that case.
 pub(super) fn open(path: &Path) -> Result<File, GgufError> {
     let io = |source| GgufError::Io { path: path.to_owned(), source };
     refuse(path, fs::metadata(path).map_err(io)?.file_type())?;
@@ -103,7 +103,7 @@ fn special(_: FileType) -> FileKind {
     FileKind::Other
 }
 
-/// Names of some GGUF files in a folder, in order.
+/// Names of some GGUF files in a folder, sorted.
 fn models(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let names = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.file_name());

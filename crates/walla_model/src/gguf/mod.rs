@@ -1,8 +1,8 @@
 //! GGUF files: metadata and tensors of a model, versions 2 and 3, little-endian.
 //!
-//! [`Gguf`] is an index over the file's bytes: parsing checks everything that the file says about
-//! itself and copies nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB
-//! and no strings.
+//! [`Gguf`] is an index over the file's bytes. Parsing checks all metadata and tensor descriptions
+//! and copies only offsets, so a vocabulary of 150 000 tokens takes a table of 600 kB and no
+//! strings.
 
 mod array;
 mod bytes;
@@ -67,13 +67,13 @@ impl Shape {
         self.dims.get(..usize::from(self.rank)).unwrap_or_default()
     }
 
-    /// Four dimensions, filled up with ones.
+    /// Four dimensions, padded with ones.
     #[must_use]
     pub const fn padded(&self) -> [u64; 4] {
         self.dims
     }
 
-    /// The number of numbers.
+    /// Number of elements.
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.dims.iter().product() // Checked when the file was read.
@@ -92,15 +92,15 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// What a file says about a tensor.
+/// The description of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorInfo<'a> {
     /// Its name, for example `blk.0.attn_q.weight`.
     pub name: &'a str,
     /// Its dimensions.
     pub shape: Shape,
-    /// How it is stored. A file with a type that walla has no kernels for can be listed; using the
-    /// tensor is an error.
+    /// The stored type. A file with a type that has no kernels can be listed; using such a tensor
+    /// is an error.
     pub ty: Result<TensorType, UnknownTensorType>,
 }
 
@@ -147,16 +147,16 @@ impl Gguf {
     /// Opens a file and reads its header: metadata and tensor table, some megabytes for a large
     /// vocabulary. Tensors are read from the file on request.
     ///
-    /// The value keeps the file open, so that replacing the file by renaming, as package managers
-    /// and downloaders do, and deleting it are harmless. A program that overwrites the file in
-    /// place changes the numbers that are read later; [`keep`](Self::keep) can notice that. One
-    /// that shortens it makes reading a tensor an error. Where that is not acceptable, use
+    /// The value keeps the file open, so replacing the file by renaming (as package managers and
+    /// downloaders do) and deleting it are harmless. A program that overwrites the file in place
+    /// changes the data that is read later; [`keep`](Self::keep) can detect that. If a program
+    /// shortens the file, reading a tensor is an error. If that is not acceptable, use
     /// [`Gguf::open_copied`].
     ///
     /// # Errors
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
     /// it cannot be opened or read, [`GgufError::Changed`] if its length changed while it was read,
-    /// any other [`GgufError`] if it is no sound GGUF file.
+    /// any other [`GgufError`] if it is not a valid GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
     }
@@ -166,37 +166,37 @@ impl Gguf {
         Ok(Self { bytes, header })
     }
 
-    /// Reads a whole file into memory: slower to open and as large as the file, but later changes
-    /// of the file have no effect.
+    /// Reads a whole file into memory. This is slower and takes as much memory as the file, but
+    /// later changes of the file have no effect.
     ///
     /// # Errors
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
-    /// it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// it cannot be opened or read, any other [`GgufError`] if it is not a valid GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::new(Bytes::read_all(path.as_ref())?)
     }
 
-    /// Reads a file that is in memory already. Use an `Arc` to avoid a copy.
+    /// Reads a file that is already in memory. Use an `Arc` to avoid a copy.
     ///
     /// # Errors
-    /// [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError`] if it is not a valid GGUF file.
     pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, GgufError> {
         Self::new(Bytes::Shared(bytes.into()))
     }
 
-    /// Reads a file that is part of the program (`include_bytes!`).
+    /// Reads a file that is embedded in the program (`include_bytes!`).
     ///
     /// # Errors
-    /// [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError`] if it is not a valid GGUF file.
     pub fn from_static(bytes: &'static [u8]) -> Result<Self, GgufError> {
         Self::new(Bytes::Static(bytes))
     }
 
-    /// Keeps the file open without its header in memory, to read it again later if it has the same
-    /// contents then.
+    /// Keeps the file open without its header in memory. It can be read again later if its contents
+    /// are unchanged.
     ///
     /// # Errors
-    /// [`GgufError::Io`] or [`GgufError::Changed`] if the file cannot be read any more.
+    /// [`GgufError::Io`] or [`GgufError::Changed`] if the file cannot be read any longer.
     pub fn keep(&self) -> Result<KeptGguf, GgufError> {
         KeptGguf::new(self)
     }
@@ -212,7 +212,8 @@ impl Gguf {
         self.header.version
     }
 
-    /// Alignment of the tensors' data in the file, in bytes. Bytes in memory may be aligned less.
+    /// Alignment of the tensors' data in the file, in bytes. In memory the data may be aligned
+    /// less.
     #[must_use]
     pub const fn alignment(&self) -> u64 {
         self.header.alignment
@@ -232,17 +233,17 @@ impl Gguf {
             .map(|entry| (entry.key.text(self.bytes.header()), self.value(entry.value)))
     }
 
-    /// The value of a key: the first one, if the file has several.
+    /// The value of a key; the first one if the key is duplicated.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
         self.entries_of(key).next().map(|entry| self.value(entry.value))
     }
 
-    /// The value of a key that may be missing, as `T`.
+    /// The value of an optional key, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`,
-    /// [`MetadataError::Duplicate`] if it has two.
+    /// [`MetadataError::Unexpected`] if the value is not a `T`, [`MetadataError::Duplicate`] if the
+    /// key has several values.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
         let mut entries = self.entries_of(key);
         let Some(entry) = entries.next() else { return Ok(None) };
@@ -263,10 +264,10 @@ impl Gguf {
         order.get(first..end).unwrap_or_default().iter().filter_map(entry)
     }
 
-    /// The value of a key that must be there, as `T`.
+    /// The value of a required key, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError`] names the key, what was expected and what was found.
+    /// [`MetadataError`] names the key, the expected type and the value found.
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, MetadataError> {
         let missing = || MetadataError::Missing { key: key.to_owned(), expected: T::EXPECTED };
         self.find(key)?.ok_or_else(missing)
@@ -283,7 +284,7 @@ impl Gguf {
         self.header.tensors.get(index).map(|tensor| self.info(tensor))
     }
 
-    /// The index of the tensor called `name`.
+    /// The index of the tensor named `name`.
     #[must_use]
     pub fn find_tensor(&self, name: &str) -> Option<usize> {
         let order = &self.header.tensors_by_name;
@@ -293,16 +294,16 @@ impl Gguf {
         order.get(place.ok()?).map(|&i| i as usize)
     }
 
-    /// The data of the tensor at `index`: rows back to back, in the file's format. Reads nothing
-    /// yet.
+    /// The data of the tensor at `index`: rows without gaps, in the file's format. Does not read
+    /// the data.
     ///
     /// # Errors
     /// [`TensorError`] if there is no such tensor or its type has no kernels.
     pub fn tensor_data(&self, index: usize) -> Result<TensorData<'_>, TensorError> {
         let (tensor, _) = self.usable(index)?;
         let name = tensor.name.text(self.bytes.header());
-        // The tensor is in the file: that was checked when the header was read. It may exceed an
-        // address space of 32 bits.
+        // The header check ensured that the tensor is in the file. It may exceed a 32-bit address
+        // space.
         let start = self.header.data_start + tensor.offset;
         let len = usize::try_from(tensor.bytes)
             .map_err(|_| self.out_of_range(tensor, format!("{} bytes in memory", tensor.bytes)))?;
@@ -321,10 +322,10 @@ impl Gguf {
         self.tensor_data(index)?.to_bytes()
     }
 
-    /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes. Reads nothing yet.
+    /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes. Does not read the data.
     ///
     /// # Errors
-    /// [`TensorError`] if the matrix is not of this file.
+    /// [`TensorError`] if the matrix belongs to another file.
     pub fn matrix_data(&self, matrix: &Matrix) -> Result<TensorData<'_>, TensorError> {
         let (tensor, ty) = self.usable(matrix.tensor)?;
         let row = ty
@@ -342,15 +343,15 @@ impl Gguf {
     /// The bytes of a matrix: borrowed if the file is in memory, otherwise read into memory.
     ///
     /// # Errors
-    /// [`TensorError`] if the matrix is not of this file, or the file cannot be read.
+    /// [`TensorError`] if the matrix belongs to another file, or the file cannot be read.
     pub fn matrix_bytes(&self, matrix: &Matrix) -> Result<Cow<'_, [u8]>, TensorError> {
         self.matrix_data(matrix)?.to_bytes()
     }
 
-    /// The numbers of a vector, as `f32`.
+    /// The elements of a vector, as `f32`.
     ///
     /// # Errors
-    /// [`TensorError`] if the vector is not of this file, or the file cannot be read.
+    /// [`TensorError`] if the vector belongs to another file, or the file cannot be read.
     pub fn vector(&self, vector: &Vector) -> Result<Vec<f32>, TensorError> {
         let (tensor, ty) = self.usable(vector.tensor)?;
         let block = ty.block_elements();
@@ -376,7 +377,7 @@ impl Gguf {
             parse::Stored::Scalar(element, raw) => raw
                 .get(..element.bytes_min())
                 .and_then(|raw| element.read(raw))
-                .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
+                .unwrap_or(Value::Bool(false)), // Unreachable: no string, at most 8 bytes.
             parse::Stored::Text(span) => match core::str::from_utf8(span.raw(bytes)) {
                 Ok(text) => Value::String(text),
                 Err(_) => Value::Unreadable(Unreadable::Text(span.raw(bytes))),
@@ -414,7 +415,7 @@ impl Gguf {
     }
 }
 
-/// `count` pieces of `bytes` bytes from piece `first` on; `None` on overflow.
+/// The byte range of `count` items of `bytes` bytes from item `first` on; `None` on overflow.
 fn byte_range(first: usize, count: usize, bytes: usize) -> Option<Range<usize>> {
     let end = first.checked_add(count)?.checked_mul(bytes)?;
     Some(first.checked_mul(bytes)?..end)

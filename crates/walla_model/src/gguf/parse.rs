@@ -1,13 +1,13 @@
-//! From bytes to checked offsets. The format:
+//! Parses bytes into checked offsets. The format:
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
-//! Every count and length of the file is compared with the bytes that remain before anything is
-//! allocated for it, so that parsing allocates, in addition to the header's bytes, at most twice
-//! the file's length plus 1 MiB: an entry takes 28 bytes here (with its index) and at least 13 in
-//! the file, a string in an array 4 and at least 8, a tensor 80 and at least 33, which for the
-//! largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
+//! Every count and length in the file is compared with the remaining bytes before memory is
+//! allocated for it. So parsing allocates, in addition to the header's bytes, at most twice the
+//! file's length plus 1 MiB: an entry takes 28 bytes here (with its index) and at least 13 in the
+//! file, a string in an array 4 and at least 8, a tensor 80 and at least 33. For the largest number
+//! of tensors that is 14 * 32768 bytes = 448 KiB more than twice.
 //!
-//! Metadata is checked only as far as it takes to find the next entry: no part of walla uses most
+//! Metadata is checked only as far as necessary to find the next entry. walla does not use most
 //! keys, and a defect in such a value must not prevent loading. Readers check the values that they
 //! use; [`Gguf::warnings`] lists the others.
 //!
@@ -23,26 +23,26 @@ use super::{
     value::{ARRAY_CODE, Element},
 };
 
-/// Metadata entries of a file; real ones have some dozens.
+/// Maximum number of metadata entries; real files have some dozens.
 pub(super) const ENTRIES_MAX: u64 = 32_768;
-/// Tensors of a file; real ones have some hundreds.
+/// Maximum number of tensors; real files have some hundreds.
 pub(super) const TENSORS_MAX: u64 = 32_768;
-/// Arrays of strings; real files have one or two.
+/// Maximum number of arrays of strings; real files have one or two.
 const STRING_ARRAYS_MAX: usize = 1024;
-/// Levels of arrays within arrays that are skipped.
+/// Maximum nesting depth of arrays that are skipped.
 const LEVELS_MAX: u32 = 8;
-/// The format's bound on keys.
+/// The format's maximum length of a key.
 const KEY_BYTES_MAX: u64 = 65_535;
-/// The format's bound on tensor names.
+/// The format's maximum length of a tensor name.
 const NAME_BYTES_MAX: u64 = 64;
-/// Alignment of the data where the file names none.
+/// Alignment of the data if the file does not specify it.
 pub(super) const ALIGNMENT_DEFAULT: u64 = 32;
 
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stored {
-    /// The first [`Element::bytes_min`] bytes count.
+    /// The first [`Element::bytes_min`] bytes are used.
     Scalar(Element, [u8; 8]),
     Text(Span),
     /// `strings` is an index into [`Header::strings`], for strings only.
@@ -52,7 +52,7 @@ pub(super) enum Stored {
         len: u32,
         payload: Span,
     },
-    /// An array without a type that can be read, from its element type on.
+    /// An array of an unsupported type, from its element type on.
     Skipped(Span),
 }
 
@@ -63,13 +63,13 @@ pub(super) struct Entry {
     pub value: Stored,
 }
 
-/// The module's bound on memory counts with this size.
+/// The module's memory bound assumes this size.
 const _: () = assert!(size_of::<Entry>() <= 24);
 
 /// The elements of an array of strings.
 #[derive(Debug)]
 pub(super) struct Strings {
-    /// Starts of the elements in the array's payload, and its end.
+    /// Offsets of the elements in the array's payload, and the end of the payload.
     pub bounds: Box<[u32]>,
     /// The first element that is not UTF-8.
     pub not_text: Option<u32>,
@@ -82,7 +82,7 @@ pub(super) struct Tensor {
     pub code: u32,
     /// From the start of the data.
     pub offset: u64,
-    /// Of types without kernels, one byte: their size is unknown.
+    /// One byte for types without kernels, because their size is unknown.
     pub bytes: u64,
 }
 
@@ -94,22 +94,22 @@ pub(super) struct Header {
     pub entries: Vec<Entry>,
     /// Indices into `entries`, sorted by key, entries with the same key in the file's order.
     pub entries_by_key: Vec<u32>,
-    /// Keys that are not UTF-8. No reader can name them, so they are no entries.
+    /// Keys that are not UTF-8. No reader can name them, so they are not entries.
     pub keys_not_text: Vec<Span>,
-    /// Of each array of strings.
+    /// One item per array of strings.
     pub strings: Vec<Strings>,
     pub tensors: Vec<Tensor>,
     /// Indices into `tensors`, sorted by name.
     pub tensors_by_name: Vec<u32>,
-    /// Where the tensors' data starts in the file.
+    /// Offset of the tensors' data in the file.
     pub data_start: u64,
 }
 
 /// The result of parsing the first bytes of a file.
 pub(super) enum Parsed {
-    /// The whole header.
+    /// The complete header.
     Header(Header),
-    /// A part of it: at least this number of first bytes is needed.
+    /// The header is incomplete: at least this number of first bytes is required.
     Needs(u64),
 }
 
@@ -120,12 +120,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     Ok(header)
 }
 
-/// Checks everything but whether the tensors' data is there.
+/// Checks everything except the presence of the tensors' data.
 pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
     header(&mut Cursor::new(bytes, bytes.len() as u64))
 }
 
-/// [`parse_header`] for the first bytes of a file of `len` bytes. They may end within the header.
+/// [`parse_header`] for the first bytes of a file of `len` bytes, which may end within the header.
 pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
     let mut cursor = Cursor::new(bytes, len);
     let header = header(&mut cursor);
@@ -178,7 +178,7 @@ fn sorted_by<'a>(count: usize, name: impl Fn(usize) -> Option<&'a str>) -> Vec<u
     order
 }
 
-/// The first name that two neighbours of a sorted list share.
+/// The first name that occurs twice in a sorted list.
 pub(super) fn twice<'a>(order: &[u32], name: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
     order.windows(2).find_map(|pair| match *pair {
         [a, b] if name(a as usize) == name(b as usize) => name(a as usize),
@@ -209,8 +209,8 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     }
 }
 
-/// Checks that every tensor is inside a file of `len` bytes and that no two share a byte. `bytes`
-/// has the header.
+/// Checks that every tensor is inside a file of `len` bytes and that no two tensors share a byte.
+/// `bytes` contains the header.
 pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result<(), GgufError> {
     let tensors = &header.tensors;
     let available = len.saturating_sub(header.data_start);
@@ -249,13 +249,13 @@ impl Cursor<'_> {
         }
     }
 
-    /// Numbers of entries and of tensors: together they fit in what remains.
+    /// Numbers of entries and of tensors. Together they must fit in the remaining bytes.
     fn counts(&mut self) -> Result<(usize, usize), GgufError> {
         let tensors = self.u64("tensor count")?;
         let entries = self.u64("metadata count")?;
-        // An empty key, a type and a value of one byte.
+        // An empty key, a type and a one-byte value.
         let entry_bytes_min = 8 + 4 + 1;
-        // A name of one byte, the number of dimensions, one dimension, a type and an offset.
+        // A one-byte name, the number of dimensions, one dimension, a type and an offset.
         let tensor_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;
         let entry_count =
             self.plausible("metadata count", entries, entry_bytes_min, ENTRIES_MAX)?;
@@ -319,7 +319,8 @@ impl Cursor<'_> {
         Ok(Stored::Array { element, strings: table, len: len as u32, payload })
     }
 
-    /// Where each string's length starts, counted from here, and the end of the last string.
+    /// Offset of each string's length, relative to the current position, and the end of the last
+    /// string.
     fn strings(&mut self, len: usize) -> Result<Strings, GgufError> {
         let start = self.at();
         let mut starts = Vec::with_capacity(len.saturating_add(1));
@@ -335,7 +336,7 @@ impl Cursor<'_> {
         Ok(Strings { bounds: starts.into_boxed_slice(), not_text })
     }
 
-    /// Skips `count` elements of an array; elements that are arrays themselves up to `levels`
+    /// Skips `count` elements of an array; elements that are arrays are skipped up to `levels`
     /// levels deep.
     fn skip_elements(
         &mut self,
@@ -398,7 +399,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Bytes of a tensor's data; one byte stands for those of a type without kernels.
+/// Bytes of a tensor's data; 1 for a type without kernels.
 pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, GgufError> {
     let [row, rest @ ..] = shape.padded();
     let wrong = |reason| GgufError::Shape { tensor: name.to_owned(), shape, reason };

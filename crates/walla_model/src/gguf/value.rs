@@ -2,7 +2,7 @@ use core::fmt;
 
 use super::array::Array;
 
-/// The type of a metadata value that is no array; also of an array's elements.
+/// The type of a metadata value that is not an array, or of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     /// Unsigned, 8 bits.
@@ -31,7 +31,7 @@ pub enum Element {
     F64,
 }
 
-/// The code of an array, which has no [`Element`].
+/// The code of an array, which is not an [`Element`].
 pub(super) const ARRAY_CODE: u32 = 9;
 
 impl Element {
@@ -73,7 +73,7 @@ impl Element {
         }
     }
 
-    /// Bytes of one element; of a string, its length alone.
+    /// Bytes of one element; for a string, only the bytes of its length.
     pub(super) const fn bytes_min(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -83,7 +83,7 @@ impl Element {
         }
     }
 
-    /// The name in the format's description.
+    /// The name in the format's specification.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl Element {
     }
 }
 
-/// A metadata value; strings and arrays point into the file.
+/// A metadata value; strings and arrays are views into the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// UINT8.
@@ -155,12 +155,12 @@ pub enum Value<'a> {
     F64(f64),
     /// ARRAY.
     Array(Array<'a>),
-    /// A value that violates the format, or an array that walla has no type for.
+    /// A value that violates the format, or an array of a type that walla does not support.
     Unreadable(Unreadable<'a>),
 }
 
-/// A metadata value that walla keeps and lists, but does not interpret: reading it as any type is
-/// an error that names its key. So it does no harm under a key that is not used.
+/// A metadata value that is stored and listed, but not interpreted: reading it as any type is an
+/// error that names its key. So it is harmless under an unused key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Unreadable<'a> {
@@ -190,7 +190,7 @@ impl fmt::Display for Unreadable<'_> {
 }
 
 impl Value<'_> {
-    /// The value as an integer, whatever its width; `None` if it is none.
+    /// The value as an integer of any width; `None` if it is not an integer.
     #[must_use]
     pub fn as_integer(&self) -> Option<i128> {
         Some(match *self {
@@ -206,7 +206,7 @@ impl Value<'_> {
         })
     }
 
-    /// Type and, of numbers and booleans, value: for error messages.
+    /// Type, and for numbers and booleans the value; for error messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::U8(n) => format!("UINT8 {n}"),
@@ -233,8 +233,8 @@ impl Value<'_> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// Numbers and strings as they are, with U+FFFD for bytes that are not UTF-8; of an array, its
-    /// length and type.
+    /// Numbers and strings as text, with U+FFFD for bytes that are not UTF-8; arrays as length and
+    /// type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::String(text) => f.write_str(text),

@@ -1,4 +1,4 @@
-//! Defects of metadata that do not prevent loading, because no part of walla uses the value.
+//! Metadata defects that do not prevent loading, because walla does not use the value.
 
 use core::fmt;
 
@@ -8,34 +8,34 @@ use super::{
     parse::{Entry, Stored},
 };
 
-/// Most warnings about one file; the rest is counted.
+/// Maximum number of warnings about one file; the rest is counted.
 const WARNINGS_MAX: usize = 16;
 
-/// A defect in a file's metadata. It does no harm as long as the key is not used; a reader that
-/// uses the key reports a [`MetadataError`](super::MetadataError).
+/// A defect in a file's metadata. It is harmless as long as the key is not used; a reader that uses
+/// the key reports a [`MetadataError`](super::MetadataError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GgufWarning {
-    /// The value violates the format or has no type that walla reads.
+    /// The value violates the format or has an unsupported type.
     Value {
-        /// The key; its beginning if it is long.
+        /// The key; truncated if it is long.
         key: String,
         /// Type and defect: "a STRING that is not UTF-8".
         found: String,
     },
     /// The key has several values.
     Duplicate {
-        /// The key; its beginning if it is long.
+        /// The key; truncated if it is long.
         key: String,
     },
-    /// The key is not UTF-8, so its value is left out.
+    /// The key is not UTF-8, so its value is skipped.
     KeyNotText {
         /// The key, with U+FFFD for bytes that are not UTF-8.
         key: String,
     },
     /// The key is empty.
     EmptyKey,
-    /// Further defects that are not listed.
+    /// Further defects, which are not listed.
     More {
         /// Their number.
         count: usize,
@@ -55,8 +55,7 @@ impl fmt::Display for GgufWarning {
 }
 
 impl Gguf {
-    /// Defects of the metadata that did not prevent reading the file, in the file's order, at most
-    /// 17.
+    /// Metadata defects that did not prevent reading the file, in the file's order, at most 17.
     ///
     /// Scans all metadata but no tensor. Call it once per load.
     #[must_use]
@@ -92,7 +91,7 @@ impl Gguf {
         Some(GgufWarning::Value { key: shown(key), found })
     }
 
-    /// One warning for each key with several values.
+    /// One warning for each duplicate key.
     fn duplicates(&self) -> impl Iterator<Item = GgufWarning> {
         let bytes = self.bytes.header();
         let order = &self.header.entries_by_key;

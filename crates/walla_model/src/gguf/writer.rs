@@ -10,10 +10,10 @@ use super::{
 
 const VERSION: u32 = 3;
 
-/// Writes a GGUF file, version 3: metadata and a list of tensors first, then their data as a
+/// Writes a GGUF file, version 3: metadata and the tensor table first, then the tensors' data as a
 /// stream.
 ///
-/// Adding never fails; [`Writer::begin`] checks everything at once, with the reader's own rules.
+/// Adding never fails; [`Writer::begin`] checks everything with the reader's rules.
 ///
 /// # Examples
 /// ```
@@ -45,32 +45,32 @@ pub struct Writer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Metadata or tensors that no reader would take: doubled names, impossible shapes.
+    /// Metadata or tensors that a reader would refuse: duplicate names, impossible shapes.
     #[error("this file would be unreadable: {0}")]
     Unreadable(#[from] GgufError),
-    /// A synthetic model that no file describes: change what is named.
+    /// A synthetic model that no file can describe: change the named parameter.
     #[error("this model is impossible: {0}")]
     Model(&'static str),
-    /// A tensor was given too few or too many bytes.
+    /// A tensor received too few or too many bytes.
     #[error("tensor {tensor:?} takes {expected} bytes, {found} given")]
     Length {
         /// The name.
         tensor: String,
-        /// What its type and shape take.
+        /// Bytes that its type and shape require.
         expected: u64,
-        /// What was given.
+        /// Bytes that were given.
         found: u64,
     },
-    /// More tensors were given than listed.
+    /// More tensors were given than were listed.
     #[error("all {0} tensors are written already")]
     Surplus(usize),
-    /// Nothing more can be written to the destination.
+    /// The destination returned an error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Writer {
-    /// A file with nothing in it.
+    /// An empty file.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -126,7 +126,7 @@ impl Writer {
         self
     }
 
-    /// Adds any value, for example one that another file holds.
+    /// Adds any value, for example one from another file.
     pub fn value(&mut self, key: &str, value: Value<'_>) -> &mut Self {
         match value {
             Value::U8(n) => self.entry(key, Element::U8, &n.to_le_bytes()),
@@ -160,14 +160,14 @@ impl Writer {
         }
     }
 
-    /// Lists a tensor; `dims` has the innermost (contiguous) dimension first, so a matrix is
+    /// Lists a tensor. `dims` starts with the innermost (contiguous) dimension, so a matrix is
     /// `[cols, rows]`.
     pub fn tensor(&mut self, name: &str, ty: TensorType, dims: &[u64]) -> &mut Self {
         self.tensors.push((name.to_owned(), ty, dims.to_vec()));
         self
     }
 
-    /// Checks what was added and writes everything but the tensors' data.
+    /// Checks the additions and writes everything except the tensors' data.
     ///
     /// # Errors
     /// [`WriteError::Unreadable`] if the reader would refuse the file or a key was added twice,
@@ -179,7 +179,7 @@ impl Writer {
         if let Some(key) = parse::twice(&header.entries_by_key, key) {
             return Err(GgufError::DuplicateKey { key: key.to_owned() }.into());
         }
-        bytes.resize(header.data_start as usize, 0); // At most 1 MiB more than there is.
+        bytes.resize(header.data_start as usize, 0); // At most 1 MiB more.
         out.write_all(&bytes)?;
         let names = self.tensors.iter().map(|(name, ..)| name.clone()).collect();
         Ok(DataWriter { out, header, names, index: 0, written: 0 })
@@ -199,7 +199,7 @@ impl Writer {
             header.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
             header.extend(ty.to_ggml().to_le_bytes());
             header.extend(offset.to_le_bytes());
-            // Anything impossible here is refused by the reader's checks afterwards.
+            // The reader's checks below refuse anything impossible.
             let shape = Shape::of(dims);
             let bytes = shape.map_or(Ok(0), |s| parse::tensor_bytes(name, s, ty.to_ggml()))?;
             let end = offset.saturating_add(bytes);
@@ -236,8 +236,7 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// Takes the tensors' data in the order in which they were listed, whole or, through [`Write`], in
-/// pieces.
+/// Takes the tensors' data in the listed order, whole or, through [`Write`], in pieces.
 #[derive(Debug)]
 #[must_use = "the file is complete only after `finish`"]
 pub struct DataWriter<W> {
@@ -246,7 +245,7 @@ pub struct DataWriter<W> {
     names: Vec<String>,
     /// The tensor being written.
     index: usize,
-    /// Its bytes so far.
+    /// Bytes of it written so far.
     written: u64,
 }
 
@@ -254,8 +253,8 @@ impl<W: Write> DataWriter<W> {
     /// Writes the whole data of the next tensor.
     ///
     /// # Errors
-    /// [`WriteError::Length`] if `bytes` is not exactly what (the rest of) the tensor takes,
-    /// [`WriteError::Surplus`] after the last one, [`WriteError::Io`] from the destination.
+    /// [`WriteError::Length`] if `bytes` is not exactly the size of (the rest of) the tensor,
+    /// [`WriteError::Surplus`] after the last tensor, [`WriteError::Io`] from the destination.
     pub fn tensor(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let Some(tensor) = self.header.tensors.get(self.index) else {
             return Err(WriteError::Surplus(self.header.tensors.len()));
@@ -269,8 +268,8 @@ impl<W: Write> DataWriter<W> {
     /// Ends the file.
     ///
     /// # Errors
-    /// [`WriteError::Length`] names the first tensor that lacks data, [`WriteError::Io`] comes from
-    /// the destination.
+    /// [`WriteError::Length`] names the first tensor that lacks data, [`WriteError::Io`] from the
+    /// destination.
     pub fn finish(mut self) -> Result<W, WriteError> {
         if let Some(tensor) = self.header.tensors.get(self.index) {
             return Err(self.wrong_length(tensor.bytes, self.written));
@@ -284,7 +283,7 @@ impl<W: Write> DataWriter<W> {
         WriteError::Length { tensor, expected, found }
     }
 
-    /// Ends a tensor that is complete with the zeros up to the next.
+    /// Pads a complete tensor with zeros up to the next one.
     fn advance(&mut self) -> io::Result<()> {
         let Some(tensor) = self.header.tensors.get(self.index) else { return Ok(()) };
         if self.written < tensor.bytes {
@@ -299,7 +298,7 @@ impl<W: Write> DataWriter<W> {
 }
 
 impl<W: Write> Write for DataWriter<W> {
-    /// Takes at most what is missing of one tensor; 0 after the last one.
+    /// Takes at most the missing bytes of one tensor; 0 after the last one.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tensor) = self.header.tensors.get(self.index) else { return Ok(0) };
         let missing = usize::try_from(tensor.bytes - self.written).unwrap_or(usize::MAX);

@@ -3,14 +3,14 @@ use walla_types::TensorType;
 
 use super::pack::unpack;
 
-/// Turns whole blocks of stored numbers into `f32`.
+/// Converts whole blocks of stored numbers to `f32`.
 ///
-/// `bytes` holds `out.len()` numbers of type `ty`: that many bytes as [`TensorType::row_bytes`]
-/// says. The results are those of ggml, bit for bit: each is a product of `f32`, and then a sum
-/// where the type has minimums.
+/// `bytes` holds `out.len()` numbers of type `ty`, as [`TensorType::row_bytes`] counts them. The
+/// results equal ggml's bit for bit: each is a product of `f32`, followed by a sum for types with
+/// minimums.
 ///
 /// # Panics
-/// If `out` is no whole number of blocks, or `bytes` is not what they take.
+/// If `out` is not a whole number of blocks, or `bytes` has another length.
 ///
 /// # Examples
 /// ```
@@ -83,8 +83,7 @@ fn q4_1(raw: &[u8; 20], y: &mut [f32; 32]) {
     }
 }
 
-/// Number `i` and number `i + 16` of 32 five-bit numbers: nibbles from `low`, the fifth bits from
-/// `high`.
+/// Numbers `i` and `i + 16` of 32 five-bit numbers: nibbles from `low`, the fifth bits from `high`.
 fn fives(low: u8, high: u32, i: usize) -> (u8, u8) {
     let fifth = |bit: usize| ((high >> bit & 1) as u8) << 4;
     ((low & 15) | fifth(i), (low >> 4) | fifth(i + 16))
@@ -112,8 +111,8 @@ fn q5_1(raw: &[u8; 24], y: &mut [f32; 32]) {
     }
 }
 
-/// Scales and minimums of the 8 sub-blocks of Q4_K and Q5_K, from the 16 bytes that start the
-/// block: `scale: f16, minimum: f16, packed: [u8; 12]`.
+/// Scales and minimums of the 8 sub-blocks of Q4_K and Q5_K, from the first 16 bytes of the block:
+/// `scale: f16, minimum: f16, packed: [u8; 12]`.
 fn sub_blocks(raw: &[u8]) -> [(f32, f32); 8] {
     let (scale, minimum) = (half([raw[0], raw[1]]), half([raw[2], raw[3]]));
     let mut packed = [0; 12];
@@ -155,8 +154,8 @@ fn q5_k(raw: &[u8; 176], y: &mut [f32; 256]) {
 }
 
 /// `low: [u4; 256], high: [u2; 256], scales: [i8; 16], scale: f16`. In each half, byte `i` of the
-/// 32 bytes of `high` completes numbers `i`, `i + 32`, `i + 64` and `i + 96`, whose low nibbles lie
-/// in bytes `i` and `i + 32` of `low`.
+/// 32 bytes of `high` has the upper bits of numbers `i`, `i + 32`, `i + 64` and `i + 96`, whose low
+/// nibbles are in bytes `i` and `i + 32` of `low`.
 fn q6_k(raw: &[u8; 210], y: &mut [f32; 256]) {
     let scale = half([raw[208], raw[209]]);
     for part in 0..2 {

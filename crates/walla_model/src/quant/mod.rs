@@ -1,4 +1,4 @@
-//! Between `f32` and the stored forms of weights: the block formats of ggml.
+//! Conversion between `f32` and the stored forms of weights: the block formats of ggml.
 
 mod dequantise;
 mod pack;

@@ -1,7 +1,8 @@
-//! The packed 6-bit scales and minimums of Q4_K and Q5_K: those of 8 sub-blocks in 12 bytes.
+//! The packed 6-bit scales and minimums of Q4_K and Q5_K: 8 sub-blocks in 12 bytes.
 //!
-//! The first four of both lie in the low 6 bits of bytes 0..4 and 4..8; of the last four, the low 4
-//! bits lie in the nibbles of bytes 8..12 and the high 2 bits on top of bytes 0..4 and 4..8.
+//! The first four scales are in the low 6 bits of bytes 0..4, the first four minimums in the low 6
+//! bits of bytes 4..8. For the last four, the low 4 bits are in the nibbles of bytes 8..12, and the
+//! high 2 bits are in the top bits of bytes 0..4 and 4..8.
 
 /// Scale and minimum of sub-block `index`, below 8.
 pub(super) const fn unpack(packed: &[u8; 12], index: usize) -> (u8, u8) {

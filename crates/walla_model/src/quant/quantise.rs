@@ -8,13 +8,13 @@ use super::{
 
 /// Stores numbers as whole blocks of type `ty`.
 ///
-/// `bytes` takes `numbers.len()` numbers: that many bytes as [`TensorType::row_bytes`] says. Types
-/// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give what ggml gives; K types look
-/// for the scales that lose least. What is not finite does not survive quantisation: it becomes
-/// some number or makes its block NaN.
+/// `bytes` has the size of `numbers.len()` numbers, as [`TensorType::row_bytes`] counts them. Types
+/// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give the same bytes as ggml; K types
+/// search for the scales with the smallest error. Numbers that are not finite do not survive
+/// quantisation: they become arbitrary numbers or make their block NaN.
 ///
 /// # Panics
-/// If `numbers` is no whole number of blocks, or `bytes` is not what they take.
+/// If `numbers` is not a whole number of blocks, or `bytes` has another length.
 ///
 /// # Examples
 /// ```
@@ -61,17 +61,17 @@ fn half(x: f32) -> [u8; 2] {
     f16::from_f32(x).to_le_bytes()
 }
 
-/// `x` as it comes back from a stored f16.
+/// `x` rounded to f16 and back.
 fn rounded(x: f32) -> f32 {
     f16::from_f32(x).to_f32()
 }
 
-/// `1 / x`, or 0 where a block holds only zeros.
+/// `1 / x`, or 0 for a block of zeros.
 fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.recip() }
 }
 
-/// The number of largest magnitude, with its sign.
+/// The number with the largest magnitude, with its sign.
 fn extreme(x: &[f32]) -> f32 {
     x.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a })
 }
@@ -81,7 +81,7 @@ fn range(x: &[f32]) -> (f32, f32) {
     (low, x.iter().copied().fold(-f32::MAX, f32::max))
 }
 
-/// Puts the low nibbles of 32 integers together: number `i` with number `i + 16`.
+/// Packs the low nibbles of 32 integers: number `i` with number `i + 16`.
 fn nibbles(q: &[u8; 32]) -> [u8; 16] {
     core::array::from_fn(|i| (q[i] & 15) | (q[i + 16] << 4))
 }
@@ -155,7 +155,7 @@ fn q5_1(x: &[f32; 32]) -> [u8; 24] {
     raw
 }
 
-/// The first 16 bytes of Q4_K and Q5_K and the integers of all sub-blocks, for grids of `steps`
+/// The first 16 bytes of Q4_K and Q5_K, and the integers of all sub-blocks, for grids of `steps`
 /// steps.
 fn sub_blocks(x: &[f32; 256], steps: u8, spread: f32) -> ([u8; 16], [u8; 256]) {
     let (parts, _) = x.as_chunks::<32>();
@@ -172,7 +172,7 @@ fn sub_blocks(x: &[f32; 256], steps: u8, spread: f32) -> ([u8; 16], [u8; 256]) {
     head[..2].copy_from_slice(&half(scale));
     head[2..4].copy_from_slice(&half(minimum));
     head[4..].copy_from_slice(&packed);
-    // Once more with the scales as they were rounded.
+    // Again, with the rounded scales.
     let mut q = [0; 256];
     for (i, (part, q)) in parts.iter().zip(q.as_chunks_mut::<32>().0).enumerate() {
         let (s, m) = unpack(&packed, i);
@@ -209,7 +209,7 @@ fn q5_k(x: &[f32; 256]) -> [u8; 176] {
 fn q6_k(x: &[f32; 256]) -> [u8; 210] {
     let (parts, _) = x.as_chunks::<16>();
     let found: [f32; 16] = core::array::from_fn(|i| search::symmetric(&parts[i], 32.0));
-    // The extreme becomes -128, the longer side.
+    // The extreme becomes -128, which has the larger magnitude.
     let scale = rounded(extreme(&found) / -128.0);
     let units = found.map(|own| (own * inverse(scale)).round_ties_even() as i8);
     let mut q = [0; 256];

@@ -1,7 +1,7 @@
-//! Scales that lose least: a search over integer grids, each refined by least squares.
+//! Scales with the smallest error: a search over integer grids, each refined by least squares.
 
-/// Weight of a number's error: large numbers matter more, since the activations that meet them are
-/// unknown.
+/// Weight of a number's error. Large numbers weigh more, because the activations that they are
+/// multiplied with are unknown.
 fn weight(x: f32, mean_square: f32) -> f32 {
     mean_square.sqrt() + x.abs()
 }
@@ -12,9 +12,9 @@ fn mean_square(x: &[f32]) -> f32 {
 
 /// `scale` for `x ≈ scale * q`, `q` in `-half..half`.
 ///
-/// The grid is stretched so that the largest magnitude falls on steps around `-half`, the longer
-/// side. For a given `q`, the best scale is `sum(w x q) / sum(w q^2)`, and it leaves an error of
-/// `sum(w x^2) - sum(w x q)^2 / sum(w q^2)`: so the largest subtrahend wins.
+/// The grid is scaled so that the largest magnitude is mapped to steps around `-half`, the longer
+/// side. For a given `q`, the best scale is `sum(w x q) / sum(w q^2)`, with an error of `sum(w x^2)
+/// - sum(w x q)^2 / sum(w q^2)`. So the grid with the largest subtrahend is best.
 pub(super) fn symmetric(x: &[f32], half: f32) -> f32 {
     let extreme = x.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a });
     if extreme.abs() < f32::MIN_POSITIVE {
@@ -39,8 +39,7 @@ pub(super) fn symmetric(x: &[f32], half: f32) -> f32 {
 
 /// `(scale, minimum)`, both at least 0, for `x ≈ scale * q - minimum`, `q` in `0..=steps`.
 ///
-/// For a given `q`, scale and minimum solve two linear equations; where the minimum comes out
-/// negative it is held at 0.
+/// For a given `q`, scale and minimum solve two linear equations; a negative minimum is set to 0.
 pub(super) fn with_minimum(x: &[f32], steps: f32, spread: f32) -> (f32, f32) {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(low, f32::max);
@@ -60,7 +59,7 @@ pub(super) fn with_minimum(x: &[f32], steps: f32, spread: f32) -> (f32, f32) {
     let mut best = ((high - low) / steps, -low);
     let mut best_error = error(best.0, best.1);
     for step in 0_u8..=20 {
-        // From a grid that cuts the ends off to one that is wider than the numbers.
+        // From a grid that clips the ends to one that is wider than the numbers.
         let inverse = (steps - spread + 0.1 * f32::from(step)) / (high - low);
         let Some((scale, minimum)) = refine(x, inverse, low, steps, mean_square) else { continue };
         let found = error(scale, minimum);
@@ -71,7 +70,7 @@ pub(super) fn with_minimum(x: &[f32], steps: f32, spread: f32) -> (f32, f32) {
     best
 }
 
-/// Scale and minimum that suit the integers of a grid best.
+/// The best scale and minimum for the integers of a grid.
 fn refine(x: &[f32], inverse: f32, low: f32, steps: f32, mean_square: f32) -> Option<(f32, f32)> {
     let [mut w1, mut wq, mut wqq, mut wx, mut wqx] = [0.0_f32; 5];
     for &x in x {

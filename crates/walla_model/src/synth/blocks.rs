@@ -1,5 +1,5 @@
-//! Random numbers in their stored form, without going through `f32`: integers are random bytes, and
-//! the scales are chosen so that the numbers have the deviation asked for.
+//! Random weights in their stored form, without conversion from `f32`: integers are random bytes,
+//! and the scales are chosen to give the requested standard deviation.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use walla_types::TensorType;
 
 use crate::gguf::WriteError;
 
-/// What a tensor is filled with.
+/// Contents of a tensor.
 pub(super) enum Fill {
     /// F32 only.
     Ones,
@@ -21,7 +21,7 @@ pub(super) enum Fill {
     },
 }
 
-/// Blocks that are made at once.
+/// Number of blocks generated at once.
 const CHUNK_BLOCKS: usize = 4096;
 
 /// Writes `elements` numbers of type `ty`.
@@ -66,22 +66,22 @@ fn write_all(
 
 type Filler = Box<dyn Fn(&mut [u8])>;
 
-// Deviations of uniform integers: sqrt((n^2 - 1) / 12) for n values in a row.
+// Standard deviations of uniform integers: sqrt((n^2 - 1) / 12) for n consecutive values.
 const STD_255: f32 = 73.61;
 const STD_64: f32 = 18.47;
 const STD_32: f32 = 9.233;
 const STD_16: f32 = 4.610;
-/// Root mean square of 8..=15, from which sub-block scales are drawn.
+/// Root mean square of 8..=15, the range of sub-block scales.
 const RMS_SUB_SCALE: f32 = 11.73;
 
-/// Turns random bytes into blocks.
+/// Converts random bytes to blocks.
 fn filler(ty: TensorType, std: f32, random: &mut Random) -> Filler {
     match ty {
         TensorType::F32 => table(std, f32::to_le_bytes, random),
         TensorType::F16 => table(std, |x| f16::from_f32(x).to_le_bytes(), random),
         TensorType::BF16 => table(std, |x| bf16::from_f32(x).to_le_bytes(), random),
         TensorType::Q8_0 => scaled::<34>(std / STD_255, |raw| {
-            // -128 is a value that no quantiser gives.
+            // No quantiser produces -128.
             raw[2..].iter_mut().filter(|q| **q == 0x80).for_each(|q| *q = 0x81);
         }),
         TensorType::Q4_0 => scaled::<18>(std / STD_16, |_| {}),
@@ -92,7 +92,7 @@ fn filler(ty: TensorType, std: f32, random: &mut Random) -> Filler {
     }
 }
 
-/// Picks from 2048 normal numbers and their opposites.
+/// Selects from 2048 normal numbers and their negatives.
 fn table<const B: usize>(std: f32, store: impl Fn(f32) -> [u8; B], random: &mut Random) -> Filler {
     let half: Vec<f32> = (0..2048).map(|_| std * random.normal()).collect();
     let both = half.iter().copied().chain(half.iter().map(|x| -x));
@@ -105,8 +105,8 @@ fn table<const B: usize>(std: f32, store: impl Fn(f32) -> [u8; B], random: &mut 
     })
 }
 
-/// Blocks of `B` bytes that start with one scale. Half of the scales are negative, so that integers
-/// that reach further down than up (-8..=7) do not shift the mean.
+/// Blocks of `B` bytes that start with one scale. Half of the scales are negative, so that
+/// asymmetric integers (-8..=7) do not shift the mean.
 fn scaled<const B: usize>(scale: f32, mend: impl Fn(&mut [u8; B]) + 'static) -> Filler {
     let signed = [scale, -scale].map(|scale| f16::from_f32(scale).to_le_bytes());
     Box::new(move |chunk| {
@@ -164,7 +164,7 @@ impl Random {
         rest.iter_mut().zip(self.next().to_le_bytes()).for_each(|(to, from)| *to = from);
     }
 
-    /// Nearly normal: twelve uniform numbers less their mean.
+    /// Approximately normal: twelve uniform numbers minus their mean.
     fn normal(&mut self) -> f32 {
         let mut uniform = || (self.next() >> 40) as f32 / (1_u32 << 24) as f32;
         (0..12).map(|_| uniform()).sum::<f32>() - 6.0

@@ -1,10 +1,9 @@
-//! Models of real shapes with random weights: for measurements and tests where the true weights are
-//! not at hand.
+//! Models of real shapes with random weights, for measurements and tests without the true weights.
 //!
-//! A synthetic file has the size, types, tensor names and metadata of a published model, so it
-//! costs what the model costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer
-//! knows the 256 bytes, words of letters up to the model's vocabulary and the control tokens of
-//! ChatML, which its chat template uses.
+//! A synthetic file has the size, types, tensor names and metadata of a published model, so it has
+//! the same cost in walla and llama.cpp; its output is meaningless. Its tokenizer contains the 256
+//! bytes, words of letters up to the model's vocabulary size, and the control tokens of ChatML,
+//! which its chat template uses.
 
 #[expect(clippy::indexing_slicing, reason = "blocks are arrays of fixed lengths")]
 mod blocks;
@@ -26,15 +25,15 @@ use crate::{
     spec::Architecture,
 };
 
-/// Writes a model, block by block: memory stays small whatever the model's size.
+/// Writes a model block by block, so memory use does not depend on the model's size.
 ///
 /// The same arguments give the same bytes.
 ///
 /// # Errors
 /// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
 /// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, or the
-/// architecture is not one of [`Model::ALL`]. Others from `out`. Rows that are no whole blocks are
-/// no error: they are stored in a type whose blocks they fill.
+/// architecture is not one of [`Model::ALL`]. Other errors are from `out`. Rows that are not whole
+/// blocks are not an error: they are stored in a type whose blocks they fill.
 ///
 /// # Examples
 /// ```
@@ -55,12 +54,12 @@ pub fn write<W: Write>(
     write_dialect(model, mixture, seed, &Dialect::default(), out)
 }
 
-/// How a synthetic model talks.
+/// Chat format of a synthetic model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect<'a> {
     /// Chat template. Default: ChatML.
     pub template: &'a str,
-    /// Special tokens that take the place of the last words, such as `<think>`. Default: none.
+    /// Special tokens, such as `<think>`, that replace the last words. Default: none.
     pub special: &'a [&'a str],
 }
 
@@ -97,8 +96,8 @@ pub fn write_dialect<W: Write>(
     }
     let mut data = writer.begin(out)?;
     for (index, tensor) in tensors.iter().enumerate() {
-        // Each tensor has a stream of its own: changing one layer's shape leaves the others as they
-        // are.
+        // Each tensor has a separate random stream: a change of one layer's shape does not change
+        // the other layers.
         let stream = seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         blocks::write(tensor.ty, tensor.dims.iter().product(), &tensor.fill, stream, &mut data)?;
     }
@@ -123,8 +122,8 @@ fn check(model: &Model) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of the tensors' data, without gaps: close to the length of the file, and what a step of
-/// one sequence reads.
+/// Bytes of the tensors' data without padding: close to the length of the file, and equal to the
+/// bytes that a step of one sequence reads.
 #[must_use]
 pub fn weight_bytes(model: &Model, mixture: Mixture) -> u64 {
     let bytes = |t: Tensor| {
@@ -134,7 +133,7 @@ pub fn weight_bytes(model: &Model, mixture: Mixture) -> u64 {
 }
 
 impl Model {
-    /// Weights of the model, a tied head not counted twice.
+    /// Number of weights of the model; a tied head is counted once.
     #[must_use]
     pub fn parameters(&self) -> u64 {
         let is_weight = |t: &Tensor| !matches!(t.fill, Fill::These(_));
@@ -178,12 +177,12 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     writer.f32(&key("rope.freq_base"), model.rope_base);
 }
 
-/// All tensors in the order that llama.cpp's converter gives them.
+/// All tensors, in the order of llama.cpp's converter.
 ///
-/// Deviations: what enters a block is normalised, so gains of 1 keep queries, keys, values, gates
-/// and ups near 1. The head's `2 / sqrt(width)` gives logits a deviation of 2, sharp enough that
-/// sampling and arg max mean something. A block adds three times the embedding to the hidden state,
-/// or else a tied head would only echo the last token.
+/// Standard deviations: the input of a block is normalised, so gains of 1 keep queries, keys,
+/// values, gates and ups near 1. The head's `2 / sqrt(width)` gives logits a deviation of 2, sharp
+/// enough for meaningful sampling and arg max. A block adds three times the embedding to the hidden
+/// state; otherwise a tied head would only repeat the last token.
 fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
     let [width, hidden, vocab] = [model.width, model.hidden, model.vocab].map(u64::from);
     let query = u64::from(model.heads) * u64::from(model.head_dim);

@@ -2,39 +2,39 @@ use core::f32::consts::TAU;
 
 use crate::spec::Architecture;
 
-/// The shape of a model: hyperparameters as published.
+/// The shape of a model: published hyperparameters.
 ///
-/// Any other shape can be made by changing the fields of one of these; supported are
-/// [`Architecture::Llama`], [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
+/// Change the fields of one of these for any other shape. Supported are [`Architecture::Llama`],
+/// [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// What it is called on a command line.
+    /// The name on a command line.
     pub name: &'static str,
-    /// Which builder reads it.
+    /// The architecture of its builder.
     pub architecture: Architecture,
-    /// Numbers in a token's hidden state.
+    /// Width of the hidden state.
     pub width: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Numbers in a head.
+    /// Elements in a head.
     pub head_dim: u32,
     /// Width of the feed-forward network.
     pub hidden: u32,
-    /// Tokens: at least 259, the bytes and three control tokens.
+    /// Number of tokens: at least 259, for the bytes and three control tokens.
     pub vocab: u32,
     /// Context in tokens.
     pub context_train: u32,
-    /// Base of the rotation.
+    /// RoPE base.
     pub rope_base: f32,
-    /// Llama 3.1's stretching of slow rotations: how many times.
+    /// Factor of Llama 3.1's scaling of low frequencies.
     pub rope_stretch: Option<f32>,
     /// Added to mean squares.
     pub eps: f32,
-    /// Tokens that local layers see (Gemma).
+    /// Window of local layers, in tokens (Gemma).
     pub window: Option<u32>,
     /// Whether the head is the embedding.
     pub tied: bool,
@@ -119,7 +119,7 @@ impl Model {
         ..Self::QWEN3_0_6B
     };
 
-    /// SmolLM 2, 135 million parameters. Its rows of 576 are no multiple of 256.
+    /// SmolLM 2, 135 million parameters. Its rows of 576 are not a multiple of 256.
     pub const SMOLLM2_135M: Self = Self {
         name: "smollm2-135m",
         architecture: Architecture::Llama,
@@ -138,7 +138,7 @@ impl Model {
         tied: true,
     };
 
-    /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are no multiple of 256.
+    /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are not a multiple of 256.
     pub const GEMMA_3_1B: Self = Self {
         name: "gemma-3-1b",
         architecture: Architecture::Gemma3,
@@ -168,15 +168,15 @@ impl Model {
         Self::GEMMA_3_1B,
     ];
 
-    /// The shape called `name`.
+    /// The shape named `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name == name)
     }
 
-    /// What divides the rotation frequencies of Llama 3.1 and later: 1 for dimensions that turn at
-    /// least 4 times within the 8192 tokens of Llama 3's training, the stretch for those that turn
-    /// at most once, and a smooth passage between them.
+    /// Divisors of the rotation frequencies of Llama 3.1 and later: 1 for dimensions that rotate at
+    /// least 4 times within the 8192 tokens of Llama 3's training, the stretch for dimensions that
+    /// rotate at most once, and a smooth transition in between.
     pub(super) fn rope_factors(&self) -> Option<Vec<f32>> {
         const CONTEXT_ORIGINAL: f32 = 8192.0;
         const TURNS_FAST: f32 = 4.0;

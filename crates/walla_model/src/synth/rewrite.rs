@@ -1,19 +1,19 @@
-//! Copies of a model file with other metadata.
+//! Copies a model file with other metadata.
 
 use crate::gguf::{Gguf, TensorError, WriteError, Writer};
 
-/// A file that cannot be copied.
+/// Why a file cannot be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
     /// A tensor of the original has an unknown type or cannot be read.
     #[error(transparent)]
     Read(#[from] TensorError),
-    /// The copy cannot be written: a key is there twice.
+    /// The copy cannot be written: a key is duplicated.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Copies a file without the metadata keys of `without`, and with the keys that `more` writes.
+/// Copies a file without the metadata keys in `without`, and with the keys that `more` writes.
 ///
 /// # Errors
 /// [`RewriteError`] if a tensor cannot be read, or if the copy would be unreadable.

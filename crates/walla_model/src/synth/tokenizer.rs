@@ -11,7 +11,7 @@ const USER_DEFINED: i32 = 4;
 /// The last tokens of the vocabulary.
 const CONTROLS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
-/// The bytes and the control tokens: the least that a vocabulary can have.
+/// The bytes and the control tokens: the minimum size of a vocabulary.
 pub(super) const VOCAB_MIN: u32 = 256 + CONTROLS.len() as u32;
 
 pub(super) const CHATML: &str = "{% for message in messages %}\
@@ -55,9 +55,9 @@ fn tokens(vocab: usize, special: &[&str]) -> Vec<String> {
     bytes.chain(words).chain(special).chain(CONTROLS.map(str::to_owned)).collect()
 }
 
-/// A word is a shorter word, or the space before it, and a letter. What agents say (words, but for
-/// a byte here and there) is thus encoded to the tokens that they said, as with a real model:
-/// otherwise every turn of a conversation would be read again, in letters.
+/// A word is a shorter word (or the preceding space) and a letter. So the speech of agents (words,
+/// with an occasional byte) is encoded to the tokens that they generated, as with a real model.
+/// Otherwise every turn of a conversation would be evaluated again as single letters.
 fn merges(vocab: usize) -> Vec<String> {
     (0..words(vocab)).map(|index| word(index).join(" ")).collect()
 }
@@ -66,8 +66,8 @@ fn words(vocab: usize) -> usize {
     vocab.saturating_sub(256 + CONTROLS.len())
 }
 
-/// Word `index` of a, b, … z, aa, ab and so on, behind a space: all but its last letter, and that.
-/// Only letters, since splitters part them from digits.
+/// Word `index` of a, b, … z, aa, ab and so on, after a space: all but its last letter, and the
+/// last letter. Only letters, because pre-tokenizers split them from digits.
 fn word(index: usize) -> [String; 2] {
     let letter = |index: usize| char::from(b'a' + (index % 26) as u8);
     let mut earlier = Vec::new();
@@ -81,8 +81,8 @@ fn word(index: usize) -> [String; 2] {
     [shorter, letter(index).to_string()]
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
-/// up.
+/// GPT-2's letter for a byte: the same character if it is visible in Latin-1, else the next one
+/// from U+0100 on.
 fn letter(byte: u8) -> char {
     let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_visible(byte) {

@@ -1,6 +1,6 @@
 use walla_types::TensorType;
 
-/// Which type each tensor has: the presets of llama.cpp's `llama-quantize`. Norms are always F32.
+/// Tensor types by tensor: the presets of llama.cpp's `llama-quantize`. Norms are always F32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mixture {
     /// All F16.
@@ -19,7 +19,7 @@ impl Mixture {
     /// Every mixture.
     pub const ALL: [Self; 5] = [Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0, Self::Q4KM];
 
-    /// What it is called on a command line.
+    /// The name on a command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Mixture {
         }
     }
 
-    /// The mixture called `name`.
+    /// The mixture named `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mixture| mixture.name() == name)
@@ -82,13 +82,13 @@ impl Mixture {
     }
 }
 
-/// llama.cpp's choice of layers: the first and the last eighth, and every third one between them.
+/// llama.cpp's choice of layers: the first and the last eighth, and every third layer between them.
 const fn deserves_more_bits(layer: u32, layers: u32) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// llama.cpp's choice where a row is no whole number of 256-blocks.
+/// llama.cpp's choice if a row is not a whole number of 256-blocks.
 fn fitting(ty: TensorType, cols: u64) -> TensorType {
     match ty {
         _ if cols.is_multiple_of(ty.block_elements() as u64) => ty,

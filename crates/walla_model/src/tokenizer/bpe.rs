@@ -1,10 +1,10 @@
 //! Byte-level BPE (`tokenizer.ggml.model` = "gpt2").
 //!
-//! Vocabularies of this kind spell each byte as one printable character (GPT-2's alphabet: `Ġ` is a
-//! space). Loading undoes the spelling once, so encoding works on the text's own bytes.
+//! These vocabularies spell each byte as one printable character (GPT-2's alphabet: `Ġ` is a
+//! space). Loading decodes this spelling once, so encoding works on the text's bytes.
 //!
-//! Symbols are ids: below the vocabulary's size they are tokens; above it they are byte strings
-//! that merges mention and no token has (they exist in broken files, and wherever a merge would
+//! Symbols are ids. Below the vocabulary's size they are tokens. From there on they are byte
+//! strings that merges mention but that are not tokens (in broken files, and wherever a merge would
 //! spell a control token).
 
 use walla_types::TokenId;
@@ -17,12 +17,12 @@ use super::{
     untrusted::Avoided,
 };
 
-/// No token.
+/// Id of no token.
 const NONE: u32 = u32::MAX;
 
-/// The byte that a character of the alphabet stands for.
+/// The byte that a character of the alphabet represents.
 ///
-/// Printable bytes stand for themselves; the other 68 are the characters from U+0100 on, in order.
+/// Printable bytes represent themselves; the other 68 are the characters from U+0100 on, in order.
 pub(super) fn byte_of(c: char) -> Option<u8> {
     let code = u32::from(c);
     let byte = match code {
@@ -35,16 +35,16 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// The bytes that a text in the alphabet stands for, into `bytes`; `false` if some character is not
-/// of the alphabet.
+/// Converts a text in the alphabet to the bytes that it represents, in `bytes`. Returns `false` if
+/// a character is not in the alphabet.
 pub(super) fn spell(text: &str, bytes: &mut Vec<u8>) -> bool {
     bytes.clear();
     text.chars().all(|c| byte_of(c).map(|byte| bytes.push(byte)).is_some())
 }
 
-/// Bytes of ordinary text: not ASCII's control characters, nor what begins characters beyond
-/// U+3FFFF, nor what no UTF-8 has. Vocabularies trained without a full alphabet lack some of those,
-/// and are sound.
+/// Bytes of ordinary text: no ASCII control characters, no first bytes of characters beyond
+/// U+3FFFF, and no bytes that never occur in UTF-8. Vocabularies trained without a full alphabet
+/// lack some of these and are still valid.
 fn is_common(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..=0xbf | 0xc2..=0xf0)
 }
@@ -58,7 +58,7 @@ struct Merge {
     merged: u32,
 }
 
-/// Which pairs merge: open addressing, at most two thirds full.
+/// Hash table of the pairs that merge: open addressing, load factor at most 2/3.
 #[derive(Clone, Debug)]
 struct Merges {
     slots: Vec<Merge>,
@@ -89,7 +89,7 @@ impl Merges {
         }
     }
 
-    /// Adds a merge unless its pair is there: the first one of a pair counts.
+    /// Adds a merge unless its pair is present: the first merge of a pair is used.
     fn insert(&mut self, merge: Merge) {
         let mask = self.slots.len() - 1;
         let mut at = self.first_slot(merge.left, merge.right) & mask;
@@ -106,20 +106,20 @@ impl Merges {
     }
 }
 
-/// What encoding needs besides the pieces.
+/// Data for encoding, in addition to the pieces.
 #[derive(Clone, Debug)]
 pub(super) struct Bpe {
     pre: PreTokenizer,
     merges: Merges,
     /// The symbol of each byte.
     bytes: [u32; 256],
-    /// Tokens of the symbols from the vocabulary's size on; mostly none.
+    /// Tokens of the symbols from the vocabulary's size on; mostly [`NONE`].
     beyond: Vec<u32>,
-    /// The vocabulary's size.
+    /// Size of the vocabulary.
     tokens: u32,
 }
 
-/// Symbols while loading: the vocabulary's pieces, then those that only merges mention.
+/// Symbols during loading: the vocabulary's pieces, then byte strings that only merges mention.
 struct Symbols<'l> {
     pieces: &'l mut Pieces,
     index: &'l mut Index,
@@ -142,8 +142,9 @@ impl Symbols<'_> {
 }
 
 impl Bpe {
-    /// Reads the merges. `pieces` are the vocabulary's, `index` knows those that can be spelled,
-    /// `aliases` are further spellings of tokens, `unknown` stands for bytes without a token.
+    /// Reads the merges. `pieces` are the vocabulary's, `index` contains the pieces that can be
+    /// spelled, `aliases` are additional spellings of tokens, `unknown` is used for bytes without a
+    /// token.
     pub(super) fn load(
         pre: PreTokenizer,
         merges: &[&str],
@@ -174,7 +175,7 @@ impl Bpe {
             if a.is_empty() || b.is_empty() || b.contains(' ') {
                 return Err(malformed());
             }
-            // A text outside the alphabet can never come up: the merge is dead, not wrong.
+            // A text outside the alphabet never occurs: the merge is unused, not an error.
             if spell(a, &mut left) && spell(b, &mut right) {
                 let (a, b) = (symbols.get(&left), symbols.get(&right));
                 left.extend_from_slice(&right);
@@ -185,7 +186,7 @@ impl Bpe {
         Ok(Self { pre, merges: table, bytes, beyond: symbols.beyond, tokens })
     }
 
-    /// Encodes text in which no special token is left.
+    /// Encodes text that contains no special tokens.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -216,8 +217,8 @@ impl Bpe {
         }
         self.begin(word, merger);
         merger.merge(|left, right| self.merges.find(left.id, right.id));
-        // Merges through a token to avoid are fine, so they are refused only where one is left at
-        // the end.
+        // Merges through an avoided token are allowed. They are refused only if such a token is in
+        // the result.
         if !avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
             self.begin(word, merger);
             merger.merge(|left, right| {
@@ -227,14 +228,14 @@ impl Bpe {
         for node in merger.symbols() {
             match self.token(node.id) {
                 Some(token) => out.push(token),
-                // Spelled by bytes where merging ends in no token.
+                // Spelled by bytes if merging ends in a symbol without a token.
                 None => out
                     .extend(pieces.get(node.id).iter().filter_map(|&b| self.token(self.symbol(b)))),
             }
         }
     }
 
-    /// Begins a word as its bytes.
+    /// Starts a word as its bytes.
     fn begin(&self, word: &str, merger: &mut Merger) {
         merger.clear();
         for byte in word.bytes() {

@@ -1,18 +1,18 @@
-//! Tokens back to text.
+//! Decodes tokens to text.
 
 use walla_types::TokenId;
 
 use super::{Tokenizer, error::TokenizerError};
 
-/// How tokens become text.
+/// Options of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Whether control tokens appear with their text (`<|im_end|>`) or not at all. Default:
+    /// Whether control tokens are decoded to their text (`<|im_end|>`) or omitted. Default:
     /// `false`.
     pub control_text: bool,
-    /// Whether the space is taken away that encoding puts in front of a text and behind each
-    /// special token, where the vocabulary does so (see [`Tokenizer::adds_space_prefix`]). Default:
-    /// `true`; `false` suits text that continues other text.
+    /// Whether to remove the space that encoding adds before a text and after each special token,
+    /// for vocabularies with this behaviour (see [`Tokenizer::adds_space_prefix`]). Default:
+    /// `true`; use `false` for text that continues other text.
     pub strip_space_prefix: bool,
 }
 
@@ -22,14 +22,14 @@ impl Default for DecodeOptions {
     }
 }
 
-/// Tokens to text, one at a time, never half a character.
+/// Decodes tokens to text, one at a time, never splitting a character.
 ///
-/// The deltas of [`push`](Self::push) and [`finish`](Self::finish) together are what
-/// [`Tokenizer::decode_with`] makes of all tokens at once. Bytes that can never become a character
-/// are replaced by U+FFFD, as [`String::from_utf8_lossy`] does; bytes that still can are kept back
-/// until the next token or the end.
+/// The deltas of [`push`](Self::push) and [`finish`](Self::finish) concatenate to the result of
+/// [`Tokenizer::decode_with`] for all tokens. Bytes that can never become a character are replaced
+/// by U+FFFD, as [`String::from_utf8_lossy`] does. An incomplete character is held back until the
+/// next token or the end.
 ///
-/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this capacity free is
+/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this free capacity is
 /// never reallocated.
 ///
 /// # Examples
@@ -54,16 +54,16 @@ impl Default for DecodeOptions {
 #[derive(Clone, Debug)]
 pub struct StreamDecoder {
     options: DecodeOptions,
-    /// The beginning of a character.
+    /// First bytes of an incomplete character.
     pending: [u8; 4],
-    /// Bytes of it: at most 3.
+    /// Number of these bytes: at most 3.
     pending_bytes: usize,
-    /// Whether nothing stands before the next token, or a special one.
+    /// Whether the next token is the first one or follows a special token.
     is_after_special: bool,
 }
 
 impl StreamDecoder {
-    /// A decoder at the beginning of a text.
+    /// A decoder at the start of a text.
     #[must_use]
     pub fn new(options: DecodeOptions) -> Self {
         Self { options, pending: [0; 4], pending_bytes: 0, is_after_special: true }
@@ -72,8 +72,8 @@ impl StreamDecoder {
     /// Appends to `delta` the characters that `token` completes.
     ///
     /// # Errors
-    /// [`TokenizerError::UnknownToken`] if the token is not of this vocabulary; nothing has changed
-    /// then.
+    /// [`TokenizerError::UnknownToken`] if the token is not in this vocabulary; the decoder is
+    /// unchanged then.
     pub fn push(
         &mut self,
         tokenizer: &Tokenizer,
@@ -94,8 +94,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Ends the text: an incomplete character is replaced. The decoder is at the beginning of a
-    /// text again.
+    /// Ends the text: an incomplete character is replaced. Resets the decoder to the start of a
+    /// text.
     pub fn finish(&mut self, delta: &mut String) {
         if self.pending_bytes > 0 {
             delta.push(char::REPLACEMENT_CHARACTER);
@@ -125,8 +125,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Adds a byte to the pending character; `false` if it does not belong to it, and the pending
-    /// one was replaced.
+    /// Adds a byte to the pending character. Returns `false` if the byte does not continue it; then
+    /// the pending character was replaced.
     fn continue_character(&mut self, byte: u8, delta: &mut String) -> bool {
         let mut bytes = self.pending;
         if let Some(slot) = bytes.get_mut(self.pending_bytes) {
@@ -160,7 +160,7 @@ impl StreamDecoder {
     }
 }
 
-/// Whether bytes are the beginning of a character, so that more bytes can complete it.
+/// Whether bytes are an incomplete character, so that more bytes can complete it.
 fn is_beginning(bytes: &[u8]) -> bool {
     matches!(str::from_utf8(bytes), Err(error) if error.valid_up_to() == 0 && error.error_len().is_none())
 }

@@ -1,4 +1,4 @@
-//! Text to tokens.
+//! Encodes text to tokens.
 
 use std::ops::Range;
 
@@ -12,21 +12,21 @@ use super::{
     untrusted::Avoided,
 };
 
-/// What encoding adds and recognises.
+/// Options of encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Whether BOS and EOS are added where the file asks for them. Default: `false`.
+    /// Whether BOS and EOS are added if the file requests them. Default: `false`.
     pub add_special: bool,
-    /// Whether the texts of control tokens in the text become these tokens. Never for text from
-    /// players, which [`Tokenizer::encode_untrusted`] encodes; a prompt is encoded by
-    /// [`Tokenizer::encode_prompt`], which knows the origin of each part. Default: `false`.
+    /// Whether the texts of control tokens become these tokens. Never set this for text from
+    /// players: use [`Tokenizer::encode_untrusted`] for it. Use [`Tokenizer::encode_prompt`] for a
+    /// prompt, because it tracks the origin of each part. Default: `false`.
     pub parse_special: bool,
 }
 
 impl Tokenizer {
     /// The tokens of a text.
     ///
-    /// User-defined tokens are recognised in any case, as llama.cpp does. In some vocabularies they
+    /// User-defined tokens are always recognised, as in llama.cpp. In some vocabularies they
     /// include markers of the chat format, so encode text of unknown origin with
     /// [`encode_untrusted`](Self::encode_untrusted).
     ///
@@ -46,7 +46,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max);
-    /// `tokens` is as before then.
+    /// `tokens` is unchanged then.
     pub fn encode_into(
         &self,
         text: &str,
@@ -67,13 +67,13 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Refuses a text of so many bytes if it is too long.
+    /// Refuses a text of `bytes` bytes if it is too long.
     pub(super) fn check_length(&self, bytes: usize) -> Result<(), TokenizerError> {
         let bytes_max = self.text_bytes_max;
         if bytes > bytes_max { Err(TokenizerError::TooLong { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Encodes what [`Partition::cut`](super::partition::Partition::cut) has cut.
+    /// Encodes the fragments of [`Partition::cut`](super::partition::Partition::cut).
     pub(super) fn encode_fragments(
         &self,
         text: &str,
@@ -83,7 +83,7 @@ impl Tokenizer {
         self.encode_fragments_avoiding(text, fragments, Avoided::none(), tokens);
     }
 
-    /// As [`encode_fragments`](Self::encode_fragments), without the tokens to avoid.
+    /// As [`encode_fragments`](Self::encode_fragments), without the avoided tokens.
     pub(super) fn encode_fragments_avoiding(
         &self,
         text: &str,

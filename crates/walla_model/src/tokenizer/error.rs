@@ -5,15 +5,15 @@ use crate::gguf::MetadataError;
 
 /// Why a vocabulary cannot be used.
 ///
-/// The file is damaged, was made by a broken tool, or holds a kind of tokenizer that walla does not
-/// have: convert the model again or take another one.
+/// The file is damaged, a broken tool wrote it, or it uses an unsupported kind of tokenizer:
+/// convert the model again or use another one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VocabularyError {
     /// A key is missing or has the wrong type.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// A list that this tokenizer model needs is missing.
+    /// A list that this tokenizer model requires is missing.
     #[error("a vocabulary of model {model:?} needs {key}")]
     Missing {
         /// `tokenizer.ggml.model`.
@@ -21,10 +21,10 @@ pub enum VocabularyError {
         /// The missing list.
         key: &'static str,
     },
-    /// A tokenizer model that walla does not have.
+    /// The tokenizer model is not supported.
     #[error("tokenizer.ggml.model {0:?} is not supported, expected \"llama\" or \"gpt2\"")]
     UnknownModel(String),
-    /// The file names a pre-tokenizer that walla does not have: name one that splits alike with
+    /// The file's pre-tokenizer is not supported: choose one with the same splitting by
     /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
     #[error(
         "tokenizer.ggml.pre {0:?} is not supported; if another one splits alike, name it \
@@ -32,24 +32,24 @@ pub enum VocabularyError {
         names = PreTokenizer::NAMES.join(", ")
     )]
     UnknownPreTokenizer(String),
-    /// No pre-tokenizer has the name that replaces the file's own.
+    /// The name that replaces the file's pre-tokenizer is unknown.
     #[error(
         "pre-tokenizer {0:?} is not known, expected one of {names}",
         names = PreTokenizer::NAMES.join(", ")
     )]
     UnknownOverride(String),
-    /// A part of a split model without a vocabulary: use the first part, or join all of them.
+    /// A part of a split model without a vocabulary: use the first part, or join all parts.
     #[error(
         "this is part {part} of {parts} of a split model and has no vocabulary: use the first \
          part, or join the parts with `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
     )]
     Split {
-        /// Which part, counted from 1.
+        /// Number of the part, from 1.
         part: u64,
         /// Number of parts.
         parts: u64,
     },
-    /// No token, or more than ids and offsets can count.
+    /// No tokens, or more than ids and offsets can represent.
     #[error(
         "tokenizer.ggml.tokens has {tokens} tokens of {bytes} bytes, expected 1 to {tokens_max} tokens"
     )]
@@ -58,10 +58,10 @@ pub enum VocabularyError {
         tokens: usize,
         /// Bytes of all texts.
         bytes: usize,
-        /// Most that are allowed.
+        /// Maximum number of tokens.
         tokens_max: usize,
     },
-    /// A list with another length than `tokenizer.ggml.tokens`.
+    /// A list does not have the length of `tokenizer.ggml.tokens`.
     #[error("{key} has {found} entries for {tokens} tokens")]
     Length {
         /// The list.
@@ -71,7 +71,7 @@ pub enum VocabularyError {
         /// Number of tokens.
         tokens: usize,
     },
-    /// A token type outside `1..=6`.
+    /// A token type is outside `0..=6`.
     #[error(
         "token {token} ({text:?}) has type {found} in tokenizer.ggml.token_type, expected 0 to 6"
     )]
@@ -80,10 +80,10 @@ pub enum VocabularyError {
         token: TokenId,
         /// Its text.
         text: String,
-        /// What the file says.
+        /// The type in the file.
         found: i64,
     },
-    /// A score that cannot be ordered.
+    /// A score is NaN and cannot be ordered.
     #[error("token {token} ({text:?}) has the score NaN in tokenizer.ggml.scores")]
     Score {
         /// The token.
@@ -91,7 +91,7 @@ pub enum VocabularyError {
         /// Its text.
         text: String,
     },
-    /// A byte token that does not say which byte.
+    /// The text of a byte token does not name a byte.
     #[error(
         "byte token {token} of tokenizer.ggml.tokens is {text:?}, expected \"<0x00>\" to \"<0xFF>\""
     )]
@@ -101,7 +101,7 @@ pub enum VocabularyError {
         /// Its text.
         text: String,
     },
-    /// Text would be lost: neither a token for this byte nor one for what is unknown.
+    /// A byte has no token, and there is no unknown token for it, so text would be lost.
     #[error(
         "no token for the byte 0x{byte:02X}, and no unknown token that text may become, in \
          tokenizer.ggml.tokens"
@@ -110,32 +110,32 @@ pub enum VocabularyError {
         /// The byte.
         byte: u8,
     },
-    /// A merge that is not two texts with a space between them.
+    /// A merge is not two texts separated by a space.
     #[error(
         "tokenizer.ggml.merges[{index}] is {text:?}, expected two texts with one space between them"
     )]
     Merge {
-        /// Which one.
+        /// Index of the merge.
         index: usize,
-        /// As it stands.
+        /// The merge.
         text: String,
     },
-    /// A special token outside the vocabulary.
+    /// A special token is outside the vocabulary.
     #[error("{key} is {id}, outside the vocabulary of {tokens} tokens")]
     SpecialId {
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// The id in the file.
         id: i64,
         /// Number of tokens.
         tokens: usize,
     },
-    /// The file asks for a token at the beginning or end of every text and does not say which.
+    /// The file requests a token at the start or end of every text but does not name the token.
     #[error("{flag} is on, but there is no {key}")]
     MissingSpecial {
-        /// What asks for it.
+        /// The key that requests the token.
         flag: &'static str,
-        /// What would say which.
+        /// The missing key of the token.
         key: &'static str,
     },
 }
@@ -144,16 +144,16 @@ pub enum VocabularyError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
-    /// Shorten the text, or raise the limit with
+    /// The text is too long: shorten it, or raise the limit with
     /// [`Tokenizer::with_text_bytes_max`](super::Tokenizer::with_text_bytes_max).
     #[error("a text of {bytes} bytes, at most {bytes_max}")]
     TooLong {
         /// Bytes of the text.
         bytes: usize,
-        /// Most that are allowed.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
-    /// A token of another model.
+    /// The token is not in this vocabulary.
     #[error("token {token} is outside the vocabulary of {tokens} tokens")]
     UnknownToken {
         /// The token.

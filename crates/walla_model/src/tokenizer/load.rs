@@ -1,4 +1,4 @@
-//! From what a file says to a checked tokenizer.
+//! Builds a checked tokenizer from a file's vocabulary.
 
 use walla_types::TokenId;
 
@@ -16,20 +16,20 @@ use super::{
     warning::VocabularyWarning,
 };
 
-/// Most tokens that a vocabulary may have; today's largest have 262 144.
+/// Maximum number of tokens in a vocabulary; the largest today have 262 144.
 const TOKENS_MAX: usize = 1 << 24;
 
-/// Most characters of a token's text in a warning.
+/// Maximum number of characters of a token's text in a warning.
 const TEXT_SHOWN_MAX: usize = 64;
 
-/// Bytes of all token texts and merges at most: offsets are 32 bits wide.
+/// Maximum size of all token texts and merges in bytes: offsets are 32 bits wide.
 const BYTES_MAX: usize = 1 << 30;
 
 impl Tokenizer {
-    /// Checks a vocabulary and makes it ready for use.
+    /// Checks a vocabulary and builds a tokenizer.
     ///
     /// # Errors
-    /// [`VocabularyError`] names the key or token that is wrong.
+    /// [`VocabularyError`] names the key or token that is invalid.
     pub fn new(vocabulary: &Vocabulary<'_>) -> Result<Self, VocabularyError> {
         let pre = check_model(vocabulary)?;
         check_sizes(vocabulary)?;
@@ -103,7 +103,7 @@ fn warnings(
     warnings
 }
 
-/// The pre-tokenizer of the families that are known by their markers.
+/// The pre-tokenizer of families that are recognised by their markers.
 fn likely_pre(find: special::Find<'_>) -> Option<&'static str> {
     let families = [
         (["<|start_header_id|>", "<|eot_id|>"], "llama-bpe"),
@@ -166,8 +166,8 @@ fn kinds(vocabulary: &Vocabulary<'_>) -> Result<Vec<Kind>, VocabularyError> {
     (0..).zip(types.iter().zip(&vocabulary.tokens)).map(kind).collect()
 }
 
-/// Whether a BOS or EOS is added. A file that asks for it must say which; a default without a token
-/// is none.
+/// Whether BOS or EOS is added. A file that requests it must name the token; a default without a
+/// token has no effect.
 fn adds(
     asked: Option<bool>,
     default: bool,
@@ -180,14 +180,14 @@ fn adds(
     }
 }
 
-/// Tokens by their text as it stands in the file; only while loading.
+/// Tokens by their text in the file; used only during loading.
 struct Texts {
     pieces: Pieces,
     index: Index,
 }
 
 impl Texts {
-    /// Also returns the first and the later token of each text that several tokens have.
+    /// Also returns the first and the later token of each duplicate text.
     fn new(tokens: &[&str]) -> (Self, Vec<(u32, u32)>) {
         let bytes = tokens.iter().map(|text| text.len()).sum();
         let mut texts = Self {
@@ -198,7 +198,7 @@ impl Texts {
         for text in tokens {
             let id = texts.pieces.push(text.as_bytes());
             if text.is_empty() {
-                continue; // without a text it can only be named by its id
+                continue; // without a text it has only its id
             }
             if let Err(first) = texts.index.insert(&texts.pieces, id) {
                 duplicates.push((first, id));
@@ -236,14 +236,14 @@ fn byte_of(text: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
-/// The text of a byte token, as its byte.
+/// The byte of a byte token.
 fn byte_piece(id: u32, text: &str) -> Result<u8, VocabularyError> {
     byte_of(text)
         .ok_or_else(|| VocabularyError::ByteToken { token: TokenId(id), text: text.to_owned() })
 }
 
-/// What text becomes where the vocabulary cannot spell it: neither a token of the chat format nor
-/// one that ends a generation, whatever the file calls unknown.
+/// The token for text that the vocabulary cannot spell. It is never a token of the chat format or
+/// one that ends a generation, even if the file's unknown token is such a token.
 fn unknown_of_text(ids: &SpecialIds, kinds: &[Kind]) -> Option<u32> {
     let of_chat = Kind::CONTROL.with(Kind::MARKER).with(Kind::UNUSED);
     let is_no_text = of_chat.with(Kind::END_OF_GENERATION);
@@ -271,14 +271,13 @@ fn load_spm(
         } else {
             pieces.push(text.replace('▁', " ").as_bytes());
         }
-        // With a space of its own a text is never found: spaces are written ▁ when pieces are
-        // looked up.
+        // A text with a space is never found: in look-ups spaces are written as ▁.
         if kind.is_spellable()
             && !text.is_empty()
             && !text.contains(' ')
             && index.insert(&pieces, id).is_ok()
         {
-            // Merges are ordered by the scores of these tokens alone.
+            // Only the scores of these tokens order merges.
             if score.is_nan() {
                 return Err(VocabularyError::Score {
                     token: TokenId(id),
@@ -335,7 +334,8 @@ fn load_bpe(
             pieces.push(text.as_bytes());
         }
         if is_spelled {
-            // Of tokens that spell the same the first one is found; an alias would come second.
+            // Of tokens with the same spelling the first one is found; an alias would be the
+            // second.
             let _ = index.insert(&pieces, id);
         }
     }

@@ -1,10 +1,10 @@
 //! Markers of a chat template that a file stores as ordinary tokens.
 //!
-//! Some converters store `<start_of_turn>` or `<|im_start|>` with the type of ordinary text. Which
-//! ordinary tokens are markers is decided by two conditions: the chat template prints the text
-//! itself, outside of all messages, and the text has the shape of a marker. A shape alone would not
-//! do, since vocabularies hold pieces of markup and code; printing alone would not do either, since
-//! templates print words, too.
+//! Some converters store `<start_of_turn>` or `<|im_start|>` as ordinary tokens. An ordinary token
+//! counts as a marker under two conditions: the chat template prints the text outside of all
+//! messages, and the text has the shape of a marker. The shape alone is not sufficient, because
+//! vocabularies contain pieces of markup and code; printing alone is not sufficient, because
+//! templates also print words.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use walla_types::TokenId;
 
 use super::Vocabulary;
 
-/// Bytes of a marker, at most. The longest known ones have some 40.
+/// Maximum length of a marker in bytes. The longest known ones have some 40.
 const MARKER_BYTES_MAX: usize = 128;
 
 /// Codes of `tokenizer.ggml.token_type`.
@@ -20,12 +20,12 @@ const CONTROL: i64 = 3;
 const NORMAL: i64 = 1;
 
 impl Vocabulary<'_> {
-    /// Makes control tokens of the ordinary tokens that a chat template prints as
-    /// [markers](markers_in). `printed` are the template's own texts, without messages. Returns the
-    /// tokens that were changed, ascending.
+    /// Converts the ordinary tokens that a chat template prints as [markers](markers_in) to control
+    /// tokens. `printed` is the template text, without messages. Returns the changed tokens,
+    /// ascending.
     ///
-    /// Control tokens are found as whole texts in the template's text, and untrusted text never
-    /// becomes one, neither as a word nor by merges.
+    /// Control tokens are matched as whole texts in template text. Untrusted text never becomes
+    /// one, neither as a word nor by merges.
     pub fn reserve_markers<'t>(
         &mut self,
         printed: impl IntoIterator<Item = &'t str>,
@@ -49,9 +49,9 @@ impl Vocabulary<'_> {
 
 /// The parts of a text that have the shape of a marker.
 ///
-/// They are: `<…>` with at least one letter (`<s>`, `<|im_end|>`, `<start_of_turn>`), and `[…]` of
+/// A marker is `<…>` with at least one letter (`<s>`, `<|im_end|>`, `<start_of_turn>`), or `[…]` of
 /// at least two characters with a capital letter or a bar (`[INST]`, `[/INST]`, `[|user|]`).
-/// Neither holds white space or another bracket. Not markers are `<>`, `<->`, `[i]`, `[0]`,
+/// Neither contains white space or another bracket. Not markers are `<>`, `<->`, `[i]`, `[0]`,
 /// `[index]`.
 #[must_use]
 pub fn markers_in(text: &str) -> Vec<&str> {
@@ -71,7 +71,7 @@ pub fn markers_in(text: &str) -> Vec<&str> {
     markers
 }
 
-/// Whether a text from one bracket to the next one has the shape of a marker.
+/// Whether a text from one bracket to the next has the shape of a marker.
 fn is_marker(text: &str) -> bool {
     let within = |open, close| text.strip_prefix(open)?.strip_suffix(close);
     let is_marker = if let Some(inner) = within('<', '>') {

@@ -1,28 +1,28 @@
-//! Merging pairs of neighbours, best pair first: what both tokenizer models do, with different
-//! ideas of "best".
+//! Merges pairs of adjacent symbols, best pair first. Both tokenizer models use it, with different
+//! orders of pairs.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 /// No neighbour.
 const NONE: u32 = u32::MAX;
 
-/// A symbol of the text: at first a byte or a character, later what was merged.
+/// A symbol of the text: initially a byte or a character, later a merged text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// Where its text starts, in bytes.
+    /// Byte offset of its text.
     pub start: u32,
-    /// Bytes; 0 once it is part of its left neighbour.
+    /// Length in bytes; 0 after it was merged into its left neighbour.
     pub len: u32,
-    /// What it is: an id of the model's own.
+    /// Its id, in the numbering of the tokenizer model.
     pub id: u32,
     prev: u32,
     next: u32,
 }
 
-/// What the model says of a pair: whether it merges, how urgently, and into what.
+/// A mergeable pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
-    /// Lower merges first; equal keys merge from left to right.
+    /// Pairs with lower keys merge first; equal keys merge from left to right.
     pub key: u32,
     /// The id of the merged symbol.
     pub id: u32,
@@ -30,17 +30,17 @@ pub(super) struct Pair {
 
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// Key in the upper half, left node in the lower: the order in which pairs merge.
+    /// Key in the upper half, left node in the lower half: the order of merging.
     order: u64,
     right: u32,
-    /// Bytes of both when the pair was found; another sum means that one of them has grown since.
+    /// Bytes of both when the pair was found; if the sum differs now, one of them has changed.
     len: u32,
     id: u32,
 }
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.order.cmp(&self.order) // the heap's greatest is the least order
+        other.order.cmp(&self.order) // the heap's maximum is the lowest order
     }
 }
 
@@ -58,20 +58,20 @@ impl PartialEq for Candidate {
 
 impl Eq for Candidate {}
 
-/// Linked symbols and a heap of candidate pairs, reused from word to word.
+/// Linked symbols and a heap of candidate pairs, reused for each word.
 ///
-/// A word of n symbols asks for at most 3 n pairs (n - 1 at first, two more for each of at most n -
-/// 1 merges), so its cost is O(n log n) whatever it contains.
+/// A word of n symbols looks up at most 3 n pairs (n - 1 initially, and two for each of at most n -
+/// 1 merges), so its cost is O(n log n) for any contents.
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     nodes: Vec<Node>,
     candidates: BinaryHeap<Candidate>,
-    /// Pairs asked for since the merger was made: the measure of its work.
+    /// Number of pair look-ups since the merger was created; measures its work.
     pub pairs_asked: u64,
 }
 
 impl Merger {
-    /// Begins a word without symbols.
+    /// Starts an empty word.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.candidates.clear();
@@ -105,7 +105,7 @@ impl Merger {
         }
     }
 
-    /// The symbols that are left, in order.
+    /// The remaining symbols, in order.
     pub(super) fn symbols(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.len > 0)
     }
@@ -126,7 +126,7 @@ impl Merger {
         }
     }
 
-    /// Makes the right symbol part of the left one, unless one of them has changed; returns their
+    /// Merges the right symbol into the left one, unless one of them has changed. Returns their
     /// outer neighbours.
     fn join(&mut self, left: u32, candidate: &Candidate) -> Option<(u32, u32)> {
         let (a, b) = (*self.node(left)?, *self.node(candidate.right)?);
@@ -147,7 +147,8 @@ impl Merger {
 mod tests {
     use super::*;
 
-    /// Merges `n` equal symbols by `pair`; what is left, and the pairs asked for.
+    /// Merges `n` equal symbols by `pair`; returns the number of remaining symbols and of pair
+    /// look-ups.
     fn work(n: u32, pair: impl Fn(&Node, &Node) -> Option<Pair>) -> (usize, u64) {
         let mut merger = Merger::default();
         (0..n).for_each(|_| merger.push(1, 1));
@@ -165,7 +166,7 @@ mod tests {
         let (left, asked) = work(n, doubling);
         assert_eq!(left, 1);
         assert!(asked < limit, "{asked}");
-        // The first symbol swallows the others one by one.
+        // The first symbol absorbs the others one by one.
         let swallowing =
             |a: &Node, b: &Node| (a.start == 0 && b.len == 1).then_some(Pair { key: 0, id: 1 });
         let (left, asked) = work(n, swallowing);
@@ -179,7 +180,7 @@ mod tests {
     fn the_most_urgent_pair_merges_first_and_equal_ones_from_the_left() {
         let mut merger = Merger::default();
         [1, 2, 2, 1, 2].into_iter().for_each(|id| merger.push(id, 1));
-        // 2 2 is more urgent than 1 2, so the first 1 is left alone.
+        // The pair 2 2 has priority over 1 2, so the first 1 is not merged.
         merger.merge(|a, b| match (a.id, b.id) {
             (2, 2) => Some(Pair { key: 0, id: 22 }),
             (1, 2) => Some(Pair { key: 1, id: 12 }),

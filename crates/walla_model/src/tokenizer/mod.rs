@@ -1,18 +1,18 @@
-//! Text to tokens and back, as the model's own vocabulary wants it.
+//! Encodes text to tokens and decodes tokens, according to the model's vocabulary.
 //!
-//! Two kinds of tokenizer are here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama") and
-//! byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common families. Both
-//! give what llama.cpp gives, id by id, with these exceptions, all on the safe side:
+//! Two kinds of tokenizer are supported: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama")
+//! and byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common families. Both
+//! produce the ids of llama.cpp, with these exceptions, all for safety:
 //!
-//! - Text never becomes a control token, an unknown token or a marker by merging. They are found as
-//!   whole texts, where [`EncodeOptions::parse_special`] asks for it, or not at all. Nor does
-//!   typing `<0x41>` become the byte token.
-//! - A file that names no BOS or EOS has none, instead of whatever token has the number 11.
-//! - [Decoding](Tokenizer::decode) changes nothing: no spaces are "cleaned up".
-//! - Of tokens with the same text, the first one encodes it instead of the last.
+//! - Text never becomes a control token, an unknown token or a marker by merging. These are matched
+//!   as whole texts if [`EncodeOptions::parse_special`] is set, or not at all. Typing `<0x41>` does
+//!   not produce the byte token.
+//! - A file without BOS or EOS has no such token, instead of token 11.
+//! - [Decoding](Tokenizer::decode) changes nothing: spaces are not "cleaned up".
+//! - Of several tokens with the same text, the first one encodes it instead of the last.
 //!
-//! Encoding costs O(n log n) in the length of the text at worst, whatever the text, and is bounded
-//! by [`Tokenizer::with_text_bytes_max`].
+//! Encoding costs at most O(n log n) in the length of any text, which is bounded by
+//! [`Tokenizer::with_text_bytes_max`].
 
 mod bpe;
 mod decode;
@@ -51,7 +51,7 @@ use partition::Partition;
 use pieces::{Index, Pieces};
 use spm::Spm;
 
-/// How text without special tokens is encoded.
+/// Encoder for text without special tokens.
 #[derive(Clone, Debug)]
 enum Model {
     Bpe(Bpe),
@@ -73,9 +73,9 @@ enum Model {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
-    /// What each token decodes to; behind the vocabulary's own, strings that only merges mention.
+    /// Bytes of each token; after the vocabulary's pieces follow strings that only merges mention.
     pieces: Pieces,
-    /// Pieces that encoding may end in.
+    /// Pieces that encoding may produce.
     index: Index,
     /// By token.
     kinds: Vec<Kind>,
@@ -93,25 +93,25 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Bytes of a text that are encoded at once, unless [changed](Self::with_text_bytes_max): 1
-    /// MiB, some 250,000 tokens of English.
+    /// Default maximum length of a text that is encoded in one call, in bytes: 1 MiB, some 250,000
+    /// tokens of English. [Change it](Self::with_text_bytes_max) if necessary.
     pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
     /// Reads the tokenizer of a model.
     ///
     /// # Errors
-    /// [`VocabularyError`] names the key or token that is missing, wrong or not supported.
+    /// [`VocabularyError`] names the key or token that is missing, invalid or not supported.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, VocabularyError> {
         Self::from_gguf_with(gguf, None)
     }
 
-    /// Reads the tokenizer of a model, with another pre-tokenizer than the file names: for files
-    /// that name none, or one that walla does not have. `None` uses the file's own.
+    /// Reads the tokenizer of a model with another pre-tokenizer than the file's, for files with no
+    /// pre-tokenizer or an unsupported one. `None` uses the file's.
     ///
     /// # Errors
     /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name
-    /// ([`PreTokenizer::NAMES`]), any other [`VocabularyError`] names the key or token of the file
-    /// that is missing, wrong or not supported.
+    /// ([`PreTokenizer::NAMES`]). Any other [`VocabularyError`] names the key or token of the file
+    /// that is missing, invalid or not supported.
     pub fn from_gguf_with(gguf: &Gguf, pre: Option<&str>) -> Result<Self, VocabularyError> {
         Self::new(&Vocabulary::from_gguf_with(gguf, pre)?)
     }
@@ -122,10 +122,10 @@ impl Tokenizer {
         &self.warnings
     }
 
-    /// Changes how long a text may be, in bytes; at most 1 GiB.
+    /// Sets the maximum length of a text, in bytes; at most 1 GiB.
     #[must_use]
     pub fn with_text_bytes_max(mut self, text_bytes_max: usize) -> Self {
-        self.text_bytes_max = text_bytes_max.min(1 << 30); // positions within a text are 32 bits wide
+        self.text_bytes_max = text_bytes_max.min(1 << 30); // offsets within a text are 32 bits wide
         self
     }
 
@@ -135,17 +135,16 @@ impl Tokenizer {
         self.kinds.len()
     }
 
-    /// What a token stands for: bytes that need not be whole characters. Of a control token, its
-    /// text; of a token outside the vocabulary, nothing.
+    /// The bytes that a token represents, which need not be whole characters. A control token
+    /// returns its text, a token outside the vocabulary an empty slice.
     #[must_use]
     pub fn token_bytes(&self, token: TokenId) -> &[u8] {
         if token.index() < self.vocab_size() { self.pieces.get(token.0) } else { &[] }
     }
 
-    /// What a token adds to a text that somebody reads: its [bytes](Self::token_bytes), but none of
-    /// a control, unknown or unused token. These bytes joined are what
-    /// [`decode_with`](Self::decode_with) makes of tokens with `control_text` and
-    /// `strip_space_prefix` off.
+    /// The bytes that a token adds to visible text: its [bytes](Self::token_bytes), or an empty
+    /// slice for a control, unknown or unused token. The concatenated bytes equal the result of
+    /// [`decode_with`](Self::decode_with) with `control_text` and `strip_space_prefix` off.
     #[must_use]
     pub fn text_bytes(&self, token: TokenId) -> &[u8] {
         self.try_token_bytes(token).ok().filter(|_| !self.is_hidden(token)).unwrap_or_default()
@@ -157,50 +156,50 @@ impl Tokenizer {
         self.partition.find(text)
     }
 
-    /// Begins a text.
+    /// Token that starts a text.
     #[must_use]
     pub fn bos(&self) -> Option<TokenId> {
         self.bos
     }
 
-    /// Ends a text.
+    /// Token that ends a text.
     #[must_use]
     pub fn eos(&self) -> Option<TokenId> {
         self.eos
     }
 
-    /// Ends a turn of a chat.
+    /// Token that ends a turn of a chat.
     #[must_use]
     pub fn eot(&self) -> Option<TokenId> {
         self.eot
     }
 
-    /// Whether the file asks for a BOS token before every text.
+    /// Whether the file requests a BOS token before every text.
     #[must_use]
     pub fn adds_bos(&self) -> bool {
         self.adds_bos
     }
 
-    /// Whether the file asks for an EOS token behind every text.
+    /// Whether the file requests an EOS token after every text.
     #[must_use]
     pub fn adds_eos(&self) -> bool {
         self.adds_eos
     }
 
-    /// Whether text at the beginning and behind a special token is encoded as if a space stood
+    /// Whether text at the start and after a special token is encoded with an additional space
     /// before it.
     #[must_use]
     pub fn adds_space_prefix(&self) -> bool {
         self.adds_space_prefix
     }
 
-    /// Whether a token belongs to the chat format and is not for reading.
+    /// Whether a token belongs to the chat format and is not visible.
     #[must_use]
     pub fn is_control(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::CONTROL)
     }
 
-    /// Whether a token ends a generation (EOG): end of text, turn or message, by role or by a
+    /// Whether a token ends a generation (EOG): end of text, turn or message, by its role or by a
     /// well-known text.
     #[must_use]
     pub fn is_end_of_generation(&self, token: TokenId) -> bool {
@@ -216,16 +215,16 @@ impl Tokenizer {
     /// Whether a token is not for text: control, unknown, and user-defined tokens that look like
     /// markers (`<think>`).
     ///
-    /// Untrusted text becomes none of them, with one exception: where a vocabulary cannot spell a
-    /// byte, its unknown token stands for it.
+    /// Untrusted text never becomes such a token, with one exception: if a vocabulary cannot spell
+    /// a byte, the unknown token represents it.
     #[must_use]
     pub fn is_reserved(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::RESERVED)
     }
 
-    /// Longest text that one token adds to a stream, in bytes: the capacity for
-    /// [`StreamDecoder::push`]'s delta. Each of its bytes, and three kept back, could need a
-    /// replacement character.
+    /// Maximum length in bytes of the text that one token adds to a stream: the capacity for
+    /// [`StreamDecoder::push`]'s delta. Each byte of the token, and three pending ones, could
+    /// require a replacement character.
     #[must_use]
     pub fn delta_bytes_max(&self) -> usize {
         (self.piece_bytes_max + 3) * char::REPLACEMENT_CHARACTER.len_utf8()
@@ -234,15 +233,15 @@ impl Tokenizer {
     /// The text of tokens, without control tokens: the inverse of [`encode`](Self::encode).
     ///
     /// # Errors
-    /// [`TokenizerError::UnknownToken`] if a token is not of this vocabulary.
+    /// [`TokenizerError::UnknownToken`] if a token is not in this vocabulary.
     pub fn decode(&self, tokens: &[TokenId]) -> Result<String, TokenizerError> {
         self.decode_with(tokens, DecodeOptions::default())
     }
 
-    /// The text of tokens. Bytes that are no characters become U+FFFD.
+    /// The text of tokens. Bytes that are not characters become U+FFFD.
     ///
     /// # Errors
-    /// [`TokenizerError::UnknownToken`] if a token is not of this vocabulary.
+    /// [`TokenizerError::UnknownToken`] if a token is not in this vocabulary.
     pub fn decode_with(
         &self,
         tokens: &[TokenId],
@@ -261,12 +260,12 @@ impl Tokenizer {
         self.kinds.get(token.index()).copied().unwrap_or_default()
     }
 
-    /// Whether text behind this token begins anew.
+    /// Whether text after this token is encoded as at the start of a text.
     pub(crate) fn is_special(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::SPECIAL)
     }
 
-    /// Whether readers do not see this token.
+    /// Whether this token is invisible in decoded text.
     fn is_hidden(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::CONTROL.with(Kind::UNKNOWN))
     }

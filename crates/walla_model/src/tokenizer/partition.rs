@@ -1,45 +1,45 @@
-//! Special tokens in a text: found as whole texts before anything is split, the longest first.
+//! Matches special tokens as whole texts before anything is split, the longest first.
 //!
-//! llama.cpp goes through its special tokens from the longest to the shortest and cuts each one's
-//! occurrences out of what is left of the text. That costs (special tokens x text); some
-//! vocabularies have thousands. Here each position of the text offers its longest special token;
-//! offers are taken from the longest to the shortest, and one that overlaps a token already taken
-//! is replaced by the next shorter one that starts there. The result is the same.
+//! llama.cpp processes its special tokens from the longest to the shortest and cuts the occurrences
+//! of each from the remaining text. That costs (special tokens x text), and some vocabularies have
+//! thousands. Here each position of the text proposes its longest special token. Proposals are
+//! accepted from the longest to the shortest; one that overlaps an accepted token is replaced by
+//! the next shorter one at the same position. The result is the same.
 
 use std::{cmp::Reverse, collections::BTreeMap, collections::BinaryHeap, ops::Range};
 
 use walla_types::TokenId;
 
-/// A special token's text.
+/// A special token.
 #[derive(Clone, Debug)]
 struct Special {
     text: Vec<u8>,
     token: TokenId,
-    /// Place in the order of taking: longer texts first, then lower ids.
+    /// Position in the order of acceptance: longer texts first, then lower ids.
     rank: u32,
     strips_right: bool,
     scope: Scope,
 }
 
-/// In which text a special token is found.
+/// The text in which a special token is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Control and unknown tokens: only where special tokens are asked for and the text is trusted.
+    /// Control and unknown tokens: only if special tokens are requested and the text is trusted.
     Asked,
     /// User-defined markers: always, but only in trusted text.
     Trusted,
-    /// Other user-defined tokens: in any text that is not cut by [`Partition::cut_untrusted`].
+    /// Other user-defined tokens: in any text except that of [`Partition::cut_untrusted`].
     Any,
-    /// User-defined tokens of white space alone: in any text.
+    /// User-defined tokens of white space: in any text.
     Blank,
 }
 
-/// What part of a text may contain special tokens.
+/// Where a text may contain special tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trust<'t> {
-    /// Whether control and unknown tokens are asked for.
+    /// Whether control and unknown tokens are requested.
     pub parse_special: bool,
-    /// Byte ranges of the text, ascending, outside of which no marker may reach.
+    /// Ascending byte ranges of the text; a marker must be within one of them.
     pub trusted: &'t [Range<usize>],
 }
 
@@ -68,17 +68,17 @@ pub(super) enum Fragment {
 /// The special tokens of a vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
-    /// By text, so that texts with a common beginning are neighbours.
+    /// Sorted by text, so that texts with a common prefix are adjacent.
     specials: Vec<Special>,
     /// Rank → index into `specials`.
     by_rank: Vec<u32>,
-    /// Whether some text begins with a byte.
+    /// Whether a text starts with this byte.
     begins: Vec<bool>,
 }
 
 impl Partition {
-    /// `specials` are text, token, whether it takes the white space behind it, and scope. Empty
-    /// texts are left out.
+    /// `specials` are text, token, whether it consumes the white space after it, and scope. Empty
+    /// texts are skipped.
     pub(super) fn new<'t>(specials: impl Iterator<Item = (&'t str, TokenId, bool, Scope)>) -> Self {
         let mut begins = vec![false; 256];
         let mut specials: Vec<Special> = specials
@@ -88,7 +88,7 @@ impl Partition {
                 Special { text, token, rank: 0, strips_right, scope }
             })
             .collect();
-        // Of several tokens with the same text, the first one is found.
+        // Of several tokens with the same text, the first one is used.
         specials.sort_by(|a, b| a.text.cmp(&b.text).then(a.token.cmp(&b.token)));
         specials.dedup_by(|later, first| later.text == first.text);
         specials.sort_by(|a, b| b.text.len().cmp(&a.text.len()).then(a.token.cmp(&b.token)));
@@ -111,12 +111,12 @@ impl Partition {
         self.specials.get(at.ok()?).map(|special| special.token)
     }
 
-    /// Cuts `text` into special tokens and what lies between them.
+    /// Splits `text` into special tokens and the text between them.
     pub(super) fn cut(&self, text: &str, trust: Trust<'_>) -> Vec<Fragment> {
         self.cut_where(text, |scope, place| trust.allows(scope, place))
     }
 
-    /// Cuts `text` that may contain no special token but white space.
+    /// Splits `text` in which only tokens of white space are matched.
     pub(super) fn cut_untrusted(&self, text: &str) -> Vec<Fragment> {
         self.cut_where(text, |scope, _| scope == Scope::Blank)
     }
@@ -142,7 +142,7 @@ impl Partition {
         fragments
     }
 
-    /// Which tokens are taken where.
+    /// The accepted tokens by position.
     fn take(
         &self,
         text: &[u8],
@@ -182,7 +182,7 @@ impl Partition {
         self.specials.get(*self.by_rank.get(rank as usize)? as usize)
     }
 
-    /// The longest special token of at most `bytes_max` bytes that stands at `start`.
+    /// The longest special token of at most `bytes_max` bytes at `start`.
     fn longest(
         &self,
         text: &[u8],
@@ -190,7 +190,7 @@ impl Partition {
         bytes_max: usize,
         allows: &impl Fn(Scope, &Range<usize>) -> bool,
     ) -> Option<&Special> {
-        let mut candidates = self.specials.as_slice(); // those that begin as the text does
+        let mut candidates = self.specials.as_slice(); // tokens with the same prefix
         let mut longest = None;
         for (depth, &byte) in text.iter().skip(start).take(bytes_max).enumerate() {
             let at = |special: &Special| special.text.get(depth).copied();
@@ -207,11 +207,11 @@ impl Partition {
     }
 }
 
-/// A special token in its place.
+/// An accepted special token.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     token: TokenId,
-    /// End of its text and of the white space that it takes.
+    /// End of its text and of the white space that it consumes.
     end: usize,
 }
 

@@ -1,12 +1,12 @@
-//! Byte strings with ids, in one allocation, and the way back from bytes to id.
+//! Byte strings with ids in one allocation, and an index from bytes to ids.
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// Byte strings, one after the other; ids count from 0.
+/// Byte strings without gaps; ids count from 0.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each piece.
     ends: Vec<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Pieces {
         self.bytes.get(start..end).unwrap_or_default()
     }
 
-    /// Appends a piece. The caller keeps the sum of bytes below 4 GiB.
+    /// Appends a piece. The caller keeps the total below 4 GiB.
     pub(super) fn push(&mut self, piece: &[u8]) -> u32 {
         self.bytes.extend_from_slice(piece);
         self.ends.push(self.bytes.len() as u32);
@@ -47,20 +47,21 @@ impl Pieces {
     }
 }
 
-/// Mixes 64 bits with a secret: the two halves of a product, folded.
+/// Mixes 64 bits with a secret: the two halves of a product, combined by XOR.
 pub(super) fn mix(value: u64, secret: u64) -> u64 {
     let product = u128::from(value ^ secret) * 0x9e37_79b9_7f4a_7c15;
     (product >> 64) as u64 ^ product as u64
 }
 
-/// A number that a file's author cannot know: equal hashes by design would make loading quadratic.
+/// A number that the author of a file cannot know: crafted equal hashes would make loading
+/// quadratic.
 pub(super) fn secret() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
 const EMPTY: u32 = u32::MAX;
 
-/// Which piece has these bytes: open addressing, 4 bytes a slot, at most two thirds full.
+/// Index from bytes to pieces: open addressing, 4 bytes per slot, load factor at most 2/3.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     slots: Vec<u32>,
@@ -88,7 +89,7 @@ impl Index {
         }
     }
 
-    /// Makes a piece known by its bytes; returns the one that already has them.
+    /// Adds a piece; if a piece with the same bytes exists, returns it as the error.
     pub(super) fn insert(&mut self, pieces: &Pieces, id: u32) -> Result<(), u32> {
         if let Some(first) = self.find(pieces, pieces.get(id)) {
             return Err(first);
@@ -106,7 +107,7 @@ impl Index {
         Ok(())
     }
 
-    /// Puts `id` into the first free slot of its chain; there is one, because a third of them is
+    /// Stores `id` in the first free slot of its chain. One exists, because a third of the slots is
     /// free.
     fn place(&mut self, pieces: &Pieces, id: u32) {
         let mask = self.slots.len() - 1;
@@ -133,7 +134,7 @@ impl Index {
     }
 }
 
-/// Slots for so many entries at no more than two thirds: a power of two.
+/// Number of slots for `entries` entries at a load factor of at most 2/3: a power of two.
 pub(super) fn slots_for(entries: usize) -> usize {
     (entries + entries / 2 + 2).next_power_of_two()
 }

@@ -1,4 +1,4 @@
-//! Prompts to tokens.
+//! Encodes prompts.
 
 use walla_types::TokenId;
 
@@ -10,18 +10,17 @@ use super::{
 use crate::chat::{Prompt, Segment};
 
 impl Tokenizer {
-    /// The tokens of a prompt: markers in template text become control tokens, nothing else does.
+    /// The tokens of a prompt: only markers in template text become control tokens.
     ///
-    /// For ordinary text the result is that of encoding the [whole text](Prompt::text) with special
-    /// tokens parsed and added, because text is joined across segments before it is split and
-    /// merged: words and merges may reach over the border between template text and untrusted text,
-    /// as the model has seen it in training. What may not reach over it is a marker: a control
-    /// token, and a user-defined token that [looks like one](Self::is_reserved), must lie within a
-    /// single template segment. Other user-defined tokens (line breaks, runs of spaces) are found
-    /// anywhere.
+    /// For ordinary text the result equals that of encoding the [whole text](Prompt::text) with
+    /// special tokens parsed and added. Segments are concatenated before the text is split and
+    /// merged, so words and merges may cross the border between template text and untrusted text,
+    /// as in the model's training. A marker may not cross it: a control token, and a user-defined
+    /// token that [looks like one](Self::is_reserved), must be within a single template segment.
+    /// Other user-defined tokens (line breaks, runs of spaces) are matched anywhere.
     ///
-    /// BOS is put in front where the file asks for it, unless the template already has done so. EOS
-    /// is not: the model is to go on.
+    /// BOS is added if the file requests it, unless the template has already printed it. EOS is not
+    /// added, because the model continues the prompt.
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the prompt is longer than

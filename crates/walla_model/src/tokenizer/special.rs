@@ -1,9 +1,9 @@
-//! Tokens with a role: which they are, and what kind that makes them.
+//! Tokens with a role, and the kinds that follow from their roles.
 //!
-//! Files often say too little: converters leave out the token that ends a turn, or call a marker of
-//! the chat format a normal token. llama.cpp therefore looks at texts too; so do we, with the same
-//! lists. Where several tokens could take a role it takes the first of its hash table, and we the
-//! first of the list.
+//! Files are often incomplete: converters omit the token that ends a turn, or mark a marker of the
+//! chat format as a normal token. llama.cpp therefore also checks texts, and so does this module,
+//! with the same lists. If several tokens qualify for a role, llama.cpp takes the first of its hash
+//! table; here it is the first of the list.
 
 use super::{
     error::VocabularyError,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::gguf::{Gguf, Integers, Strings};
 
-/// End of a turn, the likelier ones first.
+/// End of a turn, the likeliest first.
 const EOT: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -68,7 +68,7 @@ const FIM_REPO: &[&str] = &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REP
 
 const FIM_SEPARATOR: &[&str] = &["<|file_sep|>"];
 
-/// Texts that end a generation wherever they are tokens.
+/// Texts that end a generation if they are tokens.
 const END_OF_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -94,14 +94,14 @@ const END_OF_GENERATION: &[&str] = &[
     "[e~[",
 ];
 
-/// Markers that replies contain on purpose, and readers want to see.
+/// Markers that replies contain on purpose and that are visible.
 const VISIBLE_MARKERS: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/// The token with a text.
+/// Looks up the token with a text.
 pub(super) type Find<'f> = &'f dyn Fn(&str) -> Option<u32>;
 
-/// The texts of a file's BOS and EOS, empty where it has none: the same tokens that its tokenizer
-/// has.
+/// The texts of a file's BOS and EOS, which are the same tokens as in its tokenizer; empty if
+/// absent.
 pub(crate) fn texts_of_bos_and_eos(gguf: &Gguf) -> Result<(String, String), VocabularyError> {
     let Some(tokens) = gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")? else {
         return Ok(Default::default());
@@ -118,7 +118,7 @@ pub(crate) fn texts_of_bos_and_eos(gguf: &Gguf) -> Result<(String, String), Voca
     Ok((text(ids.bos), text(ids.eos)))
 }
 
-/// Fills the roles that the file left open, and corrects kinds accordingly.
+/// Sets the roles that the file omits, and corrects kinds accordingly.
 pub(super) fn complete(
     ids: SpecialIds,
     model: &str,
@@ -153,10 +153,10 @@ pub(super) fn complete(
     ids
 }
 
-/// What files that name no BOS, EOS and unknown token mean by it.
+/// The defaults for files without BOS, EOS and unknown token.
 ///
-/// "llama" has had 1, 2 and 0 from the beginning. Early "gpt2" files meant Falcon's 11; that is
-/// believed only of a control token, because elsewhere 11 is a comma.
+/// "llama" has always used 1, 2 and 0. Early "gpt2" files meant Falcon's 11. That is used only if
+/// 11 is a control token, because elsewhere it is a comma.
 fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
     let within = |id: u32| ((id as usize) < kinds.len()).then_some(id);
     match model {
@@ -174,8 +174,8 @@ fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
     }
 }
 
-/// Marks what ends a generation by role or text; such a text is a control token whatever the file
-/// says.
+/// Marks tokens that end a generation by role or text. A token with such a text is a control token,
+/// regardless of its type in the file.
 fn mark_ends(ids: &SpecialIds, find: Find<'_>, kinds: &mut [Kind]) {
     for role in [ids.fim_pad, ids.fim_repo, ids.fim_separator] {
         add(kinds, role, Kind::END_OF_GENERATION);
@@ -185,7 +185,7 @@ fn mark_ends(ids: &SpecialIds, find: Find<'_>, kinds: &mut [Kind]) {
     }
 }
 
-/// Formats in which a text of the list does not end a generation.
+/// Corrects formats in which a text of the list does not end a generation.
 fn correct_ends(find: Find<'_>, kinds: &mut [Kind]) {
     let ends = |kinds: &[Kind], text: &str| {
         let id = find(text)?;
@@ -209,8 +209,8 @@ fn correct_ends(find: Find<'_>, kinds: &mut [Kind]) {
     }
 }
 
-/// Phi 3's markers take the white space behind them with them. GGUF has no key for this: the name
-/// tells.
+/// Phi 3's markers also consume the white space after them. GGUF has no key for this, so it is
+/// derived from the name.
 pub(super) fn strip_by_name(model_name: &str, find: Find<'_>, kinds: &mut [Kind]) {
     let name = model_name.to_lowercase();
     if !name.contains("phi-3") && !name.contains("phi3") {
@@ -240,7 +240,7 @@ pub(super) fn mark_markers<'t>(texts: impl Iterator<Item = &'t str>, kinds: &mut
     }
 }
 
-/// Gives each later token of a text the [common properties](Kind::OF_TEXT) of the first one.
+/// Gives each later token of a text the [shared properties](Kind::OF_TEXT) of the first one.
 pub(super) fn share_kinds(duplicates: &[(u32, u32)], kinds: &mut [Kind]) {
     for &(first, later) in duplicates {
         let of_first = kinds.get(first as usize).copied().unwrap_or_default();

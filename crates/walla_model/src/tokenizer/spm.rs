@@ -1,8 +1,8 @@
-//! SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): the best-scored pair that is itself
-//! a token merges first; what no token spells becomes bytes.
+//! SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): the pair with the best score that is
+//! a token merges first; text that no token spells becomes bytes.
 //!
-//! Vocabularies of this kind write a space as `▁` (U+2581). Loading turns it into the space that it
-//! stands for, and encoding takes a `▁` in the text for a space too, as the original does.
+//! These vocabularies write a space as `▁` (U+2581). Loading converts it to a space, and encoding
+//! treats a `▁` in the text as a space too, as SentencePiece does.
 
 use walla_types::TokenId;
 
@@ -12,20 +12,20 @@ use super::{
     untrusted::Avoided,
 };
 
-/// A character that no token spells.
+/// Id of a character that no token spells.
 const NONE: u32 = u32::MAX;
 
-/// What encoding needs besides the pieces.
+/// Data for encoding, in addition to the pieces.
 #[derive(Clone, Debug)]
 pub(super) struct Spm {
-    /// For each token, its score as a number that orders like the urgency of a merge: lower first.
+    /// Merge key of each token, computed from its score: lower keys merge first.
     keys: Vec<u32>,
     /// The token of each byte.
     bytes: [u32; 256],
     /// Longest token that can be spelled, in bytes.
     piece_bytes_max: u32,
-    /// Whether no token has a space behind something else. Then no merge reaches over the beginning
-    /// of a word, and words can be merged one by one, which is faster and gives the same.
+    /// Whether no token has a space after another character. Then no merge crosses the start of a
+    /// word, so words can be merged one by one, which is faster and gives the same result.
     splits_words: bool,
 }
 
@@ -36,13 +36,13 @@ fn key(score: f32) -> u32 {
     !ascending
 }
 
-/// Whether a space stands behind something else.
+/// Whether a space follows another character.
 fn has_inner_space(piece: &[u8]) -> bool {
     piece.windows(2).any(|pair| matches!(pair, [before, b' '] if *before != b' '))
 }
 
 impl Spm {
-    /// `spellable` are the tokens that merging may end in, `bytes` the token of each byte.
+    /// `spellable` are the tokens that merging may produce, `bytes` the token of each byte.
     pub(super) fn load(
         scores: &[f32],
         bytes: [u32; 256],
@@ -58,7 +58,7 @@ impl Spm {
         }
     }
 
-    /// Encodes text in which no special token is left, and in which spaces are spaces.
+    /// Encodes text that contains no special tokens and in which spaces are not escaped.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -92,8 +92,8 @@ impl Spm {
         };
         let find = |start: u32, len: u32| index.find(pieces, slice(start, len));
         self.merge_word(word, merger, find);
-        // Merges through a token to avoid are fine, so they are refused only where one is left at
-        // the end.
+        // Merges through an avoided token are allowed. They are refused only if such a token is in
+        // the result.
         if !avoided.is_empty() && merger.symbols().any(|node| avoided.contains(node.id)) {
             let find = |start, len| find(start, len).filter(|&id| !avoided.contains(id));
             self.merge_word(word, merger, find);
@@ -106,7 +106,7 @@ impl Spm {
         }
     }
 
-    /// Merges a word with the tokens that `find` knows by start and length.
+    /// Merges a word with the tokens that `find` returns by start and length.
     fn merge_word(&self, word: &str, merger: &mut Merger, find: impl Fn(u32, u32) -> Option<u32>) {
         merger.clear();
         let mut at = 0;
@@ -125,7 +125,7 @@ impl Spm {
         });
     }
 
-    /// A character as bytes; the space as the bytes of the `▁` that the vocabulary knows it by.
+    /// Spells a character as bytes; a space as the bytes of `▁`, its form in the vocabulary.
     fn spell(&self, character: &[u8], out: &mut Vec<TokenId>) {
         let bytes = if character == b" " { "▁".as_bytes() } else { character };
         out.extend(

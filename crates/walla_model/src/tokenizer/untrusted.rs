@@ -1,10 +1,10 @@
-//! Text of unknown origin.
+//! Encodes text of unknown origin.
 
 use walla_types::TokenId;
 
 use super::{Tokenizer, error::TokenizerError, kind::Kind};
 
-/// Tokens that encoding must not end in; by default none.
+/// Tokens that encoding must not produce; none by default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avoided<'k>(Option<&'k [Kind]>);
 
@@ -18,7 +18,7 @@ impl<'k> Avoided<'k> {
         Self(Some(kinds))
     }
 
-    /// Whether there is no token to avoid.
+    /// Whether no token is avoided.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -32,15 +32,15 @@ impl<'k> Avoided<'k> {
 impl Tokenizer {
     /// The tokens of a text of unknown origin, such as text that a player typed. Nothing is added.
     ///
-    /// The text becomes no control, unknown or user-defined token and none that [ends a
+    /// The text never becomes a control, unknown or user-defined token, or a token that [ends a
     /// generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two
     /// exceptions:
     ///
-    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark
-    ///   nothing, and a model that was trained with them does not know other spellings.
-    /// - A byte that no other token of the vocabulary spells. The text would be lost otherwise.
+    /// - User-defined tokens of white space, such as the line breaks of Gemma. They mark nothing,
+    ///   and a model trained with them does not know other spellings.
+    /// - A byte that no other token of the vocabulary spells. Otherwise the text would be lost.
     ///
-    /// [`encode`](Self::encode) differs: it recognises user-defined tokens, as llama.cpp does.
+    /// [`encode`](Self::encode) differs: it matches user-defined tokens, as llama.cpp does.
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).

@@ -1,28 +1,28 @@
 use super::{error::VocabularyError, split::PreTokenizer, warning::VocabularyWarning};
 use crate::gguf::{Floats, Gguf, Integers, Strings};
 
-/// What a file says about its tokenizer, unchecked: the input of
-/// [`Tokenizer::new`](super::Tokenizer::new).
+/// A file's tokenizer data, unchecked: the input of [`Tokenizer::new`](super::Tokenizer::new).
 ///
-/// Names are those of GGUF's metadata keys without `tokenizer.ggml.`; lists are by token id.
+/// Fields are named after GGUF's metadata keys without `tokenizer.ggml.`; lists are indexed by
+/// token id.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary<'a> {
     /// `model`: "llama" (SentencePiece-style BPE) or "gpt2" (byte-level BPE).
     pub model: &'a str,
-    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not name one. Not used by
+    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file has no such key. Not used by
     /// "llama".
     pub pre: &'a str,
-    /// `general.name`, if any. Phi 3 files are known by their name: their markers take the white
-    /// space behind them.
+    /// `general.name`, if any. Phi 3 files are recognised by it: their markers consume the white
+    /// space after them.
     pub model_name: &'a str,
     /// `tokens`.
     pub tokens: Vec<&'a str>,
-    /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without it
-    /// all are normal.
+    /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without this
+    /// list all are normal.
     pub token_types: Option<Vec<i64>>,
-    /// `scores`: needed by "llama", not used by "gpt2".
+    /// `scores`: required by "llama", not used by "gpt2".
     pub scores: Option<Vec<f32>>,
-    /// `merges`: needed by "gpt2", not used by "llama"; the most urgent first.
+    /// `merges`: required by "gpt2", not used by "llama"; highest priority first.
     pub merges: Option<Vec<&'a str>>,
     /// `…_token_id`.
     pub special: SpecialIds,
@@ -32,14 +32,14 @@ pub struct Vocabulary<'a> {
     pub add_eos: Option<bool>,
     /// `add_space_prefix`: not used by "gpt2".
     pub add_space_prefix: Option<bool>,
-    /// Values of the file that were left out, since the tokenizer works without them.
+    /// Values of the file that were ignored, because the tokenizer works without them.
     pub warnings: Vec<VocabularyWarning>,
 }
 
-/// Tokens with a role, as far as the file names them.
+/// Tokens with a role, as far as the file specifies them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecialIds {
-    /// Begins a text.
+    /// Starts a text.
     pub bos: Option<u32>,
     /// Ends a text.
     pub eos: Option<u32>,
@@ -47,35 +47,35 @@ pub struct SpecialIds {
     pub eot: Option<u32>,
     /// Ends a message that waits for a tool.
     pub eom: Option<u32>,
-    /// Stands for what the vocabulary cannot spell.
+    /// Represents text that the vocabulary cannot spell.
     pub unknown: Option<u32>,
-    /// Before the text in front of a gap to fill.
+    /// Precedes the text before the gap (fill-in-the-middle).
     pub fim_prefix: Option<u32>,
-    /// Before the text behind a gap to fill.
+    /// Precedes the text after the gap.
     pub fim_suffix: Option<u32>,
-    /// Before what fills the gap.
+    /// Precedes the text that fills the gap.
     pub fim_middle: Option<u32>,
-    /// Fills up a gap.
+    /// Padding of a gap.
     pub fim_pad: Option<u32>,
-    /// Before a repository's name.
+    /// Precedes a repository's name.
     pub fim_repo: Option<u32>,
-    /// Between files.
+    /// Separates files.
     pub fim_separator: Option<u32>,
 }
 
 type Slot = fn(&mut SpecialIds) -> &mut Option<u32>;
 
-/// Whether walla works without a role. A wrong id of an optional role is a warning, of another role
+/// Whether walla requires a role. An invalid id of an optional role is a warning, of another role
 /// an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Determines the tokens around a text, the end of a generation, or the token of unknown bytes.
     Used,
-    /// No part of walla fills gaps.
+    /// walla does not use fill-in-the-middle.
     Optional,
 }
 
-/// Metadata keys of special tokens; of two keys for one role the later one counts.
+/// Metadata keys of special tokens; of two keys for one role the later one is used.
 const KEYS: [(&str, Need, Slot); 14] = [
     ("tokenizer.ggml.bos_token_id", Need::Used, |ids| &mut ids.bos),
     ("tokenizer.ggml.eos_token_id", Need::Used, |ids| &mut ids.eos),
@@ -93,11 +93,11 @@ const KEYS: [(&str, Need, Slot); 14] = [
     ("tokenizer.ggml.middle_token_id", Need::Optional, |ids| &mut ids.fim_middle),
 ];
 
-/// What converters write for "there is none": -1 as an unsigned number.
+/// The id that converters write for a missing token: -1 as an unsigned number.
 const NO_TOKEN: u32 = u32::MAX;
 
 impl SpecialIds {
-    /// The ids of a file with `tokens` tokens, and which of its ids are left out.
+    /// The ids of a file with `tokens` tokens, and warnings about ignored ids.
     pub(super) fn from_gguf(
         gguf: &Gguf,
         tokens: usize,
@@ -140,12 +140,12 @@ fn find_id(gguf: &Gguf, key: &'static str, tokens: usize) -> Result<Option<u32>,
 }
 
 impl<'a> Vocabulary<'a> {
-    /// Reads the keys that the file's tokenizer model uses. Other keys are not looked at.
+    /// Reads the keys that the file's tokenizer model uses, and no others.
     ///
     /// # Errors
     /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has
-    /// the wrong type, [`VocabularyError::SpecialId`] if one names a token that the file does not
-    /// have, [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
+    /// the wrong type, [`VocabularyError::SpecialId`] if a special id is outside the vocabulary,
+    /// [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, VocabularyError> {
         check_part(gguf)?;
         let tokens: Vec<&str> =
@@ -154,7 +154,7 @@ impl<'a> Vocabulary<'a> {
         let (special, warnings) = SpecialIds::from_gguf(gguf, tokens.len())?;
         let common = Self {
             model,
-            // Read only to recognise Phi 3, so a value of another type names no model.
+            // Read only to recognise Phi 3, so a value of another type is ignored.
             model_name: gguf.find("general.name").ok().flatten().unwrap_or_default(),
             token_types: gguf
                 .find::<Integers<'_>>("tokenizer.ggml.token_type")?
@@ -185,8 +185,8 @@ impl<'a> Vocabulary<'a> {
         })
     }
 
-    /// As [`from_gguf`](Self::from_gguf), with another pre-tokenizer than the file names: for files
-    /// that name none, or one that walla does not have. `None` uses the file's own.
+    /// As [`from_gguf`](Self::from_gguf), with another pre-tokenizer than the file's, for files
+    /// with no pre-tokenizer or an unsupported one. `None` uses the file's.
     ///
     /// # Errors
     /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name
@@ -210,7 +210,7 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// Refuses parts of a split model but the first: they have no vocabulary.
+/// Refuses parts of a split model after the first: they have no vocabulary.
 fn check_part(gguf: &Gguf) -> Result<(), VocabularyError> {
     if gguf.get("tokenizer.ggml.tokens").is_some() {
         return Ok(());

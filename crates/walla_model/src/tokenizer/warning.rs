@@ -6,14 +6,14 @@ use walla_types::TokenId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VocabularyWarning {
-    /// A "gpt2" vocabulary names no pre-tokenizer, so text is split as by "default": other tokens
-    /// than in training, and worse replies. Name the right one with
+    /// A "gpt2" vocabulary has no pre-tokenizer, so text is split as by "default". Tokens then
+    /// differ from training, and replies are worse. Specify the right one with
     /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
     NoPreTokenizer {
-        /// The pre-tokenizer of the model family that the vocabulary's markers point to.
+        /// The pre-tokenizer of the model family that the vocabulary's markers indicate.
         likely: Option<&'static str>,
     },
-    /// A pre-tokenizer was named for a vocabulary that has none.
+    /// A pre-tokenizer was specified for a vocabulary that does not use one.
     PreTokenizerIgnored {
         /// The name.
         name: String,
@@ -22,16 +22,16 @@ pub enum VocabularyWarning {
     },
     /// Several tokens have the same text: the first one encodes, all of them decode.
     DuplicateTexts {
-        /// Tokens whose text an earlier token has.
+        /// Number of tokens whose text belongs to an earlier token.
         tokens: usize,
-        /// The first such text; its beginning if it is long.
+        /// The first such text; truncated if it is long.
         text: String,
         /// The token that encodes it.
         first: TokenId,
         /// The next token with this text.
         second: TokenId,
     },
-    /// The id of a role that walla works without.
+    /// The id of an optional role is invalid.
     SpecialId {
         /// The key and its defect.
         reason: String,

@@ -1,4 +1,4 @@
-//! Files built byte by byte, as wrong as a test wants them.
+//! Files built byte by byte, with any defect that a test needs.
 
 /// Codes of metadata types.
 pub const U8: u32 = 0;
@@ -7,7 +7,7 @@ pub const BOOL: u32 = 7;
 pub const STRING: u32 = 8;
 pub const ARRAY: u32 = 9;
 
-/// A tensor as the file describes it.
+/// A tensor description in the file.
 #[derive(Clone)]
 pub struct RawTensor {
     pub name: Vec<u8>,
@@ -22,7 +22,7 @@ impl RawTensor {
     }
 }
 
-/// A whole file. Counts are those of the lists unless they are set.
+/// A whole file. Counts follow from the lists unless they are set.
 #[derive(Clone)]
 pub struct Raw {
     pub magic: [u8; 4],
@@ -37,7 +37,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A sound file: some metadata of every kind and two tensors of 32 bytes each.
+    /// A valid file: metadata of every kind and two tensors of 32 bytes each.
     pub fn good() -> Self {
         let strings = array(STRING, 2, &[text(b"one"), text("zwölf".as_bytes())].concat());
         Self {

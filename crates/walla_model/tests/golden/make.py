@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Renders conversations with chat templates as transformers does, and writes one golden file a template.
+"""Renders conversations with chat templates as transformers does, and writes one golden file per template.
 
     python3 -m venv venv && venv/bin/pip install jinja2==3.1.6
     venv/bin/python crates/walla_model/tests/golden/make.py ../shared/data/templates crates/walla_model/tests/golden
 
-The templates themselves are their vendors' and stay outside. Cases are those of `chat_golden.rs`: keep the two in step.
+The templates belong to their vendors and are not part of the repository. Keep the cases in sync with `chat_golden.rs`.
 """
 
 import datetime
@@ -55,7 +55,7 @@ def compile_template(source):
 
 
 def fold_system(messages):
-    """What walla does with a template that has no place for the system."""
+    """walla's handling of a template that does not accept system messages."""
     system, user, *rest = messages
     return [{"role": "user", "content": system["content"] + "\n\n" + user["content"]}, *rest]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Cuts texts into words by the published expressions of each pre-tokenizer, and writes a hash of the words for each family and first character.
+"""Splits texts into words with the published expressions of each pre-tokenizer, and writes a hash of the words per family and first character.
 
     python3 -m venv venv && venv/bin/pip install regex==2026.11.15
     venv/bin/python crates/walla_model/tests/golden/splits.py > crates/walla_model/tests/golden/splits.txt
 
-The texts are those of `src/tokenizer/split/tests.rs`: keep the two in step. As in llama.cpp, white space beyond ASCII is one character that no range holds,
-and `$` is the end of a piece. Of the letters that `deepseek-llm` lists, those of Latin are enough for these texts.
+Keep the texts in sync with `src/tokenizer/split/tests.rs`. As in llama.cpp, white space beyond ASCII is one character that is in no range,
+and `$` is the end of a piece. Of the letters that `deepseek-llm` lists, these texts need only the Latin ones.
 """
 
 import regex
@@ -70,7 +70,7 @@ FAMILIES = {
 
 
 def isolate(pieces, expression):
-    """Pieces cut into what the expression matches and what lies between."""
+    """Splits pieces into the matches of the expression and the text between them."""
     for start, end, text in pieces:
         at = start
         for match in expression.finditer(text[start:end]):

@@ -1,5 +1,5 @@
-//! Texts that programs trip over, by kind. Our own list: what players, mods and translators have
-//! typed into games.
+//! Texts that often cause defects, by kind. Original list: texts that players, mods and translators
+//! have typed into games.
 
 /// All texts.
 pub fn texts() -> Vec<String> {
@@ -191,7 +191,7 @@ const MARKERS_IN_DISGUISE: &[&str] = &[
     "<|im_\u{301}end|>",
 ];
 
-/// Long forms of one thing.
+/// Long repetitions.
 fn long() -> Vec<String> {
     vec![
         "a".repeat(5_000),

@@ -1,13 +1,12 @@
-//! The reference data that tests compare with: `shared/data` beside the repository, whose files are
-//! not part of it.
+//! The reference data for tests: `shared/data` next to the repository. Its files are not part of
+//! the repository.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::path::{Path, PathBuf};
 
 /// A file or folder of the reference data.
 ///
-/// Where it is absent: `None`, and a line that says so; or a failure, if `WALLA_REQUIRE_DATA` is
-/// set.
+/// If it is absent: `None` and a line on stderr, or a failure if `WALLA_REQUIRE_DATA` is set.
 pub fn data(name: &str) -> Option<PathBuf> {
     let all = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"));
     let path = all.join(name);
@@ -20,7 +19,8 @@ pub fn data(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Files in a folder of the reference data with an extension, in order; none where it is absent.
+/// Files with an extension in a folder of the reference data, sorted; empty if the folder is
+/// absent.
 pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let Some(folder) = data(folder) else { return Vec::new() };
     let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());

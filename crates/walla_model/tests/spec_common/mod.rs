@@ -1,4 +1,4 @@
-//! Models to spoil.
+//! Models that tests modify.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 #[path = "../reference_data/mod.rs"]
@@ -11,7 +11,7 @@ use walla_model::{
 };
 use walla_types::TensorType;
 
-/// A model to spoil: keys and values to set (or, with `None`, to remove), tensors to change.
+/// A model to modify: keys and values to set (or, with `None`, to remove), tensors to change.
 pub struct Spoilt {
     pub gguf: Gguf,
     pub values: Vec<(String, Option<Value<'static>>)>,
@@ -37,7 +37,7 @@ pub fn llama() -> Spoilt {
     spoil(&Model::LLAMA_3_2_1B)
 }
 
-/// A model of the reference data, unless it is absent.
+/// A model of the reference data; `None` if it is absent.
 pub fn reference(name: &str) -> Option<Spoilt> {
     Some(Spoilt::from(Gguf::open(reference_data::data(&format!("models/{name}"))?).unwrap()))
 }
@@ -81,7 +81,7 @@ impl Spoilt {
         self
     }
 
-    /// The file, with tensors full of `1.0` in F32 (and something in other types).
+    /// The file, with F32 tensors full of `1.0` (and arbitrary data in other types).
     pub fn file(self) -> Vec<u8> {
         let mut writer = Writer::new();
         let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);

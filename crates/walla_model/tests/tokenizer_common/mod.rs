@@ -1,4 +1,4 @@
-//! Reference data, and small vocabularies for tests that need none.
+//! Reference data, and small vocabularies for tests without it.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
 #[path = "../reference_data/mod.rs"]
@@ -19,12 +19,12 @@ pub fn load(path: &Path) -> Tokenizer {
     tokenizer.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A list of ids in JSON.
+/// A JSON list of ids.
 pub fn ids(value: &serde_json::Value) -> Vec<TokenId> {
     value.as_array().unwrap().iter().map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
 }
 
-/// A vocabulary's lists, owned.
+/// Owned lists of a vocabulary.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     pub model: &'static str,
@@ -76,8 +76,8 @@ pub const USER_DEFINED: i64 = 4;
 pub const UNUSED: i64 = 5;
 pub const BYTE: i64 = 6;
 
-/// GPT-2's character for a byte, by its definition: printable ones are themselves, the others
-/// follow from U+0100.
+/// GPT-2's character for a byte: printable bytes represent themselves, the others follow from
+/// U+0100 on.
 pub fn spelled(byte: u8) -> char {
     let is_printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     if is_printable(byte) {
@@ -87,7 +87,7 @@ pub fn spelled(byte: u8) -> char {
     char::from_u32(0x100 + before).unwrap()
 }
 
-/// A byte-level vocabulary: 256 bytes, merges of common English pairs, and what chat formats add.
+/// A byte-level vocabulary: 256 bytes, merges of common English pairs, and tokens of chat formats.
 pub fn byte_level(pre: &'static str) -> Lists {
     let mut lists = Lists { model: "gpt2", pre, ..Lists::default() };
     for byte in 0..=u8::MAX {
@@ -124,7 +124,7 @@ pub fn byte_level(pre: &'static str) -> Lists {
     ];
     for merge in merges {
         let merged = merge.replace(' ', "");
-        // Merges may spell the markers; the tokens for that are added below, as control tokens.
+        // Merges may spell the markers, whose tokens are added below as control tokens.
         if !merged.starts_with("<|im_end|") && !lists.tokens.contains(&merged) {
             lists.add(&merged, NORMAL, 0.0);
         }

@@ -2,8 +2,7 @@ use super::*;
 
 const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Observation];
 
-/// Every form, but for templates that take system messages anywhere and no repetition: no such form
-/// is ever chosen.
+/// Every form that can be chosen: none has system messages anywhere without repetition.
 fn forms() -> Vec<Form> {
     let places = [SystemPlace::Anywhere, SystemPlace::First, SystemPlace::Nowhere];
     let flags = (0..32_u8).map(|bits| [1, 2, 4, 8, 16].map(|bit| bits & bit != 0));
@@ -92,7 +91,7 @@ fn every_list_of_messages_gets_the_form_and_keeps_its_texts() {
     });
 }
 
-/// Prompts share their beginning in the KV cache.
+/// Prompts share their prefix in the KV cache.
 #[test]
 fn an_appended_message_changes_no_earlier_one() {
     let forms = forms();
@@ -109,7 +108,7 @@ fn an_appended_message_changes_no_earlier_one() {
             let extended = &long[earlier.len()];
             assert_eq!(extended.role, last.role, "{}", context());
             assert!(extended.content.starts_with(&*last.content), "{}", context());
-            // The filler for a reply comes behind all that.
+            // The filler for a reply follows at the end.
             let for_reply = normalise(form, before, true);
             assert_eq!(for_reply[..short.len()], short, "{}", context());
             assert!(for_reply.len() <= short.len() + 1, "{}", context());

@@ -6,7 +6,7 @@ fn partition(specials: &[(&'static str, bool, Scope)]) -> Partition {
     )
 }
 
-/// Shows fragments as `text`, `#3`.
+/// Formats fragments as `text`, `#3`.
 fn show(text: &str, fragments: &[Fragment]) -> Vec<String> {
     let show = |fragment: &Fragment| match fragment {
         Fragment::Text(range) => text[range.clone()].to_owned(),
@@ -33,7 +33,7 @@ fn longer_tokens_are_taken_before_shorter_ones() {
     ]);
     let text = "xabcabcdefab<s>";
     let trust = Trust { parse_special: true, trusted: &all(text) };
-    // The second "abc" overlaps "cdef", which is longer; "ab" is what remains.
+    // The second "abc" overlaps "cdef", which is longer; "ab" remains.
     assert_eq!(cut(&partition, text, trust), ["x", "#1", "#0", "#2", "#0", "#3"]);
 }
 
@@ -50,7 +50,7 @@ fn scopes() {
     assert_eq!(cut(&partition, text, unasked), ["<c>", "#1", "#2"]);
     let untrusted = Trust { parse_special: true, trusted: &[] };
     assert_eq!(cut(&partition, text, untrusted), ["<c><m>", "#2"]);
-    // A marker must lie within one trusted range.
+    // A marker must be within one trusted range.
     let halves = Trust { parse_special: true, trusted: &[0..2, 2..8] };
     assert_eq!(cut(&partition, text, halves), ["<c>", "#1", "#2"]);
 }
@@ -65,8 +65,7 @@ fn white_space_goes_with_tokens_that_strip() {
 
 #[test]
 fn many_candidates_stay_cheap() {
-    // Runs of 2 to 31 spaces, as some vocabularies have them, over 100 000 spaces: the longest are
-    // taken.
+    // Runs of 2 to 31 spaces, as in some vocabularies, over 100 000 spaces: the longest are used.
     let runs: Vec<String> = (2..=31).map(|n| " ".repeat(n)).collect();
     let partition = Partition::new(
         (0..).zip(&runs).map(|(id, run)| (run.as_str(), TokenId(id), false, Scope::Any)),

@@ -1,4 +1,4 @@
-//! DeepSeek: several expressions, each within the pieces of the one before.
+//! DeepSeek: several expressions, each applied to the pieces of the previous one.
 
 use super::scan::{
     after, isolate, line_breaks, one, run, run_of, spaces_but_last, spaces_to_line_break,
@@ -46,8 +46,8 @@ fn line_break(text: &str) -> usize {
     one(text, |c| matches!(c, '\r' | '\n'))
 }
 
-/// `\s?[…]+`: characters of one kind, which excludes white space, with at most one white-space
-/// character before them.
+/// `\s?[…]+`: characters of one kind (never white space) with at most one white-space character
+/// before them.
 fn spaced(text: &str, is: impl Fn(char) -> bool) -> usize {
     let space = one(text, |c| Class::of(c) == Class::Space);
     match run(after(text, space), is) {
@@ -66,7 +66,7 @@ fn cased_letters(text: &str) -> usize {
     spaced(text, |c| is_within(c, &CASED_LETTERS))
 }
 
-/// `\s?[!-/:-~！-／：-～‘-‟　-。]+`, without the ideographic space, which counts as white space only.
+/// `\s?[!-/:-~！-／：-～‘-‟　-。]+`, without the ideographic space, which counts only as white space.
 fn signs(text: &str) -> usize {
     spaced(
         text,

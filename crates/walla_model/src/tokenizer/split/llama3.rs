@@ -1,4 +1,4 @@
-//! Llama 3, Qwen 2 and their kin:
+//! Llama 3, Qwen 2 and derivatives:
 //! `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 //! ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`.
 
@@ -7,10 +7,10 @@ use super::scan::{
 };
 use crate::tokenizer::unicode::Class;
 
-/// What differs within the family.
+/// Differences within the family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Llama3 {
-    /// Numbers in a word at most.
+    /// Maximum number of digits in a word.
     pub digits: usize,
     /// Whether combining marks count as letters.
     pub marks: bool,

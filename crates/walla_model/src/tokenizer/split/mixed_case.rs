@@ -8,10 +8,10 @@ use super::llama3::ending;
 use super::scan::{after, one, run, run_at_most, spaces_but_last, spaces_to_line_break, words};
 use crate::tokenizer::unicode::Class;
 
-/// What differs within the family.
+/// Differences within the family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Numbers in a word at most.
+    /// Maximum number of digits in a word.
     pub digits: usize,
     /// Whether an English ending stays with its word.
     pub endings: bool,
@@ -60,12 +60,12 @@ fn is_lower(c: char) -> bool {
     is_letter(c) && !c.is_ascii_uppercase()
 }
 
-/// `U*L+|U+L*` at the beginning of `text`.
+/// `U*L+|U+L*` at the start of `text`.
 ///
-/// `U*` is greedy. Where no `L` follows it, it gives back characters until the one given back is an
-/// `L` (a letter beyond ASCII): the match ends behind that one, because what was given back before
-/// it is not an `L`. Characters given back in vain are matched by `U+` at once, so the whole stays
-/// linear.
+/// `U*` is greedy. If no `L` follows, it backtracks until the character given back is an `L` (a
+/// letter beyond ASCII). The match ends after that character, because the characters given back
+/// before are not `L`. If no such character exists, `U+` matches them all at once, so the cost
+/// stays linear.
 fn cased_word(text: &str) -> usize {
     let uppers = run(text, is_upper);
     let lowers = run(after(text, uppers), is_lower);

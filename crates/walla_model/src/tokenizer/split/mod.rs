@@ -1,15 +1,14 @@
-//! Pre-tokenizers of byte-level BPE: how text is cut into words before pairs are merged.
+//! Pre-tokenizers of byte-level BPE: they split text into words before pairs are merged.
 //!
-//! A vocabulary names its pre-tokenizer (`tokenizer.ggml.pre`). Each is published as one regular
-//! expression or several, applied one after the other, each within the pieces of the one before;
-//! what an expression does not match stays a piece of its own. Here each expression is a
-//! hand-written scanner: linear in the text, no backtracking, no allocation. Pieces come out in
-//! order and concatenate to the text.
+//! A vocabulary names its pre-tokenizer (`tokenizer.ggml.pre`). Each is published as one or several
+//! regular expressions, applied sequentially, each to the pieces of the previous one. Text that an
+//! expression does not match is a separate piece. Here each expression is a hand-written scanner:
+//! linear in the text, without backtracking or allocation. Pieces are returned in order and
+//! concatenate to the text.
 //!
-//! The behaviour to match is llama.cpp's (`llama-vocab.cpp`, `unicode.cpp`), including two things
-//! that its engine does and the published expressions do not say: every white-space character
-//! beyond ASCII is the same character, which no range contains; and `$` is the end of the current
-//! piece.
+//! The reference is llama.cpp (`llama-vocab.cpp`, `unicode.cpp`), including two deviations of its
+//! engine from the published expressions: all white-space characters beyond ASCII are treated as
+//! the same character, which is in no range; and `$` is the end of the current piece.
 
 mod deepseek;
 mod gpt2;
@@ -24,22 +23,22 @@ use scan::{isolate, one, run, run_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreTokenizer {
-    /// What older files without a name get.
+    /// For older files without a name.
     Default,
-    /// `gpt-2` and kin.
+    /// `gpt-2` and derivatives.
     Gpt2,
-    /// `llama-bpe` and kin: up to three digits a word; whole words of the vocabulary are not
+    /// `llama-bpe` and derivatives: up to three digits per word; words that are tokens are not
     /// merged.
     Llama3,
     /// `dbrx`, `smaug-bpe`: split as [`Llama3`](Self::Llama3), always merged.
     Dbrx,
-    /// `minicpm5`: digits in threes first.
+    /// `minicpm5`: digits are grouped by three first.
     MiniCpm5,
-    /// `qwen2` and kin: one digit a word.
+    /// `qwen2` and derivatives: one digit per word.
     Qwen2,
     /// `qwen35`: as `qwen2`, with combining marks inside words.
     Qwen35,
-    /// `smollm`, `starcoder` and kin: GPT-2 with single digits.
+    /// `smollm`, `starcoder` and derivatives: GPT-2 with single digits.
     SmolLm,
     /// `falcon`.
     Falcon,
@@ -47,17 +46,16 @@ pub enum PreTokenizer {
     DeepseekLlm,
     /// `deepseek-coder`.
     DeepseekCoder,
-    /// `deepseek-v3` and kin.
+    /// `deepseek-v3` and derivatives.
     DeepseekV3,
-    /// `gpt-4o`, `llama4`: words change at a capital; English endings stay with the word.
+    /// `gpt-4o`, `llama4`: words split at a capital letter; English endings stay with the word.
     Gpt4o,
-    /// `tekken` (Mistral Nemo): words change at a capital, single digits.
+    /// `tekken` (Mistral Nemo): words split at a capital letter, single digits.
     Tekken,
 }
 
 impl PreTokenizer {
-    /// One name of each pre-tokenizer, for messages. [`from_name`](Self::from_name) knows further
-    /// names.
+    /// One name per pre-tokenizer, for messages. [`from_name`](Self::from_name) accepts more names.
     pub const NAMES: [&'static str; 14] = [
         "default",
         "gpt-2",
@@ -75,7 +73,7 @@ impl PreTokenizer {
         "tekken",
     ];
 
-    /// The pre-tokenizer that a file names, or `None` for one that is not supported.
+    /// The pre-tokenizer with this name; `None` if it is not supported.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -101,20 +99,19 @@ impl PreTokenizer {
         })
     }
 
-    /// Whether a word that is itself a token is taken whole, whatever merging would have made of
-    /// it.
+    /// Whether a word that is a token is used whole, without merging.
     #[must_use]
     pub fn ignores_merges(self) -> bool {
         matches!(self, Self::Llama3 | Self::MiniCpm5 | Self::Tekken)
     }
 
-    /// Whether a file that does not say so gets a BOS token.
+    /// Whether a file without the key gets a BOS token.
     #[must_use]
     pub fn adds_bos(self) -> bool {
         matches!(self, Self::Llama3 | Self::Tekken)
     }
 
-    /// Hands the words of `text` to `word`, in order; together they are `text`.
+    /// Calls `word` with the words of `text`, in order; they concatenate to `text`.
     pub(crate) fn split<'t>(self, text: &'t str, word: &mut impl FnMut(&'t str)) {
         match self {
             Self::Default => isolate(text, default_signs, &mut |piece| {

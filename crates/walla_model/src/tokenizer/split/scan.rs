@@ -1,5 +1,5 @@
-//! The steps that scanners are made of. A matcher takes the rest of the text and returns how many
-//! bytes it matches at its beginning, 0 for no match.
+//! Building blocks of scanners. A matcher takes the rest of the text and returns the number of
+//! bytes that it matches at the start; 0 means no match.
 
 use crate::tokenizer::unicode::Class;
 
@@ -13,7 +13,7 @@ pub(super) fn run_of(text: &str, class: Class) -> usize {
     run(text, |c| Class::of(c) == class)
 }
 
-/// As [`run`], of at most `characters_max` characters.
+/// As [`run`], but at most `characters_max` characters.
 pub(super) fn run_at_most(text: &str, characters_max: usize, is: impl Fn(char) -> bool) -> usize {
     text.chars().take(characters_max).take_while(|&c| is(c)).map(char::len_utf8).sum()
 }
@@ -23,12 +23,12 @@ pub(super) fn one(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.chars().next().filter(|&c| is(c)).map_or(0, char::len_utf8)
 }
 
-/// What follows the first `bytes` bytes; nothing if they do not end at a character.
+/// The text after the first `bytes` bytes; empty if they do not end at a character.
 pub(super) fn after(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or("")
 }
 
-/// One expression of a pre-tokenizer: each match is a piece, and so is each stretch between
+/// One expression of a pre-tokenizer: each match is a piece, and so is the text between two
 /// matches.
 ///
 /// Linear if `matcher` reads only as far as it matches, plus a bounded number of characters.
@@ -59,8 +59,8 @@ pub(super) fn isolate<'t>(
     }
 }
 
-/// A whole pre-tokenizer: `first_word` says how many bytes the first word of a non-empty text has.
-/// Where it matches nothing the word is one character, so that splitting always ends.
+/// A whole pre-tokenizer: `first_word` returns the length in bytes of the first word of a non-empty
+/// text. If it matches nothing, the word is one character, so that splitting always terminates.
 pub(super) fn words<'t>(
     text: &'t str,
     first_word: impl Fn(&str) -> usize,
@@ -74,9 +74,10 @@ pub(super) fn words<'t>(
     }
 }
 
-/// The white-space patterns that end most expressions, for a text that begins with white space:
-/// `\s+(?!\S)|\s+`, that is all of a run of white space but its last character, which is left for
-/// the word behind it; all of it if nothing follows or if it is a single character.
+/// The white-space patterns at the end of most expressions, for a text that starts with white
+/// space: `\s+(?!\S)|\s+`. It matches a run of white space except its last character, which belongs
+/// to the next word. It matches the whole run if nothing follows or if the run is a single
+/// character.
 pub(super) fn spaces_but_last(text: &str) -> usize {
     let spaces = run_of(text, Class::Space);
     let last = text.get(..spaces).and_then(|spaces| spaces.chars().next_back());
@@ -86,7 +87,7 @@ pub(super) fn spaces_but_last(text: &str) -> usize {
     }
 }
 
-/// `\s*[\r\n]+`: a run of white space up to its last line break; 0 if it has none.
+/// `\s*[\r\n]+`: a run of white space up to its last line break; 0 without a line break.
 pub(super) fn spaces_to_line_break(text: &str) -> usize {
     let spaces = text.get(..run_of(text, Class::Space)).unwrap_or("");
     spaces.rfind(['\r', '\n']).map_or(0, |at| at + 1)

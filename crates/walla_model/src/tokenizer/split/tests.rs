@@ -71,7 +71,8 @@ const SENTENCES: [&str; 7] = [
     "e\u{301}a\u{301} \u{301}x 👍🏽 😀!\u{a0}\u{3000} x\u{a0}y",
 ];
 
-/// Cut by the published expressions: `tests/golden/splits.py` has them, and makes the file.
+/// Words are compared with the published expressions; `tests/golden/splits.py` contains them and
+/// writes the file.
 #[test]
 fn words_are_those_of_the_published_expressions() {
     let quads = |a: char| {

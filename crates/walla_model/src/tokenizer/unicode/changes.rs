@@ -1,6 +1,6 @@
-//! Where the class of characters changes, Unicode 15.1.
+//! Positions where the class of characters changes, Unicode 15.1.
 //!
-//! Generated, not written: CPython 3.13 (whose `unicodedata.unidata_version` is 15.1.0) running
+//! Generated with CPython 3.13 (whose `unicodedata.unidata_version` is 15.1.0):
 //!
 //! ```text
 //! kinds = {'L': 1, 'N': 2, 'M': 3, 'P': 4, 'S': 5}
@@ -9,7 +9,7 @@
 //!     if kind != the one before: emit(c << 3 | kind)
 //! ```
 
-/// `first_character << 3 | class`, ascending; a class holds until the next entry.
+/// `first_character << 3 | class`, ascending; a class applies until the next entry.
 #[rustfmt::skip]
 pub(super) const CHANGES: [u32; 2255] = [
     0x0, 0x4e, 0x70, 0x106, 0x10c, 0x125, 0x12c, 0x15d, 0x164, 0x182, 0x1d4, 0x1e5, 0x1fc, 0x209, 0x2dc, 0x2f5, 0x2fc, 0x305,

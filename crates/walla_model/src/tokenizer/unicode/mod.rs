@@ -1,22 +1,21 @@
-//! The classes of characters that pre-tokenizers split at.
+//! The character classes that pre-tokenizers use.
 //!
-//! Splitting must be the same as where the vocabulary was trained and where llama.cpp runs it, so
-//! the tables are our own and pinned to Unicode 15.1, instead of following whatever version the
-//! standard library has.
+//! Splitting must match the training of the vocabulary and llama.cpp. So this crate contains the
+//! tables, pinned to Unicode 15.1, instead of using the version of the standard library.
 
 mod changes;
 
 use std::sync::LazyLock;
 
-/// What a pre-tokenizer sees of a character: its general category, except that white space is a
-/// class of its own.
+/// Class of a character for a pre-tokenizer: its general category, except that white space is a
+/// separate class.
 ///
 /// White space is Unicode's `White_Space`; no letter, number, mark or sign has this property, so
-/// one class is enough.
+/// one class is sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Class {
-    /// Controls, formats, private use and unassigned.
+    /// Control, format, private-use and unassigned characters.
     Other = 0,
     /// `\p{L}`.
     Letter = 1,
@@ -45,19 +44,20 @@ impl Class {
         }
     }
 
-    /// The class of `c`: one table read for ASCII, two for the rest.
+    /// The class of `c`: one table access for ASCII, two for other characters.
     pub(crate) fn of(c: char) -> Self {
         let c = c as usize;
         if let Some(class) = ASCII.get(c) { *class } else { TABLE.get(c) }
     }
 
-    /// Letters, numbers and white space have patterns of their own; the rest is split as "signs".
+    /// Whether the class is split as "signs": all classes without a separate pattern (letters,
+    /// numbers and white space have one).
     pub(crate) fn is_sign(self) -> bool {
         !matches!(self, Self::Letter | Self::Number | Self::Space)
     }
 }
 
-/// Classes of the first 128 characters, known at compile time.
+/// Classes of the first 128 characters, evaluated at compile time.
 #[expect(clippy::indexing_slicing, reason = "a constant: the compiler evaluates every index")]
 const ASCII: [Class; 128] = {
     let mut classes = [Class::Other; 128];
@@ -79,9 +79,9 @@ const BLOCK: usize = 256;
 /// Two-stage table: equal blocks of 256 characters are stored once (about 45 KiB instead of 1.1
 /// MiB).
 struct Table {
-    /// Block number → which of the stored blocks.
+    /// Block number → index of the stored block.
     stored: Vec<u16>,
-    /// The stored blocks, one after the other.
+    /// The stored blocks, without gaps.
     classes: Vec<Class>,
 }
 
@@ -140,10 +140,10 @@ mod tests {
             ('\u{200b}', Class::Other),
             ('\u{e000}', Class::Other),
             ('\u{10ffff}', Class::Other),
-            // Assigned in 15.0 (letter) and in 15.1 (symbol): the table is not an older one …
+            // Assigned in 15.0 (letter) and in 15.1 (symbol): the table is not older …
             ('\u{31350}', Class::Letter),
             ('\u{2ffc}', Class::Symbol),
-            // … and assigned in 16.0: it is not a newer one.
+            // … and assigned in 16.0: it is not newer.
             ('\u{1c89}', Class::Other),
         ];
         for (c, class) in expected {
