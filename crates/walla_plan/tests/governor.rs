@@ -5,7 +5,7 @@ mod common;
 use common::{Stage, cost};
 use proptest::prelude::*;
 use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
-use walla_plan::{AgentState, CostModel as _, GovernorOptions, PlanRequest, StepWork};
+use walla_plan::{AgentState, GovernorOptions, PlanRequest, StepWork};
 use walla_types::SeqId;
 
 fn options(budget_micros: u32) -> GovernorOptions {
