@@ -1,5 +1,5 @@
 // Ring of step-block descriptors (posts) that the host writes: the device side of
-// crates/walla_cuda/src/posts.rs.
+// crates/walla_cuda/src/step_ring.rs.
 //
 // A post holds the host address of the step block of the next launch. The host numbers posts from
 // one and writes them into a ring in host memory before it launches; the device counts the posts
@@ -20,7 +20,7 @@ struct Post {
     uint64_t words;  // of 16 bytes each
     uint64_t reserved;
 };
-static_assert(sizeof(Post) == 32, "as in posts.rs");
+static_assert(sizeof(Post) == 32, "as in step_ring.rs");
 
 struct Taken {
     uint64_t count;
@@ -28,7 +28,7 @@ struct Taken {
     uint64_t words;  // of the prefetched block
     uint64_t reserved;
 };
-static_assert(sizeof(Taken) == 32, "as in posts.rs");
+static_assert(sizeof(Taken) == 32, "as in step_ring.rs");
 
 struct PostRef {
     const Post* ring;  // in host memory

@@ -79,7 +79,7 @@ fn print(report: &mut Report, args: &Args, seconds: f64) {
         "frames that ran something {}, within their budget {:.3} %, sat out {}",
         report.frames_used,
         100.0 * report.adherence(),
-        stats.frames_sat_out,
+        stats.frames_skipped,
     );
     let [p50, p95, p99, p999, max] =
         report.use_share.at([0.5, 0.95, 0.99, 0.999, 1.0]).map(|share| 100.0 * share);
@@ -154,7 +154,7 @@ fn json(report: &mut Report, args: &Args, seconds: f64) -> Value {
         "adherence": report.adherence(),
         "frames_over": report.stats.frames_over,
         "frames_overdrawn": report.stats.frames_overdrawn,
-        "frames_sat_out": report.stats.frames_sat_out,
+        "frames_skipped": report.stats.frames_skipped,
         "use_of_budget": { "p50": p50, "p95": p95, "p99": p99, "p99_9": p999, "max": max },
         "steps": report.steps,
         "rows": report.rows,

@@ -71,7 +71,7 @@ fn a_shared_prefix_is_as_good_as_an_own_one() {
     let sequences = evaluator.sequences();
     sequences.ledger.copy(SeqId(0), SeqId(1), .., &mut sequences.commands).expect("there is room");
     assert_eq!(sequences.ledger.used_pages(), 3, "nothing is copied yet");
-    sequences.upkeep().expect("the device lives");
+    sequences.flush_cache_ops().expect("the device lives");
     let (a, b) = (append(&mut evaluator, 0, &tail_a), append(&mut evaluator, 1, &tail_b));
     assert_eq!(evaluator.sequences().ledger.used_pages(), 4, "one page was copied");
     append(&mut evaluator, 2, &prefix);
@@ -105,7 +105,7 @@ fn a_removed_tail_leaves_no_trace() {
     append(&mut evaluator, 0, &tokens(5, 30));
     let sequences = evaluator.sequences();
     sequences.ledger.remove(SeqId(0), 20.., &mut sequences.commands).expect("a tail can go");
-    sequences.upkeep().expect("the device lives");
+    sequences.flush_cache_ops().expect("the device lives");
     let again = append(&mut evaluator, 0, &tokens(2, 6));
     append(&mut evaluator, 1, &tokens(1, 20));
     assert_eq!(again, append(&mut evaluator, 1, &tokens(2, 6)));
@@ -125,7 +125,7 @@ fn shifted_keys_are_turned_to_their_new_places() {
             .ledger
             .remove_and_shift(SeqId(0), range, &mut sequences.commands)
             .expect("the middle can go");
-        sequences.upkeep().expect("the device lives");
+        sequences.flush_cache_ops().expect("the device lives");
         let kept: Vec<_> =
             all.iter().enumerate().filter(|(i, _)| !removed.contains(i)).map(|(_, t)| *t).collect();
         append(&mut evaluator, 1, &kept);

@@ -121,8 +121,8 @@ fn upkeep_that_failed_goes_on_where_it_failed() {
         let sequences = evaluator.sequences();
         let shifted = sequences.ledger.remove_and_shift(SeqId(0), 16..32, &mut sequences.commands);
         shifted.expect("the middle can go");
-        let first = sequences.upkeep();
-        sequences.upkeep().expect("it fails once");
+        let first = sequences.flush_cache_ops();
+        sequences.flush_cache_ops().expect("it fails once");
         assert!(sequences.commands.is_empty());
         (first.is_err(), append(&mut evaluator, 0, &tokens(2, 4)).expect("nothing fails"))
     };

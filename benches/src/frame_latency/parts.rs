@@ -131,7 +131,7 @@ fn engine_json(outcome: &Outcome, last: &EngineStats) -> Value {
         "frames": outcome.counted(|stats| stats.budget.frames),
         "frames_over": outcome.counted(|stats| stats.budget.frames_over),
         "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
-        "frames_sat_out": outcome.counted(|stats| stats.budget.frames_sat_out),
+        "frames_skipped": outcome.counted(|stats| stats.budget.frames_skipped),
         "error_p50": last.budget.error_p50,
         "error_p99": last.budget.error_p99,
     })
@@ -191,7 +191,7 @@ fn stats_of(engine: &Value) -> Found<EngineStats> {
         frames: count(&engine["frames"])?,
         frames_over: count(&engine["frames_over"])?,
         frames_overdrawn: count(&engine["frames_overdrawn"])?,
-        frames_sat_out: count(&engine["frames_sat_out"])?,
+        frames_skipped: count(&engine["frames_skipped"])?,
         error_p50: number(&engine["error_p50"])? as f32,
         error_p99: number(&engine["error_p99"])? as f32,
         ..BudgetStats::default()

@@ -8,7 +8,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::{
-    BucketError, Engine, EngineOptions, EngineState, EngineStats, Link, ModelSource, Pacing,
+    BucketError, Engine, EngineClient, EngineOptions, EngineState, EngineStats, ModelSource, Pacing,
 };
 use serde_json::{Value, json};
 use walla_benches::machine::{Power, PowerMeter};
@@ -201,8 +201,8 @@ impl<'a> Bench<'a> {
             app.add_plugins(WallaPlugin::with_engine(engine));
         } else {
             let link = Waiting::new(engine.client(Pacing::default())?);
-            let linker = move || Box::new(link.clone()) as Box<dyn Link>;
-            app.add_plugins(WallaPlugin::with_link(linker));
+            let connector = move || Box::new(link.clone()) as Box<dyn EngineClient>;
+            app.add_plugins(WallaPlugin::with_engine_client(connector));
         }
         let Arguments { reply_tokens, voice_rate, prefill_event, .. } = *self.arguments;
         talk::add_talk(app, cell.agents, reply_tokens, voice_rate);
@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
         app.finish();
         app.cleanup();
         let mut pacer = Pacer::new(cell.period());
-        let mut watch = Watch::default();
+        let mut watch = CompletionFlag::default();
         let mut warm = 0;
         // At the beginning all prompts are prefilled at once, which is not typical of a game.
         for _ in 0..warm_up + SILENCE_MAX {
@@ -383,12 +383,12 @@ impl Pacer {
 
 /// Measures successive frames.
 #[derive(Default)]
-struct Watch {
+struct CompletionFlag {
     begin: Option<Instant>,
     device: Duration,
 }
 
-impl Watch {
+impl CompletionFlag {
     /// Runs a frame. Its interval is the one that ends at its beginning.
     fn frame(&mut self, app: &mut App, pacer: &mut Pacer) -> Frame {
         pacer.wait();

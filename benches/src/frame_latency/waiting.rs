@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bevy_walla::{
-    AgentId, Client, Command, EngineStats, Event, GenerationId, Link, TrySendError, WallaState,
+    AgentId, Client, Command, EngineClient, EngineStats, Event, GenerationId, TrySendError,
+    WallaState,
 };
 
 /// Timeout of a step's start: no step runs while prompts are being encoded.
@@ -40,7 +41,7 @@ impl Waiting {
     }
 }
 
-impl Link for Waiting {
+impl EngineClient for Waiting {
     fn new_agent(&self) -> AgentId {
         self.0.new_agent()
     }
@@ -62,7 +63,7 @@ impl Link for Waiting {
     }
 
     fn state(&self) -> WallaState {
-        Link::state(&*self.0)
+        EngineClient::state(&*self.0)
     }
 
     fn stats(&self) -> EngineStats {

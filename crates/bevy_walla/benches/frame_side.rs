@@ -115,7 +115,7 @@ fn bare_frame(frames: usize, between: &mut Between) -> Duration {
 fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::with_link(engine.linker())).init_resource::<Heard>();
+    app.add_plugins(WallaPlugin::with_engine_client(engine.connector())).init_resource::<Heard>();
     between.kind.prepare(&mut app);
     for i in 0..agents {
         let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));

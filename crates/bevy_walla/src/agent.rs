@@ -12,8 +12,8 @@ use walla_runtime::{AgentSpec, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
 use crate::ask::{Ask, asks_written};
+use crate::bridge::EngineBridge;
 use crate::conversation::Conversation;
-use crate::hub::Hub;
 use crate::speech::Speech;
 
 /// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
@@ -80,8 +80,8 @@ impl Agent {
 
 fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     let asks_before = world.get_resource::<Messages<Ask>>().map_or(0, asks_written);
-    if let Some(mut hub) = world.get_resource_mut::<Hub>() {
-        hub.agent_removed(context.entity, asks_before);
+    if let Some(mut bridge) = world.get_resource_mut::<EngineBridge>() {
+        bridge.agent_removed(context.entity, asks_before);
     }
     if let Some(mut speech) = world.get_mut::<Speech>(context.entity) {
         speech.fall_silent();

@@ -11,7 +11,7 @@ use walla_runtime::Prompt;
 
 use walla_runtime::GenerationId;
 
-use crate::hub::{Hub, HushId};
+use crate::bridge::{CancelId, EngineBridge};
 use crate::sentence::SentenceSpoken;
 
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
@@ -116,7 +116,7 @@ impl AskKind {
 }
 
 /// Cancels the reply in progress and all waiting asks of an agent: trigger it, write it as a
-/// message, or call [`AskCommands::hush`].
+/// message, or call [`AskCommands::cancel`].
 ///
 /// Each of the replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled),
 /// usually a frame later. The text so far stays in the conversation. It has no effect on a silent
@@ -192,7 +192,7 @@ pub trait AskCommands {
     fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self;
 
     /// Triggers [`Cancel`] for `agent`: cancels the reply in progress and all asks so far.
-    fn hush(&mut self, agent: Entity) -> &mut Self;
+    fn cancel(&mut self, agent: Entity) -> &mut Self;
 }
 
 impl AskCommands for Commands<'_, '_> {
@@ -205,7 +205,7 @@ impl AskCommands for Commands<'_, '_> {
         self
     }
 
-    fn hush(&mut self, agent: Entity) -> &mut Self {
+    fn cancel(&mut self, agent: Entity) -> &mut Self {
         self.trigger(Cancel { agent });
         self
     }
@@ -220,7 +220,7 @@ pub trait AskEntityCommands {
     fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self;
 
     /// Triggers [`Cancel`] for this agent: cancels the reply in progress and all asks so far.
-    fn hush(&mut self) -> &mut Self;
+    fn cancel(&mut self) -> &mut Self;
 }
 
 impl AskEntityCommands for EntityCommands<'_> {
@@ -234,9 +234,9 @@ impl AskEntityCommands for EntityCommands<'_> {
         self
     }
 
-    fn hush(&mut self) -> &mut Self {
+    fn cancel(&mut self) -> &mut Self {
         let agent = self.id();
-        self.commands().hush(agent);
+        self.commands().cancel(agent);
         self
     }
 }
@@ -247,25 +247,25 @@ pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
     asks.write(ask.event().clone());
 }
 
-/// Messages of two types have no order relative to each other, so the hub records it.
+/// Messages of two types have no order relative to each other, so the bridge records it.
 pub(crate) fn forward_cancel(
     cancel: On<Cancel>,
     mut cancels: ResMut<Messages<Cancel>>,
     asks: Res<Messages<Ask>>,
-    mut hub: ResMut<Hub>,
+    mut bridge: ResMut<EngineBridge>,
 ) {
     let cancel = cancels.write(*cancel.event());
-    hub.hushed(HushId::Cancel(cancel.id), asks_written(&asks));
+    bridge.cancel_requested(CancelId::Cancel(cancel.id), asks_written(&asks));
 }
 
 pub(crate) fn forward_interrupt(
     interrupt: On<Interrupt>,
     mut interrupts: ResMut<Messages<Interrupt>>,
     asks: Res<Messages<Ask>>,
-    mut hub: ResMut<Hub>,
+    mut bridge: ResMut<EngineBridge>,
 ) {
     let interrupt = interrupts.write(*interrupt.event());
-    hub.hushed(HushId::Interrupt(interrupt.id), asks_written(&asks));
+    bridge.cancel_requested(CancelId::Interrupt(interrupt.id), asks_written(&asks));
 }
 
 /// Number of asks ever written, which is the number of the next one.

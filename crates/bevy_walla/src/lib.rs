@@ -40,7 +40,7 @@
 //!
 //! | request | |
 //! |---|---|
-//! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
+//! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
 //! | [`Interrupt`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
 //!
 //! | event and message | |
@@ -129,11 +129,11 @@
 
 mod agent;
 mod ask;
+mod bridge;
 mod conversation;
 mod diagnostics;
+mod engine_client;
 mod error;
-mod hub;
-mod link;
 #[cfg(feature = "lod")]
 mod lod;
 #[cfg(feature = "overlay")]
@@ -156,11 +156,11 @@ pub use agent::{
     ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
+pub use bridge::FrameCost;
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
+pub use engine_client::{EngineClient, WallaState};
 pub use error::WallaError;
-pub use hub::FrameCost;
-pub use link::{Link, WallaState};
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;

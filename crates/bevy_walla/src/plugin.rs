@@ -7,9 +7,9 @@ use walla_runtime::{
 };
 
 use crate::ask::{self, Ask, Cancel, Interrupt};
+use crate::bridge::EngineBridge;
+use crate::engine_client::EngineClient;
 use crate::error::WallaError;
-use crate::hub::Hub;
-use crate::link::Link;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
 };
@@ -46,7 +46,7 @@ enum Source {
     Nothing,
     Options(Box<EngineOptions>),
     Engine(Engine),
-    Link(Box<dyn Fn() -> Box<dyn Link> + Send + Sync>),
+    EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
 }
 
 impl WallaPlugin {
@@ -74,11 +74,13 @@ impl WallaPlugin {
         Self::new(Source::Engine(engine))
     }
 
-    /// Uses the links that `linker` returns, for instance the links of a
+    /// Uses the links that `connector` returns, for instance the links of a
     /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test.
     #[must_use]
-    pub fn with_link(linker: impl Fn() -> Box<dyn Link> + Send + Sync + 'static) -> Self {
-        Self::new(Source::Link(Box::new(linker)))
+    pub fn with_engine_client(
+        connector: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(Source::EngineClient(Box::new(connector)))
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -217,11 +219,11 @@ impl WallaPlugin {
     }
 
     /// Starts the engine, if there is one, and returns a link to it.
-    fn start(&self) -> (Option<Engine>, Result<Box<dyn Link>, WallaError>) {
+    fn start(&self) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
         let engine = match &self.source {
             #[cfg(not(feature = "demo"))]
             Source::Nothing => return (None, Err(WallaError::NoModel)),
-            Source::Link(linker) => return (None, Ok(linker())),
+            Source::EngineClient(connector) => return (None, Ok(connector())),
             Source::Engine(engine) => engine.clone(),
             Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
@@ -250,7 +252,7 @@ impl Plugin for WallaPlugin {
     fn build(&self, app: &mut App) {
         trace::add(app, self.trace.as_deref());
         let (engine, link) = self.start();
-        app.insert_resource(Hub::new(link))
+        app.insert_resource(EngineBridge::new(link))
             .insert_resource(Walla::new(engine))
             .insert_resource(self.settings.clone())
             .add_message::<Ask>()

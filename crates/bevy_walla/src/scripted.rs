@@ -9,7 +9,7 @@
 //!
 //! let engine = ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"));
 //! let mut app = App::new();
-//! app.add_plugins(WallaPlugin::with_link(engine.linker()));
+//! app.add_plugins(WallaPlugin::with_engine_client(engine.connector()));
 //! let odo = app.world_mut().spawn(Agent::persona("I am Odo.")).id();
 //! app.world_mut().trigger(Ask::new(odo, "Hello!"));
 //! for _ in 0..20 {
@@ -27,8 +27,8 @@ use walla_runtime::{
     FinishReason, GenerationId, InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
 };
 
+use crate::engine_client::{EngineClient, WallaState};
 use crate::error::WallaError;
-use crate::link::{Link, WallaState};
 
 /// Capacity of the command queue.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
@@ -129,8 +129,8 @@ impl ScriptedEngine {
         self
     }
 
-    /// For [`WallaPlugin::with_link`](crate::WallaPlugin::with_link).
-    pub fn linker(&self) -> impl Fn() -> Box<dyn Link> + Send + Sync + 'static {
+    /// For [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
+    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
         let engine = self.clone();
         move || Box::new(engine.clone())
     }
@@ -165,7 +165,7 @@ impl ScriptedEngine {
     }
 }
 
-impl Link for ScriptedEngine {
+impl EngineClient for ScriptedEngine {
     fn new_agent(&self) -> AgentId {
         AgentId(self.lock().name())
     }

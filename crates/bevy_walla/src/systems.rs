@@ -1,7 +1,7 @@
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 
-use crate::hub;
+use crate::bridge;
 
 /// System sets of the plugin, to order other systems against.
 ///
@@ -31,9 +31,12 @@ pub enum WallaSystems {
 pub(crate) fn add_systems(app: &mut App) {
     app.configure_sets(PreUpdate, WallaSystems::Publish)
         .configure_sets(PostUpdate, (WallaSystems::Collect, WallaSystems::Submit).chain())
-        .add_systems(PreUpdate, hub::publish.in_set(WallaSystems::Publish))
+        .add_systems(PreUpdate, bridge::publish.in_set(WallaSystems::Publish))
         .add_systems(
             PostUpdate,
-            (hub::collect.in_set(WallaSystems::Collect), hub::submit.in_set(WallaSystems::Submit)),
+            (
+                bridge::collect.in_set(WallaSystems::Collect),
+                bridge::submit.in_set(WallaSystems::Submit),
+            ),
         );
 }

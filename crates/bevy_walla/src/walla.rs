@@ -6,9 +6,9 @@ use std::time::Duration;
 use bevy_ecs::prelude::*;
 use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
+use crate::bridge::FrameCost;
+use crate::engine_client::WallaState;
 use crate::error::WallaError;
-use crate::hub::FrameCost;
-use crate::link::WallaState;
 
 /// The engine behind all agents of this app: its state and counters, as of this frame.
 ///
@@ -115,7 +115,7 @@ impl Walla {
     }
 
     /// Events since the start that refer to an unknown agent or reply. They are dropped. A number
-    /// above zero means a defect of the [`Link`](crate::Link).
+    /// above zero means a defect of the [`EngineClient`](crate::EngineClient).
     #[must_use]
     pub fn events_unknown(&self) -> u64 {
         self.events_unknown

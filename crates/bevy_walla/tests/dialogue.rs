@@ -101,7 +101,7 @@ fn asks_of_one_agent_are_answered_in_order() {
 #[test]
 fn too_many_asks_of_one_agent_are_refused() {
     let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_link(echo().linker()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(echo().connector()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     for question in ["one", "two", "three"] {
         ask(&mut app, odo, question);
@@ -114,7 +114,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 #[test]
 fn without_a_limit_every_ask_is_answered_in_order() {
     let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_link(echo().linker()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(echo().connector()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
     for question in &questions {
@@ -173,7 +173,7 @@ fn a_reply_that_is_hushed_before_its_first_word_is_no_exchange() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two".into()));
     let odo = spawn(&mut app, "Odo");
     app.add_observer(|began: On<ReplyStarted>, mut commands: Commands| {
-        commands.hush(began.agent);
+        commands.cancel(began.agent);
     });
     ask(&mut app, odo, "count");
     updates(&mut app, 10);
@@ -204,8 +204,8 @@ fn asks_and_hushes_of_a_frame_count_in_their_order() {
     for _ in 0..2 {
         let world = app.world_mut();
         let mut commands = world.commands();
-        commands.ask(a, "one").ask(b, "one").hush(a).hush(a).ask(a, "two");
-        commands.hush(b).ask(a, "three").ask(b, "two");
+        commands.ask(a, "one").ask(b, "one").cancel(a).cancel(a).ask(a, "two");
+        commands.cancel(b).ask(a, "three").ask(b, "two");
         world.flush();
         updates(&mut app, 12);
     }
@@ -235,7 +235,7 @@ struct Tags(Vec<(&'static str, u64)>);
 fn what_becomes_of_an_ask_carries_its_tag() {
     let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
     app.init_resource::<Tags>()
         .add_observer(|e: On<ReplyStarted>, mut tags: ResMut<Tags>| tags.0.push(("began", e.tag)))
         .add_observer(|e: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(("ended", e.tag)))
@@ -254,7 +254,7 @@ fn what_becomes_of_an_ask_carries_its_tag() {
     let refused = [("failed", u64::MAX), ("failed", 4)];
     let answered = [("began", 0), ("ended", 0), ("began", 2), ("ended", 2)];
     assert_eq!(told(&mut app, 20), [&refused[..], &answered[..]].concat());
-    app.world_mut().commands().ask_tagged(odo, "five", 5).hush(odo).ask_tagged(odo, "six", 6);
+    app.world_mut().commands().ask_tagged(odo, "five", 5).cancel(odo).ask_tagged(odo, "six", 6);
     app.world_mut().flush();
     assert_eq!(told(&mut app, 3), [("ended", 5), ("began", 6)]);
     app.world_mut().trigger(Ask::new(odo, "seven").tagged(7));

@@ -11,7 +11,7 @@ use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{
-    AgentId, Command, EngineStats, Event as EngineEvent, GenerationId, InlineText, Link,
+    AgentId, Command, EngineClient, EngineStats, Event as EngineEvent, GenerationId, InlineText,
     ReplyError, ReplyEvent, TrySendError, Usage,
 };
 use common::*;
@@ -133,7 +133,7 @@ fn the_time_of_an_ask_does_not_depend_on_their_number() {
 /// A link that reports events of unknown agents and replies between sound events.
 struct Confused {
     inner: ScriptedEngine,
-    link: Box<dyn Link>,
+    link: Box<dyn EngineClient>,
     said: AtomicU64,
 }
 
@@ -155,7 +155,7 @@ impl Confused {
     }
 }
 
-impl Link for Confused {
+impl EngineClient for Confused {
     fn new_agent(&self) -> AgentId {
         self.link.new_agent()
     }
@@ -199,8 +199,8 @@ impl Link for Confused {
 fn events_that_nobody_asked_for_are_counted_and_dropped() {
     let engine = echo();
     let confused = engine.clone();
-    let mut app = app_with(WallaPlugin::with_link(move || {
-        let link = confused.linker()();
+    let mut app = app_with(WallaPlugin::with_engine_client(move || {
+        let link = confused.connector()();
         Box::new(Confused { inner: confused.clone(), link, said: 0.into() })
     }));
     let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();

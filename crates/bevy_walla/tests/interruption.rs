@@ -59,7 +59,7 @@ fn listen(app: &mut App) {
 fn fragments_are_published_where_they_are_wanted_and_say_so() {
     let settings = WallaSettings { publish_fragments: true, ..WallaSettings::default() };
     let engine = ScriptedEngine::new(|_, _| " Hello there.\n I am a smith. Yes.".into());
-    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
     listen(&mut app);
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "whole");

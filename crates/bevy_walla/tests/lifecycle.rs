@@ -128,7 +128,7 @@ fn a_frame_publishes_and_sends_only_so_much() {
         ..WallaSettings::default()
     };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
     let agents: Vec<_> = (0..6).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {
         ask(&mut app, agent, "x");
@@ -187,7 +187,7 @@ fn two_apps_run_in_one_process() {
 fn adding_the_plugin_twice_is_bevys_error() {
     let engine = echo();
     let mut app = app(&engine);
-    app.add_plugins(WallaPlugin::with_link(engine.linker()));
+    app.add_plugins(WallaPlugin::with_engine_client(engine.connector()));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn read(
 fn crowd(text: &'static str, tokens_max: u32) -> App {
     let engine = ScriptedEngine::new(|_, _| text.to_owned()).endless();
     let mut app = App::new();
-    app.add_plugins((WallaPlugin::with_link(engine.linker()), WallaDiagnosticsPlugin))
+    app.add_plugins((WallaPlugin::with_engine_client(engine.connector()), WallaDiagnosticsPlugin))
         .init_resource::<Heard>()
         .add_systems(Update, read);
     // Bevy's parallel executor allocates a task for each system it runs, which must not be counted.

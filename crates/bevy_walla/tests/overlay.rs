@@ -16,8 +16,11 @@ fn app() -> App {
     let engine = ScriptedEngine::new(|_, _| "So it was and so it is.".to_owned()).endless();
     let overlay = WallaOverlay { refreshes_per_second: 10.0, ..Default::default() };
     let mut app = App::new();
-    app.add_plugins((WallaPlugin::with_link(engine.linker()), WallaOverlayPlugin { overlay }))
-        .init_resource::<ButtonInput<KeyCode>>();
+    app.add_plugins((
+        WallaPlugin::with_engine_client(engine.connector()),
+        WallaOverlayPlugin { overlay },
+    ))
+    .init_resource::<ButtonInput<KeyCode>>();
     let odo = app.world_mut().spawn(Agent::persona("Odo")).id();
     app.world_mut().spawn(Agent::persona("Greta"));
     app.world_mut().trigger(Ask::new(odo, "How was it?"));

@@ -13,7 +13,8 @@ fn a_paused_app_grants_no_frame_and_goes_on_where_it_was() {
     for with_time in [false, true] {
         let settings = WallaSettings { pause_with_time: with_time, ..WallaSettings::default() };
         let engine = ScriptedEngine::new(|_, _| "one two three four".into());
-        let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+        let mut app =
+            app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
         app.add_plugins(TimePlugin);
         let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
         let pause = |app: &mut App, is_paused: bool| {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use walla_runtime::{AgentSpec, Prompt, ReplyError, Turn};
 
-use crate::hub::{Changes, Hub};
+use crate::dispatcher::{Changes, Dispatcher};
 use crate::reply::Reply;
 
 /// An agent. Dropping it cancels its replies and frees its memory; no call blocks.
@@ -19,15 +19,15 @@ use crate::reply::Reply;
 /// and did not reason.
 #[derive(Debug)]
 pub struct Agent {
-    hub: Arc<Hub>,
+    dispatcher: Arc<Dispatcher>,
     /// `None` if there were too many agents.
     changes: Option<Arc<Changes>>,
 }
 
 impl Agent {
-    pub(crate) fn new(hub: Arc<Hub>, spec: AgentSpec) -> Self {
-        let changes = hub.add_agent(spec);
-        Self { hub, changes }
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, spec: AgentSpec) -> Self {
+        let changes = dispatcher.add_agent(spec);
+        Self { dispatcher, changes }
     }
 
     /// Asks the agent; its reply is a stream.
@@ -49,7 +49,8 @@ impl Agent {
     /// markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
-        let refused = |refused: TryAskError| Reply::refused(Arc::clone(&self.hub), refused.reason);
+        let refused =
+            |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
         self.try_ask_with(prompt).unwrap_or_else(refused)
     }
 
@@ -67,11 +68,11 @@ impl Agent {
     /// [`TryAskError`] with the prompt and the reason.
     pub fn try_ask_with(&self, prompt: Prompt) -> Result<Reply, TryAskError> {
         let Some(changes) = &self.changes else {
-            return Err(TryAskError { prompt, reason: self.hub.too_many_agents() });
+            return Err(TryAskError { prompt, reason: self.dispatcher.too_many_agents() });
         };
-        match self.hub.ask(changes, prompt) {
+        match self.dispatcher.ask(changes, prompt) {
             Ok((generation, events)) => {
-                Ok(Reply::begun(Arc::clone(&self.hub), changes.id(), generation, events))
+                Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), generation, events))
             }
             Err((prompt, reason)) => Err(TryAskError { prompt, reason }),
         }
@@ -81,7 +82,7 @@ impl Agent {
     /// next ask.
     pub fn change(&self, spec: AgentSpec) {
         if let Some(changes) = &self.changes {
-            self.hub.change(changes, spec);
+            self.dispatcher.change(changes, spec);
         }
     }
 
@@ -90,7 +91,7 @@ impl Agent {
     /// all waiting asks.
     pub fn set_conversation(&self, turns: Vec<Turn>) {
         if let Some(changes) = &self.changes {
-            self.hub.set_conversation(changes, turns);
+            self.dispatcher.set_conversation(changes, turns);
         }
     }
 }
@@ -98,7 +99,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if let Some(changes) = &self.changes {
-            self.hub.remove_agent(changes);
+            self.dispatcher.remove_agent(changes);
         }
     }
 }

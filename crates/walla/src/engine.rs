@@ -11,7 +11,7 @@ use walla_runtime::{
 };
 
 use crate::agent::Agent;
-use crate::hub::{BoundsMax, Hub};
+use crate::dispatcher::{BoundsMax, Dispatcher};
 
 /// Margin of the limit on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
@@ -206,23 +206,23 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
-        let (hub, mut loaded) = self.launch()?;
+        let (dispatcher, mut loaded) = self.launch()?;
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
-        match hub.engine().state() {
+        match dispatcher.engine().state() {
             EngineState::Ready => {
                 progress(1.0);
-                Ok(Engine { hub: Arc::new(hub) })
+                Ok(Engine { dispatcher: Arc::new(dispatcher) })
             }
             EngineState::Failed(error) => Err(EngineError::Failed(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
         }
     }
 
-    /// Begins to load. The returned [`Hub`] has the only handle besides the pump's: dropping it
-    /// never waits.
-    fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
+    /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
+    /// dropping it never waits.
+    fn launch(self) -> Result<(Dispatcher, UnboundedReceiver<f32>), EngineError> {
         let slots = self.options.agents_max;
         // A dropped agent counts until the engine has removed it. The engine has its own limit;
         // this one bounds the queue before it.
@@ -238,7 +238,7 @@ impl EngineBuilder {
             None => walla_runtime::Engine::start(self.options)?,
         };
         let client = engine.client(Pacing::FreeRunning)?;
-        Hub::start(client, bounds).map_err(|error| EngineError::Thread(error.to_string()))
+        Dispatcher::start(client, bounds).map_err(|error| EngineError::Thread(error.to_string()))
     }
 }
 
@@ -249,7 +249,7 @@ impl EngineBuilder {
 /// [`stop`](Self::stop) waits for the release.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
 }
 
 impl Engine {
@@ -285,13 +285,13 @@ impl Engine {
     /// Adds an agent.
     #[must_use]
     pub fn agent_with(&self, spec: AgentSpec) -> Agent {
-        Agent::new(Arc::clone(&self.hub), spec)
+        Agent::new(Arc::clone(&self.dispatcher), spec)
     }
 
     /// The loaded model and its device.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
-        self.hub.engine().model()
+        self.dispatcher.engine().model()
     }
 
     /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens),
@@ -299,39 +299,39 @@ impl Engine {
     /// tokens of a text. [`EngineBuilder::tokenizer`] returns it without an engine.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.hub.engine().tokenizer()
+        self.dispatcher.engine().tokenizer()
     }
 
     /// Changes the device time that all agents together may use in each 1/60 s, from the next one
     /// on; `None`: no limit. Zero pauses all agents at once: see [`set_paused`](Self::set_paused).
     pub fn set_budget(&self, budget: Option<Duration>) {
-        self.hub.engine().set_budget(budget);
+        self.dispatcher.engine().set_budget(budget);
     }
 
     /// Pauses or resumes all agents; a pause does not change the replies. In a pause no step runs
     /// and the device thread sleeps. Asks queue; cancels and dropped agents take effect at once.
     /// The duration of a pause does not count in [`Usage`](crate::Usage).
     pub fn set_paused(&self, is_paused: bool) {
-        self.hub.set_paused(is_paused);
+        self.dispatcher.set_paused(is_paused);
     }
 
     /// Changes the maximum tokens of all agents' conversations in the KV cache, up to the number
     /// reserved at the start. The history of an evicted agent is prefilled again later; no text is
     /// lost.
     pub fn set_kv_tokens(&self, tokens: u32) {
-        self.hub.engine().set_kv_tokens(tokens);
+        self.dispatcher.engine().set_kv_tokens(tokens);
     }
 
     /// Counters, for diagnostics.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        self.hub.engine().stats()
+        self.dispatcher.engine().stats()
     }
 
     /// State of the engine.
     #[must_use]
     pub fn state(&self) -> EngineState {
-        self.hub.engine().state()
+        self.dispatcher.engine().state()
     }
 
     /// Stops the engine for all its owners, and waits until its device and memory are released:
@@ -343,7 +343,7 @@ impl Engine {
     /// # Cancel safety
     /// Once polled, the engine stops even if the future is dropped.
     pub async fn stop(&self) {
-        self.hub.engine().stop();
-        self.hub.ended().await;
+        self.dispatcher.engine().stop();
+        self.dispatcher.ended().await;
     }
 }

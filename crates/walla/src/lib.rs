@@ -30,8 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod dispatcher;
 mod engine;
-mod hub;
 mod reply;
 
 pub use agent::{Agent, TryAskError};

@@ -10,7 +10,7 @@ use walla_runtime::{
     ReplyEvent, Usage,
 };
 
-use crate::hub::Hub;
+use crate::dispatcher::Dispatcher;
 
 /// More text of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Finished {
 /// reply.
 #[derive(Debug)]
 pub struct Reply {
-    hub: Arc<Hub>,
+    dispatcher: Arc<Dispatcher>,
     source: Source,
     /// Reasoning received so far.
     reasoning: String,
@@ -69,7 +69,7 @@ enum Source {
         agent: AgentId,
         generation: GenerationId,
         events: UnboundedReceiver<ReplyEvent>,
-        /// At most one message of each kind, so that the pump's queue is bounded.
+        /// At most one message of each kind, so that the event loop's queue is bounded.
         is_cancelled: AtomicBool,
         is_interrupted: AtomicBool,
     },
@@ -79,20 +79,20 @@ enum Source {
 
 impl Reply {
     pub(crate) fn begun(
-        hub: Arc<Hub>,
+        dispatcher: Arc<Dispatcher>,
         agent: AgentId,
         generation: GenerationId,
         events: UnboundedReceiver<ReplyEvent>,
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, generation, events, is_cancelled, is_interrupted };
-        Self { hub, source, reasoning: String::new(), end: None }
+        Self { dispatcher, source, reasoning: String::new(), end: None }
     }
 
     /// A reply that fails at once.
-    pub(crate) fn refused(hub: Arc<Hub>, error: ReplyError) -> Self {
+    pub(crate) fn refused(dispatcher: Arc<Dispatcher>, error: ReplyError) -> Self {
         let source = Source::Refused(error);
-        Self { hub, source, reasoning: String::new(), end: None }
+        Self { dispatcher, source, reasoning: String::new(), end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -131,7 +131,8 @@ impl Reply {
         while let Some(delta) = self.next().await {
             text.push_str(delta?.text());
         }
-        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.hub)))?;
+        let (reason, usage) =
+            self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.dispatcher)))?;
         let reasoning = std::mem::take(&mut self.reasoning);
         Ok(Finished { text, reasoning, reason, usage })
     }
@@ -158,7 +159,7 @@ impl Reply {
     pub fn cancel(&self) {
         let Source::Engine { agent, generation, is_cancelled, .. } = &self.source else { return };
         if self.end.is_none() && !is_cancelled.swap(true, Ordering::Relaxed) {
-            self.hub.cancel(*agent, *generation, None);
+            self.dispatcher.cancel(*agent, *generation, None);
         }
     }
 
@@ -173,7 +174,7 @@ impl Reply {
         let Source::Engine { agent, generation, is_interrupted, .. } = &self.source else { return };
         if !is_interrupted.swap(true, Ordering::Relaxed) {
             let heard_bytes = u32::try_from(heard_bytes).unwrap_or(u32::MAX);
-            self.hub.cancel(*agent, *generation, Some(heard_bytes));
+            self.dispatcher.cancel(*agent, *generation, Some(heard_bytes));
         }
     }
 
@@ -185,7 +186,7 @@ impl Reply {
             Source::Engine { events, .. } => ready!(events.poll_recv(context)),
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
         };
-        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.hub)));
+        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.dispatcher)));
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
@@ -211,9 +212,9 @@ impl Reply {
     }
 }
 
-/// The pump ends every reply before it exits, so this is a forked process, or a defect.
-fn pump_gone(hub: &Hub) -> ReplyError {
-    let reason = match hub.engine().state() {
+/// The event loop ends every reply before it exits, so this is a forked process, or a defect.
+fn pump_gone(dispatcher: &Dispatcher) -> ReplyError {
+    let reason = match dispatcher.engine().state() {
         EngineState::Failed(error) => error.to_string(),
         _ => "the thread walla-async has ended".to_owned(),
     };

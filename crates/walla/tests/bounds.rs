@@ -146,7 +146,8 @@ async fn changes_while_the_pump_is_kept() {
     };
     let ((), most) = bytes_most(change).await;
     assert!(most < MIB, "{most} bytes for 300,000 changes");
-    // The later conversation cancels an ask between the two, although the pump has not read either.
+    // The later conversation cancels an ask between the two, although the event loop has not read
+    // either.
     let between = agent.ask("Between?");
     agent.set_conversation(turns(20));
     let after = agent.ask("After?");

@@ -130,7 +130,7 @@ impl Bench {
         let program = Program {
             name: "bench".to_owned(),
             phase: Phase::Decode,
-            one_row_a_sequence: false,
+            pure_decode: false,
             rows_max: rows,
             outputs_max: layout.outputs_max,
             context_max: CONTEXT,

@@ -11,10 +11,10 @@
 #![cfg(test)]
 #![allow(dead_code, reason = "the models use a part of each file")]
 
-#[path = "../src/bed.rs"]
-mod bed;
 #[path = "../src/executor.rs"]
 mod executor;
+#[path = "../src/parker.rs"]
+mod parker;
 #[path = "../src/pool.rs"]
 mod pool;
 #[path = "../src/ring.rs"]

@@ -1,16 +1,16 @@
-//! The parker (`Bed`) and the ring.
+//! The parker (`Parker`) and the ring.
 
 use loom::thread;
 
-use crate::bed::Bed;
 use crate::check;
+use crate::parker::Parker;
 use crate::ring::Ring;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
 #[test]
 fn no_wake_up_is_lost() {
     check(|| {
-        let shared = Arc::new((Bed::new(), AtomicBool::new(false)));
+        let shared = Arc::new((Parker::new(), AtomicBool::new(false)));
         let waker = thread::spawn({
             let shared = Arc::clone(&shared);
             move || {

@@ -173,7 +173,7 @@ impl Cache {
     }
 
     /// Runs one command that [`check`](Self::check) passed.
-    pub(crate) fn maintain(&mut self, command: &CacheCommand, ropes: &[Rope]) {
+    pub(crate) fn run_cache_ops(&mut self, command: &CacheCommand, ropes: &[Rope]) {
         match *command {
             CacheCommand::CopyPage { from, to } => {
                 for layer in &mut self.layers {
@@ -258,7 +258,7 @@ fn turn_key(rope: &Rope, turn: i32, key: &mut [f32]) {
         let (sin, cos) = f64::from(turn as f32 * frequency).sin_cos();
         let turn = [[cos as f32, sin as f32]];
         match rope.pairs {
-            walla_types::RopePairs::Neighbours => {
+            walla_types::RopePairs::Interleaved => {
                 scalar::rotate(&mut key[2 * i..2 * i + 2], &turn, rope.pairs);
             }
             walla_types::RopePairs::Halves => {

@@ -15,9 +15,9 @@ use crate::executor::Executor;
 use crate::machine::{Host, Machine};
 use crate::matrix::Matrix;
 use crate::memory::{Bytes, filled};
+use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
-use crate::room::Room;
 use crate::workspace::{Rope, Workspace};
 
 /// Maximum number of queued commands: several steps, with maintenance of a hundred pages each.
@@ -45,7 +45,7 @@ pub struct CpuDevice {
     graphs: u32,
     serial: u64,
     variant: Variant,
-    room: Room,
+    room: MemoryBudget,
 }
 
 impl std::fmt::Debug for CpuDevice {
@@ -90,7 +90,7 @@ impl CpuDevice {
             graphs: 0,
             serial: 0,
             variant,
-            room: Room::new(options.memory_bytes_max),
+            room: MemoryBudget::new(options.memory_bytes_max),
         })
     }
 
@@ -353,7 +353,7 @@ impl Device for CpuDevice {
         self.executor.push("launch", Command::Launch { graph: graph.0 })
     }
 
-    fn maintain(
+    fn run_cache_ops(
         &mut self,
         stream: StreamId,
         cache: CacheId,
@@ -364,10 +364,10 @@ impl Device for CpuDevice {
         for command in commands {
             Cache::check(desc, command).map_err(DeviceError::Invalid)?;
         }
-        self.executor.reserve("maintain", commands.len())?;
+        self.executor.reserve("run_cache_ops", commands.len())?;
         for command in commands {
             let command = Command::Maintain { cache: cache.0, command: *command };
-            self.executor.push("maintain", command)?;
+            self.executor.push("run_cache_ops", command)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! Rules:
 //! 1. After loading, the owner touches only `ring`, flags and event counters: atomics, and locks
 //!    that are free by construction.
-//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner only in
+//! 2. Both sides sleep in a [`Parker`]: the executor when the ring is empty, the owner only in
 //!    `synchronise`.
 //! 3. After a panic the executor exits. The owner never waits for it, because every wait also
 //!    checks `lost`.
@@ -22,9 +22,9 @@ use std::sync::PoisonError;
 
 use walla_device::DeviceError;
 
-use crate::bed::Bed;
 use crate::command::Command;
 use crate::machine::Machine;
+use crate::parker::Parker;
 use crate::ring::Ring;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, spin_until, thread};
 
@@ -41,8 +41,8 @@ struct Shared {
     fault: Mutex<Option<String>>,
     is_lost: AtomicBool,
     lost: Mutex<String>,
-    executor: Bed,
-    owner: Bed,
+    executor: Parker,
+    owner: Parker,
 }
 
 impl Shared {
@@ -114,8 +114,8 @@ impl Executor {
             fault: Mutex::new(None),
             is_lost: AtomicBool::new(false),
             lost: Mutex::new(String::new()),
-            executor: Bed::new(),
-            owner: Bed::new(),
+            executor: Parker::new(),
+            owner: Parker::new(),
         });
         let thread = if commands_max.is_none() {
             None

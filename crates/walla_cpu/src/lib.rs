@@ -35,7 +35,6 @@
 //! bit-identical alone and in any batch.
 
 mod backend;
-mod bed;
 mod blocks;
 mod cache;
 mod check;
@@ -50,12 +49,13 @@ mod machine;
 mod math;
 mod matrix;
 mod memory;
+mod memory_budget;
 mod options;
 mod panels;
+mod parker;
 mod pool;
 mod quantise;
 mod ring;
-mod room;
 mod sample;
 mod scalar;
 mod simd;

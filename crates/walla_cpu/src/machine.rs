@@ -98,7 +98,7 @@ impl Machine {
             }
             Command::Launch { graph } => return self.launch(graph as usize, cancel),
             Command::Maintain { cache, ref command } => {
-                self.caches[cache as usize].maintain(command, &self.ropes);
+                self.caches[cache as usize].run_cache_ops(command, &self.ropes);
             }
             Command::Record { event, serial } => {
                 self.events[event as usize].store(serial, Ordering::Release);

@@ -22,7 +22,7 @@
 //!    sees the tiles.
 //! 4. No thread waits for a worker without a claim: a worker that the system descheduled delays at
 //!    most one tile.
-//! 5. Waiting is a bounded spin, then sleep ([`Bed`]).
+//! 5. Waiting is a bounded spin, then sleep ([`Parker`]).
 //! 6. A panic in a tile is recorded and the tile counts as done. The executor panics after all
 //!    tiles are done, so it never hangs.
 
@@ -32,7 +32,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::bed::Bed;
+use crate::parker::Parker;
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_until, thread,
 };
@@ -57,8 +57,8 @@ struct Shared {
     busy: AtomicBool,
     stop: AtomicBool,
     panicked: AtomicBool,
-    beds: Box<[Bed]>,
-    executor: Bed,
+    parkers: Box<[Parker]>,
+    executor: Parker,
 }
 
 impl Shared {
@@ -70,8 +70,8 @@ impl Shared {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            beds: (0..helpers).map(|_| Bed::new()).collect(),
-            executor: Bed::new(),
+            parkers: (0..helpers).map(|_| Parker::new()).collect(),
+            executor: Parker::new(),
         }
     }
 
@@ -119,9 +119,9 @@ impl Shared {
             if !spin_until(pauses, ready) {
                 let busy = || ready() || self.busy.load(Ordering::Relaxed);
                 if self.busy.load(Ordering::Relaxed) {
-                    self.beds[worker - 1].sleep_until(ready);
+                    self.parkers[worker - 1].sleep_until(ready);
                 } else {
-                    self.beds[worker - 1].sleep_until(busy);
+                    self.parkers[worker - 1].sleep_until(busy);
                 }
             }
         }
@@ -135,8 +135,8 @@ impl Shared {
         // A swap, not a store: loom lets a store race with a late claimer's addition in either
         // order.
         self.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
-        for bed in self.beds.iter().take(count as usize - 1) {
-            bed.wake();
+        for parker in self.parkers.iter().take(count as usize - 1) {
+            parker.wake();
         }
         self.help(0);
         let done = || self.remaining.load(Ordering::Acquire) == 0;
@@ -180,7 +180,7 @@ impl Pool {
     /// Number of threads that may work at the same time, including the caller. Worker numbers are
     /// below it.
     pub(crate) fn workers(&self) -> usize {
-        self.shared.beds.len() + 1
+        self.shared.parkers.len() + 1
     }
 
     /// Sets whether a launch is running. If so, helpers wake up and stay awake; otherwise they
@@ -188,7 +188,7 @@ impl Pool {
     pub(crate) fn set_busy(&self, busy: bool) {
         self.shared.busy.store(busy, Ordering::Relaxed);
         if busy {
-            self.shared.beds.iter().for_each(Bed::wake);
+            self.shared.parkers.iter().for_each(Parker::wake);
         }
     }
 
@@ -225,7 +225,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.beds.iter().for_each(Bed::wake);
+        self.shared.parkers.iter().for_each(Parker::wake);
         for helper in self.helpers.drain(..) {
             // A helper cannot panic: panics of tiles are caught.
             let _ = helper.join();

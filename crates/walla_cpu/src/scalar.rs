@@ -56,7 +56,7 @@ pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
 /// Rotates the pairs of one head: `turns` are `[cos, sin]` of each pair.
 pub(crate) fn rotate(head: &mut [f32], turns: &[[f32; 2]], pairs: RopePairs) {
     match pairs {
-        RopePairs::Neighbours => {
+        RopePairs::Interleaved => {
             for (pair, [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
                 let [a, b] = *pair;
                 *pair = [a * cos - b * sin, a * sin + b * cos];
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn rotations_keep_lengths_and_leave_the_rest() {
         let (sin, cos) = 0.3_f32.sin_cos();
-        for pairs in [RopePairs::Neighbours, RopePairs::Halves] {
+        for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
             let mut head = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
             rotate(&mut head, &[[cos, sin], [1.0, 0.0]], pairs);
             assert_eq!(head[4..], [5.0, 6.0]);

@@ -46,7 +46,7 @@ fn nothing_is_allocated_in_play() {
     let step = |harness: &mut Harness, rows: &[Row]| {
         harness.enqueue(rows, &sampling);
         let clear = CacheCommand::ClearSequence { sequence: 0 };
-        harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+        harness.device.run_cache_ops(harness.stream, harness.cache, &[clear]).unwrap();
         while !harness.device.poll(harness.event).unwrap() {
             std::thread::yield_now();
         }

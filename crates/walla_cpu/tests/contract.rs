@@ -86,7 +86,7 @@ fn a_full_queue_is_an_error_and_clears() {
     assert!(matches!(error, DeviceError::Failed { call: "launch", .. }), "{error}");
     harness.device.synchronise().unwrap();
     let clear = CacheCommand::ClearSequence { sequence: 1 };
-    harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+    harness.device.run_cache_ops(harness.stream, harness.cache, &[clear]).unwrap();
     assert_eq!(harness.run(&row, &greedy()), before, "there is room again, and nothing is amiss");
 }
 
@@ -127,7 +127,7 @@ fn unknown_handles_and_wrong_sizes_are_named() {
     invalid(device.launch(stream, GraphId(7)), "graph 7");
     invalid(device.write_host(host, 60, 5, &mut |_| ()), "bytes 60 + 5");
     let outside = CacheCommand::CopyPage { from: 0, to: 9999 };
-    invalid(device.maintain(stream, harness.cache, &[outside]), "CopyPage");
+    invalid(device.run_cache_ops(stream, harness.cache, &[outside]), "CopyPage");
     let usage = MatrixUse { gather: false, multiply: true };
     let desc = MatrixDesc { name: "blk.0", rows: 2, cols: 33, ty: TensorType::Q8_0, usage };
     invalid(device.load_matrix(&desc, &[0_u8; 68]).map(drop), "blk.0");
@@ -155,7 +155,7 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
             assert_eq!(harness.read_results().unwrap(), u64::MAX, "not those of the step before");
         }
         let clear = CacheCommand::ClearSequence { sequence: 0 };
-        harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+        harness.device.run_cache_ops(harness.stream, harness.cache, &[clear]).unwrap();
         assert_eq!(harness.run(&good, &greedy()), before);
     }
 }
@@ -176,7 +176,7 @@ fn an_output_of_another_place_than_its_row_is_refused() {
         assert!(said, "{error}");
     }
     let clear = CacheCommand::ClearSequence { sequence: 0 };
-    harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+    harness.device.run_cache_ops(harness.stream, harness.cache, &[clear]).unwrap();
     assert_eq!(harness.run(&row, &greedy()), before);
 }
 

@@ -28,7 +28,7 @@ fn the_decoder_agrees_with_f64_for_every_exact_type() {
     for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for (i, ty) in [TensorType::F32, TensorType::F16, TensorType::BF16].into_iter().enumerate()
         {
-            let pairs = [RopePairs::Halves, RopePairs::Neighbours][i % 2];
+            let pairs = [RopePairs::Halves, RopePairs::Interleaved][i % 2];
             let activation = [Activation::Silu, Activation::GeluTanh][i % 2];
             let shape = Shape { pairs, activation, kv_type: KvType::F32, ..Shape::small(ty) };
             let options = CpuOptions { variant: Some(variant), ..Default::default() };

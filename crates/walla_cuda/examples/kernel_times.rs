@@ -110,7 +110,7 @@ fn prepare(
     let program = Program {
         name: "a step".to_owned(),
         phase: Phase::Decode,
-        one_row_a_sequence: true,
+        pure_decode: true,
         rows_max: agents,
         outputs_max: agents,
         context_max: context + PAGE_TOKENS,

@@ -64,7 +64,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let program = |rows: u32, context_max: u32| Program {
         name: format!("{rows} rows"),
         phase: Phase::Decode,
-        one_row_a_sequence: true,
+        pure_decode: true,
         rows_max: rows,
         outputs_max: rows,
         context_max,

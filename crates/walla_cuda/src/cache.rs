@@ -163,7 +163,7 @@ pub(crate) fn layer_table(
                     let rope = resources.rope(rope)?;
                     layer.frequencies = rope.frequencies.address();
                     layer.pairs = rope.pairs_count;
-                    layer.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
+                    layer.neighbours = u32::from(rope.pairs == RopePairs::Interleaved);
                 }
             }
             (CacheLayer::ShortConv { width, taps }, LayerMemory::ShortConv { state }) => {
@@ -178,7 +178,7 @@ pub(crate) fn layer_table(
 }
 
 /// Enqueues cache operations, one small kernel per command. Allocates nothing.
-pub(crate) fn maintain(
+pub(crate) fn run_cache_ops(
     context: &Context,
     kernels: &mut Kernels,
     stream: Stream,

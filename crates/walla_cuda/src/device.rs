@@ -1,8 +1,8 @@
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceCounters, DeviceError, DeviceInfo,
-    DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority,
-    VectorId, Watch, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceCounters,
+    DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode,
+    MatrixDesc, MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
+    StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache;
@@ -353,7 +353,7 @@ impl Device for CudaDevice {
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
-            let posts = self.prepare_posts(program)?;
+            let step_ring = self.prepare_posts(program)?;
             let mut lowering = Lowering::new(
                 &self.info.name,
                 &self.context,
@@ -366,7 +366,7 @@ impl Device for CudaDevice {
             let (graph, mode) = self.capture_program(&launches)?;
             let id = GraphId(next(&self.resources.programs));
             let result_bytes = program.layout.result_bytes();
-            self.resources.programs.push(ProgramState { launches, result_bytes, graph, posts });
+            self.resources.programs.push(ProgramState { launches, result_bytes, graph, step_ring });
             prepared.push(Prepared { graph: id, mode });
         }
         self.context.synchronise()?;
@@ -417,7 +417,7 @@ impl Device for CudaDevice {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
-        if !self.put_off(from, to, bytes)? {
+        if !self.defer_upload(from, to, bytes)? {
             let source = &self.resources.host(from)?.memory;
             let target = self.resources.buffer(to)?;
             self.fetch.upload(&self.context, raw, source, target, bytes)?;
@@ -445,16 +445,16 @@ impl Device for CudaDevice {
         self.launch_posted(stream, graph)
     }
 
-    fn launch_watched(
+    fn launch_with_flag(
         &mut self,
         stream: StreamId,
         graph: GraphId,
-        watch: &Watch,
+        watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
-        self.launch_and_watch(stream, graph, watch)
+        self.launch_with_flag_of(stream, graph, watch)
     }
 
-    fn maintain(
+    fn run_cache_ops(
         &mut self,
         stream: StreamId,
         cache: CacheId,
@@ -463,7 +463,7 @@ impl Device for CudaDevice {
         self.context.refuse_lost()?;
         let (raw, _) = self.resources.ticket(stream)?;
         let state = self.resources.cache(cache)?;
-        cache::maintain(&self.context, &mut self.kernels, raw, state, commands)
+        cache::run_cache_ops(&self.context, &mut self.kernels, raw, state, commands)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

@@ -7,6 +7,7 @@
 
 mod backend;
 mod cache;
+mod completion_flag;
 mod device;
 #[expect(unsafe_code, reason = "the driver API is a C interface; this module is its only caller")]
 mod driver;
@@ -18,12 +19,11 @@ mod lower;
 mod measure;
 mod params;
 mod parts;
-mod posts;
 mod repack;
 mod resources;
+mod step_ring;
 #[cfg(feature = "cupti")]
 pub mod timing;
-mod watch;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;

@@ -20,7 +20,7 @@ pub(crate) struct StepRef {
 /// Addresses of a step ring and of the step block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct PostRef {
+pub(crate) struct StepRingRef {
     pub ring: Address,
     pub taken: Address,
     pub ahead: Address,
@@ -292,13 +292,13 @@ pub(crate) struct AttendParams {
     pub scale: f32,
     pub slots_max: u32,
     pub rows_max: u32,
-    pub left: LeftRef,
+    pub left: DeferredSplits,
 }
 
 /// Deferred split-K: query, key and value as per-split sums, and their factors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct LeftRef {
+pub(crate) struct DeferredSplits {
     /// The norm's factors of rows; null if they were packed with these.
     pub exact: Address,
     /// The factors that rows were packed with, near to those; null likewise.
@@ -376,7 +376,7 @@ pub(crate) struct SampleParams {
     /// The mask block.
     pub masks: Address,
     pub arrivals: Address,
-    pub posts: PostRef,
+    pub step_ring: StepRingRef,
     pub vocab: u32,
     pub group_bits: u32,
 }

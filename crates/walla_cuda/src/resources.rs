@@ -11,8 +11,8 @@ use walla_types::{RopePairs, TensorType};
 
 use crate::driver::{ArenaId, DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
 use crate::params::{Address, WeightRef};
-use crate::posts::Posts;
 use crate::repack;
+use crate::step_ring::StepRing;
 
 /// A repacked matrix.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ pub(crate) struct ProgramState {
     /// `None`: launched one by one.
     pub(crate) graph: Option<GraphExec>,
     /// Index of the step ring that delivers its step block.
-    pub(crate) posts: usize,
+    pub(crate) step_ring: usize,
 }
 
 /// Tables of all resources, indexed by handle.
@@ -162,7 +162,7 @@ pub(crate) struct Resources {
     pub(crate) streams: Vec<StreamState>,
     pub(crate) events: Vec<EventState>,
     pub(crate) programs: Vec<ProgramState>,
-    pub(crate) posts: Vec<Posts>,
+    pub(crate) step_ring: Vec<StepRing>,
 }
 
 macro_rules! lookups {

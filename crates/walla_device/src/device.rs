@@ -117,7 +117,7 @@ pub struct MemoryUse {
 
 /// Completion signal of a step whose results are in [mapped](Device::create_mapped) memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct CompletionFlag {
     /// Completes when the step's results can be read.
     pub event: EventId,
     /// The mapped memory with the program's ring of result blocks.
@@ -268,18 +268,18 @@ pub trait Device: Send {
     /// Enqueues a program whose results are in mapped memory. `watch.event` completes, without a
     /// record, when the step's result block can be read there; [`wait`](Self::wait) does not accept
     /// it. Earlier work on the stream is complete by then.
-    fn launch_watched(
+    fn launch_with_flag(
         &mut self,
         stream: StreamId,
         graph: GraphId,
-        watch: &Watch,
+        watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
         let _ = (stream, graph);
         Err(DeviceError::Invalid(format!("{watch:?} without mapped memory")))
     }
 
     /// Enqueues cache operations, in order.
-    fn maintain(
+    fn run_cache_ops(
         &mut self,
         stream: StreamId,
         cache: CacheId,

@@ -26,8 +26,8 @@ use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
-    BufferId, CacheId, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, Prepared,
-    RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
+    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId,
+    MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
 };
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
@@ -354,22 +354,22 @@ impl Device for Faulty {
         })
     }
 
-    fn launch_watched(
+    fn launch_with_flag(
         &mut self,
         stream: StreamId,
         graph: GraphId,
-        watch: &Watch,
+        watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
-        self.call(Call::Launch, |this| this.inner.launch_watched(stream, graph, watch))
+        self.call(Call::Launch, |this| this.inner.launch_with_flag(stream, graph, watch))
     }
 
-    fn maintain(
+    fn run_cache_ops(
         &mut self,
         stream: StreamId,
         cache: CacheId,
         commands: &[CacheCommand],
     ) -> Result<(), DeviceError> {
-        self.call(Call::Maintain, |this| this.inner.maintain(stream, cache, commands))
+        self.call(Call::Maintain, |this| this.inner.run_cache_ops(stream, cache, commands))
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

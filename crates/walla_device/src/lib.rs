@@ -10,7 +10,7 @@
 //! load:  load_matrix / load_vector / load_rope ▶ create_cache ▶ create_buffer / create_host ▶ prepare(programs)
 //! step:  write_host ▶ upload ▶ launch ▶ record ┐            (compute stream)
 //!                                   wait ◀────┘ download ▶ record   (copy stream)
-//!    or  write_host ▶ upload ▶ launch_watched
+//!    or  write_host ▶ upload ▶ launch_with_flag
 //! later: poll ▶ read_host
 //! ```
 //!
@@ -23,7 +23,7 @@
 //!    Completion is observed through streams and events: if an upload on stream A is followed by a
 //!    record of event e there, and stream B waits for e and then records f, a completed f frees the
 //!    upload's buffer. If a device [writes results into host memory](Device::create_mapped), a step
-//!    is `upload ▶ launch_watched`, without copy and record.
+//!    is `upload ▶ launch_with_flag`, without copy and record.
 //! 4. Work on one stream runs in order. Only events order different streams.
 //! 5. After [`DeviceError::Lost`] every further call returns `Lost` and makes no driver call.
 //! 6. The result of a row depends only on its sequence: not on rows of other sequences, the number
@@ -53,8 +53,8 @@ mod weights;
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
-    BufferId, CacheId, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
+    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc,
+    MatrixId, MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
 };
 pub use error::DeviceError;
 pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};

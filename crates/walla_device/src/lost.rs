@@ -140,8 +140,13 @@ impl Device for LostDevice {
         self.lost("launch")
     }
 
-    fn maintain(&mut self, _: StreamId, _: CacheId, _: &[CacheCommand]) -> Result<(), DeviceError> {
-        self.lost("maintain")
+    fn run_cache_ops(
+        &mut self,
+        _: StreamId,
+        _: CacheId,
+        _: &[CacheCommand],
+    ) -> Result<(), DeviceError> {
+        self.lost("run_cache_ops")
     }
 
     fn record(&mut self, _: StreamId, _: EventId) -> Result<(), DeviceError> {

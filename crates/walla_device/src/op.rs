@@ -199,7 +199,7 @@ pub struct Program {
     /// Guarantees that in every step of this program each row belongs to a different sequence, as
     /// in plain decoding. A device may use it (for example, to append keys and values in the same
     /// launch as attention) or ignore it: results are the same.
-    pub one_row_a_sequence: bool,
+    pub pure_decode: bool,
     /// Rows of the bucket; a step may use fewer.
     pub rows_max: u32,
     /// Output rows of the bucket, at most `rows_max`; a step may use fewer.

@@ -28,7 +28,7 @@ pub struct PreparedBucket {
     /// Rows it takes.
     pub rows: u32,
     /// Whether it takes only steps in which each row belongs to a different sequence.
-    pub one_row_a_sequence: bool,
+    pub pure_decode: bool,
     /// Longest context of a row, in tokens.
     pub context: u32,
     /// Its handle.
@@ -46,7 +46,7 @@ pub(crate) fn choose(
 ) -> Option<GraphId> {
     let one_each = shape.rows == shape.sequences;
     let fits = |b: &&PreparedBucket| {
-        b.rows >= shape.rows && b.context >= context && (one_each || !b.one_row_a_sequence)
+        b.rows >= shape.rows && b.context >= context && (one_each || !b.pure_decode)
     };
     buckets.iter().find(fits).map(|b| b.graph)
 }
@@ -55,7 +55,7 @@ pub(crate) fn choose(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     rows: u32,
-    one_row_a_sequence: bool,
+    pure_decode: bool,
     context: u32,
 }
 
@@ -69,13 +69,13 @@ fn sizes(options: &ExecOptions) -> Vec<Size> {
     let mut previous = 0;
     for rows in smaller.chain([rows_max]) {
         if previous < sequences_max {
-            let decode = Size { rows, one_row_a_sequence: true, context };
+            let decode = Size { rows, pure_decode: true, context };
             if let Some(short) = short_context(rows).filter(|short| *short < context) {
                 sizes.push(Size { context: short, ..decode });
             }
             sizes.push(decode);
         }
-        sizes.push(Size { rows, one_row_a_sequence: false, context });
+        sizes.push(Size { rows, pure_decode: false, context });
         previous = rows;
     }
     sizes
@@ -91,23 +91,23 @@ pub(crate) fn prepare(
 ) -> Result<Vec<PreparedBucket>, ExecError> {
     let sizes = sizes(options);
     let mut programs = Vec::with_capacity(sizes.len());
-    for &Size { rows, one_row_a_sequence, context } in &sizes {
-        let is_decode = one_row_a_sequence || rows <= options.sequences_max;
+    for &Size { rows, pure_decode, context } in &sizes {
+        let is_decode = pure_decode || rows <= options.sequences_max;
         let bucket = Bucket {
             rows,
             outputs: rows.min(options.outputs_max),
             context,
             phase: if is_decode { Phase::Decode } else { Phase::Prefill },
-            one_row_a_sequence,
+            pure_decode,
         };
         programs.push(program::build(model, weights, bucket, layout, buffers)?);
     }
     let prepared = device.prepare(programs)?;
     let zip = sizes.into_iter().zip(prepared);
     Ok(zip
-        .map(|(Size { rows, one_row_a_sequence, context }, p)| PreparedBucket {
+        .map(|(Size { rows, pure_decode, context }, p)| PreparedBucket {
             rows,
-            one_row_a_sequence,
+            pure_decode,
             context,
             graph: p.graph,
             mode: p.mode,
@@ -127,7 +127,7 @@ mod tests {
 
     /// Rows, whether each row belongs to a different sequence, and the longest context.
     fn all(options: &ExecOptions) -> Vec<(u32, bool, u32)> {
-        let of = |size: Size| (size.rows, size.one_row_a_sequence, size.context);
+        let of = |size: Size| (size.rows, size.pure_decode, size.context);
         sizes(options).into_iter().map(of).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn a_step_takes_the_smallest_bucket_whose_promise_it_keeps() {
         let prepared = |(i, size): (usize, Size)| PreparedBucket {
             rows: size.rows,
-            one_row_a_sequence: size.one_row_a_sequence,
+            pure_decode: size.pure_decode,
             context: size.context,
             graph: GraphId(i as u32),
             mode: LaunchMode::Graph,

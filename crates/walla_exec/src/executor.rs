@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, Device, DeviceError, HostId, StreamId, StreamPriority, Watch,
+    BufferId, CacheDesc, CacheId, CompletionFlag, Device, DeviceError, HostId, StreamId,
+    StreamPriority,
 };
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
@@ -205,9 +206,9 @@ impl Executor {
     /// # Errors
     /// Any device error. Unless the device is lost, the command was not enqueued and may be
     /// submitted again.
-    pub fn maintain(&mut self, command: KvCommand) -> Result<(), ExecError> {
+    pub fn run_cache_ops(&mut self, command: KvCommand) -> Result<(), ExecError> {
         let command = fill::cache_command(command);
-        Ok(self.device.maintain(self.compute, self.cache, &[command])?)
+        Ok(self.device.run_cache_ops(self.compute, self.cache, &[command])?)
     }
 
     /// Keeps physical memory only behind the first `pages` pages of the cache, if the device can
@@ -328,8 +329,9 @@ impl Executor {
         let launched_nanos = if walla_trace::is_listening() { walla_trace::now_nanos() } else { 0 };
         match self.mapped {
             Some(results) => {
-                let watch = Watch { event: slot.copied, results, ring_slot: index, step: number };
-                self.device.launch_watched(self.compute, graph, &watch)?;
+                let watch =
+                    CompletionFlag { event: slot.copied, results, ring_slot: index, step: number };
+                self.device.launch_with_flag(self.compute, graph, &watch)?;
             }
             None => self.device.launch(self.compute, graph)?,
         }

@@ -44,7 +44,7 @@ pub(crate) struct Bucket {
     /// Prefill or decode.
     pub phase: Phase,
     /// Whether each row of a step belongs to a different sequence.
-    pub one_row_a_sequence: bool,
+    pub pure_decode: bool,
 }
 
 /// The forward pass of `model` for one bucket.
@@ -79,11 +79,11 @@ pub(crate) fn build(
             "{:?} {} rows{}, contexts to {}",
             bucket.phase,
             bucket.rows,
-            if bucket.one_row_a_sequence { ", each of another sequence" } else { "" },
+            if bucket.pure_decode { ", each of another sequence" } else { "" },
             bucket.context
         ),
         phase: bucket.phase,
-        one_row_a_sequence: bucket.one_row_a_sequence,
+        pure_decode: bucket.pure_decode,
         rows_max: bucket.rows,
         outputs_max: bucket.outputs,
         context_max: bucket.context,

@@ -119,7 +119,7 @@ impl Sequences {
         self.executor.check_room()?;
         let checked = batch.check(&self.ledger)?;
         self.ledger.reserve_batch(checked, &mut self.commands)?;
-        self.upkeep()?;
+        self.flush_cache_ops()?;
         // A batch is limited to the rows of a step, so one micro-batch takes all of it.
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.tokens_max, &mut self.ubatch);
@@ -174,14 +174,14 @@ impl Sequences {
         let mut held = u32::MAX;
         while held > 0 {
             self.settle();
-            self.upkeep()?;
+            self.flush_cache_ops()?;
             let left = self.ledger.confine(end, &mut self.commands);
             if left > 0 && left == held {
                 return Ok(());
             }
             held = left;
         }
-        self.upkeep()?;
+        self.flush_cache_ops()?;
         self.settle();
         if end < self.resident_pages {
             self.executor.resize_cache(end)?;
@@ -210,7 +210,7 @@ impl Sequences {
     /// Any ledger or device error.
     pub fn forget(&mut self, seq: SeqId) -> Result<(), StepError> {
         self.ledger.remove(seq, .., &mut self.commands)?;
-        Ok(self.upkeep()?)
+        Ok(self.flush_cache_ops()?)
     }
 
     /// Sends the ledger's commands to the device.
@@ -218,10 +218,10 @@ impl Sequences {
     /// # Errors
     /// Any device error. Commands that were not enqueued stay in the list. No sequence is affected:
     /// the next call, which precedes any step, sends them again.
-    pub fn upkeep(&mut self) -> Result<(), ExecError> {
+    pub fn flush_cache_ops(&mut self) -> Result<(), ExecError> {
         let mut taken = 0;
         let all = self.commands.as_slice().iter().try_for_each(|&command| {
-            self.executor.maintain(command)?;
+            self.executor.run_cache_ops(command)?;
             taken += 1;
             Ok(())
         });

@@ -89,7 +89,7 @@ fn llama_3_divides_its_frequencies() {
     let [rope] = &spec.ropes[..] else { panic!("{} ropes", spec.ropes.len()) };
     assert_eq!(
         (rope.pairs, rope.magnitude, rope.frequencies.len()),
-        (RopePairs::Neighbours, 1.0, 32)
+        (RopePairs::Interleaved, 1.0, 32)
     );
     let mut divided = false;
     for (i, (found, factor)) in rope.frequencies.iter().zip(raw.as_chunks().0).enumerate() {
@@ -154,7 +154,7 @@ fn smollm_3_has_no_positions_in_every_fourth_layer() {
     let Some((_, spec)) = spec("smollm3-f16", 1024) else { return };
     let ropes: Vec<_> = (0..5).map(|layer| attention(&spec, layer).rope).collect();
     assert_eq!(ropes, [Some(0), Some(0), Some(0), None, Some(0)]);
-    assert_eq!(spec.ropes[0].pairs, RopePairs::Neighbours);
+    assert_eq!(spec.ropes[0].pairs, RopePairs::Interleaved);
 }
 
 #[test]

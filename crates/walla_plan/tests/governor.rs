@@ -38,7 +38,7 @@ fn what_a_frame_uses_too_much_the_next_ones_pay() {
     let after: Vec<_> = (0..3).map(|_| stage.frame(|expected| expected).rows).collect();
     assert_eq!(after[..2], [0, 0], "1,600 µs are owed: one frame whole, 600 µs of the next");
     assert!(after[2] > 0);
-    assert_eq!((stage.governor.stats().frames_over, stage.governor.stats().frames_sat_out), (1, 2));
+    assert_eq!((stage.governor.stats().frames_over, stage.governor.stats().frames_skipped), (1, 2));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn caution_fades_after_the_budget_is_lifted() {
 fn a_budget_of_zero_runs_nothing_however_long_it_lasts() {
     let mut stage = Stage::new(options(0), cost(100.0, 1.0), speakers(4));
     let rows: u32 = (0..1_000).map(|_| stage.frame(|expected| expected).rows).sum();
-    assert_eq!((rows, stage.governor.stats().frames_sat_out), (0, 0));
+    assert_eq!((rows, stage.governor.stats().frames_skipped), (0, 0));
 }
 
 #[test]

@@ -554,7 +554,7 @@ pub struct BudgetStats {
     /// They are included in `frames_over`; the following frames repay the debt.
     pub frames_overdrawn: u64,
     /// Frames that ran no step although work was pending, because they repaid debt.
-    pub frames_sat_out: u64,
+    pub frames_skipped: u64,
     /// Prompt tokens that the latest frame was granted.
     pub prefill_tokens: u32,
     /// Agents that have been waiting since before the latest frame and got no rows in it.

@@ -5,20 +5,20 @@ use std::task::Waker;
 
 use crate::api::{AgentId, Command, Event, GenerationId};
 use crate::mailbox::TrySendError;
-use crate::shell::{Engine, Post};
+use crate::shell::{ClientChannels, Engine};
 
 /// One host of an engine: a game, a robot, a test. It can be shared between threads. No call waits.
 ///
 /// Dropping it cancels its replies and removes its agents.
 pub struct Client {
     // Dropped before the engine, because the engine may stop when its last handle is dropped.
-    post: Arc<Post>,
+    channels: Arc<ClientChannels>,
     engine: Engine,
 }
 
 impl Client {
-    pub(crate) fn new(engine: Engine, post: Arc<Post>) -> Self {
-        Self { post, engine }
+    pub(crate) fn new(engine: Engine, channels: Arc<ClientChannels>) -> Self {
+        Self { channels, engine }
     }
 
     /// An id for a new agent, unique among all clients of the engine.
@@ -43,7 +43,7 @@ impl Client {
         if self.engine.shared().is_forked() {
             return Err(TrySendError::Closed(command));
         }
-        self.post.commands.try_send(command)?;
+        self.channels.commands.try_send(command)?;
         self.engine.shared().ring();
         Ok(())
     }
@@ -52,8 +52,8 @@ impl Client {
     /// to one of them.
     #[must_use]
     pub fn try_recv(&self) -> Option<Event> {
-        let event = self.post.events.try_recv()?;
-        if self.post.events.take_retry_wanted() {
+        let event = self.channels.events.try_recv()?;
+        if self.channels.events.take_retry_wanted() {
             self.engine.shared().ring();
         }
         Some(event)
@@ -63,8 +63,8 @@ impl Client {
     /// Cheaper than one [`try_recv`](Self::try_recv) per event. Allocates only if `events` lacks
     /// capacity.
     pub fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
-        let count = self.post.events.recv_many(most, events);
-        if count > 0 && self.post.events.take_retry_wanted() {
+        let count = self.channels.events.recv_many(most, events);
+        if count > 0 && self.channels.events.take_retry_wanted() {
             self.engine.shared().ring();
         }
         count
@@ -73,7 +73,7 @@ impl Client {
     /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Unused grants
     /// do not accumulate.
     pub fn frame(&self) {
-        self.post.framed.store(true, Ordering::Release);
+        self.channels.framed.store(true, Ordering::Release);
         self.engine.shared().ring();
     }
 
@@ -82,7 +82,7 @@ impl Client {
     /// keep their state and their slots. Other clients can use their KV pages. The pause does not
     /// count in [`Usage`](crate::Usage) or for the voice rate.
     pub fn set_paused(&self, is_paused: bool) {
-        self.post.paused.store(is_paused, Ordering::Release);
+        self.channels.paused.store(is_paused, Ordering::Release);
         self.engine.shared().ring();
     }
 
@@ -102,7 +102,7 @@ impl Client {
     /// Register first, then check [`try_recv`](Self::try_recv) and the state: no event in between
     /// is missed. The waker runs on the device thread and should only schedule its task.
     pub fn register_waker(&self, waker: &Waker) {
-        self.post.waker.register(waker);
+        self.channels.waker.register(waker);
     }
 
     /// The engine.
@@ -120,9 +120,9 @@ impl fmt::Debug for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.post.gone.store(true, Ordering::Release);
-        self.post.commands.close();
-        self.post.events.close();
+        self.channels.gone.store(true, Ordering::Release);
+        self.channels.commands.close();
+        self.channels.events.close();
         self.engine.shared().ring();
     }
 }

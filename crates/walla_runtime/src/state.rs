@@ -358,7 +358,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         frames,
         frames_over,
         frames_overdrawn,
-        frames_sat_out,
+        frames_skipped,
         prefill_tokens,
         agents_deferred,
         error_p50,
@@ -371,7 +371,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         frames,
         frames_over,
         frames_overdrawn,
-        frames_sat_out,
+        frames_skipped,
         prefill_tokens.into(),
         agents_deferred.into(),
         error_p50.to_bits().into(),
@@ -380,7 +380,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
 }
 
 fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
-    let [budget, used, debt, frames, frames_over, frames_overdrawn, frames_sat_out, rest @ ..] =
+    let [budget, used, debt, frames, frames_over, frames_overdrawn, frames_skipped, rest @ ..] =
         values;
     let [prefill_tokens, agents_deferred, error_p50, error_p99] = rest.map(|v| v as u32);
     BudgetStats {
@@ -390,7 +390,7 @@ fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
         frames,
         frames_over,
         frames_overdrawn,
-        frames_sat_out,
+        frames_skipped,
         prefill_tokens,
         agents_deferred,
         error_p50: f32::from_bits(error_p50),
@@ -436,7 +436,7 @@ mod tests {
                 frames: u64::MAX,
                 frames_over: 16,
                 frames_overdrawn: 17,
-                frames_sat_out: 18,
+                frames_skipped: 18,
                 prefill_tokens: 19,
                 agents_deferred: 20,
                 error_p50: 0.21,

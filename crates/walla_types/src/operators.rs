@@ -2,7 +2,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RopePairs {
     /// `(2i, 2i + 1)`: llama, smollm3.
-    Neighbours,
+    Interleaved,
     /// `(i, i + rotated / 2)`: all others ("NeoX").
     Halves,
 }

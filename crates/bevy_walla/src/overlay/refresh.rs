@@ -11,7 +11,7 @@ use super::WallaOverlay;
 use super::meter::{BARS, DeviceUse, Meters, Spread};
 use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
 use crate::agent::Agent;
-use crate::link::WallaState;
+use crate::engine_client::WallaState;
 use crate::speech::Speech;
 use crate::walla::Walla;
 

@@ -33,7 +33,7 @@ pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {
-    app_with(WallaPlugin::with_link(engine.linker()))
+    app_with(WallaPlugin::with_engine_client(engine.connector()))
 }
 
 pub fn app_with(plugin: WallaPlugin) -> App {

@@ -116,7 +116,7 @@ fn a_copied_page_is_the_same_in_every_layer() {
     for kv_type in [KvType::F16, KvType::Q8] {
         let mut cache = cache(kv_type);
         fill(&mut cache);
-        cache.maintain(&CacheCommand::CopyPage { from: 1, to: 4 }, &[rope()]);
+        cache.run_cache_ops(&CacheCommand::CopyPage { from: 1, to: 4 }, &[rope()]);
         for (index, heads) in [(0, 2), (2, 1)] {
             let kv = layer(&mut cache, index);
             for (head, at) in (0..heads).flat_map(|head| (0..6).map(move |at| (head, at))) {
@@ -143,7 +143,7 @@ fn moved_cells_are_turned() {
             turn: -2,
         };
         assert_eq!(Cache::check(&cache.desc, &command), Ok(()));
-        cache.maintain(&command, &[rope()]);
+        cache.run_cache_ops(&command, &[rope()]);
         for moved in 0..4 {
             let (token, at) = (moved + 2, to_cell as usize + moved);
             let kv = layer(&mut cache, 0);
@@ -166,7 +166,7 @@ fn recent_tokens_shift_with_their_positions() {
         cache.remember(1, position, 1000 + position);
     }
     let turn = CacheCommand::ShiftRecent { sequence: 1, from: 100, end: 300, turn: -40 };
-    cache.maintain(&turn, &[]);
+    cache.run_cache_ops(&turn, &[]);
     for position in 60..260_u32 {
         assert_eq!(cache.recent(1)[position as usize % RECENT], 1000 + position + 40);
     }
@@ -179,8 +179,8 @@ fn sequences_are_copied_and_cleared() {
     cache.remember(0, 3, 77);
     let Layer::Conv(conv) = &mut cache.layers[1] else { panic!("a convolution") };
     conv.state_mut(0).fill(2.5);
-    cache.maintain(&CacheCommand::CopySequence { from: 0, to: 2 }, &[]);
-    cache.maintain(&CacheCommand::ClearSequence { sequence: 0 }, &[]);
+    cache.run_cache_ops(&CacheCommand::CopySequence { from: 0, to: 2 }, &[]);
+    cache.run_cache_ops(&CacheCommand::ClearSequence { sequence: 0 }, &[]);
     let Layer::Conv(conv) = &cache.layers[1] else { panic!("a convolution") };
     assert_eq!((conv.state(0), conv.state(2)), ([0.0; 8].as_slice(), [2.5; 8].as_slice()));
     assert_eq!((cache.last[0], cache.last[2]), (0, 9));

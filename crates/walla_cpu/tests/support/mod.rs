@@ -219,7 +219,7 @@ impl Harness {
         let program = Program {
             name: "test".to_owned(),
             phase: Phase::Decode,
-            one_row_a_sequence: false,
+            pure_decode: false,
             rows_max: ROWS,
             outputs_max: ROWS,
             context_max: shape.page_tokens * PAGES_PER_SEQUENCE,

@@ -102,7 +102,7 @@ impl Harness {
         for (i, frequency) in self.frequencies.iter().enumerate() {
             let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
             let (a, b) = match self.shape.pairs {
-                RopePairs::Neighbours => (2 * i, 2 * i + 1),
+                RopePairs::Interleaved => (2 * i, 2 * i + 1),
                 RopePairs::Halves => (i, i + pairs),
             };
             let magnitude = f64::from(MAGNITUDE);

@@ -6,10 +6,10 @@ use cudarc::driver::sys::{self, CUcontext, CUresult};
 use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
 use super::arena::Arena;
+use super::context_source::{self, ContextOrigin};
 use super::green;
 use super::library::{Gpu, describe};
 use super::objects::Object;
-use super::place::{self, Place};
 use super::stream::Stream;
 
 /// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.
@@ -20,7 +20,7 @@ const DROP_WAIT_MAX: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Context {
     raw: CUcontext,
-    pub(super) place: Place,
+    pub(super) origin: ContextOrigin,
     gpu: Gpu,
     lost: RefCell<Option<DeviceError>>,
     /// Ceiling of all device memory, and the bytes allocated.
@@ -43,12 +43,12 @@ unsafe impl Send for Context {}
 impl Context {
     /// Finds or creates the context that the options select. Takes some hundred milliseconds.
     pub(crate) fn open(gpu: &Gpu, options: &OpenOptions) -> Result<Self, DeviceError> {
-        let mut found = place::find(gpu, &options.gpu_context)?;
+        let mut found = context_source::find(gpu, &options.gpu_context)?;
         // Kernels distribute their work over the multiprocessors that this context has.
         found.gpu.facts.multiprocessors = found.gpu.facts.multiprocessors_used;
         Ok(Self {
             raw: found.raw,
-            place: found.place,
+            origin: found.origin,
             gpu: found.gpu,
             lost: RefCell::new(None),
             memory_bytes_max: options.memory_bytes_max.unwrap_or(u64::MAX),
@@ -128,7 +128,7 @@ impl Context {
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.synchronisations);
-        if !matches!(self.place, Place::Own) {
+        if !matches!(self.origin, ContextOrigin::Own) {
             // The program may use the same context: wait only for this device's streams.
             for stream in &*self.streams.borrow() {
                 // SAFETY: the stream was made in this context, which is alive.
@@ -169,7 +169,7 @@ impl Drop for Context {
         }
         let idle = Instant::now();
         let is_usable = self.enter().is_ok();
-        if matches!(self.place, Place::Own | Place::Graphics(_)) {
+        if matches!(self.origin, ContextOrigin::Own | ContextOrigin::Graphics(_)) {
             // SAFETY: nothing uses the context after this; every handle made in it is owned by the
             // device that owns `self`.
             let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
@@ -188,7 +188,7 @@ impl Drop for Context {
             arena_micros = micros(destroyed, Instant::now()),
             "the context is freed"
         );
-        if let Place::Green(green) = self.place {
+        if let ContextOrigin::Green(green) = self.origin {
             green::destroy(green);
         }
     }
@@ -198,7 +198,7 @@ impl Context {
     /// Leaks everything until the end of the process, including the program's context or queue:
     /// work is in flight there.
     fn leak(&mut self) {
-        if let Place::Program(owner) | Place::Graphics(owner) = &self.place {
+        if let ContextOrigin::Program(owner) | ContextOrigin::Graphics(owner) = &self.origin {
             std::mem::forget(Arc::clone(owner));
         }
     }

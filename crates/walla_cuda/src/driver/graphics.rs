@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUresult};
 use walla_device::{GpuContext, GpuHandle, Support};
 
+use super::context_source::{ContextOrigin, Found, seen};
 use super::library::{Gpu, describe, lacks};
-use super::place::{Found, Place, seen};
 
 /// Creates such contexts: CUDA 12.5.
 const CREATE: &CStr = c"cuCtxCreate_v4";
@@ -171,7 +171,7 @@ pub(super) fn create(gpu: &Gpu, queue: &GraphicsQueue) -> Result<Found, String> 
     }
     let mut gpu = seen(gpu, "in graphics, sharing the renderer's queue".to_owned());
     gpu.facts.vmm_granularity_bytes = None;
-    Ok(Found { raw, place: Place::Graphics(Arc::clone(&queue.owner)), gpu })
+    Ok(Found { raw, origin: ContextOrigin::Graphics(Arc::clone(&queue.owner)), gpu })
 }
 
 /// Whether a GPU has an attribute that the bindings may not know. False if the driver does not know

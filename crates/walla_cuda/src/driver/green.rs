@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
 };
 use walla_device::Support;
 
+use super::context_source::{ContextOrigin, Found, seen};
 use super::library::{Gpu, describe, lacks};
-use super::place::{Found, Place, seen};
 
 /// Entry points of green contexts: CUDA 12.5.
 const ENTRY_POINTS: &[&CStr] = &[
@@ -63,7 +63,7 @@ pub(super) fn create(gpu: &Gpu, percent: u32) -> Result<Found, String> {
     }
     let mut gpu = seen(gpu, format!("green, {used} of {total} multiprocessors"));
     gpu.facts.multiprocessors_used = used;
-    Ok(Found { raw, place: Place::Green(green), gpu })
+    Ok(Found { raw, origin: ContextOrigin::Green(green), gpu })
 }
 
 /// Releases the multiprocessors. Nothing runs in the context any more.

@@ -17,6 +17,7 @@
 
 mod arena;
 mod context;
+mod context_source;
 #[cfg(feature = "cupti")]
 pub(crate) mod cupti;
 mod graph;
@@ -26,15 +27,14 @@ mod library;
 mod memory;
 mod module;
 mod objects;
-mod place;
 mod stream;
 
 pub(crate) use arena::{ArenaId, Blocks, Resized};
 pub(crate) use context::Context;
+pub use context_source::SharedContext;
 pub(crate) use graph::GraphExec;
 pub use graphics::GraphicsQueue;
 pub(crate) use library::{Gpu, Library};
 pub(crate) use memory::{DeviceMemory, PinnedMemory};
 pub(crate) use module::{Function, Launch, Module};
-pub use place::SharedContext;
 pub(crate) use stream::{Event, Stream};

@@ -2,8 +2,8 @@ use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUst
 use walla_device::{DeviceError, StreamPriority};
 
 use super::Context;
+use super::context_source::ContextOrigin;
 use super::objects::Object;
-use super::place::Place;
 
 /// An ordered work queue of a context.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,8 @@ impl Context {
         let mut raw: CUstream = std::ptr::null_mut();
         // Not ordered with the legacy default stream, which other code in the process may use.
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        match self.place {
-            Place::Green(green) => {
+        match self.origin {
+            ContextOrigin::Green(green) => {
                 // SAFETY: `raw` lives through the call; the green context is alive, and its entry
                 // points were found.
                 let result =

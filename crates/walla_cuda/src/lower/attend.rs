@@ -305,7 +305,7 @@ impl Form {
         // The cache limits them too, unless rows share pages.
         let cached = u64::from(self.cached_chunks.div_ceil(SPAN)) + u64::from(CHUNKS_FEW) * rows;
         let decoding = u64::from(SLOTS).max(useful.min(cached)).min(rows * of_row) as u32;
-        if program.one_row_a_sequence {
+        if program.pure_decode {
             return decoding;
         }
         // Columns of prompts store spans in parts of COLUMNS columns.
@@ -373,7 +373,7 @@ mod tests {
         Program {
             name: String::new(),
             phase: Phase::Decode,
-            one_row_a_sequence: true,
+            pure_decode: true,
             rows_max,
             outputs_max: rows_max,
             context_max,
@@ -513,7 +513,7 @@ mod tests {
         let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
         for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
             for context in [8_192, 16_384, 65_536] {
-                let program = Program { one_row_a_sequence: false, ..program(128, context) };
+                let program = Program { pure_decode: false, ..program(128, context) };
                 let cache = cache(131_072, KvType::F16);
                 let form = Form::of(&h200(), &cache, &program, shape).unwrap();
                 let shares =

@@ -12,7 +12,8 @@ use super::product::{Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, LeftRef, PagesRef, ShortConvParams,
+    AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
+    ShortConvParams,
 };
 use crate::resources::LayerMemory;
 
@@ -52,7 +53,7 @@ pub(super) fn can_append(
     program: &Program,
     shape: HeadShape,
 ) -> bool {
-    program.one_row_a_sequence && Form::of(gpu, cache, program, shape).is_some()
+    program.pure_decode && Form::of(gpu, cache, program, shape).is_some()
 }
 
 /// Chunks of the longest row.
@@ -154,7 +155,7 @@ impl Lowering<'_> {
             head.frequencies = rope.frequencies.address();
             head.pairs = rope.pairs_count;
             head.magnitude = rope.magnitude;
-            head.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
+            head.neighbours = u32::from(rope.pairs == RopePairs::Interleaved);
         }
         Ok(head)
     }
@@ -221,7 +222,7 @@ impl Lowering<'_> {
             Op::Attention { shape, layer, window, .. } => Some((*shape, *layer, *window)),
             _ => None,
         });
-        let Some((shape, layer, window)) = next.filter(|_| program.one_row_a_sequence) else {
+        let Some((shape, layer, window)) = next.filter(|_| program.pure_decode) else {
             return Ok(PagesRef::default());
         };
         let cache = self.resources.cache(program.cache)?;
@@ -273,7 +274,7 @@ impl Lowering<'_> {
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
-                    (q, head, LeftRef::default(), form.mixed(program))
+                    (q, head, DeferredSplits::default(), form.mixed(program))
                 }
             };
             let params = AttendParams {

@@ -3,8 +3,8 @@
 
 mod attend;
 mod attention;
+mod deferred_splits;
 mod kernel;
-mod left;
 mod linear;
 mod order;
 mod product;
@@ -22,7 +22,7 @@ use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
-use crate::params::{Address, HeadRef, LeftRef, PackedRef, PostRef, ResultRef, StepRef};
+use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, StepRef, StepRingRef};
 use crate::resources::{Resources, unknown};
 
 /// Threads of the `take` kernel's block (`POST_THREADS`).
@@ -45,7 +45,7 @@ pub(crate) struct Lowering<'a> {
     factors: bool,
     /// Set if the next attention finishes query, key and value from the products itself: their
     /// slot, and how to finish them.
-    unappended: Option<(Slot, HeadRef, LeftRef)>,
+    unappended: Option<(Slot, HeadRef, DeferredSplits)>,
     /// Use WGMMA kernels for M > 8, or M >= 5 when K is large.
     warpgroups: bool,
 }
@@ -84,8 +84,9 @@ impl Lowering<'_> {
     /// problem.
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
-        let posts = self.posts(program)?;
-        let mut launches = vec![self.launch(("take", "take"), [1, 1, 1], TAKE_THREADS, &posts)?];
+        let step_ring = self.step_ring(program)?;
+        let mut launches =
+            vec![self.launch(("take", "take"), [1, 1, 1], TAKE_THREADS, &step_ring)?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
             let before = launches.len();
@@ -241,9 +242,9 @@ impl Lowering<'_> {
         })
     }
 
-    fn posts(&self, program: &Program) -> Result<PostRef, DeviceError> {
+    fn step_ring(&self, program: &Program) -> Result<StepRingRef, DeviceError> {
         let index = self.resources.posts_of(program.step).ok_or_else(|| unknown(&program.step))?;
-        Ok(self.resources.posts[index].place())
+        Ok(self.resources.step_ring[index].place())
     }
 
     fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {

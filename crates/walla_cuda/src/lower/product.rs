@@ -10,7 +10,7 @@ use super::kernel::Kernel;
 use super::linear::{Input, Part};
 use super::order::{Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product, Tiling};
-use super::wide::{self, Adder, Splits, Wide};
+use super::wide::{self, SplitKReducer, Splits, Wide};
 use crate::driver::Launch;
 use crate::params::{
     Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
@@ -98,7 +98,7 @@ pub(super) enum Then {
     /// Store the product.
     Store,
     /// Store the splits for deferred split-K, at this stride in numbers. Only for products that
-    /// `LeftProducts` (left.rs) allows.
+    /// `DeferredProducts` (deferred_splits.rs) allows.
     Leave(u32),
     /// Add to the existing values; optionally also write the sum packed for the next norm.
     Add(Option<Normed>),
@@ -307,9 +307,9 @@ impl Lowering<'_> {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
         let adder = match (then, parts) {
-            (Then::Leave(_), _) => Adder::Reader,
-            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => Adder::Fold,
-            _ => Adder::Nobody,
+            (Then::Leave(_), _) => SplitKReducer::Reader,
+            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => SplitKReducer::Fold,
+            _ => SplitKReducer::None,
         };
         let cut = || Wide::of(product, order, facts, adder);
         let Some(cut) = self.warpgroups.then(cut).flatten() else { return Ok(None) };
@@ -332,7 +332,7 @@ impl Lowering<'_> {
             cluster: cut.cluster(),
             ..found.launch(cut.grid, cut.threads, &params)
         };
-        let launch = if cut.splits == Splits::InMemory {
+        let launch = if cut.splits == Splits::Workspace {
             launches.push(launch);
             let (grid, threads) = Wide::fold(product);
             self.launch(("fold", "fold"), grid, threads, &params)?
@@ -420,7 +420,7 @@ impl Lowering<'_> {
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
-        let adder = if mode == LinearMode::Add { Adder::Fold } else { Adder::Nobody };
+        let adder = if mode == LinearMode::Add { SplitKReducer::Fold } else { SplitKReducer::None };
         let cut = warpgroups.then(|| Wide::of(&product, &order, gpu, adder)).flatten();
         let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
         (sums.max(left), arrivals)

@@ -94,7 +94,7 @@ impl Lowering<'_> {
             likely: at(parts.likely),
             masks,
             arrivals: if tells_host { at(parts.arrivals) } else { 0 },
-            posts: self.posts(program)?,
+            step_ring: self.step_ring(program)?,
             vocab: program.vocab,
             group_bits,
         };

@@ -41,8 +41,8 @@ const FOLD_WARPS: u32 = 4;
 
 /// Split-K reducer of a product, besides the product's own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adder {
-    Nobody,
+pub(super) enum SplitKReducer {
+    None,
     /// A launch of kernels/fold.cu.
     Fold,
     /// The kernel that reads the product next (deferred split-K).
@@ -57,9 +57,9 @@ pub(super) enum Splits {
     /// In a cluster with this number of blocks, each with one split.
     InCluster(u32),
     /// Split-K workspace: each block stores one split, and `fold` reduces them.
-    InMemory,
+    Workspace,
     /// Deferred: each block stores one split, and the consumer of the product reduces them.
-    Left,
+    Deferred,
 }
 
 impl Splits {
@@ -67,7 +67,7 @@ impl Splits {
     /// (`RUNS_OF`). Blocks of a cluster compute runs sequentially; deferred splits have only one
     /// run.
     fn runs_at_once(self) -> u32 {
-        if matches!(self, Self::InCluster(_) | Self::Left) { 1 } else { 2 }
+        if matches!(self, Self::InCluster(_) | Self::Deferred) { 1 } else { 2 }
     }
 }
 
@@ -113,7 +113,7 @@ impl Wide {
         product: &Product,
         order: &Order,
         gpu: &GpuFacts,
-        adder: Adder,
+        adder: SplitKReducer,
     ) -> Option<Self> {
         let is_long = product.segments * GROUP_BYTES > LONG_BYTES
             && product.tiles > gpu.multiprocessors
@@ -134,22 +134,22 @@ impl Wide {
         let Turns { tiles, blocks, rounds, turn_tiles } = turns;
         // Requires one multiprocessor per block with all blocks resident at once, and enough work
         // for the warps of both runs.
-        let in_memory = adder == Adder::Fold
+        let in_memory = adder == SplitKReducer::Fold
             && order.runs == 2
             && order.splits > 1
             && columns >= in_memory_columns(product.record_bytes)
             && blocks * row_blocks <= gpu.multiprocessors;
         // With 16 rows of x and f16 weights, clusters are faster if contexts are long.
-        let is_left = adder == Adder::Reader
+        let is_left = adder == SplitKReducer::Reader
             && order.runs == 1
             && order.splits > 1
             && (columns > 16 || product.record_bytes <= RECORD_QUANTISED);
         let splits = if in_turns {
             Splits::One
         } else if in_memory {
-            Splits::InMemory
+            Splits::Workspace
         } else if is_left {
-            Splits::Left
+            Splits::Deferred
         } else {
             Splits::InCluster(order.splits)
         };
@@ -167,7 +167,7 @@ impl Wide {
             shared_bytes: 0,
         };
         // Two blocks share a multiprocessor, if they fit.
-        let is_alone = in_turns && tiles == WIDE_TILES || splits == Splits::InMemory;
+        let is_alone = in_turns && tiles == WIDE_TILES || splits == Splits::Workspace;
         let residents: &[u64] = if is_alone { &[1] } else { &[2, 1] };
         residents.iter().find_map(|resident| {
             cut.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
@@ -183,8 +183,8 @@ impl Wide {
     fn form(&self) -> &'static str {
         match (self.splits, self.tiles) {
             (Splits::InCluster(_), _) => "wide_cluster",
-            (Splits::InMemory, _) => "wide_split",
-            (Splits::Left, _) => "wide_left",
+            (Splits::Workspace, _) => "wide_split",
+            (Splits::Deferred, _) => "wide_left",
             (Splits::One, HALF_TILES) => "wide_half",
             (Splits::One, _) if self.turn_tiles.is_some() => "wide_uneven",
             (Splits::One, _) => "wide",
@@ -200,7 +200,7 @@ impl Wide {
     pub(super) fn sums_bytes(&self, product: &Product, order: &Order) -> usize {
         let groups = product.rows.div_ceil(GROUP_ROWS) as usize;
         let of_group = 4 * TILE_ROWS * GROUP_ROWS as usize;
-        let is_left = self.splits == Splits::InMemory;
+        let is_left = self.splits == Splits::Workspace;
         if is_left { order.splits as usize * groups * product.tiles as usize * of_group } else { 0 }
     }
 
@@ -230,8 +230,8 @@ impl Wide {
     ) -> Option<Self> {
         let (each, deepest) = match self.splits {
             Splits::One => (order.run, DEPTH_MAX),
-            Splits::InCluster(_) | Splits::Left => (order.split_segments, SPLIT_DEPTH_MAX),
-            Splits::InMemory => (order.run, IN_MEMORY_DEPTH),
+            Splits::InCluster(_) | Splits::Deferred => (order.split_segments, SPLIT_DEPTH_MAX),
+            Splits::Workspace => (order.run, IN_MEMORY_DEPTH),
         };
         let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
         let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
@@ -266,13 +266,13 @@ impl Wide {
             * weights_chunk(product.record_bytes)
             * product.record_bytes;
         self.shared_bytes = match self.splits {
-            Splits::One | Splits::InMemory => {
+            Splits::One | Splits::Workspace => {
                 // Buffer with which a warp swaps or transposes sums (`SWAP`).
                 let turned = (n / 2).min(16) * SUM_STRIDE;
                 let swap = 4 * (n / 4 * 32).max(turned);
                 x + weights + self.tiles * runs * swap
             }
-            Splits::Left => x + weights,
+            Splits::Deferred => x + weights,
             Splits::InCluster(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
@@ -312,7 +312,7 @@ mod tests {
         segments: u32,
         rows: u32,
         record_bytes: u32,
-        adder: Adder,
+        adder: SplitKReducer,
     ) -> (Order, Option<Wide>) {
         let gpu = gpu(232_448);
         let order = Order::of(tiles, segments, &gpu);
@@ -326,16 +326,16 @@ mod tests {
             for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112, 224, 416] {
                 for tiles in [1, 4, 33, 192, 511, 512, 1_024, 1_792, 3_584, 16_388] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
-                        fits((tiles, segments, rows, record_bytes), Adder::Nobody);
-                        fits((tiles, segments, rows, record_bytes), Adder::Fold);
-                        fits((tiles, segments, rows, record_bytes), Adder::Reader);
+                        fits((tiles, segments, rows, record_bytes), SplitKReducer::None);
+                        fits((tiles, segments, rows, record_bytes), SplitKReducer::Fold);
+                        fits((tiles, segments, rows, record_bytes), SplitKReducer::Reader);
                     }
                 }
             }
         }
     }
 
-    fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), adder: Adder) {
+    fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), adder: SplitKReducer) {
         let (order, wide) = cut(tiles, segments, rows, record_bytes, adder);
         // These kernels do not take many tiles with several splits, nor more splits than a cluster
         // has blocks.
@@ -357,11 +357,11 @@ mod tests {
         assert_eq!(wide.threads, 32 * (wide.tiles * wide.splits.runs_at_once() + bring));
         assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
         let product = Product { record_bytes, segments, tiles, rows, group_rows: GROUP_ROWS };
-        let in_memory = wide.splits == Splits::InMemory;
+        let in_memory = wide.splits == Splits::Workspace;
         assert_eq!(wide.sums_bytes(&product, &order) > 0, in_memory);
-        assert!(!in_memory || adder == Adder::Fold && order.runs == 2);
-        let is_left = wide.splits == Splits::Left;
-        assert!(!is_left || adder == Adder::Reader && order.runs == 1 && order.splits > 1);
+        assert!(!in_memory || adder == SplitKReducer::Fold && order.runs == 2);
+        let is_left = wide.splits == Splits::Deferred;
+        assert!(!is_left || adder == SplitKReducer::Reader && order.runs == 1 && order.splits > 1);
         if let Splits::InCluster(cluster) = wide.splits {
             assert_eq!(cluster, order.splits);
             assert!(wide.grid[0].is_multiple_of(cluster));
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn blocks_are_halves_where_all_are_there_at_once() {
         // Gate and up of Llama 3.2 1B, and its head.
-        let form = |tiles, rows| cut(tiles, 16, rows, 640, Adder::Nobody).1.unwrap();
+        let form = |tiles, rows| cut(tiles, 16, rows, 640, SplitKReducer::None).1.unwrap();
         assert_eq!((form(1_024, 16).form(), form(1_024, 16).grid), ("wide_half", [256, 1, 1]));
         assert_eq!(form(1_024, 64).form(), "wide");
         assert_eq!(form(8_016, 16).form(), "wide");
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn what_is_left_behind_whole_turns_is_made_in_a_half_one() {
         let of = |tiles, rows| {
-            let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
+            let wide = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
             (wide.form(), wide.grid[0], wide.turn_tiles)
         };
         // Gate and up of Qwen 3 4B: 132 blocks compute 1,056 of 1,216 tiles, and 40 of them four
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(of(2_112, 64), ("wide", 132, None));
         for tiles in TILES_MANY..3_000 {
             for rows in [16, 32, 64, 128] {
-                let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
+                let wide = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
                 let Some(whole) = wide.turn_tiles else { continue };
                 // All blocks have the same number of full waves and at most one half wave. No such
                 // kernel exists for 16 rows.
@@ -418,18 +418,18 @@ mod tests {
             let (order, cut) = cut(tiles, segments, rows, 640, adder);
             (order, cut.unwrap())
         };
-        let form = |tiles, segments, rows| of(tiles, segments, rows, Adder::Fold).1.form();
+        let form = |tiles, segments, rows| of(tiles, segments, rows, SplitKReducer::Fold).1.form();
         // Down of Llama 3.2 1B.
-        let (order, down) = of(128, 64, 64, Adder::Fold);
+        let (order, down) = of(128, 64, 64, SplitKReducer::Fold);
         assert_eq!((down.form(), down.grid, down.cluster()), ("wide_split", [128, 1, 1], 0));
         let product =
             Product { record_bytes: 640, segments: 64, tiles: 128, rows: 64, group_rows: 8 };
         assert_eq!(down.sums_bytes(&product, &order), 4 * order.splits as usize * 64 * 128 * 16);
         assert_eq!(Wide::fold(&product), ([32, 8, 1], 128));
-        assert_eq!(of(128, 64, 64, Adder::Nobody).1.form(), "wide_cluster");
+        assert_eq!(of(128, 64, 64, SplitKReducer::None).1.form(), "wide_cluster");
         // 32 rows if records are short, not fewer, and at most one block per multiprocessor.
         assert_eq!(form(128, 64, 32), "wide_split");
-        let long = cut(128, 64, 32, 1_088, Adder::Fold).1.unwrap();
+        let long = cut(128, 64, 32, 1_088, SplitKReducer::Fold).1.unwrap();
         assert_eq!(long.form(), "wide_cluster");
         assert_eq!(form(128, 64, 16), "wide_cluster");
         assert_eq!(form(128, 64, 128), "wide_cluster");
@@ -442,13 +442,13 @@ mod tests {
     #[test]
     fn splits_of_one_run_are_left_where_their_reader_adds_them() {
         let of = |tiles, segments, rows, record_bytes| {
-            let (order, left) = cut(tiles, segments, rows, record_bytes, Adder::Reader);
+            let (order, left) = cut(tiles, segments, rows, record_bytes, SplitKReducer::Reader);
             (order.splits, left.unwrap())
         };
         // Query, key and value of Llama 3.2 1B.
         let (splits, left) = of(192, 16, 16, 640);
         assert_eq!((left.form(), left.grid, left.cluster()), ("wide_left", [24 * splits, 1, 1], 0));
-        let (_, whole) = cut(192, 16, 16, 640, Adder::Nobody);
+        let (_, whole) = cut(192, 16, 16, 640, SplitKReducer::None);
         assert_eq!(whole.unwrap().form(), "wide_cluster");
         // Llama 3.1 8B; f16 weights; long splits; a single split.
         assert_eq!(of(384, 32, 64, 640).1.form(), "wide_left");
@@ -466,7 +466,7 @@ mod tests {
             let order = Order::of(tiles, segments, &gpu(232_448));
             let product =
                 Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
-            Wide::of(&product, &order, &gpu(232_448), Adder::Nobody).map(|cut| cut.form())
+            Wide::of(&product, &order, &gpu(232_448), SplitKReducer::None).map(|cut| cut.form())
         };
         for rows in 1..=8 {
             assert_eq!(form(128, 16, rows), None);

@@ -1,6 +1,6 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
-use super::left::LeftProducts;
+use super::deferred_splits::DeferredProducts;
 use super::{Lowering, attention, product, sample};
 use crate::params::LinearMode;
 use crate::resources::Resources;
@@ -152,7 +152,7 @@ impl Ground<'_> {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let gpu = (self.gpu, self.warpgroups);
                 let linears = [query, key, value];
-                let left = LeftProducts::of(gpu, self.resources, program, *shape, linears)?;
+                let left = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
                 let splits = left.map_or(1, |left| left.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);

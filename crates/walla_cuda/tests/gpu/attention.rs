@@ -144,7 +144,7 @@ fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
         let expected = logits(&mut rig, &text, &mut random, true);
         for mix in 0..34 {
             for sequence in 0..5 {
-                rig.maintain(&[CacheCommand::ClearSequence { sequence }]);
+                rig.run_cache_ops(&[CacheCommand::ClearSequence { sequence }]);
             }
             // Decode with the programs for one row per sequence and with the general programs.
             rig.keeps_promise = mix % 3 != 0;

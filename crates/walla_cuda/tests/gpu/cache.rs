@@ -41,15 +41,15 @@ fn upkeep_leaves_what_the_oracle_leaves() {
         for rig in &mut rigs {
             let pages = (0..4).map(|i| CacheCommand::CopyPage { from: page(0, i), to: page(1, i) });
             let pages: Vec<_> = pages.collect();
-            rig.maintain(&pages);
-            rig.maintain(&[CacheCommand::CopySequence { from: 0, to: 1 }]);
+            rig.run_cache_ops(&pages);
+            rig.run_cache_ops(&[CacheCommand::CopySequence { from: 0, to: 1 }]);
         }
         compare(&mut rigs, penalised(Piece::new(1, 50, &text[50..51])), "copied");
         // Positions 16..32 are removed: the following cells move down by one page, in two
         // overlapping pieces.
         for rig in &mut rigs {
             let turn = -(PAGE_TOKENS.cast_signed());
-            rig.maintain(&[
+            rig.run_cache_ops(&[
                 CacheCommand::MoveCells {
                     from_page: page(1, 2),
                     from_cell: 0,
@@ -72,7 +72,7 @@ fn upkeep_leaves_what_the_oracle_leaves() {
         compare(&mut rigs, penalised(Piece::new(1, 35, &text[51..52])), "shifted");
         // Cells 3.. of one page move down by two, in place.
         for rig in &mut rigs {
-            rig.maintain(&[
+            rig.run_cache_ops(&[
                 CacheCommand::MoveCells {
                     from_page: page(1, 2),
                     from_cell: 3,
@@ -86,7 +86,7 @@ fn upkeep_leaves_what_the_oracle_leaves() {
         }
         compare(&mut rigs, penalised(Piece::new(1, 34, &text[52..53])), "moved in place");
         for rig in &mut rigs {
-            rig.maintain(&[CacheCommand::ClearSequence { sequence: 0 }]);
+            rig.run_cache_ops(&[CacheCommand::ClearSequence { sequence: 0 }]);
         }
         compare(&mut rigs, penalised(Piece::new(0, 0, &text[60..70])), "cleared");
         // Continue with the token that the device sampled.
@@ -104,6 +104,9 @@ fn upkeep_outside_the_cache_is_refused() {
         CacheCommand::ShiftRecent { sequence: 0, from: 3, end: 9, turn: -4 },
     ];
     for command in bad {
-        assert!(rig.device.maintain(rig.stream, rig.cache, &[command]).is_err(), "{command:?}");
+        assert!(
+            rig.device.run_cache_ops(rig.stream, rig.cache, &[command]).is_err(),
+            "{command:?}"
+        );
     }
 }

@@ -61,7 +61,7 @@ fn compare(name: &str, shape: &Shape, mixes: u32) {
         let mut random = Random(1);
         for mix in 0..=mixes {
             for sequence in 0..5 {
-                rig.maintain(&[CacheCommand::ClearSequence { sequence }]);
+                rig.run_cache_ops(&[CacheCommand::ClearSequence { sequence }]);
             }
             let found = logits(&mut rig, &text, &mut random, mix == 0);
             let expected = alone.get_or_insert_with(|| found.clone());

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use walla_device::step::StepViewMut;
 use walla_device::{
-    CacheCommand, Device, DeviceError, EventId, HostId, KvType, MatrixDesc, MatrixUse, RopeDesc,
-    StreamPriority, Watch,
+    CacheCommand, CompletionFlag, Device, DeviceError, EventId, HostId, KvType, MatrixDesc,
+    MatrixUse, RopeDesc, StreamPriority,
 };
 use walla_types::{RopePairs, TensorType};
 
@@ -97,7 +97,7 @@ fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
     let (host, event) = (HostId(0), EventId(0));
     let cache = rig.cache;
     let d: &mut dyn Device = &mut *rig.device;
-    let watch = Watch { event, results: host, ring_slot: 0, step: 1 };
+    let watch = CompletionFlag { event, results: host, ring_slot: 0, step: 1 };
     let usage = MatrixUse { gather: false, multiply: true };
     let matrix = MatrixDesc { name: "after", rows: 1, cols: 8, ty: TensorType::F32, usage };
     let rope = RopeDesc { frequencies: &[1.0], magnitude: 1.0, pairs: RopePairs::Halves };
@@ -120,9 +120,9 @@ fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
         d.upload(stream, host, step, 1).err(),
         d.download(stream, (results, 0), (host, 0), 1).err(),
         d.launch(stream, graph).err(),
-        d.launch_watched(stream, graph, &watch).err(),
-        d.maintain(stream, cache, &[]).err(),
-        d.maintain(stream, cache, &[CacheCommand::CopyPage { from: 1, to: 2 }]).err(),
+        d.launch_with_flag(stream, graph, &watch).err(),
+        d.run_cache_ops(stream, cache, &[]).err(),
+        d.run_cache_ops(stream, cache, &[CacheCommand::CopyPage { from: 1, to: 2 }]).err(),
         d.record(stream, event).err(),
         d.wait(stream, event).err(),
         d.poll(event).err(),

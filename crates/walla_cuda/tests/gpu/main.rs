@@ -17,10 +17,10 @@ mod memory;
 mod model;
 mod parity;
 mod play;
-mod posts;
 mod rig;
 mod sampling;
 mod sharing;
+mod step_ring;
 mod two;
 
 use std::process::Command;

@@ -126,7 +126,7 @@ impl Shape {
             head_norms: false,
             post_norms: false,
             activation: Activation::Silu,
-            pairs: RopePairs::Neighbours,
+            pairs: RopePairs::Interleaved,
             pairs_count: if wide { 32 } else { 12 },
             window: None,
             taps: None,

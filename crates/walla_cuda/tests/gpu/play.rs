@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use walla_device::step::{OutputRow, ResultView, StepRow, StepViewMut};
-use walla_device::{Device, DeviceError, EventId, HostId, KvType, StreamId, StreamPriority, Watch};
+use walla_device::{
+    CompletionFlag, Device, DeviceError, EventId, HostId, KvType, StreamId, StreamPriority,
+};
 use walla_types::TensorType;
 
 use crate::gpu;
@@ -86,8 +88,8 @@ fn submit(rig: &mut Rig, slot: &Slot, copy: StreamId, step: u64) {
     d.upload(compute, slot.step, block, LAYOUT.bytes_with(ROWS)).unwrap();
     let ring_slot = (step % RING as u64) as u32;
     if let Some(results) = rig.mapped {
-        let watch = Watch { event: slot.copied, results, ring_slot, step };
-        return d.launch_watched(compute, graph, &watch).unwrap();
+        let watch = CompletionFlag { event: slot.copied, results, ring_slot, step };
+        return d.launch_with_flag(compute, graph, &watch).unwrap();
     }
     d.launch(compute, graph).unwrap();
     d.record(compute, slot.computed).unwrap();
@@ -152,15 +154,15 @@ fn a_result_block_that_is_not_free_is_refused() {
     let copy = rig.device.create_stream(StreamPriority::High).unwrap();
     submit(&mut rig, &slot, copy, 0);
     let (stream, graph, results) = (rig.stream, rig.graphs[BUCKET][1], rig.mapped.unwrap());
-    let of_block = |ring_slot| Watch { event: slot.copied, results, ring_slot, step: 1 };
+    let of_block = |ring_slot| CompletionFlag { event: slot.copied, results, ring_slot, step: 1 };
     let d = &mut *rig.device;
-    let mut refuses = |watch: Watch| {
-        let refused = d.launch_watched(stream, graph, &watch).unwrap_err();
+    let mut refuses = |watch: CompletionFlag| {
+        let refused = d.launch_with_flag(stream, graph, &watch).unwrap_err();
         assert!(matches!(refused, DeviceError::Invalid(_)), "{refused}");
     };
     refuses(of_block(0));
     refuses(of_block(RING as u32));
-    refuses(Watch { results: slot.results, ..of_block(1) });
+    refuses(CompletionFlag { results: slot.results, ..of_block(1) });
     // A stream cannot wait for an event that a completion flag completes.
     let refused = d.wait(copy, slot.copied).unwrap_err();
     assert!(matches!(refused, DeviceError::Invalid(_)), "{refused}");

@@ -167,10 +167,10 @@ impl Rig {
         let masks_bytes = 4 * MASKS_MAX * mask_words(model.vocab);
         let masks = d.create_buffer("masks", masks_bytes).unwrap();
         let logits = d.create_buffer("logits", logits_bytes).unwrap();
-        let program = |rows: u32, one_row_a_sequence: bool| Program {
+        let program = |rows: u32, pure_decode: bool| Program {
             name: format!("bucket {rows}"),
             phase: Phase::Decode,
-            one_row_a_sequence,
+            pure_decode,
             rows_max: rows,
             outputs_max: rows.min(layout.outputs_max),
             context_max: layout.pages_per_sequence * PAGE_TOKENS,
@@ -208,8 +208,8 @@ impl Rig {
         }
     }
 
-    pub fn maintain(&mut self, commands: &[CacheCommand]) {
-        self.device.maintain(self.stream, self.cache, commands).unwrap();
+    pub fn run_cache_ops(&mut self, commands: &[CacheCommand]) {
+        self.device.run_cache_ops(self.stream, self.cache, commands).unwrap();
     }
 
     /// Runs one step; `bucket_at_least` forces a larger bucket.

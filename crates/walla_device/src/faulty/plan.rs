@@ -77,7 +77,7 @@ impl Call {
             Self::Upload => "upload",
             Self::Download => "download",
             Self::Launch => "launch",
-            Self::Maintain => "maintain",
+            Self::Maintain => "run_cache_ops",
             Self::Record => "record",
             Self::Wait => "wait",
             Self::Poll => "poll",

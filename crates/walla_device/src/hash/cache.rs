@@ -138,7 +138,7 @@ impl HashCache {
     }
 
     /// Runs one command. `None` if it refers to cells or sequences that do not exist.
-    pub fn maintain(&mut self, command: CacheCommand) -> Option<()> {
+    pub fn run_cache_ops(&mut self, command: CacheCommand) -> Option<()> {
         match command {
             CacheCommand::CopyPage { from, to } => {
                 let first = from as usize * self.page_tokens;

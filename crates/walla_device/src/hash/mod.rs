@@ -24,8 +24,8 @@ use self::sample::{Sampler, cell_hash, penalty_hash};
 use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::device::{
-    BufferId, CacheId, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
+    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc,
+    MatrixId, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
 };
 use crate::error::DeviceError;
 use crate::faulty::VirtualClock;
@@ -410,11 +410,11 @@ impl Device for HashDevice {
         self.run(stream, graph).map(drop)
     }
 
-    fn launch_watched(
+    fn launch_with_flag(
         &mut self,
         stream: StreamId,
         graph: GraphId,
-        watch: &Watch,
+        watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
         let done_micros = self.run(stream, graph)?;
         let event = self.events.get_mut(watch.event.0 as usize).ok_or_else(|| invalid("event"))?;
@@ -422,7 +422,7 @@ impl Device for HashDevice {
         Ok(())
     }
 
-    fn maintain(
+    fn run_cache_ops(
         &mut self,
         stream: StreamId,
         cache: CacheId,
@@ -431,7 +431,7 @@ impl Device for HashDevice {
         self.stream_time(stream)?;
         let cache = self.caches.get_mut(cache.0 as usize).ok_or_else(|| invalid("cache"))?;
         let mut all = commands.iter();
-        all.try_for_each(|command| cache.maintain(*command)).ok_or_else(|| invalid("cells"))
+        all.try_for_each(|command| cache.run_cache_ops(*command)).ok_or_else(|| invalid("cells"))
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

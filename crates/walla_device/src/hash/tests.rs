@@ -46,7 +46,7 @@ impl Rig {
         let program = Program {
             name: "test".into(),
             phase: crate::Phase::Decode,
-            one_row_a_sequence: false,
+            pure_decode: false,
             rows_max: 8,
             outputs_max: 4,
             context_max: 16,
@@ -96,8 +96,8 @@ impl Rig {
         device.write_host(self.step_host, 0, LAYOUT.bytes(), fill).unwrap();
         device.upload(self.stream, self.step_host, self.step, LAYOUT.bytes()).unwrap();
         let (event, results) = (self.event, self.results);
-        let watch = Watch { event, results, ring_slot: 0, step: number };
-        device.launch_watched(self.stream, GraphId(0), &watch).unwrap();
+        let watch = CompletionFlag { event, results, ring_slot: 0, step: number };
+        device.launch_with_flag(self.stream, GraphId(0), &watch).unwrap();
         assert!(!device.poll(event).unwrap(), "it takes its time");
         self.clock.advance(300 + 20 * tokens.len() as u64);
         assert!(device.poll(event).unwrap());
@@ -153,7 +153,7 @@ fn moved_cells_count_only_with_their_turn() {
             cells: 2,
             turn,
         };
-        rig.device.maintain(rig.stream, rig.cache, &[command]).unwrap();
+        rig.device.run_cache_ops(rig.stream, rig.cache, &[command]).unwrap();
         rig.draw(SeqId(0), [1, 2, 0, 0], 2, &[8])
     };
     assert_eq!(moved(-1), expected);

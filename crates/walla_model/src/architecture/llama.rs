@@ -8,7 +8,7 @@ pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
-    let rope = model.rope(RopePairs::Neighbours, context_tokens)?;
+    let rope = model.rope(RopePairs::Interleaved, context_tokens)?;
     let layers = model.layers(|layer| {
         Ok(Layer {
             mixer_norm: layer.norm("attn_norm")?,

@@ -7,7 +7,7 @@ pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
-    let rope = model.rope(RopePairs::Neighbours, context_tokens)?;
+    let rope = model.rope(RopePairs::Interleaved, context_tokens)?;
     let layers = model.layers(|layer| {
         let rotates = !layer.index.saturating_add(1).is_multiple_of(4);
         Ok(Layer {

@@ -11,18 +11,18 @@ const GAIN: f32 = 1.0 / 32.0;
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
 /// Margin of an upper prediction, in mean absolute deviations. For normally distributed noise this
-/// is 2.4 standard deviations: 99 % of steps are faster. [`Corrections::take_care`] corrects the
+/// is 2.4 standard deviations: 99 % of steps are faster. [`Corrections::adjust_margin`] corrects the
 /// rest.
 const DEVIATIONS: f32 = 3.0;
 
 /// Increase of the margin after one frame over its budget.
-const CARE: f32 = 0.05;
+const CAUTION_STEP: f32 = 0.05;
 
 /// Share of frames over budget at which the caution margin stays constant.
 const OVER_SHARE: f32 = 0.001;
 
 /// Maximum of the caution margin, as a share of the prediction.
-const CARE_MAX: f32 = 1.0;
+const CAUTION_MAX: f32 = 1.0;
 
 /// Maximum relative error that one measurement can contribute: `OUTLIER` above or half of it below
 /// the prediction. A single outlier does not predict the next step.
@@ -46,7 +46,7 @@ pub(super) struct Corrections {
     measured_in_all: u32,
     deviation: f32,
     deviation_of_bucket: [f32; PROGRAMS],
-    care: f32,
+    caution: f32,
     /// Upper predictions of the table term, ascending. Derived from the fields above.
     upper: [f32; PROGRAMS],
     /// Factor of the upper predictions' `reads` term.
@@ -65,11 +65,11 @@ impl Corrections {
             // The initial margin is 15 % (3 mean deviations).
             deviation: 0.05,
             deviation_of_bucket: [0.0; PROGRAMS],
-            care: 0.0,
+            caution: 0.0,
             upper: [0.0; PROGRAMS],
             upper_reads: 1.0,
         };
-        new.predict_anew();
+        new.update_predictions();
         new
     }
 
@@ -84,7 +84,7 @@ impl Corrections {
     }
 
     /// Updates the corrections with a measured step time.
-    pub fn learn(&mut self, work: StepWork, micros: f32) {
+    pub fn update(&mut self, work: StepWork, micros: f32) {
         let index = program(work);
         let expected = self.expect_micros(work);
         // The condition is negated so that NaN is refused.
@@ -117,7 +117,7 @@ impl Corrections {
             }
             *of_bucket += GAIN_OF_BUCKET * (deviation - *of_bucket);
         }
-        self.predict_anew();
+        self.update_predictions();
     }
 
     /// Limits the factors, so that repeated updates cannot overflow or underflow `f32`.
@@ -128,20 +128,21 @@ impl Corrections {
     }
 
     /// The caution margin, as a share of the prediction.
-    pub fn care(&self) -> f32 {
-        self.care
+    pub fn caution(&self) -> f32 {
+        self.caution
     }
 
     /// Raises the caution margin after a frame over its budget; lowers it slightly otherwise.
-    pub fn take_care(&mut self, is_over: bool) {
-        let change = if is_over { CARE } else { -CARE * OVER_SHARE / (1.0 - OVER_SHARE) };
-        self.care = (self.care + change).clamp(0.0, CARE_MAX);
-        self.predict_anew();
+    pub fn adjust_margin(&mut self, is_over: bool) {
+        let change =
+            if is_over { CAUTION_STEP } else { -CAUTION_STEP * OVER_SHARE / (1.0 - OVER_SHARE) };
+        self.caution = (self.caution + change).clamp(0.0, CAUTION_MAX);
+        self.update_predictions();
     }
 
     /// Recomputes the upper predictions. They never decrease with more rows, nor when prompt tokens
     /// replace decode rows, as [`CostModel`] requires.
-    fn predict_anew(&mut self) {
+    fn update_predictions(&mut self) {
         let mut highest = 0.0_f32;
         for index in 0..PROGRAMS {
             if index == BUCKETS.len() {
@@ -149,7 +150,7 @@ impl Corrections {
             }
             let is_known = self.measured[index] > 0;
             let deviation = if is_known { self.deviation_of_bucket[index] } else { self.deviation };
-            let margin = 1.0 + DEVIATIONS * deviation + self.care;
+            let margin = 1.0 + DEVIATIONS * deviation + self.caution;
             highest = highest.max(self.overall * self.table_part(index) * margin);
             // Programs with prompt tokens have the higher indices and cost at least as much as the
             // ones without.
@@ -158,7 +159,7 @@ impl Corrections {
             self.upper[index] = highest;
         }
         self.upper_reads =
-            self.overall * self.reads * (1.0 + DEVIATIONS * self.deviation + self.care);
+            self.overall * self.reads * (1.0 + DEVIATIONS * self.deviation + self.caution);
     }
 }
 
@@ -201,7 +202,7 @@ mod tests {
                 StepWork { decode_rows: rows, context_tokens: u64::from(rows) * 300, ..WORK };
             // Slower than the model by a different factor in each term.
             let truth = 1.4 * 500.0 + 13.0 * bucket_at(rows) + 0.3 * work.context_tokens as f32;
-            known.learn(work, truth);
+            known.update(work, truth);
         }
         let work = StepWork { decode_rows: 32, context_tokens: 32 * 300, ..WORK };
         let truth = 1.4 * 500.0 + 13.0 * 32.0 + 0.3 * 32.0 * 300.0;
@@ -219,11 +220,11 @@ mod tests {
     fn one_hiccup_changes_little_and_is_forgotten() {
         let mut known = Corrections::new(cost());
         let usual = known.expect_micros(WORK);
-        (0..200).for_each(|_| known.learn(WORK, usual));
+        (0..200).for_each(|_| known.update(WORK, usual));
         let before = known.expect_micros(WORK);
-        known.learn(WORK, 50.0 * usual);
+        known.update(WORK, 50.0 * usual);
         assert!(known.expect_micros(WORK) < 1.11 * before);
-        (0..200).for_each(|_| known.learn(WORK, usual));
+        (0..200).for_each(|_| known.update(WORK, usual));
         assert!((known.expect_micros(WORK) / before - 1.0).abs() < 0.01);
         let after = known.predict_micros(WORK);
         assert!(after < 1.05 * before, "{after} for {before}: {known:?}");
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn a_model_that_was_never_fitted_learns_with_the_first_step() {
         let mut known = Corrections::new(StepCost::guess());
-        known.learn(WORK, 20_000.0);
+        known.update(WORK, 20_000.0);
         assert!((known.expect_micros(WORK) / 20_000.0 - 1.0).abs() < 0.01);
     }
 
@@ -240,7 +241,7 @@ mod tests {
     fn a_fitted_model_is_not_given_up_for_its_first_step() {
         let mut known = Corrections::new(cost());
         let usual = known.expect_micros(WORK);
-        known.learn(WORK, 40.0 * usual);
+        known.update(WORK, 40.0 * usual);
         assert!(known.expect_micros(WORK) < 1.2 * usual);
     }
 
@@ -249,7 +250,7 @@ mod tests {
         let mut known = Corrections::new(cost());
         // One bucket is slow and noisy; larger buckets are not.
         for n in 0..100 {
-            known.learn(WORK, if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
+            known.update(WORK, if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
         }
         let mut last = 0.0;
         for decode_rows in 1..=512 {
@@ -264,14 +265,14 @@ mod tests {
         let mut known = Corrections::new(cost());
         let reading = StepWork { decode_rows: 3, prefill_tokens: 1, prefill_pairs: 10, ..WORK };
         for _ in 0..600 {
-            known.learn(WORK, 900.0);
-            known.learn(reading, 1_800.0);
+            known.update(WORK, 900.0);
+            known.update(reading, 1_800.0);
         }
         assert!((known.expect_micros(WORK) / 900.0 - 1.0).abs() < 0.02);
         assert!((known.expect_micros(reading) / 1_800.0 - 1.0).abs() < 0.02);
         for _ in 0..600 {
-            known.learn(WORK, 1_800.0);
-            known.learn(reading, 900.0);
+            known.update(WORK, 1_800.0);
+            known.update(reading, 900.0);
         }
         assert!(known.predict_micros(reading) >= known.predict_micros(WORK));
     }
@@ -281,22 +282,22 @@ mod tests {
         let mut known = Corrections::new(cost());
         let before = known.predict_micros(WORK);
         for micros in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-            known.learn(WORK, micros);
+            known.update(WORK, micros);
         }
         assert_eq!(known.predict_micros(WORK), before);
     }
 
     #[test]
-    fn care_rises_at_once_and_falls_slowly() {
+    fn caution_rises_at_once_and_falls_slowly() {
         let mut known = Corrections::new(cost());
         let before = known.predict_micros(WORK);
-        known.take_care(true);
+        known.adjust_margin(true);
         let after = known.predict_micros(WORK);
         assert!(after > 1.02 * before);
-        (0..500).for_each(|_| known.take_care(false));
+        (0..500).for_each(|_| known.adjust_margin(false));
         let later = known.predict_micros(WORK);
         assert!(before < later && later < after);
-        (0..1_000).for_each(|_| known.take_care(false));
+        (0..1_000).for_each(|_| known.adjust_margin(false));
         assert!((known.predict_micros(WORK) / before - 1.0).abs() < 1e-4);
     }
 }

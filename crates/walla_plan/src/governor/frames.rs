@@ -19,7 +19,7 @@ struct Frame {
     /// Whether a submitted step was predicted to exceed the frame's budget.
     is_overdrawn: bool,
     steps: u32,
-    steps_on_their_way: u32,
+    steps_in_flight: u32,
     /// Part of the debt and overrun that was forgiven.
     forgiven_micros: f32,
 }
@@ -119,7 +119,7 @@ impl Frames {
         let budget = frame.budget_micros.map_or(f32::INFINITY, |budget| budget as f32);
         frame.is_overdrawn |= frame.used_micros > budget * 1.001;
         frame.steps += 1;
-        frame.steps_on_their_way += 1;
+        frame.steps_in_flight += 1;
         number
     }
 
@@ -133,7 +133,7 @@ impl Frames {
             return;
         }
         frame.used_micros = (frame.used_micros + micros - charged_micros).max(0.0);
-        frame.steps_on_their_way = frame.steps_on_their_way.saturating_sub(1);
+        frame.steps_in_flight = frame.steps_in_flight.saturating_sub(1);
         // Propagates the changed overrun through the debts of later frames.
         for number in number..current {
             let debt = self.at(number).debt_after();
@@ -146,7 +146,7 @@ impl Frames {
     pub fn next_closed(&mut self) -> Option<Closed> {
         while self.reported + 1 < self.number {
             let frame = *self.at(self.reported + 1);
-            if frame.steps_on_their_way > 0 {
+            if frame.steps_in_flight > 0 {
                 return None;
             }
             self.reported += 1;

@@ -81,7 +81,7 @@ const RESERVE_MAX: f32 = 0.6;
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
 
 /// Frame number of steps that are charged to no frame. Frame numbers start at 1.
-const BESIDE: u64 = 0;
+const UNCHARGED: u64 = 0;
 
 /// Settings of a governor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub struct GovernorStats {
     /// Frames over budget that were planned to be: even the smallest step exceeds the budget.
     pub frames_overdrawn: u64,
     /// Frames with requests in which no step ran.
-    pub frames_sat_out: u64,
+    pub frames_skipped: u64,
     /// Median relative prediction error over all buckets: 0.1 is 10 %.
     pub error_p50: f32,
     /// 99th percentile of the relative prediction error.
@@ -199,7 +199,7 @@ impl Governor {
     /// Begins a frame with a new budget, minus the debt.
     pub fn begin_frame(&mut self) {
         if self.is_wanted && self.stats.frames > 0 && !self.frames.is_used() {
-            self.stats.frames_sat_out += 1;
+            self.stats.frames_skipped += 1;
         }
         self.is_wanted = false;
         self.options.budget_micros = self.budget_wanted;
@@ -271,7 +271,7 @@ impl Governor {
         if !self.frames.is_used() {
             return left;
         }
-        let reserve = self.corrections.care().min(RESERVE_MAX) * budget as f32;
+        let reserve = self.corrections.caution().min(RESERVE_MAX) * budget as f32;
         (left - reserve).max(0.0)
     }
 
@@ -285,19 +285,19 @@ impl Governor {
 
     /// A step that is charged to no frame, because its budget was lifted. It only updates the cost
     /// model.
-    pub fn submit_beside(&mut self, work: StepWork) -> SubmittedStep {
+    pub fn submit_uncharged(&mut self, work: StepWork) -> SubmittedStep {
         let expected_micros = self.corrections.expect_micros(work);
-        SubmittedStep { work, frame: BESIDE, expected_micros, charged_micros: 0.0 }
+        SubmittedStep { work, frame: UNCHARGED, expected_micros, charged_micros: 0.0 }
     }
 
     /// Records the device time of a step, in nanoseconds. The step may belong to an earlier frame.
     pub fn observe(&mut self, step: SubmittedStep, device_nanos: u64) {
         let micros = device_nanos as f32 / 1e3;
-        if step.frame != BESIDE {
+        if step.frame != UNCHARGED {
             self.frames.settle(step.frame, step.charged_micros, micros);
         }
         self.errors.add(step.work, step.expected_micros, micros);
-        self.corrections.learn(step.work, micros);
+        self.corrections.update(step.work, micros);
         self.count_closed();
         self.stats.error_p50 = self.errors.all().p50;
         self.stats.error_p99 = self.errors.all().p99;
@@ -305,7 +305,7 @@ impl Governor {
 
     /// Records a step that failed or was not measured: its frame is charged the predicted time.
     pub fn forget(&mut self, step: SubmittedStep) {
-        if step.frame != BESIDE {
+        if step.frame != UNCHARGED {
             self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
             self.count_closed();
         }
@@ -326,14 +326,14 @@ impl Governor {
             let Closed { used_micros, budget_micros, is_overdrawn } = closed;
             self.stats.used_micros = used_micros as u32;
             let Some(budget) = budget_micros.map(|budget| budget as f32) else {
-                self.corrections.take_care(false);
+                self.corrections.adjust_margin(false);
                 continue;
             };
             let is_over = used_micros > budget;
             self.stats.frames_over += u64::from(is_over);
             self.stats.frames_overdrawn += u64::from(is_over && is_overdrawn);
             if !is_overdrawn && (is_over || used_micros > budget / 2.0) {
-                self.corrections.take_care(is_over);
+                self.corrections.adjust_margin(is_over);
             }
         }
     }

@@ -284,7 +284,7 @@ impl AgentState {
     /// At least one token is recomputed, because its output is the first token of the reply.
     /// Penalties count tokens by position modulo [`PENALTY_WINDOW_MAX`]: tokens whose entries were
     /// overwritten by later tokens of the sequence are recomputed if the first draw counts them.
-    pub fn begins_with(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
+    pub fn reusable_prefix(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
         let prompt_tokens = prompt.len() as u32;
         let keep = same.min(prompt_tokens - 1);
         let window = self.window();
@@ -323,11 +323,11 @@ mod tests {
         let prompt = vec![TokenId(1); 400];
         let agent = agent(64);
         // With 591 as the last position, position 336 is still recorded.
-        assert_eq!(agent.begins_with(&prompt, 400, 592 - 1), 399);
+        assert_eq!(agent.reusable_prefix(&prompt, 400, 592 - 1), 399);
         // Another token has replaced it: the last 64 tokens are recomputed.
-        assert_eq!(agent.begins_with(&prompt, 400, 592), 336);
-        assert_eq!(agent.begins_with(&prompt, 200, 592), 200);
-        assert_eq!(agent.begins_with(&prompt[..40], 40, 592), 0);
+        assert_eq!(agent.reusable_prefix(&prompt, 400, 592), 336);
+        assert_eq!(agent.reusable_prefix(&prompt, 200, 592), 200);
+        assert_eq!(agent.reusable_prefix(&prompt[..40], 40, 592), 0);
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
         let prompt = vec![TokenId(1); 400];
         let mut agent = agent(64);
         agent.spec.sampling = Sampling::greedy();
-        assert_eq!(agent.begins_with(&prompt, 400, 1_000), 399);
-        assert_eq!(agent.begins_with(&prompt[..1], 1, 1_000), 0);
+        assert_eq!(agent.reusable_prefix(&prompt, 400, 1_000), 399);
+        assert_eq!(agent.reusable_prefix(&prompt[..1], 1, 1_000), 0);
     }
 }

@@ -150,7 +150,7 @@ impl Budget {
             frames: stats.frames,
             frames_over: stats.frames_over,
             frames_overdrawn: stats.frames_overdrawn,
-            frames_sat_out: stats.frames_sat_out,
+            frames_skipped: stats.frames_skipped,
             prefill_tokens: self.prefill_tokens,
             agents_deferred: self.agents_deferred,
             error_p50: stats.error_p50,
@@ -163,7 +163,7 @@ impl Budget {
         self.prefill_tokens += work.prefill_tokens;
         if is_lifted {
             self.ticks += 1;
-            self.governor.submit_beside(work)
+            self.governor.submit_uncharged(work)
         } else {
             self.governor.submit(work)
         }
@@ -235,7 +235,7 @@ impl Core {
     /// of the included agents.
     pub(super) fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
-        for &(slot, rows) in self.composer.included() {
+        for &(slot, rows) in self.scheduler.included() {
             let length = self.sequences.ledger.len(SeqId(slot as u32));
             let of_agent = if rows == 1 {
                 StepWork::decode(1, length.into())

@@ -174,7 +174,7 @@ fn time(
             batch.push(TokenInput::Id(TokenId(0)), None, seq, output)?;
         }
     }
-    sequences.upkeep()?;
+    sequences.flush_cache_ops()?;
     sequences.submit(&mut batch, &|_| Some(&sampling))?;
     let mut nanos = 0;
     if let Some(completed) = wait(sequences, waiting)? {

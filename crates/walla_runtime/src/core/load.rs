@@ -13,8 +13,8 @@ use walla_plan::StepCost;
 use super::budget::Budget;
 use super::calibrate::Waiting;
 use super::collect::InFlight;
-use super::compose::Composer;
 use super::cost_file::Key;
+use super::schedule::Scheduler;
 use super::slots::Parked;
 use super::source::Source;
 use super::text::{ModelText, TextWorker};
@@ -167,7 +167,7 @@ impl Source {
             slots: HashMap::with_capacity(agents),
             parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
             clients: Vec::new(),
-            composer: Composer::new(limits),
+            scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             deadlines: options.deadlines,
             step_meter: deadline::step_meter(),

@@ -8,15 +8,15 @@ mod agent;
 mod budget;
 mod calibrate;
 mod collect;
-mod compose;
 mod cost_file;
 mod deadline;
 mod fallback;
-mod life;
 mod load;
 mod pages;
 mod pause;
 mod reasoning;
+mod requests;
+mod schedule;
 mod slots;
 mod source;
 #[cfg(test)]
@@ -36,8 +36,8 @@ use walla_plan::governor::BucketError;
 use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
-use self::compose::Composer;
 use self::deadline::hung;
+use self::schedule::Scheduler;
 use self::slots::Parked;
 pub(crate) use self::source::Source;
 pub(crate) use self::text::ModelText;
@@ -112,7 +112,7 @@ pub(crate) struct Core {
     /// Agents without a slot.
     parked: Parked,
     clients: Vec<ClientState>,
-    composer: Composer,
+    scheduler: Scheduler,
     budget: Budget,
     deadlines: Deadlines,
     step_meter: WaitMeter,
@@ -165,7 +165,13 @@ impl Core {
 
     /// Queues an event without sending it: commands arrive between calls of [`Core::advance`],
     /// which delivers.
-    fn post(&mut self, key: ClientKey, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
+    fn queue_event(
+        &mut self,
+        key: ClientKey,
+        agent: AgentId,
+        generation: GenerationId,
+        what: ReplyEvent,
+    ) {
         if let Some(outbox) = outbox_of(&mut self.clients, key) {
             outbox.push_back(Event { agent, generation, what });
         }
@@ -193,7 +199,7 @@ impl Core {
             let (client, id) = (agent.client, agent.id);
             for ask in agent.asks.drain(..) {
                 let error = ReplyError::EngineGone(reason.to_owned());
-                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
+                self.queue_event(client, id, ask.generation, ReplyEvent::Failed(error));
             }
         }
     }
@@ -365,7 +371,7 @@ impl EngineCore for Core {
                     break;
                 }
                 Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
-                    self.retry_composed(&error.to_string());
+                    self.retry_scheduled(&error.to_string());
                     failed = true;
                     break;
                 }
@@ -414,7 +420,7 @@ impl EngineCore for Core {
         self.continue_from(lost);
     }
 
-    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
+    fn drain_events(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
         self.fail_all(reason);
         self.clients.drain(..).map(|client| (client.key, client.outbox)).collect()
     }

@@ -21,7 +21,7 @@ impl Core {
         let cached = self.sequences.ledger.len(seq);
         let Some(agent) = self.agents[slot].as_mut() else { return 0 };
         let same = common_tokens(&agent.history, prompt).min(cached);
-        let keep = agent.begins_with(prompt, same, agent.reached);
+        let keep = agent.reusable_prefix(prompt, same, agent.reached);
         agent.evaluated = agent.evaluated.min(keep);
         if keep == cached || self.cut(seq, keep) {
             return keep;
@@ -57,7 +57,7 @@ impl Core {
                 continue;
             }
             let same = common_tokens(evaluated, &agent.history);
-            let tokens = agent.begins_with(&agent.history, same, source.reached) / page * page;
+            let tokens = agent.reusable_prefix(&agent.history, same, source.reached) / page * page;
             if tokens >= needed {
                 best = Some((tokens, other));
             }
@@ -107,10 +107,10 @@ impl Core {
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
             // The command buffer is full, and upkeep empties it. If that fails too, the device is
             // lost and reports it at the next call.
-            let upkeep = self.sequences.upkeep();
+            let flush_cache_ops = self.sequences.flush_cache_ops();
             let removed = self.sequences.ledger.remove(seq, .., &mut self.sequences.commands);
             debug_assert!(
-                removed.is_ok() || upkeep.is_err(),
+                removed.is_ok() || flush_cache_ops.is_err(),
                 "a whole sequence can always be removed"
             );
         }
@@ -152,10 +152,10 @@ impl Core {
                     return false;
                 }
                 Err(LedgerError::CommandsFull { .. }) if !self.sequences.commands.is_empty() => {
-                    if let Err(error) = self.sequences.upkeep() {
+                    if let Err(error) = self.sequences.flush_cache_ops() {
                         // Counted as a retry of this reply, so that a device that never accepts the
                         // commands ends it.
-                        self.evaluate_anew(slot, &error.to_string());
+                        self.recompute(slot, &error.to_string());
                         self.has_freed = true;
                         return false;
                     }

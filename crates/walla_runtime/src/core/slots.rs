@@ -118,7 +118,7 @@ impl Core {
         }
         let agent = Box::new(AgentState::new(client, id, spec));
         if let Some(slot) = self.free_slot() {
-            self.seat(slot, agent, Vec::new());
+            self.assign_slot(slot, agent, Vec::new());
         } else if self.parked.agents.len() < self.parked.agents_max {
             self.parked.agents.insert(id, agent);
         } else {
@@ -129,7 +129,7 @@ impl Core {
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
         let generation = ask.generation;
         if let Err(error) = self.try_ask(client, id, ask) {
-            self.post(client, id, generation, ReplyEvent::Failed(error));
+            self.queue_event(client, id, generation, ReplyEvent::Failed(error));
         }
     }
 
@@ -158,7 +158,7 @@ impl Core {
             return Err(too_many);
         };
         if let Some(agent) = self.parked.agents.remove(&id) {
-            self.seat(slot, agent, Vec::new());
+            self.assign_slot(slot, agent, Vec::new());
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Core {
         for generation in cancelled {
             let usage = Usage::default();
             let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-            self.post(client, id, generation, what);
+            self.queue_event(client, id, generation, what);
         }
     }
 
@@ -229,7 +229,7 @@ impl Core {
             let Some(agent) = self.parked.agents.remove(&id) else { return };
             self.parked.refresh(id);
             let buffer = self.park(slot);
-            self.seat(slot, agent, buffer);
+            self.assign_slot(slot, agent, buffer);
         }
     }
 
@@ -266,7 +266,7 @@ impl Core {
         Some((order_of(slot), slot))
     }
 
-    fn seat(&mut self, slot: usize, mut agent: Box<AgentState>, buffer: Vec<TokenId>) {
+    fn assign_slot(&mut self, slot: usize, mut agent: Box<AgentState>, buffer: Vec<TokenId>) {
         agent.take_slot(buffer, self.context_tokens);
         self.slots.insert(agent.id, slot);
         self.agents[slot] = Some(agent);

@@ -8,9 +8,9 @@ use atomic_waker::AtomicWaker;
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
+use super::client_slots::ClientSlots;
 use super::controls::{Control, Controls};
 use super::heartbeat::Heartbeat;
-use super::seats::Seats;
 use super::thread::Loader;
 use super::watchdog::watch;
 use super::{CLIENTS_MAX, EngineCore, INCARNATIONS_MAX, JOIN_MAX, spawn_device_thread};
@@ -30,7 +30,7 @@ const OPEN_MAX: usize = 1 << 16;
 pub(crate) struct Shared {
     pub(crate) status: Status,
     /// Clients that the device thread has not admitted yet.
-    pub(super) joining: Mailbox<Arc<Post>>,
+    pub(super) joining: Mailbox<Arc<ClientChannels>>,
     /// Number of clients: joining, seated, or dropped but not yet removed.
     pub(super) clients: AtomicU32,
     agents_named: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     incarnation: AtomicU32,
     pub(super) heartbeat: Heartbeat,
     /// Clients. The device thread locks them briefly, never during a call of the device.
-    seats: Mutex<Seats>,
+    client_slots: Mutex<ClientSlots>,
     watchdog_thread: OnceLock<Thread>,
     /// The device and its memory are released or given up.
     ended: AtomicBool,
@@ -86,24 +86,24 @@ impl Shared {
         }
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        // No method of `Seats` leaves it inconsistent on a panic.
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn client_slots(&self) -> MutexGuard<'_, ClientSlots> {
+        // No method of `ClientSlots` leaves it inconsistent on a panic.
+        self.client_slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the engine from its device thread. Returns the number of the next one.
     pub(super) fn disown(&self) -> u32 {
-        // The lock ensures that the thread is not inside an operation on seats or status.
-        let _seats = self.seats();
+        // The lock ensures that the thread is not inside an operation on client slots or status.
+        let _seats = self.client_slots();
         self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Returns seats and status for device thread number `number`, or `None` if it has been
+    /// Returns client slots and status for device thread number `number`, or `None` if it has been
     /// disowned.
     pub(super) fn own(&self, number: u32) -> Option<Owned<'_>> {
-        let seats = self.seats();
+        let client_slots = self.client_slots();
         let is_current = self.incarnation.load(Ordering::Acquire) == number;
-        is_current.then_some(Owned { seats, status: &self.status })
+        is_current.then_some(Owned { client_slots, status: &self.status })
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -121,7 +121,7 @@ impl Shared {
 
 /// State that the device thread may change while it owns the engine.
 pub(super) struct Owned<'a> {
-    pub seats: MutexGuard<'a, Seats>,
+    pub client_slots: MutexGuard<'a, ClientSlots>,
     status: &'a Status,
 }
 
@@ -145,7 +145,7 @@ impl Owned<'_> {
 
 /// Mailboxes and flags of a client.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct ClientChannels {
     pub(crate) commands: Mailbox<Command>,
     pub(crate) events: Mailbox<Event>,
     pub(crate) waker: AtomicWaker,
@@ -196,7 +196,7 @@ impl Engine {
             device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
             incarnation: AtomicU32::new(0),
             heartbeat: Heartbeat::default(),
-            seats: Mutex::new(Seats::default()),
+            client_slots: Mutex::new(ClientSlots::default()),
             watchdog_thread: OnceLock::new(),
             ended: AtomicBool::new(false),
             process: std::process::id(),
@@ -235,7 +235,7 @@ impl Engine {
         if counted.is_err() {
             return Err(EngineError::TooManyClients { clients_max });
         }
-        let post = Arc::new(Post {
+        let channels = Arc::new(ClientChannels {
             commands: Mailbox::new(shared.command_queue),
             events: Mailbox::new(shared.event_queue),
             waker: AtomicWaker::new(),
@@ -245,7 +245,7 @@ impl Engine {
             pacing,
             open_max: shared.event_queue.max(OPEN_MAX),
         });
-        match shared.joining.try_send(Arc::clone(&post)) {
+        match shared.joining.try_send(Arc::clone(&channels)) {
             Ok(()) => shared.ring(),
             Err(refused) => {
                 shared.clients.fetch_sub(1, Ordering::AcqRel);
@@ -256,7 +256,7 @@ impl Engine {
                 });
             }
         }
-        Ok(Client::new(self.clone(), post))
+        Ok(Client::new(self.clone(), channels))
     }
 
     fn check_alive(&self) -> Result<(), EngineError> {

@@ -10,12 +10,12 @@
 //! |---|---|---|
 //! | core, device | owns | no access |
 //! | `Shared::joining` | receives | send ([`Engine::client`]) |
-//! | `Post::commands` | receives | send |
-//! | `Post::events` | sends | receive |
-//! | `Post::framed` | takes | set, then unpark |
-//! | `Post::paused`, `Post::gone`, `Shared::stop` | reads | set, then unpark |
+//! | `ClientChannels::commands` | receives | send |
+//! | `ClientChannels::events` | sends | receive |
+//! | `ClientChannels::framed` | takes | set, then unpark |
+//! | `ClientChannels::paused`, `ClientChannels::gone`, `Shared::stop` | reads | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
-//! | `Shared::seats` | locks briefly, never during a call of the core or the device | no access |
+//! | `Shared::client_slots` | locks briefly, never during a call of the core or the device | no access |
 //! | `Shared::heartbeat` | writes | no access |
 //! | `Status` | writes | read |
 //!
@@ -24,7 +24,7 @@
 //!    thread *after* that action. The device thread parks only after it has checked everything; an
 //!    unpark in between makes the park return at once.
 //! 2. For each client, the thread keeps the generations that were asked and have not ended
-//!    (`Seat::open`). An ask is entered before the core sees it. A terminal event removes it when
+//!    (`ClientSlot::open`). An ask is entered before the core sees it. A terminal event removes it when
 //!    the event is in the client's queue. A generation that is not open gets no event. So there is
 //!    one terminal event per generation, even if the core fails or panics.
 //! 3. A client whose queue refused an event gets no event until the next round, so its events stay
@@ -35,17 +35,17 @@
 //!    clients delay the end of the thread, but not the release of device memory. A command is
 //!    either accepted before the close and answered, or returned to its sender.
 //! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog). From
-//!    then on it owns neither seats nor status, so that none of its later actions reaches a host.
+//!    then on it owns neither client slots nor status, so that none of its later actions reaches a host.
 //! 6. Dropping the last handle requests the thread to stop, waits [`JOIN_MAX`] at most, and then
 //!    detaches the thread. Memory that a hung device may still write is leaked, never freed.
 
 mod cadence;
+mod client_slots;
 mod controls;
 mod engine;
-mod farewell;
 mod heartbeat;
 mod priority;
-mod seats;
+mod shutdown;
 mod start;
 mod thread;
 mod watchdog;
@@ -70,8 +70,8 @@ use crate::options::EngineError;
 use crate::state::ModelCard;
 
 pub(crate) use controls::Control;
+pub(crate) use engine::ClientChannels;
 pub use engine::Engine;
-pub(crate) use engine::Post;
 pub(crate) use thread::Progress;
 
 /// Maximum number of clients of one engine.
@@ -177,5 +177,5 @@ pub(crate) trait EngineCore {
 
     /// Fails every open generation and returns the undelivered events of each client, in order.
     /// Called last: the core is dropped afterwards.
-    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
+    fn drain_events(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
 }

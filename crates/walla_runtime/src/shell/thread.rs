@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cadence::{Cadence, Rest};
+use super::client_slots::{COMMANDS_PER_ROUND, Collected, SeatChange};
 use super::engine::{Owned, Shared};
-use super::farewell::farewell;
 use super::heartbeat::Phase;
-use super::seats::{COMMANDS_PER_ROUND, Collected, SeatChange};
+use super::shutdown::shut_down;
 use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
 use crate::clock::Clock;
 use crate::options::EngineError;
@@ -58,8 +58,8 @@ pub(super) fn live<C: EngineCore>(
     // Until this thread ends, or the thread of another engine that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
     let mut core = None;
-    // Unwind safety: after a panic the core is only dropped. Seats are still used; no method of
-    // `Seats` leaves it inconsistent.
+    // Unwind safety: after a panic the core is only dropped. ClientSlots are still used; no method of
+    // `ClientSlots` leaves it inconsistent.
     let work = AssertUnwindSafe(|| serve(shared, number, clock, loader, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
@@ -83,7 +83,7 @@ pub(super) fn live<C: EngineCore>(
     };
     drop(owned);
     shared.heartbeat.work();
-    farewell(shared, number, core, panicked, &reason);
+    shut_down(shared, number, core, panicked, &reason);
     if shared.own(number).is_some() {
         shared.set_ended();
     }
@@ -207,7 +207,7 @@ impl Device<'_> {
         }
         more |= collected.more;
         let emit = &mut |key, event| match shared.own(self.number) {
-            Some(mut owned) => owned.seats.deliver(key, event),
+            Some(mut owned) => owned.client_slots.deliver(key, event),
             // The reply has ended already.
             None => Ok(()),
         };
@@ -219,7 +219,7 @@ impl Device<'_> {
         if let Some(errors) = errors {
             shared.status.set_errors(&errors);
         }
-        more |= owned.seats.end_round();
+        more |= owned.client_slots.end_round();
         let micros = match advance {
             Advance::Pause(micros) => micros,
             _ => poll_micros(stats.step),
@@ -229,7 +229,7 @@ impl Device<'_> {
 
     /// Admits and removes clients. Returns `true` if there may be more work.
     fn admit(&self, core: &mut impl EngineCore) -> Result<bool, EngineError> {
-        let changes = self.own()?.seats.admit(self.shared);
+        let changes = self.own()?.client_slots.admit(self.shared);
         let mut freed = false;
         // Without the lock, because adding or removing a client may call the device.
         for (key, change) in (0..).map(ClientKey).zip(changes) {
@@ -253,23 +253,23 @@ impl Device<'_> {
     ) -> Result<Collected, EngineError> {
         let mut collected = Collected::default();
         for key in (0..CLIENTS_MAX as u32).map(ClientKey) {
-            let Some(framed) = self.own()?.seats.take_frame(key) else { continue };
+            let Some(framed) = self.own()?.client_slots.take_frame(key) else { continue };
             if framed {
                 core.frame(key, now_micros);
                 collected.framed = true;
             }
-            let pause = self.own()?.seats.take_pause(key);
+            let pause = self.own()?.client_slots.take_pause(key);
             if let Some(is_paused) = pause {
                 core.set_paused(key, is_paused);
             }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0 {
-                let Some(command) = self.own()?.seats.command(key) else { break };
+                let Some(command) = self.own()?.client_slots.command(key) else { break };
                 core.command(key, command, now_micros);
                 left -= 1;
             }
             collected.more |= left == 0;
-            self.own()?.seats.end_commands(key);
+            self.own()?.client_slots.end_commands(key);
         }
         Ok(collected)
     }

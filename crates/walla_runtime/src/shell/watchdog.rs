@@ -17,8 +17,8 @@ use std::time::Duration;
 use walla_device::DeviceError;
 
 use super::engine::Shared;
-use super::farewell::farewell;
 use super::heartbeat::Phase;
+use super::shutdown::shut_down;
 use super::thread::Loader;
 use super::{EngineCore, spawn_device_thread};
 use crate::clock::{Clock, WaitMeter};
@@ -81,6 +81,6 @@ fn give_up<C: EngineCore>(shared: &Shared, error: EngineError) {
     if let Some(owned) = shared.own(number) {
         owned.set_failed(error);
     }
-    farewell::<C>(shared, number, None, false, &reason);
+    shut_down::<C>(shared, number, None, false, &reason);
     shared.set_ended();
 }

@@ -58,7 +58,7 @@ fn keep_talking(
                 }
             }
             (false, false) => {
-                commands.hush(agent);
+                commands.cancel(agent);
             }
             (true, false) | (false, true) => {}
         }

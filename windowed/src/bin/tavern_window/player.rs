@@ -223,7 +223,7 @@ fn say(
         let Ok(mut mouth) = mouths.get_mut(guest) else { continue };
         mouth.hush();
         player.waits = true;
-        commands.hush(guest).ask_tagged(guest, text.clone(), BY_PLAYER);
+        commands.cancel(guest).ask_tagged(guest, text.clone(), BY_PLAYER);
     }
 }
 

@@ -192,7 +192,12 @@ impl Device for Instant {
         Ok(())
     }
 
-    fn maintain(&mut self, _: StreamId, _: CacheId, _: &[CacheCommand]) -> Result<(), DeviceError> {
+    fn run_cache_ops(
+        &mut self,
+        _: StreamId,
+        _: CacheId,
+        _: &[CacheCommand],
+    ) -> Result<(), DeviceError> {
         self.arrive()
     }
 

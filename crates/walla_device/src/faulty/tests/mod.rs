@@ -64,7 +64,7 @@ impl Rig {
         let program = Program {
             name: "p".into(),
             phase: Phase::Decode,
-            one_row_a_sequence: false,
+            pure_decode: false,
             rows_max: 2,
             outputs_max: 3,
             context_max: 16,
@@ -100,7 +100,7 @@ impl Rig {
         self.device.write_host(self.step_host, 0, LAYOUT.bytes(), &mut |bytes| {
             bytes[..size_of::<StepHeader>()].copy_from_slice(bytes_of(&header));
         })?;
-        self.device.maintain(self.compute, self.cache, &[])?;
+        self.device.run_cache_ops(self.compute, self.cache, &[])?;
         self.device.upload(self.compute, self.step_host, self.step, LAYOUT.bytes())?;
         self.device.launch(self.compute, self.graph)?;
         self.device.record(self.compute, self.computed)?;
@@ -167,7 +167,7 @@ fn each_call_can_fail_alone_and_its_work_does_not_happen() {
     let arrived = rig.arrived.load(Ordering::Relaxed);
     let error = rig.step(1).unwrap_err();
     assert_eq!(error, DeviceError::Failed { call: "launch", reason: "as planned".into() });
-    assert_eq!(rig.arrived.load(Ordering::Relaxed) - arrived, 3, "write, maintain, upload");
+    assert_eq!(rig.arrived.load(Ordering::Relaxed) - arrived, 3, "write, run_cache_ops, upload");
     rig.step(1).unwrap();
 }
 

@@ -128,7 +128,7 @@ fn a_device_that_hangs_is_leaked_and_left_alone() {
     };
     assert!(is_lost(&lost), "{lost}");
     let calls = handle.calls_total();
-    let words = core.last_words("gone");
+    let words = core.drain_events("gone");
     assert_eq!(words.iter().map(|(_, events)| events.len()).sum::<usize>(), 1, "it failed");
     drop(core);
     assert_eq!(handle.calls_total(), calls, "no call after it was given up");

@@ -203,8 +203,11 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         };
         let ended = stage.core.advance(stage.now_micros + 10, &mut emit);
         assert!(matches!(ended, Err(EngineError::OtherModel)), "{ended:?}");
-        let last_words = stage.core.last_words("over");
-        last_words.into_iter().flat_map(|(_, events)| events).for_each(|event| hear(heard, event));
+        let drain_events = stage.core.drain_events("over");
+        drain_events
+            .into_iter()
+            .flat_map(|(_, events)| events)
+            .for_each(|event| hear(heard, event));
         stage.assert_all_ended();
         let failed = |heard: &Heard| matches!(heard.ends[..], [Err(ReplyError::EngineGone(_))]);
         assert!(stage.heard.values().any(failed));

@@ -125,8 +125,11 @@ fn a_lost_device_is_told_to_everybody_once() {
                 Err(other) => panic!("{other}"),
             }
         }
-        let last_words = core.last_words("lost");
-        last_words.into_iter().flat_map(|(_, events)| events).for_each(|event| hear(heard, event));
+        let drain_events = core.drain_events("lost");
+        drain_events
+            .into_iter()
+            .flat_map(|(_, events)| events)
+            .for_each(|event| hear(heard, event));
         for ask in asks {
             let ends = &stage.reply(ask).ends;
             assert_eq!(ends.len(), 1);

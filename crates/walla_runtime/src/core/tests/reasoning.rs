@@ -240,7 +240,7 @@ fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
         for _ in 0..nth {
             stage.advance();
         }
-        let last = stage.core.last_words("over");
+        let last = stage.core.drain_events("over");
         last.into_iter()
             .flat_map(|(_, events)| events)
             .for_each(|event| hear(&mut stage.heard, event));

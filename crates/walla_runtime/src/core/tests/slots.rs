@@ -259,7 +259,7 @@ fn last_words_reach_agents_that_wait() {
     let mut stage = one_slot();
     let agents = [1, 2, 3].map(|seed| stage.agent(speaker(seed, 3)));
     let asks = agents.map(|agent| stage.ask(agent, tokens("ab")));
-    for (_, events) in stage.core.last_words("the end") {
+    for (_, events) in stage.core.drain_events("the end") {
         events.into_iter().for_each(|event| hear(&mut stage.heard, event));
     }
     for ask in asks {

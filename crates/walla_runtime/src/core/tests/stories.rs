@@ -439,7 +439,7 @@ impl Story {
         }
         let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
         let claim = self.core.page_claim;
-        let deferred = self.core.composer.deferred();
+        let deferred = self.core.scheduler.deferred();
         format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
     }
 

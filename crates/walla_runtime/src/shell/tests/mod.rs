@@ -97,7 +97,7 @@ impl Fake {
         Self { script, asks: Vec::new(), outbox: Vec::new() }
     }
 
-    fn post(&mut self, key: ClientKey, event: Event) {
+    fn queue_event(&mut self, key: ClientKey, event: Event) {
         match self.outbox.iter_mut().find(|(of, _)| *of == key) {
             Some((_, events)) => events.push_back(event),
             None => self.outbox.push((key, VecDeque::from([event]))),
@@ -163,7 +163,7 @@ impl EngineCore for Fake {
         if !self.script.hold.load(Ordering::SeqCst) {
             for (key, agent, generation) in std::mem::take(&mut self.asks) {
                 for what in reply() {
-                    self.post(key, Event { agent, generation, what });
+                    self.queue_event(key, Event { agent, generation, what });
                 }
             }
         }
@@ -211,10 +211,10 @@ impl EngineCore for Fake {
         self.outbox = std::mem::take(&mut lost.outbox);
     }
 
-    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
+    fn drain_events(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
         for (key, agent, generation) in std::mem::take(&mut self.asks) {
             let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.into()));
-            self.post(key, Event { agent, generation, what });
+            self.queue_event(key, Event { agent, generation, what });
         }
         std::mem::take(&mut self.outbox)
     }

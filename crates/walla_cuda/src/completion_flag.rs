@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use walla_device::step::ResultHeader;
-use walla_device::{BufferId, Device, DeviceError, EventId, GraphId, HostId, Watch};
+use walla_device::{BufferId, CompletionFlag, Device, DeviceError, EventId, GraphId, HostId};
 
 use crate::device::CudaDevice;
 use crate::resources::{Host, Resources, Word, Written, unknown};
@@ -48,11 +48,11 @@ impl CudaDevice {
     }
 
     /// Launches a program and registers its completion flag.
-    pub(crate) fn launch_and_watch(
+    pub(crate) fn launch_with_flag_of(
         &mut self,
         stream: walla_device::StreamId,
         graph: GraphId,
-        watch: &Watch,
+        watch: &CompletionFlag,
     ) -> Result<(), DeviceError> {
         self.context.refuse_lost()?;
         let programs = &self.resources.programs;

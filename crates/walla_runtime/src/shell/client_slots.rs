@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::engine::{Post, Shared};
+use super::engine::{ClientChannels, Shared};
 use super::{CLIENTS_MAX, ClientKey};
 use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
 use crate::mailbox::TrySendError;
@@ -16,8 +16,8 @@ pub(super) const COMMANDS_PER_ROUND: usize = 64;
 
 /// One client.
 #[derive(Debug)]
-struct Seat {
-    post: Arc<Post>,
+struct ClientSlot {
+    channels: Arc<ClientChannels>,
     /// Generations that were asked and whose terminal event the client has not been sent.
     open: HashMap<GenerationId, AgentId>,
     /// The client's queue refused an event in this round.
@@ -31,32 +31,32 @@ struct Seat {
     /// Wake the client at the end of the round.
     wake: bool,
     /// Events that the core returned when it was dropped.
-    last_words: VecDeque<Event>,
+    drain_events: VecDeque<Event>,
 }
 
-impl Seat {
-    fn new(post: Arc<Post>) -> Self {
-        let open = HashMap::with_capacity(post.open_max.min(1_024));
+impl ClientSlot {
+    fn new(channels: Arc<ClientChannels>) -> Self {
+        let open = HashMap::with_capacity(channels.open_max.min(1_024));
         // `wake`: the host may be waiting for the engine's state.
         Self {
-            post,
+            channels,
             open,
             refused: false,
             skipped: false,
             paused: false,
             woken: false,
             wake: true,
-            last_words: VecDeque::new(),
+            drain_events: VecDeque::new(),
         }
     }
 
     fn is_gone(&self) -> bool {
-        self.post.gone.load(Ordering::Acquire)
+        self.channels.gone.load(Ordering::Acquire)
     }
 
     /// Whether the core may take more of its commands.
     fn takes_commands(&self) -> bool {
-        !self.refused && self.open.len() < self.post.open_max
+        !self.refused && self.open.len() < self.channels.open_max
     }
 
     /// See [`super::Emit`].
@@ -70,7 +70,7 @@ impl Seat {
             return Err(event);
         }
         let ends = event.what.is_terminal();
-        match self.post.events.try_send_or_want_retry(event) {
+        match self.channels.events.try_send_or_want_retry(event) {
             Ok(()) => {}
             Err(TrySendError::Full(event)) => {
                 self.refused = true;
@@ -88,7 +88,7 @@ impl Seat {
             self.wake = true;
         } else {
             self.woken = true;
-            wake(&self.post);
+            wake(&self.channels);
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Seat {
     /// The next command; an ask is entered as open. Returns `None` if no command can be taken now.
     fn command(&mut self) -> Option<Command> {
         while self.takes_commands() {
-            let command = self.post.commands.try_recv()?;
+            let command = self.channels.commands.try_recv()?;
             if let Command::Ask { agent, generation, .. } = &command
                 && self.open.insert(*generation, *agent).is_some()
             {
@@ -113,13 +113,13 @@ impl Seat {
 
     fn end_round(&mut self) {
         if std::mem::take(&mut self.wake) {
-            wake(&self.post);
+            wake(&self.channels);
         }
         self.woken = false;
     }
 }
 
-/// Change of a seat.
+/// Change of a client slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SeatChange {
     Joined(Pacing),
@@ -127,8 +127,8 @@ pub(super) enum SeatChange {
 }
 
 /// Wakes a client's task. A waker is host code: its panic must not end the device thread.
-fn wake(post: &Post) {
-    if catch_unwind(AssertUnwindSafe(|| post.waker.wake())).is_err() {
+fn wake(channels: &ClientChannels) {
+    if catch_unwind(AssertUnwindSafe(|| channels.waker.wake())).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
     }
 }
@@ -144,51 +144,51 @@ pub(super) struct Collected {
 
 /// All clients.
 #[derive(Debug, Default)]
-pub(super) struct Seats {
-    seats: [Option<Seat>; CLIENTS_MAX],
+pub(super) struct ClientSlots {
+    client_slots: [Option<ClientSlot>; CLIENTS_MAX],
 }
 
-impl Seats {
-    fn each(&mut self) -> impl Iterator<Item = (ClientKey, &mut Seat)> {
-        let keyed = (0..).map(ClientKey).zip(&mut self.seats);
-        keyed.filter_map(|(key, seat)| Some((key, seat.as_mut()?)))
+impl ClientSlots {
+    fn each(&mut self) -> impl Iterator<Item = (ClientKey, &mut ClientSlot)> {
+        let keyed = (0..).map(ClientKey).zip(&mut self.client_slots);
+        keyed.filter_map(|(key, client_slot)| Some((key, client_slot.as_mut()?)))
     }
 
-    /// Frees the seats of clients that left and seats clients that joined, but never both at one
+    /// Frees the client slots of clients that left and registers clients that joined, but never both at one
     /// index in one round: the core must remove a client before its key is reused. Returns the
     /// changes for the core, by index.
     pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
-        for (place, change) in self.seats.iter_mut().zip(&mut changes) {
-            if place.as_ref().is_some_and(Seat::is_gone) {
+        for (place, change) in self.client_slots.iter_mut().zip(&mut changes) {
+            if place.as_ref().is_some_and(ClientSlot::is_gone) {
                 *place = None;
                 shared.clients.fetch_sub(1, Ordering::AcqRel);
                 *change = Some(SeatChange::Left);
             } else if place.is_none()
-                && let Some(post) = shared.joining.try_recv()
+                && let Some(channels) = shared.joining.try_recv()
             {
-                *change = Some(SeatChange::Joined(post.pacing));
-                *place = Some(Seat::new(post));
+                *change = Some(SeatChange::Joined(channels.pacing));
+                *place = Some(ClientSlot::new(channels));
             }
         }
         changes
     }
 
-    fn at(&mut self, key: ClientKey) -> Option<&mut Seat> {
-        self.seats.get_mut(key.0 as usize)?.as_mut()
+    fn at(&mut self, key: ClientKey) -> Option<&mut ClientSlot> {
+        self.client_slots.get_mut(key.0 as usize)?.as_mut()
     }
 
     /// Whether a client has granted a frame since the last call. Returns `None` if there is no such
     /// client.
     pub(super) fn take_frame(&mut self, key: ClientKey) -> Option<bool> {
-        Some(self.at(key)?.post.framed.swap(false, Ordering::AcqRel))
+        Some(self.at(key)?.channels.framed.swap(false, Ordering::AcqRel))
     }
 
     /// Whether a client is paused, if that has changed since the last call.
     pub(super) fn take_pause(&mut self, key: ClientKey) -> Option<bool> {
-        let seat = self.at(key)?;
-        let is_paused = seat.post.paused.load(Ordering::Acquire);
-        (std::mem::replace(&mut seat.paused, is_paused) != is_paused).then_some(is_paused)
+        let client_slot = self.at(key)?;
+        let is_paused = client_slot.channels.paused.load(Ordering::Acquire);
+        (std::mem::replace(&mut client_slot.paused, is_paused) != is_paused).then_some(is_paused)
     }
 
     /// The next command of a client, if the core may take one.
@@ -198,24 +198,24 @@ impl Seats {
 
     /// Called after all commands of this round have been taken from a client.
     pub(super) fn end_commands(&mut self, key: ClientKey) {
-        if let Some(seat) = self.at(key) {
-            seat.skipped = !seat.takes_commands();
-            seat.refused = false;
+        if let Some(client_slot) = self.at(key) {
+            client_slot.skipped = !client_slot.takes_commands();
+            client_slot.refused = false;
         }
     }
 
     /// See [`super::Emit`].
     pub(super) fn deliver(&mut self, key: ClientKey, event: Event) -> Result<(), Event> {
-        self.at(key).map_or(Ok(()), |seat| seat.deliver(event))
+        self.at(key).map_or(Ok(()), |client_slot| client_slot.deliver(event))
     }
 
     /// Wakes the clients that received events. Returns `true` if commands that waited can be taken
     /// now.
     pub(super) fn end_round(&mut self) -> bool {
         let mut more = false;
-        for (_, seat) in self.each() {
-            seat.end_round();
-            more |= seat.skipped && seat.takes_commands();
+        for (_, client_slot) in self.each() {
+            client_slot.end_round();
+            more |= client_slot.skipped && client_slot.takes_commands();
         }
         more
     }
@@ -230,22 +230,22 @@ impl Seats {
 
     /// Closes the command mailboxes and enters the remaining asks as open.
     fn close(&mut self) {
-        for (_, seat) in self.each() {
-            seat.refused = false;
-            seat.post.commands.close();
-            while let Some(command) = seat.post.commands.try_recv() {
+        for (_, client_slot) in self.each() {
+            client_slot.refused = false;
+            client_slot.channels.commands.close();
+            while let Some(command) = client_slot.channels.commands.try_recv() {
                 if let Command::Ask { agent, generation, .. } = command {
-                    seat.open.insert(generation, agent);
+                    client_slot.open.insert(generation, agent);
                 }
             }
         }
     }
 
     /// Keeps the last events of the core for each client.
-    pub(super) fn keep(&mut self, last_words: Vec<(ClientKey, VecDeque<Event>)>) {
-        for (key, words) in last_words {
-            if let Some(seat) = self.at(key) {
-                seat.last_words = words;
+    pub(super) fn keep(&mut self, drain_events: Vec<(ClientKey, VecDeque<Event>)>) {
+        for (key, words) in drain_events {
+            if let Some(client_slot) = self.at(key) {
+                client_slot.drain_events = words;
             }
         }
     }
@@ -253,21 +253,21 @@ impl Seats {
     /// Delivers the core's last events, then fails open generations, as far as event queues have
     /// capacity.
     fn fail_open(&mut self, reason: &str) {
-        for (_, seat) in self.each() {
-            while let Some(event) = seat.last_words.pop_front() {
-                if let Err(event) = seat.deliver(event) {
-                    seat.last_words.push_front(event);
+        for (_, client_slot) in self.each() {
+            while let Some(event) = client_slot.drain_events.pop_front() {
+                if let Err(event) = client_slot.deliver(event) {
+                    client_slot.drain_events.push_front(event);
                     break;
                 }
             }
-            if !seat.last_words.is_empty() {
+            if !client_slot.drain_events.is_empty() {
                 continue;
             }
-            let mut open: Vec<_> = seat.open.iter().map(|(g, a)| (*g, *a)).collect();
+            let mut open: Vec<_> = client_slot.open.iter().map(|(g, a)| (*g, *a)).collect();
             open.sort_unstable();
             for (generation, agent) in open {
                 let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.to_owned()));
-                if seat.deliver(Event { agent, generation, what }).is_err() {
+                if client_slot.deliver(Event { agent, generation, what }).is_err() {
                     break;
                 }
             }
@@ -276,13 +276,14 @@ impl Seats {
 
     /// Whether every remaining client has received the ends of all its replies.
     pub(super) fn is_done(&mut self) -> bool {
-        self.each().all(|(_, seat)| {
-            seat.is_gone() || (seat.open.is_empty() && seat.post.commands.is_drained())
+        self.each().all(|(_, client_slot)| {
+            client_slot.is_gone()
+                || (client_slot.open.is_empty() && client_slot.channels.commands.is_drained())
         })
     }
 
     /// Wakes all clients, because the engine's state has changed.
     pub(super) fn wake_all(&mut self) {
-        self.each().for_each(|(_, seat)| wake(&seat.post));
+        self.each().for_each(|(_, client_slot)| wake(&client_slot.channels));
     }
 }

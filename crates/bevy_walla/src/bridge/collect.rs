@@ -4,7 +4,7 @@ use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, FinishReason, ReplyError};
 use walla_trace::Stage as Mark;
 
-use super::{Hub, HushId, OpenAsk, Record, Stage, Stopwatch};
+use super::{CancelId, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem};
 use crate::ask::{Ask, Cancel, Interrupt};
 use crate::conversation::Conversation;
@@ -24,7 +24,7 @@ pub(super) type Agents = (
 /// Collects new and changed agents, replaced conversations, asks and cancels, and records the
 /// pending changes.
 pub(crate) fn collect(
-    mut hub: ResMut<Hub>,
+    mut bridge: ResMut<EngineBridge>,
     settings: Res<WallaSettings>,
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
@@ -33,49 +33,49 @@ pub(crate) fn collect(
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Collect);
-    let hub = &mut *hub;
+    let bridge = &mut *bridge;
     for (entity, parts, is_disabled, _, conversation) in &mut agents {
         if parts.is_changed() {
-            hub.agent_changed(entity, &parts, is_disabled, conversation.as_deref(), &settings);
+            bridge.agent_changed(entity, &parts, is_disabled, conversation.as_deref(), &settings);
         } else if parts.is_detail_changed() {
-            hub.detail_changed(entity);
+            bridge.detail_changed(entity);
         }
         if let Some(conversation) = conversation
             && conversation.is_changed()
         {
-            hub.conversation_changed(entity, &conversation);
+            bridge.conversation_changed(entity, &conversation);
         }
     }
     // A frame without cancels allocates nothing here.
-    let cancels = cancels
-        .read_with_id()
-        .map(|(cancel, number)| (hub.asks_before(HushId::Cancel(number.id)), cancel.agent, None));
-    let mut hushes: Vec<_> = cancels.collect();
-    hushes.extend(interrupts.read_with_id().map(|(interrupt, number)| {
-        let asks_before = hub.asks_before(HushId::Interrupt(number.id));
+    let cancels = cancels.read_with_id().map(|(cancel, number)| {
+        (bridge.asks_before(CancelId::Cancel(number.id)), cancel.agent, None)
+    });
+    let mut cancel_requests: Vec<_> = cancels.collect();
+    cancel_requests.extend(interrupts.read_with_id().map(|(interrupt, number)| {
+        let asks_before = bridge.asks_before(CancelId::Interrupt(number.id));
         (asks_before, interrupt.agent, Some(*interrupt))
     }));
-    hushes.sort_by_key(|(asks_before, ..)| *asks_before);
+    cancel_requests.sort_by_key(|(asks_before, ..)| *asks_before);
     let mut asks = asks.read_with_id().peekable();
-    for (asks_before, agent, interrupt) in hushes {
+    for (asks_before, agent, interrupt) in cancel_requests {
         while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
-            hub.take(ask, number.id, &mut agents, &settings);
+            bridge.take(ask, number.id, &mut agents, &settings);
         }
         if let Some(interrupt) = interrupt {
-            hub.interrupt(&interrupt, &mut agents);
-        } else if let Some(&id) = hub.of_entity.get(&agent) {
-            hub.cancel_all(id);
+            bridge.interrupt(&interrupt, &mut agents);
+        } else if let Some(&id) = bridge.of_entity.get(&agent) {
+            bridge.cancel_all(id);
         }
     }
-    hub.hushes.clear();
+    bridge.cancel_requests.clear();
     for (ask, number) in asks {
-        hub.take(ask, number.id, &mut agents, &settings);
+        bridge.take(ask, number.id, &mut agents, &settings);
     }
-    hub.gone.clear();
-    hub.cost.collect = watch.read();
+    bridge.gone.clear();
+    bridge.cost.collect = watch.read();
 }
 
-impl Hub {
+impl EngineBridge {
     fn agent_changed(
         &mut self,
         entity: Entity,
@@ -89,12 +89,12 @@ impl Hub {
             return;
         };
         let Some(record) = self.records.get_mut(&id) else { return };
-        record.wants.spec = true;
+        record.pending.spec = true;
         record.reply_bytes = reply_bytes(parts.reply_tokens_max());
         // An agent that is spawned disabled, as in a pool, takes no slot of the engine before its
         // first ask.
         if record.added || !is_disabled {
-            self.want(id);
+            self.mark_pending(id);
         }
     }
 
@@ -102,8 +102,8 @@ impl Hub {
         let Some(&id) = self.of_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         if record.added {
-            record.wants.detail = true;
-            self.want(id);
+            record.pending.detail = true;
+            self.mark_pending(id);
         }
     }
 
@@ -142,8 +142,8 @@ impl Hub {
         }
         // An agent that is added later is sent with its conversation at that time.
         if record.added {
-            record.wants.conversation = true;
-            self.want(id);
+            record.pending.conversation = true;
+            self.mark_pending(id);
         }
         self.cancel_all(id);
     }
@@ -158,7 +158,7 @@ impl Hub {
         // An agent that is added later is sent with its conversation at that time.
         if record.added {
             record.unsent_turns = record.unsent_turns.saturating_add(turns);
-            self.want(id);
+            self.mark_pending(id);
         }
     }
 
@@ -221,9 +221,9 @@ impl Hub {
             turns_after: 0,
         });
         self.asks_waiting += 1;
-        record.wants.asks = true;
+        record.pending.asks = true;
         let reserved = (record.reply_bytes, record.asks.len());
-        self.want(id);
+        self.mark_pending(id);
         Ok(reserved)
     }
 }

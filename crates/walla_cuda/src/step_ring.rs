@@ -1,4 +1,4 @@
-//! Step rings: the host publishes a descriptor ([`Post`]) of a step block in pinned memory, and the
+//! Step rings: the host publishes a descriptor ([`StepDescriptor`]) of a step block in pinned memory, and the
 //! program copies the block to the device (`kernels/post.cuh`).
 //!
 //! A step then needs one driver call. If its descriptor is published early enough, its block is
@@ -13,11 +13,11 @@ use walla_device::{BufferId, DeviceError, GraphId, HostId, Program, StreamId};
 
 use crate::device::CudaDevice;
 use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
-use crate::params::PostRef;
+use crate::params::StepRingRef;
 use crate::resources::{Resources, unknown};
 
-/// Slots of a ring (`POSTS` in post.cuh): the executor has no more steps in flight.
-const POSTS: u64 = 64;
+/// Slots of a ring (`RING_SLOTS` in post.cuh): the executor has no more steps in flight.
+const RING_SLOTS: u64 = 64;
 const WORD_BYTES: usize = 16;
 /// Bytes that `take` reads before it knows the size of the block: `POST_BATCH` words for each of
 /// `POST_THREADS` threads.
@@ -26,7 +26,7 @@ const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 /// A step descriptor: a slot of the ring. Layout as in `post.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Post {
+struct StepDescriptor {
     number: u64,
     from: u64,
     words: u64,
@@ -43,14 +43,14 @@ struct Taken {
     reserved: u64,
 }
 
-const _: () = assert!(size_of::<Post>() == 32 && size_of::<Taken>() == 32);
+const _: () = assert!(size_of::<StepDescriptor>() == 32 && size_of::<Taken>() == 32);
 
 /// A launch: its stream and ticket.
 type Ticket = (StreamId, u64);
 
 /// The step ring of one step block.
 #[derive(Debug)]
-pub(crate) struct Posts {
+pub(crate) struct StepRing {
     id: BufferId,
     block: DeviceMemory,
     ring: PinnedMemory,
@@ -64,7 +64,7 @@ pub(crate) struct Posts {
     /// Descriptors published so far.
     count: u64,
     /// The launch that consumes, or consumed, the descriptor in each slot.
-    launches: [Option<Ticket>; POSTS as usize],
+    launches: [Option<Ticket>; RING_SLOTS as usize],
     /// The latest launch without a descriptor. While it is in flight, it would consume the
     /// descriptor of the next launch.
     without: Option<Ticket>,
@@ -72,7 +72,7 @@ pub(crate) struct Posts {
     next: Option<(HostId, u64)>,
 }
 
-impl Posts {
+impl StepRing {
     /// Creates a ring for a step block; `zeroed` fills memory with zeros.
     fn create(
         context: &Context,
@@ -83,21 +83,22 @@ impl Posts {
         Ok(Self {
             id,
             block,
-            ring: context.allocate_pinned("posts", POSTS as usize * size_of::<Post>())?,
+            ring: context
+                .allocate_pinned("posts", RING_SLOTS as usize * size_of::<StepDescriptor>())?,
             taken: zeroed(context.allocate("posts", size_of::<Taken>())?)?,
             ahead: zeroed(context.allocate("step block ahead", ahead_bytes)?)?,
             restored: context.allocate_pinned("posts", size_of::<Taken>())?,
             is_torn: false,
             count: 0,
-            launches: [None; POSTS as usize],
+            launches: [None; RING_SLOTS as usize],
             without: None,
             next: None,
         })
     }
 
     /// Addresses for the kernels.
-    pub(crate) fn place(&self) -> PostRef {
-        PostRef {
+    pub(crate) fn place(&self) -> StepRingRef {
+        StepRingRef {
             ring: self.ring.address(),
             taken: self.taken.address(),
             ahead: self.ahead.address(),
@@ -107,7 +108,7 @@ impl Posts {
 
     /// The slot of a descriptor number.
     fn index(number: u64) -> usize {
-        (number % POSTS) as usize
+        (number % RING_SLOTS) as usize
     }
 
     /// Launches that must have ended before the next descriptor is published: the consumer of the
@@ -120,22 +121,22 @@ impl Posts {
     fn post(&mut self, from: u64, words: u64, launch: Ticket) {
         self.count += 1;
         self.launches[Self::index(self.count)] = Some(launch);
-        self.word(offset_of!(Post, from)).store(from, Ordering::Relaxed);
-        self.word(offset_of!(Post, words)).store(words, Ordering::Relaxed);
-        self.word(offset_of!(Post, number)).store(self.count, Ordering::Release);
+        self.word(offset_of!(StepDescriptor, from)).store(from, Ordering::Relaxed);
+        self.word(offset_of!(StepDescriptor, words)).store(words, Ordering::Relaxed);
+        self.word(offset_of!(StepDescriptor, number)).store(self.count, Ordering::Release);
     }
 
     /// Rolls back after a failed launch: withdraws its descriptor.
-    fn tear(&mut self, launch: Ticket) {
+    fn rollback(&mut self, launch: Ticket) {
         if self.launches[Self::index(self.count)] == Some(launch) {
-            self.word(offset_of!(Post, number)).store(0, Ordering::Release);
+            self.word(offset_of!(StepDescriptor, number)).store(0, Ordering::Release);
             self.count -= 1;
         }
         self.is_torn = true;
     }
 
     /// Resync: enqueues a copy that sets the device's count to the host's.
-    fn mend(&mut self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
+    fn resync(&mut self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
         let taken = Taken { count: self.count, ..Taken::zeroed() };
         let bytes = bytemuck::bytes_of(&taken);
         self.restored.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -146,36 +147,36 @@ impl Posts {
 
     /// A word of the latest descriptor.
     fn word(&self, offset: usize) -> &AtomicU64 {
-        self.ring.word(Self::index(self.count) * size_of::<Post>() + offset)
+        self.ring.word(Self::index(self.count) * size_of::<StepDescriptor>() + offset)
     }
 }
 
 impl Resources {
     /// Index of the ring of a step block.
     pub(crate) fn posts_of(&self, block: BufferId) -> Option<usize> {
-        self.posts.iter().position(|posts| posts.id == block)
+        self.step_ring.iter().position(|step_ring| step_ring.id == block)
     }
 }
 
 impl CudaDevice {
     /// Index of the ring of a program's step block; creates the ring if necessary.
     pub(crate) fn prepare_posts(&mut self, program: &Program) -> Result<usize, DeviceError> {
-        let index = self.resources.posts.len();
+        let index = self.resources.step_ring.len();
         if let Some(known) = self.resources.posts_of(program.step) {
             return Ok(known);
         }
         let block = *self.resources.buffer(program.step)?;
         let zeroed = |memory| self.zeroed(memory);
-        let posts = Posts::create(&self.context, (program.step, block), &zeroed)?;
-        self.used.workspace_bytes += (posts.taken.bytes() + posts.ahead.bytes()) as u64;
-        self.used.host_bytes += (posts.ring.bytes() + posts.restored.bytes()) as u64;
-        self.resources.posts.push(posts);
+        let step_ring = StepRing::create(&self.context, (program.step, block), &zeroed)?;
+        self.used.workspace_bytes += (step_ring.taken.bytes() + step_ring.ahead.bytes()) as u64;
+        self.used.host_bytes += (step_ring.ring.bytes() + step_ring.restored.bytes()) as u64;
+        self.resources.step_ring.push(step_ring);
         Ok(index)
     }
 
     /// Defers an upload to the next launch of a program that reads `to`. Returns false if the
     /// upload must be enqueued as a copy.
-    pub(crate) fn put_off(
+    pub(crate) fn defer_upload(
         &mut self,
         from: HostId,
         to: BufferId,
@@ -186,13 +187,13 @@ impl CudaDevice {
         let Some(index) = resources.posts_of(to).filter(|_| !self.context.is_lost()) else {
             return Ok(false);
         };
-        let posts = &resources.posts[index];
+        let step_ring = &resources.step_ring[index];
         let words = bytes.div_ceil(WORD_BYTES);
         // The last, partial word is copied whole.
-        let fits = words * WORD_BYTES <= host_bytes.min(posts.block.bytes());
+        let fits = words * WORD_BYTES <= host_bytes.min(step_ring.block.bytes());
         let has_ended = |(stream, ticket)| resources.has_reached(stream, ticket);
-        let is_put_off = fits && posts.before_next().all(has_ended);
-        self.resources.posts[index].next = is_put_off.then_some((from, words as u64));
+        let is_put_off = fits && step_ring.before_next().all(has_ended);
+        self.resources.step_ring[index].next = is_put_off.then_some((from, words as u64));
         Ok(is_put_off)
     }
 
@@ -204,22 +205,22 @@ impl CudaDevice {
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
         let program = self.resources.programs.get(graph.0 as usize);
-        let index = program.ok_or_else(|| unknown(&graph))?.posts;
-        let posts = &mut self.resources.posts[index];
-        if posts.is_torn {
-            posts.mend(&self.context, raw)?;
+        let index = program.ok_or_else(|| unknown(&graph))?.step_ring;
+        let step_ring = &mut self.resources.step_ring[index];
+        if step_ring.is_torn {
+            step_ring.resync(&self.context, raw)?;
         }
-        match posts.next.take() {
-            None => posts.without = Some((stream, ticket)),
+        match step_ring.next.take() {
+            None => step_ring.without = Some((stream, ticket)),
             Some((host, words)) => {
                 let from = self.resources.hosts[host.0 as usize].memory.address();
-                posts.post(from, words, (stream, ticket));
+                step_ring.post(from, words, (stream, ticket));
                 self.resources.copy_enqueued(host, stream, ticket);
             }
         }
         let launched = self.enqueue_program(raw, graph);
         if launched.is_err() {
-            self.resources.posts[index].tear((stream, ticket));
+            self.resources.step_ring[index].rollback((stream, ticket));
         }
         launched
     }

@@ -24,17 +24,18 @@ const _: () = assert!(
 
 /// Pending changes of one agent.
 ///
-/// A host stores a change, then sets `is_told`; if that was not set, it sends a message. The pump
-/// clears `is_told`, then takes the changes: so it takes every change, or another message follows.
+/// A host stores a change, then sets `is_told`; if that was not set, it sends a message. The event
+/// loop clears `is_told`, then takes the changes: so it takes every change, or another message
+/// follows.
 pub(crate) struct Changes {
     id: AgentId,
     spec: AtomicCell<Option<Box<AgentSpec>>>,
     turns: AtomicCell<Option<Box<NewTurns>>>,
     is_removed: AtomicBool,
     is_told: AtomicBool,
-    /// Asks with lower generations are cancelled. Written only by the pump.
+    /// Asks with lower generations are cancelled. Written only by the event loop.
     asked_before: AtomicU64,
-    /// The agent was sent to the engine. Written only by the pump.
+    /// The agent was sent to the engine. Written only by the event loop.
     is_added: AtomicBool,
     _permit: AgentPermit,
 }
@@ -92,7 +93,7 @@ impl Changes {
         !self.is_told.swap(true, Ordering::SeqCst)
     }
 
-    /// Takes all changes, as commands for the engine. Called by the pump.
+    /// Takes all changes, as commands for the engine. Called by the event loop.
     pub fn take(&self, mut send: impl FnMut(Command)) {
         self.is_told.store(false, Ordering::SeqCst);
         let agent = self.id;
@@ -123,7 +124,8 @@ impl Changes {
         }
     }
 
-    /// Whether a later change has cancelled an ask that the pump has just read. Called by the pump.
+    /// Whether a later change has cancelled an ask that the event loop has just read. Called by the
+    /// event loop.
     pub fn cancels(&self, generation: GenerationId) -> bool {
         self.is_removed.load(Ordering::SeqCst)
             || generation.0 < self.asked_before.load(Ordering::Relaxed)

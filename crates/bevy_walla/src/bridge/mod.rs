@@ -1,7 +1,7 @@
 //! State of the plugin: the known agents, their open asks and the changes that are not sent to the
 //! engine yet.
 //!
-//! Nothing here blocks and nothing is lost. Pending changes are stored as *wants* of each agent,
+//! Nothing here blocks and nothing is lost. Pending changes are stored per agent,
 //! not as a queue of commands: a hundred edits of a persona in one frame are one change. The memory
 //! is bounded by the number of agents and the number of asks, and both numbers are bounded. If the
 //! engine's mailbox is full, at most one command is held back. It is sent before all others in the
@@ -11,7 +11,7 @@
 //! 1. A record is created in the frame that first sees the agent. It is removed when the agent is
 //!    gone *and* each of its asks has ended *and* its removal was sent to the engine.
 //! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, otherwise here
-//!    ([`Hub::ended`]). In both cases [`publish`] reports the end to the game.
+//!    ([`EngineBridge::ended`]). In both cases [`publish`] reports the end to the game.
 //! 3. The component's conversation is authoritative. Replacing it outdates every ask made before:
 //!    each is cancelled, and text that its reply still produces is not recorded. An exchange is
 //!    recorded if its reply began, however it ended. Where the engine may have decided differently,
@@ -38,8 +38,8 @@ use walla_runtime::{
 
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, EditId};
+use crate::engine_client::EngineClient;
 use crate::error::WallaError;
-use crate::link::Link;
 use crate::sentence;
 use map::AgentMap;
 
@@ -49,22 +49,22 @@ pub(crate) use submit::submit;
 
 /// State of the plugin.
 #[derive(Resource)]
-pub(crate) struct Hub {
+pub(crate) struct EngineBridge {
     /// `None` if the engine could not be started.
-    link: Option<Box<dyn Link>>,
+    link: Option<Box<dyn EngineClient>>,
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
     was_ready: bool,
     records: AgentMap<Record>,
     of_entity: EntityHashMap<AgentId>,
     /// Agents with pending changes, in the order of their first one.
-    wanting: VecDeque<AgentId>,
+    pending_agents: VecDeque<AgentId>,
     /// A command that was refused because the mailbox was full.
     held_back: Option<Command>,
     /// Asks that ended without the engine.
     ended: VecDeque<Ended>,
     /// Cancels and interruptions that were triggered in this frame, in order.
-    hushes: Vec<Hush>,
+    cancel_requests: Vec<CancelRequest>,
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
     gone: EntityHashMap<usize>,
@@ -87,7 +87,7 @@ pub(crate) struct Hub {
 /// An agent's state in the plugin.
 struct Record {
     entity: Entity,
-    wants: Wants,
+    pending: PendingChanges,
     /// [`Command::AddAgent`] was sent to the engine.
     added: bool,
     /// The entity is no longer an agent.
@@ -118,8 +118,8 @@ struct Record {
 
 /// Changes of an agent that are not sent to the engine yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Wants {
-    /// The agent is in [`Hub::wanting`].
+struct PendingChanges {
+    /// The agent is in [`EngineBridge::pending_agents`].
     queued: bool,
     /// Send the whole agent, or only its changes if it was added.
     spec: bool,
@@ -174,14 +174,14 @@ struct Ended {
 
 /// Message number of a [`Cancel`](crate::Cancel) or an [`Interrupt`](crate::Interrupt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HushId {
+pub(crate) enum CancelId {
     Cancel(usize),
     Interrupt(usize),
 }
 
 /// Position of a cancel or an interruption in the order of the asks.
-struct Hush {
-    id: HushId,
+struct CancelRequest {
+    id: CancelId,
     /// Asks with a lower number were made before it.
     asks_before: usize,
 }
@@ -205,8 +205,8 @@ impl FrameCost {
     }
 }
 
-impl Hub {
-    pub(crate) fn new(link: Result<Box<dyn Link>, WallaError>) -> Self {
+impl EngineBridge {
+    pub(crate) fn new(link: Result<Box<dyn EngineClient>, WallaError>) -> Self {
         let (link, failure) = match link {
             Ok(link) => (Some(link), None),
             Err(error) => (None, Some(error)),
@@ -217,10 +217,10 @@ impl Hub {
             was_ready: false,
             records: AgentMap::default(),
             of_entity: EntityHashMap::default(),
-            wanting: VecDeque::new(),
+            pending_agents: VecDeque::new(),
             held_back: None,
             ended: VecDeque::new(),
-            hushes: Vec::new(),
+            cancel_requests: Vec::new(),
             gone: EntityHashMap::default(),
             asks_read: 0,
             is_paused: false,
@@ -234,14 +234,14 @@ impl Hub {
     }
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.
-    pub(crate) fn hushed(&mut self, id: HushId, asks_before: usize) {
-        self.hushes.push(Hush { id, asks_before });
+    pub(crate) fn cancel_requested(&mut self, id: CancelId, asks_before: usize) {
+        self.cancel_requests.push(CancelRequest { id, asks_before });
     }
 
     /// Number of asks that were written before this cancel; 0 if it was not recorded.
-    fn asks_before(&self, id: HushId) -> usize {
-        let noted = self.hushes.iter().find(|hush| hush.id == id);
-        noted.map_or(0, |hush| hush.asks_before)
+    fn asks_before(&self, id: CancelId) -> usize {
+        let noted = self.cancel_requests.iter().find(|request| request.id == id);
+        noted.map_or(0, |request| request.asks_before)
     }
 
     /// Called by the component's hook when the entity is no longer an agent. Cancels its asks. Asks
@@ -254,9 +254,9 @@ impl Hub {
         let Some(id) = self.of_entity.remove(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         record.gone = true;
-        record.wants.removal = true;
+        record.pending.removal = true;
         self.cancel_all(id);
-        self.want(id);
+        self.mark_pending(id);
     }
 
     /// Whether any ask is open. The search ends at the first agent with an open ask.
@@ -265,12 +265,12 @@ impl Hub {
     }
 
     /// Adds an agent to the list of agents with pending changes.
-    fn want(&mut self, id: AgentId) {
+    fn mark_pending(&mut self, id: AgentId) {
         if let Some(record) = self.records.get_mut(&id)
-            && !record.wants.queued
+            && !record.pending.queued
         {
-            record.wants.queued = true;
-            self.wanting.push_back(id);
+            record.pending.queued = true;
+            self.pending_agents.push_back(id);
         }
     }
 
@@ -283,8 +283,8 @@ impl Hub {
         for ask in &mut record.asks {
             ask.cancel = true;
         }
-        record.wants.asks = true;
-        self.want(id);
+        record.pending.asks = true;
+        self.mark_pending(id);
     }
 
     /// Ends an ask that was not sent to the engine.
@@ -311,7 +311,7 @@ impl Hub {
     fn forget_if_done(&mut self, id: AgentId) {
         if let Some(record) = self.records.get(&id)
             && record.gone
-            && !record.wants.removal
+            && !record.pending.removal
             && record.asks.is_empty()
         {
             self.records.remove(&id);
@@ -328,7 +328,7 @@ impl Record {
         let edit = conversation.map_or(EditId::NONE, Conversation::edit);
         Self {
             entity,
-            wants: Wants { spec: true, ..Wants::default() },
+            pending: PendingChanges { spec: true, ..PendingChanges::default() },
             added: false,
             gone: false,
             edit,

@@ -7,11 +7,11 @@ use walla_runtime::{
 };
 use walla_trace::Stage as Mark;
 
-use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch, Wants};
+use super::{Ended, EngineBridge, OpenAsk, PendingChanges, Record, Stage, Stopwatch};
 use crate::agent::AgentParts;
 use crate::conversation::Conversation;
+use crate::engine_client::WallaState;
 use crate::error::WallaError;
-use crate::link::WallaState;
 use crate::settings::WallaSettings;
 
 /// Components of agents that are sent to the engine.
@@ -20,30 +20,30 @@ pub(super) type Specs<'w, 's> =
 
 /// Sends pending changes to the engine, up to its mailbox's capacity, and grants the frame's steps.
 pub(crate) fn submit(
-    mut hub: ResMut<Hub>,
+    mut bridge: ResMut<EngineBridge>,
     settings: Res<WallaSettings>,
     time: Option<Res<Time<Virtual>>>,
     specs: Specs,
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Submit);
-    let hub = &mut *hub;
+    let bridge = &mut *bridge;
     let is_time_paused = time.is_some_and(|time| time.is_paused());
-    hub.pause(settings.paused || (settings.pause_with_time && is_time_paused));
-    if hub.failure.is_some() {
-        hub.give_up_all();
+    bridge.pause(settings.paused || (settings.pause_with_time && is_time_paused));
+    if bridge.failure.is_some() {
+        bridge.give_up_all();
     } else {
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
-        hub.send_wants(&mut outbox, &specs);
+        bridge.send_pending(&mut outbox, &specs);
         // Granting a frame wakes the device thread, so it is skipped without open asks.
-        if let Some(link) = &hub.link
-            && !hub.is_paused
-            && hub.is_anything_asked()
+        if let Some(link) = &bridge.link
+            && !bridge.is_paused
+            && bridge.is_anything_asked()
         {
             link.frame();
         }
     }
-    hub.cost.submit = watch.read();
+    bridge.cost.submit = watch.read();
 }
 
 /// Number of commands that this frame may still send.
@@ -54,7 +54,7 @@ pub(super) struct Outbox {
 /// The mailbox accepts no more commands in this frame.
 pub(super) struct NoMore;
 
-impl Hub {
+impl EngineBridge {
     fn pause(&mut self, is_paused: bool) {
         if let Some(link) = &self.link
             && self.is_paused != is_paused
@@ -64,26 +64,26 @@ impl Hub {
         }
     }
 
-    fn send_wants(&mut self, outbox: &mut Outbox, specs: &Specs) {
+    fn send_pending(&mut self, outbox: &mut Outbox, specs: &Specs) {
         if let Some(command) = self.held_back.take()
             && self.send(command, outbox).is_err()
         {
             return;
         }
-        while let Some(id) = self.wanting.pop_front() {
-            if self.send_wants_of(id, outbox, specs).is_err() {
-                self.wanting.push_front(id);
+        while let Some(id) = self.pending_agents.pop_front() {
+            if self.send_pending_of(id, outbox, specs).is_err() {
+                self.pending_agents.push_front(id);
                 return;
             }
             if let Some(record) = self.records.get_mut(&id) {
-                record.wants.queued = false;
+                record.pending.queued = false;
             }
             self.forget_if_done(id);
         }
     }
 
     /// Sends all pending changes of one agent, in the order that the engine requires.
-    fn send_wants_of(
+    fn send_pending_of(
         &mut self,
         id: AgentId,
         outbox: &mut Outbox,
@@ -95,7 +95,7 @@ impl Hub {
         self.send_conversation(id, outbox, specs)?;
         self.send_asks(id, outbox, specs)?;
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        let removal = std::mem::take(&mut record.wants.removal);
+        let removal = std::mem::take(&mut record.pending.removal);
         if removal && record.added {
             self.send(Command::RemoveAgent { agent: id }, outbox)?;
         }
@@ -104,12 +104,12 @@ impl Hub {
 
     fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        let is_detail_wanted = std::mem::take(&mut record.wants.detail);
+        let is_detail_wanted = std::mem::take(&mut record.pending.detail);
         if record.gone {
             return Ok(());
         }
         let Ok((parts, conversation)) = specs.get(record.entity) else { return Ok(()) };
-        if !std::mem::take(&mut record.wants.spec) {
+        if !std::mem::take(&mut record.pending.spec) {
             let detail = parts.detail();
             let is_sent = is_detail_wanted && record.added;
             return if is_sent {
@@ -124,7 +124,7 @@ impl Hub {
         } else {
             record.added = true;
             record.whole_sent = conversation.and_then(Conversation::latest_reply);
-            record.wants.conversation = false;
+            record.pending.conversation = false;
             let history = record.turns_to_send(conversation);
             Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
         };
@@ -138,11 +138,11 @@ impl Hub {
         specs: &Specs,
     ) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        if record.gone || !record.wants.conversation {
+        if record.gone || !record.pending.conversation {
             return Ok(());
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
-        record.wants.conversation = false;
+        record.pending.conversation = false;
         record.whole_sent = conversation.and_then(Conversation::latest_reply);
         let turns = record.turns_to_send(conversation);
         self.send(Command::SetConversation { agent: id, turns }, outbox)
@@ -152,7 +152,7 @@ impl Hub {
     fn send_cancels(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-            if !record.wants.asks {
+            if !record.pending.asks {
                 return Ok(());
             }
             let Some(at) = record.asks.iter().position(|ask| ask.cancel) else { return Ok(()) };
@@ -175,7 +175,7 @@ impl Hub {
 
     /// Sends as many asks as the engine keeps, and the turns that were pushed before, between and
     /// after them, all in order. The end of each ask triggers sending the next one
-    /// ([`Hub::put_right`]).
+    /// ([`EngineBridge::resync`]).
     fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl Hub {
             let unsent = |ask: &OpenAsk| ask.stage == Stage::Unsent;
             let next = record.asks.iter().take(ASKS_WAITING_MAX).position(unsent);
             let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
-                record.wants.asks = false;
+                record.pending.asks = false;
                 return Ok(());
             };
             ask.stage = Stage::Sent;
@@ -231,9 +231,9 @@ impl Hub {
             self.give_up(command);
         }
         let Some(gone) = self.engine_gone() else { return };
-        while let Some(id) = self.wanting.pop_front() {
+        while let Some(id) = self.pending_agents.pop_front() {
             let Some(record) = self.records.get_mut(&id) else { continue };
-            record.wants = Wants::default();
+            record.pending = PendingChanges::default();
             let sent = record.asks.iter().take_while(|ask| ask.stage != Stage::Unsent).count();
             let entity = record.entity;
             self.asks_waiting -= record.asks.len() - sent;

@@ -165,7 +165,7 @@ impl Core {
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
         let says_nothing = agent.spec.reply_tokens_max == 0;
-        self.post(client, id, generation, ReplyEvent::Started { prompt_tokens });
+        self.queue_event(client, id, generation, ReplyEvent::Started { prompt_tokens });
         if says_nothing {
             self.finish(slot, FinishReason::Length, now_micros);
         }
@@ -219,6 +219,6 @@ impl Core {
                 ReplyEvent::Failed(error)
             }
         };
-        self.post(client, id, generation, what);
+        self.queue_event(client, id, generation, what);
     }
 }

@@ -38,7 +38,7 @@ impl WallaState {
 ///
 /// [`Client`] implements it for an engine, and [`ScriptedEngine`](crate::scripted::ScriptedEngine)
 /// for a game's own tests. Implement it to record or replay the dialogue of agents.
-pub trait Link: Send + Sync + 'static {
+pub trait EngineClient: Send + Sync + 'static {
     /// A new agent id, unique among all links of the same engine.
     fn new_agent(&self) -> AgentId;
 
@@ -76,7 +76,7 @@ pub trait Link: Send + Sync + 'static {
     fn stats(&self) -> EngineStats;
 }
 
-impl Link for Client {
+impl EngineClient for Client {
     fn new_agent(&self) -> AgentId {
         Self::new_agent(self)
     }

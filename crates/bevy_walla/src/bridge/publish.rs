@@ -8,11 +8,11 @@ use walla_runtime::{
 };
 use walla_trace::Stage as Mark;
 
-use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
+use super::{Ended, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
+use crate::engine_client::WallaState;
 use crate::error::WallaError;
-use crate::link::WallaState;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
 };
@@ -34,7 +34,7 @@ type Voices<'w, 's> = Query<
 
 /// Receives the engine's events since the last frame and publishes components, messages and events.
 pub(crate) fn publish(
-    mut hub: ResMut<Hub>,
+    mut bridge: ResMut<EngineBridge>,
     mut walla: ResMut<Walla>,
     settings: Res<WallaSettings>,
     mut voices: Voices,
@@ -42,19 +42,19 @@ pub(crate) fn publish(
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Publish);
-    let hub = &mut *hub;
-    hub.publishes_fragments = settings.publish_fragments;
-    hub.publish_state(&mut walla, &mut out);
+    let bridge = &mut *bridge;
+    bridge.publishes_fragments = settings.publish_fragments;
+    bridge.publish_state(&mut walla, &mut out);
     let mut events_left = settings.events_per_frame_max.max(1);
     while events_left > 0
-        && let Some(ended) = hub.ended.pop_front()
+        && let Some(ended) = bridge.ended.pop_front()
     {
         events_left -= 1;
-        hub.ended_here(ended, &mut voices, &mut out);
+        bridge.ended_here(ended, &mut voices, &mut out);
     }
-    let mut inbox = std::mem::take(&mut hub.inbox);
+    let mut inbox = std::mem::take(&mut bridge.inbox);
     while events_left > 0
-        && let Some(link) = &hub.link
+        && let Some(link) = &bridge.link
     {
         link.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
         if inbox.is_empty() {
@@ -62,11 +62,11 @@ pub(crate) fn publish(
         }
         events_left -= inbox.len() as u32;
         for event in inbox.drain(..) {
-            hub.happened(event, &mut voices, &mut out);
+            bridge.apply_event(event, &mut voices, &mut out);
         }
     }
-    hub.inbox = inbox;
-    hub.cost.publish = watch.read();
+    bridge.inbox = inbox;
+    bridge.cost.publish = watch.read();
 }
 
 /// A sentence of a reply.
@@ -132,7 +132,7 @@ impl Announcer<'_, '_> {
     }
 }
 
-impl Hub {
+impl EngineBridge {
     /// Publishes once that the engine is ready, or that it failed.
     fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
         let state = match (&self.failure, &self.link) {
@@ -173,7 +173,7 @@ impl Hub {
         }
     }
 
-    fn happened(&mut self, event: Event, voices: &mut Voices, out: &mut Announcer) {
+    fn apply_event(&mut self, event: Event, voices: &mut Voices, out: &mut Announcer) {
         let of_event = |ask: &OpenAsk| ask.generation == event.generation;
         let Some((record, at)) = self.records.get_mut(&event.agent).and_then(|record| {
             let at = record.asks.iter().position(of_event)?;
@@ -232,7 +232,7 @@ impl Hub {
                 let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
                 self.asks_waiting -= usize::from(!has_begun);
                 out.finished(agent, (generation, tag), reason, usage);
-                self.put_right(event.agent);
+                self.resync(event.agent);
             }
             ReplyEvent::Failed(error) => {
                 let tag = record.tag(at);
@@ -242,24 +242,24 @@ impl Hub {
                 let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
                 self.asks_waiting -= usize::from(!has_begun);
                 out.failed(agent, (generation, tag), error);
-                self.put_right(event.agent);
+                self.resync(event.agent);
             }
         }
     }
 
     /// Resynchronises after the end of an ask: removes the record of an agent that is gone, sends
     /// an ask that now has capacity, and sends the conversation if the engine's copy may differ.
-    fn put_right(&mut self, id: AgentId) {
+    fn resync(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
         if record.asks.back().is_some_and(|ask| ask.stage == Stage::Unsent) {
-            record.wants.asks = true;
-            self.want(id);
+            record.pending.asks = true;
+            self.mark_pending(id);
         } else if record.in_doubt && record.asks.is_empty() && !record.gone {
             record.in_doubt = false;
             if record.added {
-                record.wants.conversation = true;
-                self.want(id);
+                record.pending.conversation = true;
+                self.mark_pending(id);
             }
         }
     }

@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 ///
 /// The state has been set before. The core is dropped first, and with it the device's memory: its
 /// last events wait for slow clients without it. A core that panicked is not called.
-pub(super) fn farewell<C: EngineCore>(
+pub(super) fn shut_down<C: EngineCore>(
     shared: &Shared,
     number: u32,
     core: Option<C>,
@@ -25,17 +25,17 @@ pub(super) fn farewell<C: EngineCore>(
 ) {
     shared.joining.close();
     if let Some(mut owned) = shared.own(number) {
-        owned.seats.admit(shared);
-        owned.seats.wake_all();
+        owned.client_slots.admit(shared);
+        owned.client_slots.wake_all();
     }
     if let Some(mut core) = core {
-        let last_words = AssertUnwindSafe(|| core.last_words(reason));
-        let said = if panicked { None } else { catch_unwind(last_words).ok() };
+        let drain_events = AssertUnwindSafe(|| core.drain_events(reason));
+        let said = if panicked { None } else { catch_unwind(drain_events).ok() };
         // Clients with free queue slots receive the end now, because freeing a GPU's memory takes a
         // tenth of a second.
         if let Some(mut owned) = shared.own(number) {
-            owned.seats.keep(said.unwrap_or_default());
-            owned.seats.end_all(reason);
+            owned.client_slots.keep(said.unwrap_or_default());
+            owned.client_slots.end_all(reason);
         }
         // A panicking drop must not keep clients from their last events.
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
@@ -43,10 +43,10 @@ pub(super) fn farewell<C: EngineCore>(
     // Until all clients are done, or until the drop above hung and the watchdog thread has taken
     // over.
     while let Some(mut owned) = shared.own(number) {
-        let seats = &mut owned.seats;
-        seats.end_all(reason);
-        seats.admit(shared);
-        if seats.is_done() && shared.joining.is_drained() {
+        let client_slots = &mut owned.client_slots;
+        client_slots.end_all(reason);
+        client_slots.admit(shared);
+        if client_slots.is_done() && shared.joining.is_drained() {
             return;
         }
         drop(owned);

@@ -1,6 +1,7 @@
-//! The hosts' side of an engine: a channel to its [pump], which does all work that can take time.
+//! The hosts' side of an engine: a channel to its event loop, which does all work that can take
+//! time.
 //!
-//! | data | hosts | pump |
+//! | data | hosts | event loop |
 //! |---|---|---|
 //! | messages | send | receives |
 //! | [`Changes`] of each agent | set | takes |
@@ -10,24 +11,24 @@
 //! | replies in progress, commands that wait for capacity | never | owns |
 //!
 //! Rules:
-//! 1. A host's call is one send into a channel without locks, in any state of the pump. Messages of
-//!    one thread arrive in order.
-//! 2. The pump registers its waker with engine and channel *before* it polls them, and sleeps only
-//!    after a poll that found nothing.
+//! 1. A host's call is one send into a channel without locks, in any state of the event loop.
+//!    Messages of one thread arrive in order.
+//! 2. The event loop registers its waker with engine and channel *before* it polls them, and sleeps
+//!    only after a poll that found nothing.
 //! 3. A reply ends by the engine's terminal event if the engine accepted the ask, otherwise by the
-//!    reason for which the pump refused it. Nothing else ends a reply: an engine that has ended may
-//!    still have events in flight.
+//!    reason for which the event loop refused it. Nothing else ends a reply: an engine that has
+//!    ended may still have events in flight.
 //! 4. All host input is bounded. Asks are [reserved](Bounds) before they are sent. Changes of an
 //!    agent are not messages: [`Changes`] keeps the latest of each kind, and one message announces
-//!    them. The pump reads no message while the engine's queue is full.
+//!    them. The event loop reads no message while the engine's queue is full.
 //! 5. The drop of an engine's last handle waits for its device thread. This must happen in the
-//!    pump: hosts drop their handles before the channel closes, and the pump keeps its own until
+//!    event_loop: hosts drop their handles before the channel closes, and the event loop keeps its
+//!    own until then. theirs up before the channel closes, and the event loop keeps its own until
 //!    then.
-//!    theirs up before the channel closes, and the pump keeps its own until then.
 
 mod bounds;
 mod changes;
-mod pump;
+mod event_loop;
 
 use std::sync::Arc;
 
@@ -40,9 +41,9 @@ use walla_runtime::{
 pub(crate) use bounds::BoundsMax;
 use bounds::{AskPermit, Bounds};
 pub(crate) use changes::Changes;
-use pump::Pump;
+use event_loop::EventLoop;
 
-/// From a host to the pump.
+/// From a host to the event loop.
 enum Message {
     /// The agent has pending changes.
     Changed(Arc<Changes>),
@@ -62,16 +63,16 @@ enum Message {
 
 /// Shared by all handles of an engine.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct Dispatcher {
     // Declared before the channel, so that it is dropped before the channel closes: rule 5.
     client: Arc<Client>,
     messages: UnboundedSender<Message>,
     bounds: Arc<Bounds>,
 }
 
-impl Hub {
-    /// Starts the pump. The channel reports the fraction loaded and closes when the engine is ready
-    /// or has ended.
+impl Dispatcher {
+    /// Starts the event loop. The channel reports the fraction loaded and closes when the engine is
+    /// ready or has ended.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,
@@ -79,8 +80,8 @@ impl Hub {
         let client = Arc::new(client);
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
-        let pump = Pump::new(Arc::clone(&client), inbox, loading);
-        std::thread::Builder::new().name("walla-async".into()).spawn(move || pump.run())?;
+        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading);
+        std::thread::Builder::new().name("walla-async".into()).spawn(move || event_loop.run())?;
         let bounds = Arc::new(Bounds::new(bounds_max));
         Ok((Self { client, messages, bounds }, loaded))
     }
@@ -130,7 +131,7 @@ impl Hub {
     }
 
     /// Sends an ask. The reply's events arrive through the channel, which closes without a terminal
-    /// event only if the pump has ended.
+    /// event only if the event loop has ended.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] with the prompt.
@@ -158,16 +159,16 @@ impl Hub {
     pub async fn ended(&self) {
         let (told, end) = oneshot::channel();
         self.send(Message::AwaitEnd(told));
-        // An error means that the pump has ended, and the device thread cannot be awaited.
+        // An error means that the event loop has ended, and the device thread cannot be awaited.
         let _gone = end.await;
     }
 
     fn send(&self, message: Message) {
         if self.engine().is_forked() {
-            return; // There is no pump in this process. The message's channels close, which reports it.
+            return; // There is no event loop in this process. The message's channels close, which reports it.
         }
-        // The pump ends after the last hub. If it panicked, the channels in the message close,
-        // which reports the failure.
+        // The event loop ends after the last dispatcher. If it panicked, the channels in the
+        // message close, which reports the failure.
         let _broken = self.messages.send(message);
     }
 }

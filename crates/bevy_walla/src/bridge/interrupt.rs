@@ -5,10 +5,10 @@ use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
 
 use super::collect::Agents;
 use super::submit::{NoMore, Outbox};
-use super::{Hub, Record, Stage};
+use super::{EngineBridge, Record, Stage};
 use crate::ask::Interrupt;
 
-impl Hub {
+impl EngineBridge {
     /// Cancels all asks of an agent. Shortens the given reply to its heard part, and removes later
     /// replies, which were not heard.
     pub(super) fn interrupt(&mut self, interrupt: &Interrupt, agents: &mut Query<Agents>) {
@@ -40,7 +40,7 @@ impl Hub {
             ask.interrupted = true;
         }
         self.cancel_all(id);
-        self.want(id);
+        self.mark_pending(id);
     }
 
     /// Sends the shortened lengths of replies that have ended.
@@ -63,7 +63,7 @@ impl Hub {
 impl Record {
     pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
         if self.whole_sent.is_some_and(|latest| generation <= latest) {
-            self.wants.conversation = true;
+            self.pending.conversation = true;
         } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation)
         {
             *heard = heard_bytes.min(*heard);

@@ -7,12 +7,12 @@ use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, thread};
 /// steps on either side, so at least one side sees the other and no wake-up is lost. A token left
 /// over from an earlier wake-up only causes one more check.
 #[derive(Debug)]
-pub(crate) struct Bed {
+pub(crate) struct Parker {
     asleep: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
 
-impl Bed {
+impl Parker {
     pub(crate) fn new() -> Self {
         Self { asleep: AtomicBool::new(false), thread: Mutex::new(None) }
     }

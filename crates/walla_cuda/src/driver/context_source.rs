@@ -68,7 +68,7 @@ impl From<SharedContext> for GpuContext {
 }
 
 /// Origin of a context, which determines how it is released.
-pub(super) enum Place {
+pub(super) enum ContextOrigin {
     /// Created by the device: destroyed with everything in it.
     Own,
     /// A green context created by the device, which shares its addresses with the GPU's primary
@@ -80,7 +80,7 @@ pub(super) enum Place {
     Graphics(Arc<dyn Any + Send + Sync>),
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ContextOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Own => "Own",
@@ -94,7 +94,7 @@ impl fmt::Debug for Place {
 /// A context found or created.
 pub(super) struct Found {
     pub(super) raw: CUcontext,
-    pub(super) place: Place,
+    pub(super) origin: ContextOrigin,
     /// The GPU as seen from the context: number of multiprocessors, virtual memory support.
     pub(super) gpu: Gpu,
 }
@@ -151,7 +151,7 @@ fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {
         }
         error => return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(error) }),
     }
-    Ok(Found { raw, place: Place::Own, gpu: seen(gpu, words) })
+    Ok(Found { raw, origin: ContextOrigin::Own, gpu: seen(gpu, words) })
 }
 
 fn program(gpu: &Gpu, context: &SharedContext) -> Result<Found, DeviceError> {
@@ -186,6 +186,6 @@ fn program(gpu: &Gpu, context: &SharedContext) -> Result<Found, DeviceError> {
         gpu.facts.context += ", which shares the GPU with graphics";
         gpu.facts.vmm_granularity_bytes = None;
     }
-    let place = Place::Program(Arc::clone(&context.owner));
-    Ok(Found { raw: context.raw, place, gpu })
+    let origin = ContextOrigin::Program(Arc::clone(&context.owner));
+    Ok(Found { raw: context.raw, origin, gpu })
 }

@@ -16,7 +16,7 @@ use crate::api::{Pacing, ReplyError};
 
 /// Buffers that are reused from step to step.
 #[derive(Debug)]
-pub(super) struct Composer {
+pub(super) struct Scheduler {
     batch: Batch,
     requests: Vec<PlanRequest>,
     plan: Plan,
@@ -26,7 +26,7 @@ pub(super) struct Composer {
     is_lifted: bool,
 }
 
-impl Composer {
+impl Scheduler {
     pub fn new(limits: BatchLimits) -> Self {
         Self {
             batch: Batch::new(limits),
@@ -113,7 +113,7 @@ impl Core {
 
     /// Collects the requests of agents whose clients can step.
     fn collect_requests(&mut self, now_micros: u64) {
-        let mut requests = std::mem::take(&mut self.composer.requests);
+        let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
         let (mut is_lifted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter().enumerate() {
@@ -139,15 +139,15 @@ impl Core {
                 ..PlanRequest::new(SeqId(slot as u32), state)
             });
         }
-        self.composer.is_lifted = is_lifted;
+        self.scheduler.is_lifted = is_lifted;
         self.budget.waits_for_window = has_window && !is_lifted;
-        self.composer.requests = requests;
+        self.scheduler.requests = requests;
     }
 
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
-        let Self { composer, budget, sequences, agents, .. } = self;
-        let Composer { requests, plan, batch, is_lifted, .. } = composer;
+        let Self { scheduler, budget, sequences, agents, .. } = self;
+        let Scheduler { requests, plan, batch, is_lifted, .. } = scheduler;
         let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
         let Some(shortest) = lengths.min() else {
             budget.agents_deferred = 0;
@@ -196,24 +196,24 @@ impl Core {
     }
 
     /// Plans one step and fills its batch.
-    fn compose(&mut self, now_micros: u64) {
+    fn schedule(&mut self, now_micros: u64) {
         self.sequences.settle();
         self.collect_requests(now_micros);
         self.honour_claim();
-        self.composer.batch.clear();
-        self.composer.included.clear();
+        self.scheduler.batch.clear();
+        self.scheduler.included.clear();
         if !self.plan() {
             return;
         }
-        for index in 0..self.composer.plan.decode().len() {
-            let slot = self.composer.plan.decode()[index].seq.index();
+        for index in 0..self.scheduler.plan.decode().len() {
+            let slot = self.scheduler.plan.decode()[index].seq.index();
             self.include(slot, 1, 1);
         }
-        for index in 0..self.composer.plan.prefill().len() {
-            let prefill = self.composer.plan.prefill()[index];
+        for index in 0..self.scheduler.plan.prefill().len() {
+            let prefill = self.scheduler.plan.prefill()[index];
             self.include(prefill.seq.index(), prefill.tokens, prefill.prompt_tokens);
         }
-        self.make_way();
+        self.preempt_for_pages();
     }
 
     /// Reserves pages for the agent that preempted others and waits until the steps in flight
@@ -221,7 +221,7 @@ impl Core {
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn honour_claim(&mut self) {
         let Some(slot) = self.page_claim else { return };
-        let mut requests = std::mem::take(&mut self.composer.requests);
+        let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
             let ledger = &self.sequences.ledger;
@@ -236,17 +236,17 @@ impl Core {
             self.page_claim = None;
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
-        self.composer.requests = requests;
+        self.scheduler.requests = requests;
     }
 
     /// Finds pages for the most urgent agent that the plan deferred for lack of pages. It must be
     /// the most urgent one: the least urgent agent has no victim to preempt, and if all agents wait
     /// at the end of a page, none would ever continue.
-    fn make_way(&mut self) {
+    fn preempt_for_pages(&mut self) {
         let lacks = |deferred: &&Deferred| matches!(deferred.reason, Deferral::Pages { .. });
-        let slots = self.composer.plan.deferred().iter().filter(lacks).map(|d| d.seq.index());
+        let slots = self.scheduler.plan.deferred().iter().filter(lacks).map(|d| d.seq.index());
         let Some(slot) = slots.max_by_key(|&slot| self.urgency(slot)) else { return };
-        let rows_left = self.composer.rows_left();
+        let rows_left = self.scheduler.rows_left();
         match self.work_of(slot) {
             Some(PlanState::Decoding) if rows_left > 0 => {
                 self.include(slot, 1, 1);
@@ -254,7 +254,7 @@ impl Core {
             Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
                 // This exceeds the budget: only a small chunk, so that the agent makes progress at
                 // all.
-                let chunk = if self.composer.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
+                let chunk = if self.scheduler.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
                 let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
             }
@@ -266,7 +266,7 @@ impl Core {
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         let seq = SeqId(slot as u32);
         // Preemption for other agents may have taken the agent's pages, and with them its work.
-        let work = self.work_of(slot).filter(|_| !self.composer.includes(slot));
+        let work = self.work_of(slot).filter(|_| !self.scheduler.includes(slot));
         if work.is_none() || !self.has_room_for_mask(slot) {
             return;
         }
@@ -280,19 +280,19 @@ impl Core {
         }
         let Some(agent) = self.agents[slot].as_ref() else { return };
         let start = self.sequences.ledger.len(seq);
-        let first = self.composer.batch.len();
+        let first = self.scheduler.batch.len();
         for position in start..start + rows {
             let token = agent.history.get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
             let is_end = position as usize + 1 >= agent.history.len();
             let output = if is_end { Output::Sample } else { Output::None };
-            if self.composer.batch.push(token, Some(position), seq, output).is_err() {
+            if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
-                self.composer.batch.truncate(first);
+                self.scheduler.batch.truncate(first);
                 return;
             }
         }
-        self.composer.included.push((slot, rows));
+        self.scheduler.included.push((slot, rows));
         if self.page_claim == Some(slot) {
             self.page_claim = None;
         }
@@ -307,7 +307,7 @@ impl Core {
             self.fail(slot, ReplyError::NothingAllowed);
             return false;
         }
-        let slots = || self.composer.included.iter().map(|&(slot, _)| slot);
+        let slots = || self.scheduler.included.iter().map(|&(slot, _)| slot);
         let is_first = |&slot: &usize| {
             let Some(mask) = mask_of(slot) else { return false };
             let mut same = slots().filter(|&s| mask_of(s).is_some_and(|m| Arc::ptr_eq(m, mask)));
@@ -320,15 +320,15 @@ impl Core {
 
     /// Removes an agent's rows from the batch, because its sequence has been dropped.
     pub(super) fn exclude(&mut self, slot: usize) {
-        self.composer.included.retain(|&(s, _)| s != slot);
-        self.composer.batch.remove_sequence(SeqId(slot as u32));
+        self.scheduler.included.retain(|&(s, _)| s != slot);
+        self.scheduler.batch.remove_sequence(SeqId(slot as u32));
     }
 
     /// Composes and submits one step. Returns `false` if no agent has work that can run now.
     pub(super) fn submit_step(&mut self, now_micros: u64) -> Result<bool, StepError> {
         let stage = walla_trace::enter(walla_trace::Stage::Plan);
-        self.compose(now_micros);
-        if self.composer.batch.is_empty() {
+        self.schedule(now_micros);
+        if self.scheduler.batch.is_empty() {
             stage.forget();
             return Ok(false);
         }
@@ -337,15 +337,15 @@ impl Core {
         let sampling = |seq: SeqId| {
             agents.get(seq.index()).and_then(Option::as_ref).map(|agent| &agent.spec.sampling)
         };
-        let step = self.sequences.submit(&mut self.composer.batch, &sampling)?;
+        let step = self.sequences.submit(&mut self.scheduler.batch, &sampling)?;
         self.submitted(step, now_micros);
         Ok(true)
     }
 
     /// Records the submitted step.
     fn submitted(&mut self, step: u64, now_micros: u64) {
-        for place in 0..self.composer.included.len() {
-            let (slot, rows) = self.composer.included[place];
+        for place in 0..self.scheduler.included.len() {
+            let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents[slot].as_mut() else { continue };
             agent.last_step = step;
             agent.reached = agent.reached.max(self.sequences.ledger.len(SeqId(slot as u32)));
@@ -365,7 +365,7 @@ impl Core {
             client.stepped = false;
         }
         let work = self.work_of_step();
-        let booked = self.budget.submitted(work, self.composer.is_lifted);
+        let booked = self.budget.submitted(work, self.scheduler.is_lifted);
         self.in_flight.start(step, now_micros, booked);
         for row in self.sequences.ubatch().rows() {
             if row.output_row.is_none() {
@@ -379,21 +379,21 @@ impl Core {
         }
         self.stats.steps += 1;
         let rows = self.sequences.ubatch().len();
-        tracing::trace!(target: "walla::step", step, rows, agents = self.composer.included.len(), "submitted");
+        tracing::trace!(target: "walla::step", step, rows, agents = self.scheduler.included.len(), "submitted");
         self.stats.step_rows = self.sequences.ubatch().len();
     }
 
     /// A step could not be submitted although the device works. It is unknown which part of the
     /// step was executed, so its agents are recomputed from their tokens. A reply fails after some
     /// tries.
-    pub(super) fn retry_composed(&mut self, reason: &str) {
+    pub(super) fn retry_scheduled(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
-        for place in 0..self.composer.included.len() {
-            let (slot, _) = self.composer.included[place];
-            self.evaluate_anew(slot, reason);
+        for place in 0..self.scheduler.included.len() {
+            let (slot, _) = self.scheduler.included[place];
+            self.recompute(slot, reason);
         }
-        self.composer.included.clear();
-        self.composer.batch.clear();
+        self.scheduler.included.clear();
+        self.scheduler.batch.clear();
     }
 
     /// The device refused a step that was in flight. The cache lacks the rows of this step, a later
@@ -403,12 +403,12 @@ impl Core {
         tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
         for slot in 0..self.agents.len() {
             if self.agents[slot].is_some() {
-                self.evaluate_anew(slot, reason);
+                self.recompute(slot, reason);
             }
         }
     }
 
-    pub(super) fn evaluate_anew(&mut self, slot: usize, reason: &str) {
+    pub(super) fn recompute(&mut self, slot: usize, reason: &str) {
         self.drop_sequence(slot);
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let Some(reply) = agent.reply.as_mut() else { return };

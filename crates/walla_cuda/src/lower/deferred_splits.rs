@@ -1,5 +1,5 @@
 //! Deferred split-K for decode: query, key and value are stored as per-split sums, which attention
-//! reduces as it reads them (`LeftRef` in kernels/attend.cuh).
+//! reduces as it reads them (`DeferredSplits` in kernels/attend.cuh).
 
 use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 
@@ -8,8 +8,8 @@ use super::attention::{Qkv, can_append};
 use super::kernel::Kernel;
 use super::linear::Input;
 use super::product::{Wanted, on_tensor_cores};
-use super::wide::{Adder, Splits, Wide};
-use crate::params::LeftRef;
+use super::wide::{SplitKReducer, Splits, Wide};
+use crate::params::DeferredSplits;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
 
@@ -21,13 +21,13 @@ const LEFT_ROWS_MAX_Q8: u32 = 32;
 const LEFT_DIM_MAX: u32 = 128;
 
 /// Products of one input whose splits are all deferred to attention.
-pub(super) struct LeftProducts {
+pub(super) struct DeferredProducts {
     /// Splits of each product.
     pub(super) splits: u32,
     kernels: Vec<Kernel>,
 }
 
-impl LeftProducts {
+impl DeferredProducts {
     /// Deferred products of query, key and value; `None` if they are not deferred.
     pub(super) fn of(
         (gpu, warpgroups): (&GpuFacts, bool),
@@ -60,10 +60,10 @@ impl LeftProducts {
             }
             let wanted = Wanted::of(gpu, (run, matrices), (rows, rows), false)?;
             let Wanted { product, order, ty } = wanted;
-            let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
+            let cut = Wide::of(&product, &order, gpu, SplitKReducer::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;
-            if cut.splits != Splits::Left || !are_whole || !are_alike {
+            if cut.splits != Splits::Deferred || !are_whole || !are_alike {
                 return None;
             }
             kernels.push(cut.kernel(ty));
@@ -79,9 +79,9 @@ impl Lowering<'_> {
         program: &Program,
         op: &Qkv<'_>,
         input: &Input,
-    ) -> Result<Option<LeftRef>, DeviceError> {
+    ) -> Result<Option<DeferredSplits>, DeviceError> {
         let gpu = (&self.context.gpu().facts, self.warpgroups);
-        let products = LeftProducts::of(gpu, self.resources, program, op.shape, op.linears)?;
+        let products = DeferredProducts::of(gpu, self.resources, program, op.shape, op.linears)?;
         let Some(products) = products else { return Ok(None) };
         for kernel in &products.kernels {
             if self.find(kernel)?.is_none() {
@@ -91,7 +91,7 @@ impl Lowering<'_> {
         let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
         let matrices = [query?, key?, value?];
         let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
-        Ok(Some(LeftRef {
+        Ok(Some(DeferredSplits {
             exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
             used: normed.map_or(0, |its| its.used),
             count: products.splits,

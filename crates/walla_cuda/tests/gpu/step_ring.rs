@@ -74,7 +74,7 @@ fn every_launch_has_the_block_that_was_uploaded_last() {
 /// Makes the emulator refuse launches.
 const REFUSED: &str = "WALLA_EMULATED_REFUSED_LAUNCHES";
 
-const REFUSALS: &str = "posts::launches_that_are_refused_take_no_later_block";
+const REFUSALS: &str = "step_ring::launches_that_are_refused_take_no_later_block";
 
 #[test]
 fn launches_that_are_refused_take_no_later_block() {

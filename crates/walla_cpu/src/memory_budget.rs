@@ -13,14 +13,14 @@ const RESERVED_PART: u64 = 16;
 /// Refuses allocations beyond a ceiling, or beyond the memory that the machine has available. Such
 /// an allocation would succeed, and the system would kill some process later.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct MemoryBudget {
     /// Ceiling of the device's memory, in bytes.
     pub memory_bytes_max: Option<u64>,
     /// Bytes allocated since the last query.
     unasked_bytes: u64,
 }
 
-impl Room {
+impl MemoryBudget {
     pub(crate) fn new(memory_bytes_max: Option<u64>) -> Self {
         Self { memory_bytes_max, unasked_bytes: 0 }
     }
@@ -75,7 +75,7 @@ mod tests {
     /// Allocates `pieces` on a machine with `available` bytes. Returns the results and the number
     /// of queries.
     fn take_all(pieces: &[u64], available: u64) -> (Vec<bool>, u32) {
-        let (mut room, taken, asked) = (Room::default(), Cell::new(0), Cell::new(0));
+        let (mut room, taken, asked) = (MemoryBudget::default(), Cell::new(0), Cell::new(0));
         let ask = || {
             asked.set(asked.get() + 1);
             Some(SystemMemory { total: 1 << 40, available: available - taken.get() })
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn a_system_that_says_nothing_refuses_nothing() {
-        let mut room = Room::default();
+        let mut room = MemoryBudget::default();
         room.take_of(MemoryUse::default(), "w", 1 << 50, &|| None).unwrap();
-        let mut room = Room::new(Some(MIB));
+        let mut room = MemoryBudget::new(Some(MIB));
         let error = room.take_of(MemoryUse::default(), "w", MIB + 1, &|| None).unwrap_err();
         assert!(matches!(error, DeviceError::OutOfMemory { free_bytes: MIB, .. }), "{error}");
     }

@@ -33,7 +33,7 @@ const MESSAGES_AT_ONCE: usize = 256;
 /// Maximum number of events received together.
 const EVENTS_AT_ONCE: usize = 256;
 
-pub(super) struct Pump {
+pub(super) struct EventLoop {
     client: Arc<Client>,
     inbox: UnboundedReceiver<Message>,
     /// Receiver of the progress while the engine loads.
@@ -50,7 +50,7 @@ pub(super) struct Pump {
     events: Vec<Event>,
 }
 
-impl Pump {
+impl EventLoop {
     pub fn new(
         client: Arc<Client>,
         inbox: UnboundedReceiver<Message>,
