@@ -125,8 +125,14 @@ pub enum Op {
         /// Result: `[rows, hidden]`.
         h: Slot,
     },
-    /// `n = norm(x); [b, c, v] = W n; u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1)
-    /// + t)`, causal and per channel. Earlier `u` are read from rows of this step (by
+    /// Causal convolution per channel:
+    ///
+    /// ```text
+    /// n = norm(x); [b, c, v] = W n; u = b * v
+    /// out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t)
+    /// ```
+    ///
+    /// Earlier `u` are read from rows of this step (by
     /// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state; they
     /// are zero before position 0. The last row of each sequence stores the new state.
     ShortConv {
