@@ -106,10 +106,8 @@ fn masks_that_cannot_be_are_refused_before_anything_runs() {
     let three = [mask(1), mask(2), mask(3)];
     let refused = step(&mut sequences, &three.each_ref().map(with_mask));
     let too_many = ExecError::StepTooLarge { what: "masks", wanted: 3, max: 2 };
-    assert!(
-        matches!(&refused, Err(StepError::Exec(error)) if error.to_string() == too_many.to_string()),
-        "{refused:?}"
-    );
+    let Err(StepError::Exec(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.to_string(), too_many.to_string());
     assert_eq!(device.calls(Call::Upload) + device.calls(Call::Launch), before);
     // The executor continues.
     step(&mut sequences, &[with_mask(&three[0])]).expect("it runs");

@@ -72,7 +72,7 @@ const TARGETS: &[Target<'static>] = &[
 
 /// No contraction of products and sums except explicit `fmaf`: results must not depend on the
 /// inlining of templates.
-const FLAGS: &[&str] = &["-std=c++17", "-fmad=false"];
+const FLAGS: &[&str] = &["-std=c++17", "-fmad=false", "-I."];
 
 /// The oldest PTX version with all features that the compiled kernels use; drivers from CUDA 12.3
 /// on accept it. The compiler writes its current version, which older drivers refuse. The assembler

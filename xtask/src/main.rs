@@ -5,6 +5,7 @@
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
 //!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests named in RELIABILITY.md exist.
+//! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
 //! - `cargo xtask layers`: checks that crates depend only on crates of a lower floor.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
 //!   emulator, without a GPU.
@@ -17,11 +18,12 @@ mod emulate;
 mod kernels;
 mod layers;
 mod matrix;
+mod width;
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Some("dependencies") => dependencies::check(),
         Some("layers") => layers::check(),
         Some("matrix") => matrix::check(),
+        Some("width") => width::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
         _ => Err(USAGE.to_owned()),
@@ -56,6 +59,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     run(cargo_command("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
     matrix::check()?;
+    width::check()?;
     dependencies::check()?;
     dependencies::deny()?;
     where_installed()?;

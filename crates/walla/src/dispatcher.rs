@@ -165,7 +165,8 @@ impl Dispatcher {
 
     fn send(&self, message: Message) {
         if self.engine().is_forked() {
-            return; // There is no event loop in this process. The message's channels close, which reports it.
+            // No event loop in this process: the closed channels of the message report it.
+            return;
         }
         // The event loop ends after the last dispatcher. If it panicked, the channels in the
         // message close, which reports the failure.

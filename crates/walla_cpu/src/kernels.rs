@@ -21,12 +21,19 @@ use crate::{math, scalar};
 /// Calls the variant's kernel in a module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
     ($variant:expr, $kernel:ident ($($arg:expr),*), $plain:expr) => {
-        dispatch!(@of $variant, avx512::$kernel, avx_vnni::$kernel, avx2::$kernel, ($($arg),*), $plain)
+        dispatch!(
+            @of $variant, avx512::$kernel, avx_vnni::$kernel, avx2::$kernel, ($($arg),*), $plain
+        )
     };
     ($variant:expr, attention::$kernel:ident ($($arg:expr),*), $plain:expr) => {
-        dispatch!(@of $variant, attention::avx512::$kernel, attention::avx2::$kernel, attention::avx2::$kernel, ($($arg),*), $plain)
+        dispatch!(
+            @of $variant, attention::avx512::$kernel, attention::avx2::$kernel,
+            attention::avx2::$kernel, ($($arg),*), $plain
+        )
     };
-    (@of $variant:expr, $avx512:path, $avx_vnni:path, $avx2:path, ($($arg:expr),*), $plain:expr) => {
+    (
+        @of $variant:expr, $avx512:path, $avx_vnni:path, $avx2:path, ($($arg:expr),*), $plain:expr
+    ) => {
         match $variant {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]

@@ -32,8 +32,8 @@ impl CudaBackend {
     /// the executable are considered as well.
     ///
     /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then use the
-    /// same kernels for many rows as other GPUs, instead of WGMMA kernels (`kernels/wide.cuh`).
-    /// Results are bitwise identical.
+    /// same kernels for many rows as other GPUs, instead of WGMMA kernels
+    /// (`kernels/gemm/gemm_sm90.cuh`). Results are bitwise identical.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");

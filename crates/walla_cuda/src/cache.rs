@@ -143,7 +143,7 @@ const KERNELS: [&str; 7] = [
 
 /// Loads (and compiles) the cache kernels at load time.
 pub(crate) fn load_kernels(kernels: &mut Kernels, context: &Context) -> Result<(), DeviceError> {
-    KERNELS.iter().try_for_each(|name| kernels.get(context, "cache", name, 0).map(|_| ()))
+    KERNELS.iter().try_for_each(|name| kernels.get(context, "cache_ops", name, 0).map(|_| ()))
 }
 
 /// The layer table that the cache kernels read.
@@ -191,7 +191,7 @@ pub(crate) fn run_cache_ops(
     }
     for command in commands {
         let (name, grid, threads, params) = lower(cache, command);
-        let function = kernels.get(context, "cache", name, 0)?;
+        let function = kernels.get(context, "cache_ops", name, 0)?;
         enqueue(context, stream, &[Launch::new(function, grid, threads, &params)])?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Results that programs write to mapped host memory, and the completion flag of a step.
 //!
 //! A step then needs no copy, no event record and no driver query: the sampler's last block writes
-//! the flag after everything else (`kernels/sample.cu`), and the host loads it. A broken device
-//! writes no flag, so the driver is queried from time to time.
+//! the flag after everything else (`kernels/sample/sample.cu`), and the host loads it. A broken
+//! device writes no flag, so the driver is queried from time to time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 256 << 10;
 
 const WORD_BYTES: usize = 16;
 
-/// As in `kernels/fetch.cu`.
+/// As in `kernels/step/fetch.cu`.
 const THREADS: u32 = 256;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

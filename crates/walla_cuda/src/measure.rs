@@ -25,7 +25,7 @@ const THREADS: u32 = 256;
 /// Blocks that fully occupy a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 
-/// As in `kernels/measure.cu`.
+/// As in `kernels/common/measure.cu`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct ReadParams {

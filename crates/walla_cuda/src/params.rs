@@ -139,7 +139,7 @@ pub(crate) struct PackParams {
     pub eps: f32,
 }
 
-/// How kernels for few rows number a warp's pipeline stages (kernels/few.cuh).
+/// How kernels for few rows number a warp's pipeline stages (kernels/gemm/gemm_skinny.cuh).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Stages {
@@ -202,12 +202,12 @@ pub(crate) struct MatmulParams {
     /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
     /// two parts.
     pub part_from: [u32; 4],
-    /// The first stage of each warp of a block (kernels/few.cuh): tile of the turn, number of
-    /// segments, and first segment (8, 8 and 16 bits).
+    /// The first stage of each warp of a block (kernels/gemm/gemm_skinny.cuh): tile of the turn,
+    /// number of segments, and first segment (8, 8 and 16 bits).
     pub first: [u32; 16],
     pub next_pages: PagesRef,
-    /// Stages that a warp prefetches before its predecessor has ended (kernels/few.cuh); at least
-    /// 1.
+    /// Stages that a warp prefetches before its predecessor has ended
+    /// (kernels/gemm/gemm_skinny.cuh); at least 1.
     pub early_stages: u32,
     pub reserved: u32,
 }

@@ -4,9 +4,9 @@
 //! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp
 //! can load in whole 16-byte words. A record instead stores everything that a warp needs of 8 rows
 //! and 128 columns contiguously. One bulk copy loads it, and each lane's part is in the order of
-//! the tensor cores' operands. `kernels/weight.cuh` has the table of a record's parts. Numbers are
-//! the file's times a power of two per matrix ([`Scaling`]), which keeps all their bits within the
-//! range of f16.
+//! the tensor cores' operands. `kernels/gemm/weight.cuh` has the table of a record's parts. Numbers
+//! are the file's times a power of two per matrix ([`Scaling`]), which keeps all their bits within
+//! the range of f16.
 
 use walla_types::TensorType;
 
@@ -49,7 +49,7 @@ fn stored_as(ty: TensorType) -> TensorType {
     }
 }
 
-/// The code of a type in `kernels/weight.cuh`.
+/// The code of a type in `kernels/gemm/weight.cuh`.
 pub(crate) fn kind(ty: TensorType) -> Option<u32> {
     Some(match stored_as(ty) {
         TensorType::F32 => 0,
@@ -129,7 +129,7 @@ fn lane(row: usize, t: usize) -> usize {
 /// largest, which is negligible next to the rounding of f32 sums.
 ///
 /// Scales of quantised numbers are multiplied in the same way. Kernels read integers as f16 values
-/// that are 2^-24 times the integer (`kernels/half_tile.cuh`). Scales at f16's upper end are
+/// that are 2^-24 times the integer (`kernels/gemm/dequantise.cuh`). Scales at f16's upper end are
 /// therefore needed for products with full f16 precision. Minimums are not multiplied with such
 /// integers. They are scaled down by [`MINIMUM`], so that minimums up to 16 times as large as
 /// scales still fit in f16.

@@ -1,5 +1,5 @@
-//! Step rings: the host publishes a descriptor ([`StepDescriptor`]) of a step block in pinned memory, and the
-//! program copies the block to the device (`kernels/post.cuh`).
+//! Step rings: the host publishes a descriptor ([`StepDescriptor`]) of a step block in pinned
+//! memory, and the program copies the block to the device (`kernels/step/step_ring.cuh`).
 //!
 //! A step then needs one driver call. If its descriptor is published early enough, its block is
 //! copied while the previous step still runs. Launches consume descriptors in order. A block whose
@@ -16,14 +16,14 @@ use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
 use crate::params::StepRingRef;
 use crate::resources::{Resources, unknown};
 
-/// Slots of a ring (`RING_SLOTS` in post.cuh): the executor has no more steps in flight.
+/// Slots of a ring (`RING_SLOTS` in step_ring.cuh): the executor has no more steps in flight.
 const RING_SLOTS: u64 = 64;
 const WORD_BYTES: usize = 16;
 /// Bytes that `take` reads before it knows the size of the block: `POST_BATCH` words for each of
 /// `POST_THREADS` threads.
 const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 
-/// A step descriptor: a slot of the ring. Layout as in `post.cuh`.
+/// A step descriptor: a slot of the ring. Layout as in `step_ring.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct StepDescriptor {
@@ -33,7 +33,7 @@ struct StepDescriptor {
     reserved: u64,
 }
 
-/// Device-side state of a ring. Layout as in `post.cuh`.
+/// Device-side state of a ring. Layout as in `step_ring.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Taken {

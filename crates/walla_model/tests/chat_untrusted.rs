@@ -175,7 +175,8 @@ fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => special.clone().prop_map(str::to_owned),
         // Its prefix or suffix: adjacent text may complete it.
-        4 => (special.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(text, at, is_end)| {
+        4 => (special.clone(), any::<prop::sample::Index>(), any::<bool>())
+            .prop_map(|(text, at, is_end)| {
             let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
             let (left, right) = text.split_at(places[at.index(places.len())]);
             if is_end { right } else { left }.to_owned()

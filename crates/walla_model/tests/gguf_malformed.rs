@@ -315,7 +315,12 @@ fn oracle(dims: &[u64], ty: TensorType) -> Option<u128> {
 proptest! {
     #[test]
     fn sizes_agree_with_wide_arithmetic(
-        dims in prop::collection::vec(prop_oneof![0..4_u64, Just(32), Just(256), (0..64_u32).prop_map(|s| 1 << s), any::<u64>()], 1..=4),
+        dims in prop::collection::vec(
+            prop_oneof![
+                0..4_u64, Just(32), Just(256), (0..64_u32).prop_map(|s| 1 << s), any::<u64>()
+            ],
+            1..=4,
+        ),
         ty in prop::sample::select(TensorType::ALL.to_vec()),
         available in 0..5000_usize,
     ) {
@@ -340,9 +345,11 @@ proptest! {
         numbers in prop::collection::vec(1..40_u64, 6),
     ) {
         let tensors: Vec<_> = offsets.iter().zip(&numbers).enumerate()
-            .map(|(i, (offset, n))| RawTensor::new(&i.to_string(), &[*n], 0, offset * 32)).collect();
+            .map(|(i, (offset, n))| RawTensor::new(&i.to_string(), &[*n], 0, offset * 32))
+            .collect();
         let spans: Vec<_> = tensors.iter()
-            .map(|t| u128::from(t.offset)..u128::from(t.offset) + 4 * u128::from(t.dims[0])).collect();
+            .map(|t| u128::from(t.offset)..u128::from(t.offset) + 4 * u128::from(t.dims[0]))
+            .collect();
         let inside = spans.iter().all(|s| s.end <= 320);
         let apart = spans.iter().enumerate().all(|(i, a)| {
             spans[i + 1..].iter().all(|b| a.end <= b.start || b.end <= a.start)

@@ -95,7 +95,10 @@ fn any_type() -> impl Strategy<Value = TensorType> {
 proptest! {
     /// No numbers cause a panic; finite numbers that fit an f16 stay finite.
     #[test]
-    fn any_bits_can_be_quantised(ty in any_type(), bits in prop::collection::vec(any::<u32>(), 256)) {
+    fn any_bits_can_be_quantised(
+        ty in any_type(),
+        bits in prop::collection::vec(any::<u32>(), 256),
+    ) {
         let numbers: Vec<f32> = bits.iter().map(|&b| f32::from_bits(b)).collect();
         there_and_back(ty, &numbers);
         let tame: Vec<f32> = numbers
@@ -107,7 +110,10 @@ proptest! {
 
     /// Any block can be read, because bytes from a file are not trusted.
     #[test]
-    fn any_bytes_can_be_dequantised(ty in any_type(), bytes in prop::collection::vec(any::<u8>(), 1024)) {
+    fn any_bytes_can_be_dequantised(
+        ty in any_type(),
+        bytes in prop::collection::vec(any::<u8>(), 1024),
+    ) {
         let mut out = vec![0.0; 256];
         dequantise(ty, &bytes[..ty.row_bytes(256).unwrap()], &mut out);
     }

@@ -325,7 +325,9 @@ proptest! {
     /// Any number under any key gives an error or a specification, without delay.
     #[test]
     fn no_hyperparameters_panic(
-        model in prop::sample::select(vec![Model::LLAMA_3_2_1B, Model::QWEN3_0_6B, Model::GEMMA_3_1B]),
+        model in prop::sample::select(vec![
+            Model::LLAMA_3_2_1B, Model::QWEN3_0_6B, Model::GEMMA_3_1B,
+        ]),
         changes in prop::collection::vec((prop::sample::select(KEYS.to_vec()), number()), 1..4),
     ) {
         let mut spoilt = spoil(&model);

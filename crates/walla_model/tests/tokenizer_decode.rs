@@ -78,7 +78,10 @@ fn tokens_of_another_model_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2000)
+    })]
 
     /// Any text is restored byte for byte.
     #[test]
@@ -110,7 +113,11 @@ proptest! {
 
     /// For any tokens, the concatenated deltas equal the whole text, and the text equals the bytes.
     #[test]
-    fn deltas_are_the_whole(ids in proptest::collection::vec(0_u32..290, 0..40), control_text: bool, strip_space_prefix: bool) {
+    fn deltas_are_the_whole(
+        ids in proptest::collection::vec(0_u32..290, 0..40),
+        control_text: bool,
+        strip_space_prefix: bool,
+    ) {
         let options = DecodeOptions { control_text, strip_space_prefix };
         for tokenizer in both() {
             let size = tokenizer.vocab_size() as u32;
@@ -118,7 +125,8 @@ proptest! {
             let whole = tokenizer.decode_with(&tokens, options).unwrap();
             prop_assert_eq!(streamed(&tokenizer, &tokens, options).concat(), whole.as_str());
             if control_text && !strip_space_prefix {
-                let bytes: Vec<u8> = tokens.iter().flat_map(|&t| tokenizer.token_bytes(t)).copied().collect();
+                let bytes = tokens.iter().flat_map(|&t| tokenizer.token_bytes(t));
+                let bytes: Vec<u8> = bytes.copied().collect();
                 prop_assert_eq!(String::from_utf8_lossy(&bytes), whole);
             }
         }

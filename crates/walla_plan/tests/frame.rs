@@ -201,7 +201,8 @@ fn context_is_what_attention_reads() {
     let ledger = ledger_with(64, &[10, 60, 30, 5]);
     let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
     let frame = planned(&requests, &ledger, &limits);
-    // 11 + 61 fit, another 31 do not. The prompt reads 5 cached tokens and gets the 6 remaining rows.
+    // 11 + 61 fit, another 31 do not. The prompt reads 5 cached tokens and gets the 6 remaining
+    // rows.
     let reached = StepWork {
         decode_rows: 2,
         prefill_tokens: 6,

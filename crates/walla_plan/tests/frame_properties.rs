@@ -168,7 +168,8 @@ proptest! {
         turned.rotate_left(rotation.min(requests.len()));
         turned.reverse();
         let (mut one, mut other) = (Plan::new(SEQUENCES), Plan::new(SEQUENCES));
-        plan(&turned, &ledger, &limits, &mut one).unwrap(); // leaves stale data in the scratch memory
+        // Leaves stale data in the scratch memory.
+        plan(&turned, &ledger, &limits, &mut one).unwrap();
         plan(&requests, &ledger, &limits, &mut one).unwrap();
         plan(&turned, &ledger, &limits, &mut other).unwrap();
         prop_assert_eq!(one.decode(), other.decode());

@@ -21,8 +21,8 @@ fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
     if !matches!(client.try_send(command), Err(TrySendError::Closed(_))) {
         return 1;
     }
-    if !matches!(engine.state(), EngineState::Failed(error) if matches!(*error, EngineError::Forked))
-    {
+    let is_forked = |error: &EngineError| matches!(error, EngineError::Forked);
+    if !matches!(engine.state(), EngineState::Failed(error) if is_forked(&error)) {
         return 2;
     }
     if engine.client(Pacing::FreeRunning).is_ok() || !engine.is_ended() {

@@ -56,7 +56,8 @@ int InitializeInjectionNvtx2(const void* (*export_table)(unsigned)) {
         if (table[0] || table[functions]) return 0;
         for (unsigned i = 1; i < functions; i++) *table[i] = (function)0;
     }
-    if (callbacks->table(0, 0, 0) || callbacks->table(7, 0, 0) || callbacks->table(-1, 0, 0)) return 0;
+    if (callbacks->table(0, 0, 0) || callbacks->table(7, 0, 0)) return 0;
+    if (callbacks->table(-1, 0, 0)) return 0;
     if (!callbacks->table(1, &table, &functions) || functions < 16) return 0;
     *table[9] = (function)push;
     *table[11] = (function)pop;

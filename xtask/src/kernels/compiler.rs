@@ -123,9 +123,10 @@ impl Compiler {
             return Ok(code);
         }
         let out = store.join(format!("{unit}-{}-{}", target.name, std::process::id()));
+        let file = sources.path_of(unit).ok_or_else(|| format!("{unit}.cu: no such file"))?;
         let code = match target.kind {
-            Kind::Ptx => self.ptx(&sources.folder, unit, target, &out),
-            Kind::Cubin => self.cubin(&sources.folder, unit, target, &out),
+            Kind::Ptx => self.ptx(&sources.folder, file, target, &out),
+            Kind::Cubin => self.cubin(&sources.folder, file, target, &out),
         };
         let _ = fs::remove_file(&out); // it may not exist
         let code = code?;
@@ -138,25 +139,25 @@ impl Compiler {
     fn cubin(
         &self,
         folder: &Path,
-        unit: &str,
+        file: &str,
         target: Target<'_>,
         out: &Path,
     ) -> Result<Vec<u8>, String> {
-        self.compile(folder, unit, &["-cubin", &format!("-arch={}", target.name)], out)?;
+        self.compile(folder, file, &["-cubin", &format!("-arch={}", target.name)], out)?;
         fs::read(out).map_err(|e| format!("{}: {e}", out.display()))
     }
 
     fn ptx(
         &self,
         folder: &Path,
-        unit: &str,
+        file: &str,
         target: Target<'_>,
         out: &Path,
     ) -> Result<Vec<u8>, String> {
         let arch = target.name.replace("sm_", "-arch=compute_");
-        self.compile(folder, unit, &["-ptx", &arch], out)?;
+        self.compile(folder, file, &["-ptx", &arch], out)?;
         let text = fs::read_to_string(out).map_err(|e| format!("{}: {e}", out.display()))?;
-        let lowered = lower(&text).ok_or_else(|| format!("{unit}.cu: no .version in its PTX"))?;
+        let lowered = lower(&text).ok_or_else(|| format!("{file}: no .version in its PTX"))?;
         fs::write(out, &lowered).map_err(|e| format!("{}: {e}", out.display()))?;
         self.assemble(out, target)?;
         let mut code = lowered.into_bytes();
@@ -164,12 +165,12 @@ impl Compiler {
         Ok(code)
     }
 
-    fn compile(&self, folder: &Path, unit: &str, args: &[&str], out: &Path) -> Result<(), String> {
+    fn compile(&self, folder: &Path, file: &str, args: &[&str], out: &Path) -> Result<(), String> {
         let output = Command::new(&self.nvcc)
             .current_dir(folder)
             .args(FLAGS)
             .args(args)
-            .arg(format!("{unit}.cu"))
+            .arg(file)
             .arg("-o")
             .arg(out)
             .output()
@@ -177,7 +178,7 @@ impl Compiler {
         if output.status.success() {
             return Ok(());
         }
-        Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+        Err(format!("{file} {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
     /// Checks the machine code of an image for hazards. A recompiled image would have other

@@ -13,7 +13,10 @@ const MARKER: &str = "// walla: targets ";
 /// name, grid or semantics change without a change of its structs.
 const INTERFACE: &str = "// walla: interface ";
 
-/// Every kernel source, ordered by name.
+/// The header with the interface number.
+const HEADER: &str = "common/walla.cuh";
+
+/// Every kernel source, ordered by path relative to the folder: `gemm/pack.cu`.
 pub struct Sources {
     pub folder: PathBuf,
     files: Vec<(String, String)>,
@@ -21,25 +24,48 @@ pub struct Sources {
 
 impl Sources {
     pub fn read(folder: &Path) -> Result<Self, String> {
-        let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let mut files = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|e| e.to_string())?.path();
-            let is_source = path.extension().is_some_and(|e| e == "cu" || e == "cuh");
-            if let (true, Some(name)) = (is_source, path.file_name().and_then(|n| n.to_str())) {
-                let text =
-                    fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-                files.push((name.to_owned(), text));
+        let mut folders = vec![folder.to_path_buf()];
+        while let Some(next) = folders.pop() {
+            let failed = |e: std::io::Error| format!("{}: {e}", next.display());
+            for entry in fs::read_dir(&next).map_err(failed)? {
+                let path = entry.map_err(failed)?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "cu" || e == "cuh") {
+                    let text = fs::read_to_string(&path)
+                        .map_err(|e| format!("{}: {e}", path.display()))?;
+                    files.push((relative(&path, folder)?, text));
+                }
             }
         }
         files.sort();
-        Ok(Self { folder: folder.to_path_buf(), files })
+        let sources = Self { folder: folder.to_path_buf(), files };
+        sources.check_names()?;
+        Ok(sources)
     }
 
-    /// Names of the files that are compiled for a target, without extension.
+    /// Images name units by file name alone.
+    fn check_names(&self) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let paths = self.files.iter().map(|(path, _)| path).filter(|path| path.ends_with(".cu"));
+        match paths.into_iter().find(|path| !seen.insert(unit_of(path))) {
+            Some(path) => Err(format!("{path}: another folder has a file of this name")),
+            None => Ok(()),
+        }
+    }
+
+    /// Names of the files that are compiled for a target, without folder and extension.
     pub fn units(&self, target: Target<'_>) -> Vec<&str> {
         let units = self.files.iter().filter(|(_, text)| Self::is_for(text, target));
-        units.filter_map(|(name, _)| name.strip_suffix(".cu")).collect()
+        let units = units.filter(|(path, _)| path.ends_with(".cu"));
+        units.map(|(path, _)| unit_of(path)).collect()
+    }
+
+    /// Path of a unit, relative to the folder.
+    pub fn path_of(&self, unit: &str) -> Option<&str> {
+        let mut paths = self.files.iter().map(|(path, _)| path.as_str());
+        paths.find(|path| path.ends_with(".cu") && unit_of(path) == unit)
     }
 
     /// Whether a file is compiled for a target. Its first line may limit the targets, as in
@@ -72,7 +98,7 @@ impl Sources {
         hash.write(target.name.as_bytes());
         hash.write(format!("{:?}", target.kind).as_bytes());
         hash.write(compiler.as_bytes());
-        for file in self.closure(&format!("{unit}.cu")) {
+        for file in self.closure(self.path_of(unit).unwrap_or_default()) {
             hash.write(file.as_bytes());
             hash.write(self.text(file).unwrap_or_default().as_bytes());
         }
@@ -100,18 +126,30 @@ impl Sources {
     /// refused.
     ///
     /// # Errors
-    /// If `walla.cuh` has no number.
+    /// If `common/walla.cuh` has no number.
     pub fn interface(&self) -> Result<String, String> {
-        let text = self.text("walla.cuh").unwrap_or_default();
+        let text = self.text(HEADER).unwrap_or_default();
         let number = text.lines().find_map(|line| line.strip_prefix(INTERFACE));
         let number = number.and_then(|n| n.trim().parse::<u32>().ok());
-        let number = number.ok_or_else(|| format!("walla.cuh has no line {INTERFACE}NUMBER"))?;
+        let number = number.ok_or_else(|| format!("{HEADER} has no line {INTERFACE}NUMBER"))?;
         let mut hash = Fnv::default();
         for (_, text) in &self.files {
             structs(text).iter().for_each(|body| hash.write(body.as_bytes()));
         }
         Ok(format!("{number}.{:016x}", hash.get()))
     }
+}
+
+fn relative(path: &Path, folder: &Path) -> Result<String, String> {
+    let relative = path.strip_prefix(folder).unwrap_or(path);
+    let parts: Option<Vec<_>> = relative.iter().map(|part| part.to_str()).collect();
+    Ok(parts.ok_or_else(|| format!("{}: not UTF-8", path.display()))?.join("/"))
+}
+
+/// File name without folder and extension.
+fn unit_of(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".cu").unwrap_or(name)
 }
 
 /// Bodies of structs, without comments and spaces.
@@ -173,13 +211,19 @@ mod tests {
     }
 
     #[test]
+    fn two_units_of_one_name_are_refused() {
+        assert!(sources(&[("a/x.cu", ""), ("b/x.cuh", ""), ("b/y.cu", "")]).check_names().is_ok());
+        assert!(sources(&[("a/x.cu", ""), ("b/x.cu", "")]).check_names().is_err());
+    }
+
+    #[test]
     fn a_unit_is_stale_when_something_that_it_includes_changes() {
         let with = |inner: &str, other: &str| {
             let files = sources(&[
-                ("a.cu", "#include \"outer.cuh\"\n"),
-                ("inner.cuh", inner),
+                ("family/a.cu", "#include \"outer.cuh\"\n"),
+                ("common/inner.cuh", inner),
                 ("other.cuh", other),
-                ("outer.cuh", "#include \"inner.cuh\"\n"),
+                ("outer.cuh", "#include \"common/inner.cuh\"\n"),
             ]);
             files.unit_hash("a", PTX, "V1")
         };
@@ -191,11 +235,11 @@ mod tests {
     fn the_interface_changes_with_structs_and_not_with_comments() {
         let of = |body: &str| {
             let text = format!("// walla: interface 3\nstruct A {{{body}}};\nint f();\n");
-            sources(&[("walla.cuh", &text)]).interface().unwrap()
+            sources(&[(HEADER, &text)]).interface().unwrap()
         };
         assert!(of("int a;").starts_with("3."));
         assert_eq!(of("int a; // one\n"), of("\n  int a;"));
         assert_ne!(of("int a;"), of("long a;"));
-        assert!(sources(&[("walla.cuh", "")]).interface().is_err());
+        assert!(sources(&[(HEADER, "")]).interface().is_err());
     }
 }

@@ -202,7 +202,7 @@ fn read(file: &Path) -> Result<Image, String> {
     Ok(Image { target: archive.target, file: Some(file.to_path_buf()), packed: Cow::Owned(packed) })
 }
 
-/// The manifest line of the interface (`kernels/walla.cuh`) that this side was written for.
+/// The manifest line of the interface (`kernels/common/walla.cuh`) that this side was written for.
 const INTERFACE: &str = "\ninterface 15.";
 
 // The PTX version that `TEXT_CUDA_MIN` belongs to.

@@ -1,4 +1,5 @@
-//! Attention on tensor cores (kernels/attend.cuh): selects kernel, grid and shared memory.
+//! Attention on tensor cores (kernels/attention/attention.cuh): selects kernel, grid and shared
+//! memory.
 
 use walla_device::{CacheDesc, GpuFacts, HeadShape, KvType, Program};
 
@@ -389,8 +390,8 @@ mod tests {
         }
     }
 
-    /// Chunks per KV split of a row, and number of splits, as kernels/attend_few.cuh computes them
-    /// (`Shares::cut`).
+    /// Chunks per KV split of a row, and number of splits, as
+    /// kernels/attention/attention_decode.cuh computes them (`Shares::cut`).
     fn cut(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
         let near = (chunks + segment / 2) / segment;
         if near <= 1 || (chunks <= SPAN && segment > warps) {

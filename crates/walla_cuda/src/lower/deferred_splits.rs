@@ -1,5 +1,5 @@
 //! Deferred split-K for decode: query, key and value are stored as per-split sums, which attention
-//! reduces as it reads them (`DeferredSplits` in kernels/attend.cuh).
+//! reduces as it reads them (`DeferredSplits` in kernels/attention/attention.cuh).
 
 use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 

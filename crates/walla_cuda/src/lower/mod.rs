@@ -86,7 +86,7 @@ impl Lowering<'_> {
         self.check_blocks(program)?;
         let step_ring = self.step_ring(program)?;
         let mut launches =
-            vec![self.launch(("take", "take"), [1, 1, 1], TAKE_THREADS, &step_ring)?];
+            vec![self.launch(("step_acquire", "take"), [1, 1, 1], TAKE_THREADS, &step_ring)?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
             let before = launches.len();
@@ -140,7 +140,8 @@ impl Lowering<'_> {
                         q: *q,
                         attends_next: matches!(
                             later.first(),
-                            Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
+                            Some(Op::Attention { q: next, layer: its, .. })
+                                if (next, its) == (q, layer)
                         ),
                     },
                 )?);

@@ -1,12 +1,12 @@
-//! Summation order of a row (kernels/product.cuh). It depends only on the matrices of an op and the
-//! GPU, so it is the same for every kernel.
+//! Summation order of a row (kernels/gemm/gemm_common.cuh). It depends only on the matrices of an
+//! op and the GPU, so it is the same for every kernel.
 
 use walla_device::GpuFacts;
 
 /// Minimum number of tiles that occupy all multiprocessors: their columns are not split over
 /// blocks.
 pub(super) const TILES_MANY: u32 = 512;
-/// Tiles that a block of kernels/wide.cuh computes at once (`WIDE_TILES`).
+/// Tiles that a block of kernels/gemm/gemm_sm90.cuh computes at once (`WIDE_TILES`).
 pub(super) const WIDE_TILES: u32 = 8;
 /// Maximum splits of few tiles: a cluster size that every GPU with clusters supports
 /// (`WIDE_SPLITS_MAX`, `LEFT_MAX`).

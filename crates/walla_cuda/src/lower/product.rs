@@ -1,6 +1,6 @@
-//! Products on tensor cores (kernels/product.cuh) and their packed input rows. If possible, the
-//! kernel that produces rows also packs them, even as the next norm's input; otherwise a separate
-//! kernel packs them.
+//! Products on tensor cores (kernels/gemm/gemm_common.cuh) and their packed input rows. If
+//! possible, the kernel that produces rows also packs them, even as the next norm's input;
+//! otherwise a separate kernel packs them.
 
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         Ok(ProductLaunch { kernel, params, launch })
     }
 
-    /// The same with a WGMMA kernel (kernels/wide.cuh), if one applies.
+    /// The same with a WGMMA kernel (kernels/gemm/gemm_sm90.cuh), if one applies.
     fn by_warpgroups(
         &mut self,
         program: &Program,
@@ -335,7 +335,7 @@ impl Lowering<'_> {
         let launch = if cut.splits == Splits::Workspace {
             launches.push(launch);
             let (grid, threads) = Wide::fold(product);
-            self.launch(("fold", "fold"), grid, threads, &params)?
+            self.launch(("splitk_reduce", "fold"), grid, threads, &params)?
         } else {
             launch
         };

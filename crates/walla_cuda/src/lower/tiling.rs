@@ -1,5 +1,5 @@
-//! Tiling of tensor-core products for a device (kernels/few.cuh, kernels/matmul.cuh): assigns
-//! columns, tiles and rows of x to blocks.
+//! Tiling of tensor-core products for a device (kernels/gemm/gemm_skinny.cuh,
+//! kernels/gemm/gemm_sm80.cuh): assigns columns, tiles and rows of x to blocks.
 
 mod few;
 mod many;

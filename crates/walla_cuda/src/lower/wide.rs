@@ -1,5 +1,5 @@
 //! Tiling of matrix products with more than eight rows, or with five and more long rows, for the
-//! WGMMA kernels (kernels/wide.cuh).
+//! WGMMA kernels (kernels/gemm/gemm_sm90.cuh).
 
 mod turns;
 
@@ -13,8 +13,8 @@ use crate::params::Stages;
 use crate::repack::TILE_ROWS;
 
 /// Minimum rows of x for the WGMMA kernels, and the size of eight rows of x above which these
-/// kernels also take eight rows and fewer. Two blocks of kernels/few.cuh would not have enough
-/// shared memory for such rows and for enough weights.
+/// kernels also take eight rows and fewer. Two blocks of kernels/gemm/gemm_skinny.cuh would not
+/// have enough shared memory for such rows and for enough weights.
 pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Maximum stages of a ring (`DEPTH_MAX`).
@@ -36,14 +36,14 @@ const SUM_STRIDE: u32 = 20;
 /// ones. With fewer rows, the additional launch costs as much as it gains.
 const IN_MEMORY_COLUMNS: u32 = 32;
 const IN_MEMORY_COLUMNS_LONG: u32 = 64;
-/// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
+/// Warps of a block of kernels/gemm/splitk_reduce.cu (`FOLD_WARPS`).
 const FOLD_WARPS: u32 = 4;
 
 /// Split-K reducer of a product, besides the product's own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitKReducer {
     None,
-    /// A launch of kernels/fold.cu.
+    /// A launch of kernels/gemm/splitk_reduce.cu.
     Fold,
     /// The kernel that reads the product next (deferred split-K).
     Reader,

@@ -283,8 +283,8 @@ fn rounded(number: f64) -> f64 {
     half::f16::from_f64(number).to_f64()
 }
 
-/// Number `i` as `kernels/half_tile.cuh` decodes it from a record: integers as subnormal f16, with
-/// every product and the one fma rounded to f16.
+/// Number `i` as `kernels/gemm/dequantise.cuh` decodes it from a record: integers as subnormal f16,
+/// with every product and the one fma rounded to f16.
 fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
     let f16s = |bytes: &[u8]| -> Vec<f64> {
         let halves = bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f64());

@@ -344,7 +344,9 @@ impl ChatTemplate {
             documents => Value::from(()),
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
-            strftime_now => Value::from_function(move |format: &str| methods::format_date(format, date)),
+            strftime_now => Value::from_function(
+                move |format: &str| methods::format_date(format, date)
+            ),
         };
         let run = || evaluate(environment, instructions, &context);
         let text = filters::with_budget(budget, run)?;

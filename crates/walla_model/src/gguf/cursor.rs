@@ -142,7 +142,8 @@ impl<'a> Cursor<'a> {
         if len > bytes_max {
             return Err(GgufError::TooLarge { what, at, found: len, max: bytes_max });
         }
-        let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
+        // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
+        let start = self.at as u32;
         let raw = self.take(len, what)?;
         Ok((Span { start, len: len as u32 }, raw))
     }

@@ -162,5 +162,6 @@ impl StreamDecoder {
 
 /// Whether bytes are an incomplete character, so that more bytes can complete it.
 fn is_beginning(bytes: &[u8]) -> bool {
-    matches!(str::from_utf8(bytes), Err(error) if error.valid_up_to() == 0 && error.error_len().is_none())
+    str::from_utf8(bytes)
+        .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }

@@ -11,8 +11,8 @@ const GAIN: f32 = 1.0 / 32.0;
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
 /// Margin of an upper prediction, in mean absolute deviations. For normally distributed noise this
-/// is 2.4 standard deviations: 99 % of steps are faster. [`Corrections::adjust_margin`] corrects the
-/// rest.
+/// is 2.4 standard deviations: 99 % of steps are faster. [`Corrections::adjust_margin`] corrects
+/// the rest.
 const DEVIATIONS: f32 = 3.0;
 
 /// Increase of the margin after one frame over its budget.

@@ -11,8 +11,8 @@
 //! 2. A closed mailbox is *drained* if no send is in progress and the queue is empty. A thread that
 //!    is preempted during a send keeps the mailbox undrained.
 //! 3. A refused sender sets `retry_wanted`, fences and tries again; a receiver removes an item,
-//!    fences and reads `retry_wanted`. One of the fences is first, so either the second try succeeds
-//!    or the receiver sees the flag.
+//!    fences and reads `retry_wanted`. One of the fences is first, so either the second try
+//!    succeeds or the receiver sees the flag.
 //! 4. A waiting thread reads the mailbox *after* it announced its wait: a thread parks only after a
 //!    read that follows its last wake-up; a task reads after
 //!    [`AtomicWaker::register`](atomic_waker::AtomicWaker::register). A sender wakes *after* the

@@ -102,8 +102,8 @@ impl<T> Mailbox<T> {
         items.len() - before
     }
 
-    /// Whether a refused sender waits for the free place that a receiver just made: `true` once, for
-    /// one receiver.
+    /// Whether a refused sender waits for the free place that a receiver just made: `true` once,
+    /// for one receiver.
     pub(crate) fn take_retry_wanted(&self) -> bool {
         fence(Ordering::SeqCst); // Rule 3.
         // The plain load first keeps the cache line shared between receivers in the common case.

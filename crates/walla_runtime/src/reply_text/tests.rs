@@ -148,7 +148,11 @@ fn some_stops() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn deltas_joined_are_the_decoding_up_to_the_first_stop_string(
@@ -165,7 +169,10 @@ proptest! {
     }
 
     #[test]
-    fn speaking_does_not_allocate(tokens in prop::collection::vec(some_bytes(), 0..8), stops in some_stops()) {
+    fn speaking_does_not_allocate(
+        tokens in prop::collection::vec(some_bytes(), 0..8),
+        stops in some_stops(),
+    ) {
         let mut text = ReplyText::new(&stops);
         let capacities = |text: &ReplyText| (text.held.capacity(), text.ends.capacity());
         let before = capacities(&text);

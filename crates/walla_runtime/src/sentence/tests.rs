@@ -113,7 +113,11 @@ fn without_space(text: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn everything_is_said_once_in_order(text in some_text(), bytes_max in 4_usize..40) {
@@ -130,7 +134,10 @@ proptest! {
     }
 
     #[test]
-    fn plain_text_taken_at_once_is_as_if_taken_by_characters(text in some_text(), bytes_max in 4_usize..40) {
+    fn plain_text_taken_at_once_is_as_if_taken_by_characters(
+        text in some_text(),
+        bytes_max in 4_usize..40,
+    ) {
         let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
         let mut sentences = Vec::new();
         let mut say = |sentence: &str| sentences.push(sentence.to_owned());
@@ -140,7 +147,11 @@ proptest! {
     }
 
     #[test]
-    fn pieces_make_no_difference(text in some_text(), bytes_max in 4_usize..40, cuts in prop::collection::vec(0_usize..60, 0..6)) {
+    fn pieces_make_no_difference(
+        text in some_text(),
+        bytes_max in 4_usize..40,
+        cuts in prop::collection::vec(0_usize..60, 0..6),
+    ) {
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| text.floor_char_boundary(cut)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();

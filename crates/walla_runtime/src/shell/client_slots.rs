@@ -154,9 +154,9 @@ impl ClientSlots {
         keyed.filter_map(|(key, client_slot)| Some((key, client_slot.as_mut()?)))
     }
 
-    /// Frees the client slots of clients that left and registers clients that joined, but never both at one
-    /// index in one round: the core must remove a client before its key is reused. Returns the
-    /// changes for the core, by index.
+    /// Frees the client slots of clients that left and registers clients that joined, but never
+    /// both at one index in one round: the core must remove a client before its key is reused.
+    /// Returns the changes for the core, by index.
     pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
         for (place, change) in self.client_slots.iter_mut().zip(&mut changes) {

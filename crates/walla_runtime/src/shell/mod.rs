@@ -24,9 +24,9 @@
 //!    thread *after* that action. The device thread parks only after it has checked everything; an
 //!    unpark in between makes the park return at once.
 //! 2. For each client, the thread keeps the generations that were asked and have not ended
-//!    (`ClientSlot::open`). An ask is entered before the core sees it. A terminal event removes it when
-//!    the event is in the client's queue. A generation that is not open gets no event. So there is
-//!    one terminal event per generation, even if the core fails or panics.
+//!    (`ClientSlot::open`). An ask is entered before the core sees it. A terminal event removes it
+//!    when the event is in the client's queue. A generation that is not open gets no event. So
+//!    there is one terminal event per generation, even if the core fails or panics.
 //! 3. A client whose queue refused an event gets no event until the next round, so its events stay
 //!    in order. Its commands wait, so the events that the core keeps for it are bounded. Other
 //!    clients continue.
@@ -35,7 +35,8 @@
 //!    clients delay the end of the thread, but not the release of device memory. A command is
 //!    either accepted before the close and answered, or returned to its sender.
 //! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog). From
-//!    then on it owns neither client slots nor status, so that none of its later actions reaches a host.
+//!    then on it owns neither client slots nor status, so that none of its later actions reaches a
+//!    host.
 //! 6. Dropping the last handle requests the thread to stop, waits [`JOIN_MAX`] at most, and then
 //!    detaches the thread. Memory that a hung device may still write is leaked, never freed.
 

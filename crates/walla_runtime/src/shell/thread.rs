@@ -58,8 +58,8 @@ pub(super) fn live<C: EngineCore>(
     // Until this thread ends, or the thread of another engine that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
     let mut core = None;
-    // Unwind safety: after a panic the core is only dropped. ClientSlots are still used; no method of
-    // `ClientSlots` leaves it inconsistent.
+    // Unwind safety: after a panic the core is only dropped. ClientSlots are still used; no method
+    // of `ClientSlots` leaves it inconsistent.
     let work = AssertUnwindSafe(|| serve(shared, number, clock, loader, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();

@@ -1,4 +1,4 @@
-//! Tiling for one group of rows per block (kernels/few.cuh).
+//! Tiling for one group of rows per block (kernels/gemm/gemm_skinny.cuh).
 
 use walla_device::GpuFacts;
 
@@ -40,7 +40,7 @@ impl Turns {
 }
 
 impl Tiling {
-    /// Computes the tiling for one group of rows per block (kernels/few.cuh).
+    /// Computes the tiling for one group of rows per block (kernels/gemm/gemm_skinny.cuh).
     pub(super) fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         // Use a large block if there are too few tiles for two blocks per multiprocessor and a warp
         // would take several runs, or if two blocks do not fit. If the rows of x do not fit, load

@@ -1,4 +1,4 @@
-//! Tiling for more than one group of rows per block (kernels/matmul.cuh).
+//! Tiling for more than one group of rows per block (kernels/gemm/gemm_sm80.cuh).
 
 use walla_device::GpuFacts;
 
@@ -8,7 +8,7 @@ use super::{GROUP_ROWS, Product, SUM_STRIDE, Tiling, WARPS_MAX};
 const UNPACKING: u32 = 4;
 
 impl Tiling {
-    /// Computes the tiling for four or two groups of rows per block (kernels/matmul.cuh).
+    /// Computes the tiling for four or two groups of rows per block (kernels/gemm/gemm_sm80.cuh).
     pub(super) fn many(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         let few = self.order.run.min(2);
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];

@@ -141,7 +141,7 @@ fn more_rows_fill_the_chip() {
 
 #[test]
 fn stages_of_few_rows_are_every_segment_once() {
-    // As kernels/few.cuh computes a warp's next stage.
+    // As kernels/gemm/gemm_skinny.cuh computes a warp's next stage.
     let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
     all(|product, tiling, _| {
         if tiling.groups > 1 || product.tiles > 200 {

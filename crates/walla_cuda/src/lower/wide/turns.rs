@@ -1,4 +1,5 @@
-//! Tile scheduling of kernels/wide.cuh: number of blocks, tiles per block, and iterations (turns).
+//! Tile scheduling of kernels/gemm/gemm_sm90.cuh: number of blocks, tiles per block, and iterations
+//! (turns).
 
 use crate::lower::order::WIDE_TILES;
 

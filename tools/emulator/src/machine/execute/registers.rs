@@ -74,22 +74,29 @@ impl Warp {
     pub(super) fn two(&mut self, op: Two, to: u32, a: Word, b: Word, lanes: u32) {
         macro_rules! of {
             ($($name:ident)*) => {
-                match op { $(Two::$name => self.map_two(to, a, b, lanes, |a, b| alu::two(Two::$name, a, b)),)* }
+                match op {
+                    $(Two::$name => {
+                        self.map_two(to, a, b, lanes, |a, b| alu::two(Two::$name, a, b))
+                    })*
+                }
             };
         }
-        of!(Add Sub MulLow MulHighU MulHighS DivU DivS RemU RemS MinU MaxU MinS MaxS And Or Xor Shl ShrU ShrS
-            Add16 Sub16 Mul16 Shl16 AddF SubF MulF DivF MinF MaxF CopySign AddH2 SubH2 MulH2);
+        of!(Add Sub MulLow MulHighU MulHighS DivU DivS RemU RemS MinU MaxU MinS MaxS And Or Xor
+            Shl ShrU ShrS Add16 Sub16 Mul16 Shl16 AddF SubF MulF DivF MinF MaxF CopySign AddH2
+            SubH2 MulH2);
     }
 
     #[inline(always)]
     pub(super) fn one(&mut self, op: One, to: u32, a: Word, lanes: u32) {
         macro_rules! of {
             ($($name:ident)*) => {
-                match op { $(One::$name => self.map_one(to, a, lanes, |a| alu::one(One::$name, a)),)* }
+                match op {
+                    $(One::$name => self.map_one(to, a, lanes, |a| alu::one(One::$name, a)),)*
+                }
             };
         }
-        of!(Move Not Not16 Neg Abs NegF AbsF Reciprocal ReciprocalRoot Root Exp2 Exp2Flush Log2 CountOnes LeadingZeros
-            Reverse ShiftToTop);
+        of!(Move Not Not16 Neg Abs NegF AbsF Reciprocal ReciprocalRoot Root Exp2 Exp2Flush Log2
+            CountOnes LeadingZeros Reverse ShiftToTop);
     }
 
     #[inline(always)]
@@ -97,7 +104,9 @@ impl Warp {
         macro_rules! of {
             ($($name:ident)*) => {
                 match op {
-                    $(Three::$name => self.map_three(to, of, lanes, |a, b, c| alu::three(Three::$name, a, b, c)),)*
+                    $(Three::$name => {
+                        self.map_three(to, of, lanes, |a, b, c| alu::three(Three::$name, a, b, c))
+                    })*
                 }
             };
         }
@@ -109,11 +118,14 @@ impl Warp {
         macro_rules! of {
             ($($name:ident)*) => {
                 match op {
-                    $(TwoLong::$name => self.map_long(to, a, b, lanes, |a, b| alu::two_long(TwoLong::$name, a, b)),)*
+                    $(TwoLong::$name => {
+                        self.map_long(to, a, b, lanes, |a, b| alu::two_long(TwoLong::$name, a, b))
+                    })*
                 }
             };
         }
-        of!(Add Sub MulLow MulHighU DivU RemU MinU MaxU MinS MaxS And Or Xor AddF SubF MulF DivF MinF MaxF);
+        of!(Add Sub MulLow MulHighU DivU RemU MinU MaxU MinS MaxS And Or Xor AddF SubF MulF DivF
+            MinF MaxF);
     }
 
     #[inline(always)]

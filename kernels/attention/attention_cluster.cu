@@ -1,0 +1,269 @@
+// attention_cluster: attention_decode for few rows, where latency is the bound: the same formula
+// and the same bits. head_dim 64, 128 or 256. From sm_90 on.
+//
+// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block
+// `rank` has the row's chunks rank, rank + RANKS, .... A team of four warps takes a chunk: each
+// warp one tile of cells for the scores, then a quarter of the numbers. A chunk's result is written
+// to the shared memory of all blocks of the cluster; each block folds its part of the numbers. An
+// mbarrier there counts the bytes, because a cluster barrier with release semantics would wait for
+// all earlier writes, including the row's own key and value in memory.
+// A team's first chunk, the page table and the RoPE factors are read before the products: see
+// attention_decode. Oracle: the same.
+#include "attention/attention_heads.cuh"
+#include "common/bulk_copy.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+constexpr uint32_t TEAM_WARPS = TILES;
+// Parts of a head's numbers; one block folds a part: the upper or the lower rows of one warp's
+// products.
+constexpr uint32_t PARTS = 2 * TEAM_WARPS;
+
+__device__ __forceinline__ void team_barrier(uint32_t team) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_WARPS * WARP) : "memory");
+}
+
+template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
+struct Cluster {
+    // Large clusters are for four rows and fewer: their short contexts stay in L2 from step to
+    // step.
+    using T = Tile<DIM, Number, RANKS <= 2>;
+    static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
+    static constexpr uint32_t RING = 2;            // chunks per team: one in use, one in flight
+    static constexpr uint32_t PRODUCTS = DIM / 64; // per warp: 16 numbers each
+    static constexpr uint32_t OWN = PARTS / RANKS; // parts folded by the block
+    // chunks of the row between two cluster barriers
+    static constexpr uint32_t ROUND = 4 * RANKS;
+
+    struct Shared {
+        __align__(128) uint8_t ring[TEAMS][RING][2 * TILES][T::BYTES];
+        // This block's parts of the round's chunks.
+        __align__(16) float sums[ROUND][OWN][PRODUCTS][8][COLUMNS];
+        __align__(16) float bases[ROUND][COLUMNS];
+        __align__(16) float masses[ROUND][COLUMNS];
+        RowHeads<DIM, Number> heads;
+        __align__(16) float making[WARPS][DIM];
+        __align__(16) uint2 weights[TEAMS][TILES][WARP];
+        __align__(16) float maxima[TEAMS][TILES][COLUMNS];
+        uint64_t arrived; // counts the bytes of a round
+    };
+
+    // Bytes of a chunk that a block receives: its parts of the sums, bases and masses, of two
+    // columns each.
+    static __device__ __forceinline__ uint32_t bytes_of(uint32_t heads) {
+        return div_up(heads, 2) * 8 * (OWN * PRODUCTS * 8 + 2);
+    }
+};
+
+template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
+__device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
+    using C = Cluster<DIM, RANKS, TEAMS, Number>;
+    using T = typename C::T;
+    extern __shared__ __align__(128) uint8_t dynamic[];
+    typename C::Shared& sh = *reinterpret_cast<typename C::Shared*>(dynamic);
+    let_successors_start();
+    const uint32_t r = blockIdx.y;
+    if (r >= p.step.header().rows)
+        return;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t rank = blockIdx.x % RANKS, team = warp / TEAM_WARPS, part = warp % TEAM_WARPS;
+    const Group group = group_of(p, blockIdx.x / RANKS);
+    const StepRow row = p.step.row(r);
+    const uint32_t position = row.position;
+    const uint32_t begin = p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    const uint32_t first_chunk = begin / CHUNK;
+    const uint32_t chunks = position / CHUNK + 1 - first_chunk;
+    const uint32_t* table = p.step.table(row.table);
+    const Cells cells{p.kv, table, group.kv_head, begin, position};
+    const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
+    const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
+
+    // Chunk i of the row is the block's chunk i / RANKS; the teams take them round-robin.
+    const auto fetch = [&](uint32_t turn) {
+        const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+        if (i < chunks) {
+            const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
+            const uint32_t cell = cells.cell_of(cells.page_of(first), first);
+            const uint32_t to = shared_of(sh.ring[team][turn % C::RING][part]);
+            T::fetch(to, keys, cell, first, cells.begin, cells.end);
+            T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+            if (lane < 2) {
+                T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin,
+                                cells.end);
+            }
+        }
+        close_copies();
+    };
+    fetch(0);
+    sh.heads.make_turns(p.head, position, C::THREADS);
+    const uint32_t arrived = shared_of(&sh.arrived);
+    if (threadIdx.x == 0)
+        init_barrier(arrived, 1), publish_barriers();
+    __syncwarp();
+    // All blocks are resident and their barriers initialised before any block stores to another.
+    arrive_in_cluster_silently();
+    __syncthreads();
+    wait_for_predecessors();
+
+    const bool has_own = (chunks - 1) % RANKS == rank;
+    if (rank < chunks)
+        sh.heads.template make<C::WARPS>(
+            p, r, group, has_own, cell_of(p.kv, table, group.kv_head, position), sh.making[warp]);
+    await_cluster();
+    __syncthreads();
+    uint32_t q[1][DIM / 16][2];
+    load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
+    const Sight sight[2] = {{begin, position + 1}, {begin, position + 1}};
+    const uint32_t g = lane / 4, t4 = lane % 4;
+
+    // Numbers that this block folds: number `g` of 8 of each product for each column.
+    constexpr uint32_t PLACES = C::OWN * C::PRODUCTS * 8 * COLUMNS;
+    constexpr uint32_t EACH = (PLACES + C::THREADS - 1) / C::THREADS;
+    const uint32_t column = threadIdx.x % COLUMNS;
+    // Result of the complete spans, and of the current span's chunks.
+    float result[EACH] = {}, span[EACH] = {};
+    Folded folded = Folded::none(), of_span = Folded::none();
+    const auto close_span = [&] {
+        const float2 factor = folded.grow(of_span.maximum, of_span.mass);
+#pragma unroll
+        for (uint32_t e = 0; e < EACH; e++)
+            result[e] = fold(result[e], span[e], factor), span[e] = 0.0f;
+        of_span = Folded::none();
+    };
+    const uint32_t first_span = SPAN - first_chunk % SPAN;
+    uint32_t span_left = first_span;
+
+    uint32_t turn = 0;
+    for (uint32_t round = 0, phase = 0; round < chunks; round += C::ROUND, phase ^= 1) {
+        const uint32_t round_end = min(round + C::ROUND, chunks);
+        if (threadIdx.x == 0)
+            expect_bytes(arrived, (round_end - round) * C::bytes_of(group.heads));
+        for (;; turn++) {
+            const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+            if (i >= round_end)
+                break;
+            const uint32_t c = first_chunk + i;
+            await_copies<0>();
+            __syncwarp();
+            const uint32_t tiles = shared_of(sh.ring[team][turn % C::RING]);
+            if (i + 1 == chunks && position % CHUNK / TILE == part) {
+                T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
+                T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);
+            }
+            const bool all_seen = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
+            float s[1][1][4] = {};
+            T::template score<1, 1>(s, 0, tiles + part * T::BYTES, q);
+            mask_scores(s[0], c * CHUNK + part * TILE, sight, all_seen);
+            float base[2];
+            find_base(s[0], scale_of(p), base);
+            if (g == 0)
+                *reinterpret_cast<float2*>(&sh.maxima[team][part][t4 * 2]) =
+                    make_float2(base[0], base[1]);
+            team_barrier(team);
+            // All warps of the team have finished with the previous chunk.
+            fetch(turn + 1);
+#pragma unroll
+            for (uint32_t t = 0; t < TILES; t++) {
+                const float2 its = *reinterpret_cast<const float2*>(&sh.maxima[team][t][t4 * 2]);
+                base[0] = fmaxf(base[0], its.x), base[1] = fmaxf(base[1], its.y);
+            }
+            uint32_t weights[2];
+            weigh_tile(s[0][0], scale_of(p), base, weights);
+            sh.weights[team][part][lane] = make_uint2(weights[0], weights[1]);
+            team_barrier(team);
+            float mass[4] = {}, sums[1][C::PRODUCTS][4] = {};
+#pragma unroll
+            for (uint32_t t = 0; t < TILES; t++) {
+                const uint2 its = sh.weights[team][t][lane];
+                const uint32_t both[1][2] = {{its.x, its.y}};
+                add_mass(mass, both[0]);
+                T::template mix<C::PRODUCTS, 1>(sums, tiles + (TILES + t) * T::BYTES, both,
+                                                part * C::PRODUCTS);
+            }
+            if (t4 * 2 < group.heads) {
+                const uint32_t at = i % C::ROUND;
+#pragma unroll
+                for (uint32_t m = 0; m < C::PRODUCTS; m++)
+#pragma unroll
+                    for (uint32_t half = 0; half < 2; half++) {
+                        const uint32_t its = part * 2 + half;
+                        store_there(in_block(shared_of(&sh.sums[at][its % C::OWN][m][g][t4 * 2]),
+                                             its / C::OWN),
+                                    sums[0][m][2 * half], sums[0][m][2 * half + 1],
+                                    in_block(arrived, its / C::OWN));
+                    }
+                const uint32_t to = part * 2 + g;
+                if (g < 2 && to % C::OWN == 0) {
+                    const uint32_t there = in_block(arrived, to / C::OWN);
+                    store_there(in_block(shared_of(&sh.bases[at][t4 * 2]), to / C::OWN), base[0],
+                                base[1], there);
+                    store_there(in_block(shared_of(&sh.masses[at][t4 * 2]), to / C::OWN), mass[0],
+                                mass[1], there);
+                }
+            }
+        }
+        await_phase(arrived, phase);
+        if (threadIdx.x < PLACES && column < group.heads) {
+            for (uint32_t i = 0;;) {
+                const uint32_t end = min(round_end - round, i + span_left);
+                span_left -= end - i;
+#pragma unroll 4
+                for (; i < end; i++) {
+                    const float2 factor = of_span.grow(sh.bases[i][column], sh.masses[i][column]);
+#pragma unroll
+                    for (uint32_t e = 0; e < EACH; e++)
+                        span[e] =
+                            fold(span[e], (&sh.sums[i][0][0][0][0])[e * C::THREADS + threadIdx.x],
+                                 factor);
+                }
+                if (span_left > 0)
+                    break;
+                close_span();
+                span_left = SPAN;
+                if (i == round_end - round)
+                    break;
+            }
+        }
+        if (round_end < chunks) {
+            // All blocks have read the results of this round.
+            arrive_in_cluster();
+            await_cluster();
+        }
+    }
+    if (threadIdx.x >= PLACES || column >= group.heads)
+        return;
+    if (chunks > first_span)
+        close_span();
+    const bool is_one = chunks < first_span;
+    const float inverse = 1.0f / (is_one ? of_span.mass : folded.mass);
+#pragma unroll
+    for (uint32_t e = 0; e < EACH; e++) {
+        const uint32_t place = (e * C::THREADS + threadIdx.x) / COLUMNS;
+        const uint32_t its = rank * C::OWN + place / (8 * C::PRODUCTS);
+        const uint32_t d =
+            T::number_of(its / 2 * C::PRODUCTS + place / 8 % C::PRODUCTS, its % 2, place % 8);
+        store_mixed(p, r, group.first_head + column, d, (is_one ? span[e] : result[e]) * inverse);
+    }
+}
+
+#define CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                                           \
+    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1)                                       \
+        __launch_bounds__(TEAMS* TEAM_WARPS* WARP, BLOCKS)                                         \
+            attention_cluster_##NAME##_##RANKS##x##TEAMS(const __grid_constant__ AttendParams p) { \
+        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                           \
+    }
+CLUSTER(f16_64, __half, 64, 8, 2, 2)
+CLUSTER(f16_64, __half, 64, 4, 2, 2)
+CLUSTER(f16_64, __half, 64, 2, 2, 2)
+CLUSTER(f16_128, __half, 128, 8, 1, 2)
+CLUSTER(f16_128, __half, 128, 4, 2, 1)
+CLUSTER(f16_128, __half, 128, 2, 2, 1)
+CLUSTER(f16_256, __half, 256, 8, 1, 1)
+CLUSTER(q8_64, Biased, 64, 8, 2, 2)
+CLUSTER(q8_64, Biased, 64, 4, 2, 2)
+CLUSTER(q8_128, Biased, 128, 8, 2, 2)
+CLUSTER(q8_128, Biased, 128, 4, 2, 2)
+CLUSTER(q8_128, Biased, 128, 2, 2, 2)
+CLUSTER(q8_256, Biased, 256, 8, 1, 1)
+#endif

@@ -1,0 +1,474 @@
+// attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p
+// of the row's sequence, for any step; append runs before it.
+// input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
+//
+// Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
+// one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
+// path (attention_decode.cuh: warps divide the cells). More columns use the prefill path: each warp
+// has 8 or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
+// blocks and compute the same bits (attention.cuh). Grid: as many blocks as are resident at once.
+// Each takes shares round-robin, from the step's last row backwards, because the last rows of a
+// prompt see the most cells. Bound: memory for few columns, otherwise tensor cores. Oracle:
+// walla_cpu's scalar attention.
+#include "attention/attention_decode.cuh"
+
+// The instructions need sm_80; older chips use attention.cu.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+constexpr uint32_t ROWS_MAX = 512; // of the largest step
+// Runs of up to RUN_COLUMNS columns use the decode path while columns times chunks are fewer than
+// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the prefill path
+// always use the decode path.
+constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
+
+// Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one
+// stage if two do not fit.
+template <typename F, uint32_t NS>
+struct Many {
+    using T = typename F::T;
+    using Number = typename F::Number;
+    static constexpr uint32_t DIM = F::DIM, WARPS = F::WARPS;
+    static constexpr uint32_t COLUMNS_MAX = WARPS * NS * COLUMNS;
+    static constexpr uint32_t STAGE_BYTES = 2 * TILES * T::BYTES;
+    static constexpr uint32_t STAGES = F::WARPS * F::RING * T::BYTES / STAGE_BYTES;
+    static_assert(TILES % WARPS == 0 && STAGES >= 1,
+                  "each warp fetches as many tiles of keys and of values");
+
+    // Result of a part, COLUMNS columns, in the products' layout: two columns per lane.
+    struct Part {
+        float sums[DIM / 16][4];
+        Folded folded[2];
+
+        __device__ __forceinline__ void clear() {
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++)
+                    sums[d][i] = 0.0f;
+            folded[0] = folded[1] = Folded::none();
+        }
+        __device__ __forceinline__ void take(const float (&next)[DIM / 16][4],
+                                             const float2 (&factor)[2]) {
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++)
+                    sums[d][i] = fold(sums[d][i], next[d][i], factor[i % 2]);
+        }
+        __device__ __forceinline__ void take(const Part& next) {
+            float2 factor[2];
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++)
+                factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
+            take(next.sums, factor);
+        }
+        // Writes to and reads from a slot. Its sums are in lane order: only this kernel reads them.
+        __device__ __forceinline__ void leave(float* slot) const {
+            const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+                reinterpret_cast<float4*>(slot)[d * WARP + lane] =
+                    make_float4(sums[d][0], sums[d][1], sums[d][2], sums[d][3]);
+            if (lane < COLUMNS / 2) {
+                reinterpret_cast<float2*>(slot + COLUMNS * DIM)[lane] =
+                    make_float2(folded[0].maximum, folded[1].maximum);
+                reinterpret_cast<float2*>(slot + COLUMNS * (DIM + 1))[lane] =
+                    make_float2(folded[0].mass, folded[1].mass);
+            }
+        }
+        __device__ __forceinline__ void read(const float* slot) {
+            const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++) {
+                const float4 four = __ldcg(reinterpret_cast<const float4*>(slot) + d * WARP + lane);
+                sums[d][0] = four.x, sums[d][1] = four.y, sums[d][2] = four.z, sums[d][3] = four.w;
+            }
+            const float2 maxima =
+                __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * DIM) + lane % 4);
+            const float2 masses =
+                __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * (DIM + 1)) + lane % 4);
+            folded[0] = Folded{maxima.x, masses.x}, folded[1] = Folded{maxima.y, masses.y};
+        }
+    };
+
+    // Columns `first` .. of the unit as right-hand sides; missing columns are zeros.
+    static __device__ __forceinline__ void load(const AttendParams& p, const Share& share,
+                                                const Group& group, uint32_t columns,
+                                                uint32_t first, uint32_t (&q)[NS][DIM / 16][2]) {
+        const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++) {
+            const uint32_t column = first + n * COLUMNS + lane / 4;
+            const uint32_t r = share.row + column / group.heads,
+                           head = group.first_head + column % group.heads;
+            const float* from = p.input + (size_t(r) * p.head.heads + head) * DIM;
+#pragma unroll
+            for (uint32_t k = 0; k < 2 * (DIM / 16); k++) {
+                const uint32_t d = T::depth_of(k / 2, k % 2, lane % 4);
+                const float2 two = column < columns ? *reinterpret_cast<const float2*>(from + d)
+                                                    : make_float2(0.0f, 0.0f);
+                q[n][k / 2][k % 2] = pack_halves(two.x, two.y);
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const AttendParams& p, typename F::Shared& sh,
+                                               const Share& share, const Cells& cells,
+                                               uint32_t groups, uint32_t position) {
+        const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        const Group group = group_of(p, share.group);
+        const uint32_t columns = share.rows * group.heads;
+        const uint32_t ring = shared_of(sh.ring);
+        const bool is_first = share.first == share.unit_first;
+        const uint32_t begin = max(share.first, share.seen_first);
+        const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
+        const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
+        const auto fetch = [&](uint32_t c) {
+            if (c < share.end) {
+#pragma unroll
+                for (uint32_t tile = warp; tile < TILES; tile += WARPS) {
+                    const uint32_t first = c * CHUNK + tile * TILE;
+                    const uint32_t cell = cells.cell_of(cells.page_of(first), first);
+                    const uint32_t to = ring + c % STAGES * STAGE_BYTES + tile * T::BYTES;
+                    T::fetch(to, keys, cell, first, cells.begin, cells.end);
+                    T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+                    if (lane < 2) {
+                        T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                        T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first,
+                                        cells.begin, cells.end);
+                    }
+                }
+            }
+            close_copies();
+        };
+#pragma unroll
+        for (uint32_t i = 0; i + 1 < STAGES; i++)
+            fetch(begin + i);
+
+        const uint32_t first_column = warp * NS * COLUMNS;
+        uint32_t q[NS][DIM / 16][2];
+        load(p, share, group, columns, first_column, q);
+        // Visible ranges of the lane's columns, and their intersection and union over the warp.
+        // Missing columns have the range of the last.
+        const auto end_of = [&](uint32_t column) {
+            return position + min(column, columns - 1) / group.heads + 1;
+        };
+        const auto begin_of = [&](uint32_t end) {
+            return p.window && end > p.window ? end - p.window : 0;
+        };
+        Sight sight[NS][2];
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t end = end_of(first_column + n * COLUMNS + lane % 4 * 2 + i);
+                sight[n][i] = Sight{begin_of(end), end};
+            }
+        const uint32_t end_min = end_of(first_column),
+                       end_max = end_of(first_column + NS * COLUMNS - 1);
+        const uint32_t begin_min = begin_of(end_min), begin_max = begin_of(end_max);
+
+        // The slot of the warp's part n within the unit's slot `index`.
+        const uint32_t parts = div_up(columns, COLUMNS);
+        const auto slot = [&](uint32_t index, uint32_t n) {
+            return F::slot(p, share, groups, COLUMNS, index * parts + warp * NS + n);
+        };
+        const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
+        // Result of the complete spans, and of the current span's chunks.
+        Part result[NS], span[NS];
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++)
+            result[n].clear(), span[n].clear();
+        // Ends the span of chunk `c`: the first share folds it in, other shares write it to a slot.
+        const auto close_span = [&](uint32_t c) {
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++) {
+                if (is_first)
+                    result[n].take(span[n]);
+                else if (is_there(n))
+                    span[n].leave(slot(share.slot_of(c), n));
+                span[n].clear();
+            }
+        };
+        for (uint32_t c = begin; c < share.end; c++) {
+            if constexpr (STAGES == 1) {
+                // One stage only: the chunk is fetched after all warps have finished with the
+                // previous one.
+                __syncthreads();
+                fetch(c);
+                await_copies<0>();
+                __syncthreads();
+            } else {
+                await_copies<STAGES - 2>();
+                __syncthreads();
+                fetch(c + STAGES - 1);
+            }
+            const uint32_t first = c * CHUNK;
+            if (c % SPAN == 0 && c > begin)
+                close_span(c - 1);
+            if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min)
+                continue;
+            const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
+            const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
+            float s[NS][TILES][4] = {};
+            T::template score<TILES, NS>(s, 0, tiles, q);
+            uint32_t weights[TILES][NS][2];
+            float2 factor[NS][2];
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++) {
+                float base[2], mass[4] = {};
+                mask_scores(s[n], first, sight[n], all_seen);
+                find_base(s[n], scale_of(p), base);
+#pragma unroll
+                for (uint32_t t = 0; t < TILES; t++) {
+                    weigh_tile(s[n][t], scale_of(p), base, weights[t][n]);
+                    add_mass(mass, weights[t][n]);
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++)
+                    factor[n][i] = span[n].folded[i].grow(base[i], mass[i]);
+            }
+            float next[NS][DIM / 16][4] = {};
+#pragma unroll
+            for (uint32_t t = 0; t < TILES; t++)
+                T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++)
+                span[n].take(next[n], factor[n]);
+        }
+        close_span(share.end - 1);
+        __syncthreads();
+        if (share.shares > 1) {
+            if (is_first)
+#pragma unroll
+                for (uint32_t n = 0; n < NS; n++)
+                    if (is_there(n))
+                        result[n].leave(slot(0, n));
+            if (!F::ends_last(p, sh, share, groups))
+                return;
+            merge(share, slot, is_there, result);
+        }
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t column = first_column + n * COLUMNS + lane % 4 * 2 + i;
+                if (column >= columns)
+                    continue;
+                const uint32_t r = share.row + column / group.heads,
+                               head = group.first_head + column % group.heads;
+                const float inverse = 1.0f / result[n].folded[i].mass;
+#pragma unroll
+                for (uint32_t d = 0; d < DIM / 16; d++) {
+                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4),
+                                result[n].sums[d][i] * inverse);
+                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4),
+                                result[n].sums[d][2 + i] * inverse);
+                }
+            }
+    }
+
+    // Folds the first share's result, then the spans of the others, in order. Several are loaded
+    // before the first is folded in.
+    template <typename Slot, typename IsThere>
+    static __device__ __forceinline__ void merge(const Share& share, Slot slot, IsThere is_there,
+                                                 Part (&result)[NS]) {
+        constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
+        const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++) {
+            if (!is_there(n))
+                continue;
+            result[n].clear();
+            for (uint32_t first = 0; first < slots; first += BATCH) {
+                Part next[BATCH];
+#pragma unroll
+                for (uint32_t i = 0; i < BATCH; i++)
+                    next[i].read(slot(min(first + i, slots - 1), n));
+#pragma unroll
+                for (uint32_t i = 0; i < BATCH; i++)
+                    if (first + i < slots)
+                        result[n].take(next[i]);
+            }
+        }
+    }
+};
+
+// Cuts a step's rows into units: runs of neighbouring rows with one page table and consecutive
+// positions, cut into pieces.
+struct Units {
+    // A bit per row that begins a run, and one for the end of the last row.
+    uint32_t* starts; // [(rows_max + 1) / 32, rounded up]
+
+    __device__ __forceinline__ uint32_t run_begin(uint32_t r) const {
+        uint32_t word = r / WARP, bits = starts[word] & (FULL_MASK >> (31 - r % WARP));
+        while (!bits)
+            bits = starts[--word];
+        return word * WARP + 31 - __clz(bits);
+    }
+    __device__ __forceinline__ uint32_t run_end(uint32_t r) const {
+        uint32_t word = (r + 1) / WARP, bits = starts[word] & (FULL_MASK << (r + 1) % WARP);
+        while (!bits)
+            bits = starts[++word];
+        return word * WARP + __ffs(bits) - 1;
+    }
+
+    // Called by the first warp of a block; `work_of(row, rows)` is columns times chunks of a run.
+    // Returns the number of units; calls `add(unit, row, rows)` for each.
+    template <typename WorkOf, typename Add>
+    __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads,
+                                            uint32_t columns_max, WorkOf work_of, Add add) const {
+        const uint32_t lane = threadIdx.x % WARP;
+        const uint32_t rows = step.header().rows;
+        for (uint32_t base = 0; base <= rows; base += WARP) {
+            const uint32_t r = base + lane;
+            bool is_start = r == 0 || r == rows;
+            if (r > 0 && r < rows) {
+                const StepRow here = step.row(r), before = step.row(r - 1);
+                is_start = here.table != before.table || here.position != before.position + 1;
+            }
+            const uint32_t bits = __ballot_sync(FULL_MASK, is_start);
+            if (lane == 0)
+                starts[base / WARP] = bits;
+        }
+        __syncwarp();
+        uint32_t units = 0;
+        for (uint32_t base = 0; base < rows; base += WARP) {
+            const uint32_t r = base + lane;
+            bool is_unit = false;
+            uint32_t length = 0;
+            if (r < rows) {
+                const uint32_t first = run_begin(r), end = run_end(r);
+                const uint32_t columns = (end - first) * heads;
+                const bool is_few =
+                    columns <= columns_max ||
+                    (columns <= RUN_COLUMNS && work_of(first, end - first) < RUN_WORK);
+                const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
+                is_unit = (r - first) % each == 0;
+                length = min(each, end - r);
+            }
+            const uint32_t all = __ballot_sync(FULL_MASK, is_unit);
+            if (is_unit)
+                add(units + __popc(all & ((1u << lane) - 1)), r, length);
+            units += __popc(all);
+        }
+        __syncwarp();
+        return units;
+    }
+};
+
+template <uint32_t DIM, uint32_t WARPS, uint32_t RING, uint32_t NS, typename Number>
+__device__ __forceinline__ void mixed(const AttendParams& p) {
+    using F = Few<DIM, WARPS, RING, Number>;
+    using M = Many<F, NS>;
+    extern __shared__ __align__(128) uint8_t dynamic[];
+    typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
+    uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
+    __shared__ uint32_t segment, units_count, starts[ROWS_MAX / WARP + 1];
+    let_successors_start();
+    const uint32_t warp = threadIdx.x / WARP;
+    const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
+    const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
+    const uint32_t length = p.rows_max + 1;
+    Shares shares{lists, lists + length, lists + 2 * length, 0, 0};
+    // per unit: its first row, and in the upper half its number of rows
+    uint32_t* places = lists + 3 * length;
+    const auto begin_of = [&](uint32_t position) {
+        return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    };
+    const auto chunks_of = [&](uint32_t row, uint32_t rows) {
+        const uint32_t position = p.step.row(row).position;
+        return Shares::count(begin_of(position) / CHUNK, (position + rows - 1) / CHUNK);
+    };
+    if (warp == 0) {
+        const auto work_of = [&](uint32_t row, uint32_t rows) {
+            return rows * heads_max * chunks_of(row, rows);
+        };
+        shares.units = Units{starts}.cut(
+            p.step, heads_max, M::COLUMNS_MAX, work_of,
+            [&](uint32_t unit, uint32_t row, uint32_t rows) {
+                shares.chunks[unit] = chunks_of(row, rows) | (div_up(rows * heads_max, COLUMNS) - 1)
+                                                                 << Shares::PARTS_AT;
+                places[unit] = row | rows << 16;
+            });
+        shares.make<true>(groups, WARPS, p.slots_max, &segment);
+        if (threadIdx.x == 0)
+            units_count = shares.units;
+    }
+    __syncthreads();
+    shares.units = units_count;
+    const uint32_t count = shares.first_share[shares.units];
+    wait_for_predecessors();
+    for (uint32_t item = blockIdx.x; item < count * groups; item += gridDim.x) {
+        const uint32_t index = count - 1 - item / groups;
+        const uint32_t unit = shares.unit_of(index);
+        Share share;
+        share.group = item % groups;
+        share.row = places[unit] & 0xffff;
+        share.rows = places[unit] >> 16;
+        const StepRow row = p.step.row(share.row);
+        const uint32_t position = row.position;
+        const uint32_t last = position + share.rows - 1;
+        const bool is_few = Shares::parts_of(shares.chunks[unit]) == 1;
+        const uint32_t chunks = Shares::chunks_of(shares.chunks[unit]);
+        const Shares::Cut cut = is_few ? Shares::cut(chunks, segment, WARPS)
+                                       : Shares::cut_prompt(chunks, segment, WARPS);
+        Shares::place(share, index - shares.first_share[unit], begin_of(position) / CHUNK,
+                      last / CHUNK, cut);
+        share.slot = shares.first_slot[unit];
+        const Group group = group_of(p, share.group);
+        const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position),
+                          last + 1};
+        if (!is_few) {
+            M::run(p, sh, share, cells, groups, position);
+            continue;
+        }
+        typename F::Pipe pipe{cells,
+                              {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
+                              {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
+                              shared_of(sh.ring[warp]),
+                              share.end,
+                              0,
+                              0};
+        const uint32_t first = share.first_round(WARPS) + warp;
+        pipe.places = pipe.look_up(first);
+#pragma unroll
+        for (uint32_t t = 0; t < RING; t += F::HALF)
+            pipe.fetch(first, pipe.places, t);
+        const uint32_t columns = share.rows * group.heads;
+        for (uint32_t i = threadIdx.x; i < COLUMNS * DIM; i += F::THREADS) {
+            const uint32_t column = i / DIM, d = i % DIM;
+            const uint32_t r = share.row + column / group.heads,
+                           head = group.first_head + column % group.heads;
+            const float q =
+                column < columns ? p.input[(size_t(r) * p.head.heads + head) * DIM + d] : 0.0f;
+            sh.heads.columns[column][d] = __float2half_rn(q);
+        }
+        if (threadIdx.x < COLUMNS) {
+            const uint32_t its = position + min(threadIdx.x, columns - 1) / group.heads;
+            sh.sight[threadIdx.x] = Sight{begin_of(its), its + 1};
+        }
+        __syncthreads();
+        F::run(p, sh, pipe, share, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
+               [&](uint32_t column, uint32_t d, const auto& value) {
+                   store_mixed(p, share.row + column / group.heads,
+                               group.first_head + column % group.heads, d, value);
+               });
+        __syncthreads();
+    }
+}
+
+#define MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)                                   \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)                       \
+        attention_mixed_##NAME##_##WARPS##x##RING(const __grid_constant__ AttendParams p) { \
+        mixed<DIM, WARPS, RING, NS, NUMBER>(p);                                             \
+    }
+MIXED(f16_64, __half, 64, 4, 8, 2, 2)
+MIXED(f16_128, __half, 128, 4, 4, 1, 2)
+MIXED(f16_256, __half, 256, 4, 4, 1, 1)
+MIXED(f16_256, __half, 256, 2, 4, 1, 1)
+MIXED(q8_64, Biased, 64, 4, 8, 2, 2)
+MIXED(q8_128, Biased, 128, 4, 8, 1, 2)
+MIXED(q8_256, Biased, 256, 4, 4, 1, 1)
+MIXED(q8_256, Biased, 256, 2, 8, 1, 1)
+#endif

@@ -1,5 +1,0 @@
-// linear for F32 matrices: see linear.cuh. One file per type, so that a model loads only the code
-// of its types.
-#include "linear.cuh"
-
-LINEARS(F32, f32)
