@@ -222,7 +222,8 @@ impl Core {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
             // A paused agent needs no pages; after the pause its tokens are recomputed.
-            let speaks = |agent: &AgentState| agent.reply.is_some() && self.runs(agent.client);
+            let speaks =
+                |agent: &AgentState| agent.reply.is_some() && self.is_schedulable(agent.client);
             let speaks = self.agents[slot].as_deref().is_some_and(speaks);
             slot != except && holds && !speaks
         };
