@@ -356,6 +356,7 @@ impl EngineCore for Core {
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.
         self.deliver(emit);
+        self.update_stalls(now_micros);
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);

@@ -231,6 +231,8 @@ impl Core {
         let Some(slot) = (0..self.agents.len()).filter(idle).min_by_key(least_recent) else {
             return false;
         };
+        // An agent of a stalled client that just continued may be in the batch.
+        self.exclude(slot);
         self.drop_sequence(slot);
         true
     }
