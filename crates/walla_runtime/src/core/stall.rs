@@ -18,7 +18,7 @@ use crate::shell::ClientKey;
 const STALL_MICROS: u64 = 1_000_000;
 
 /// Duration of a stall after which a reply may lose its slot, in microseconds.
-const END_MICROS: u64 = 10_000_000;
+pub(super) const END_MICROS: u64 = 10_000_000;
 
 impl ClientState {
     /// Updates the last time at which its agents could be scheduled.

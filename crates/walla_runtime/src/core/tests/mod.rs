@@ -2,6 +2,7 @@
 //! its seed.
 
 mod budget;
+mod clients;
 mod deadlines;
 mod determinism;
 mod fallback;

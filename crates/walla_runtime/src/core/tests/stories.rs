@@ -14,6 +14,7 @@
 //! `WALLA_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
@@ -28,11 +29,14 @@ use crate::core::budget::Budget;
 use crate::options::{Deadlines, EngineError};
 use crate::shell::Control;
 
+/// Sets other seeds.
+const VARIABLE: &str = "WALLA_STORY_SEEDS";
+
 /// Default seeds.
-const SEEDS: std::ops::Range<u64> = 0..500;
+const SEEDS: Range<u64> = 0..500;
 
 /// Maximum virtual time without a token, a step or an event, in microseconds.
-const SILENCE_MICROS_MAX: u64 = 2_500_000;
+pub(super) const SILENCE_MICROS_MAX: u64 = 2_500_000;
 
 /// Maximum frames between the last action and the end of all replies. A device on which only one
 /// row fits in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168
@@ -40,67 +44,88 @@ const SILENCE_MICROS_MAX: u64 = 2_500_000;
 const FRAMES_TO_END_MAX: u32 = 17_000;
 
 /// Maximum calls of `advance` in one frame. More means that the core spins.
-const ADVANCES_MAX: u32 = 20_000;
+pub(super) const ADVANCES_MAX: u32 = 20_000;
 
 /// Random numbers from a seed.
-struct Draws {
+pub(super) struct Draws {
     seed: u64,
     count: u32,
 }
 
 impl Draws {
     /// A number below `below`.
-    fn draw(&mut self, below: u32) -> u32 {
+    pub(super) fn draw(&mut self, below: u32) -> u32 {
         self.count += 1;
         let key = [self.seed as u32, (self.seed >> 32) as u32];
         philox4x32([self.count, 0, 0, 77], key)[0] % below
     }
 
-    fn one_in(&mut self, many: u32) -> bool {
+    pub(super) fn one_in(&mut self, many: u32) -> bool {
         self.draw(many) == 0
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.draw(of.len() as u32) as usize]
+    }
+
+    /// The pacing of a client.
+    pub(super) fn pacing(&mut self) -> Pacing {
+        match self.draw(3) {
+            0 => Pacing::FreeRunning,
+            steps => Pacing::PerFrame { steps },
+        }
+    }
+
+    /// An agent with some settings of every kind.
+    pub(super) fn spec(&mut self) -> AgentSpec {
+        let mut sampling = Sampling::builder().seed(self.draw(1_000).into());
+        if self.one_in(3) {
+            sampling = sampling.repetition_penalty(1.3).penalty_window(self.pick(&[8, 64]));
+        }
+        if self.one_in(6) {
+            let first = self.draw(200);
+            let tokens = (first..first + 40).map(TokenId);
+            let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
+            sampling = sampling.allowed_tokens(Arc::new(mask));
+        }
+        AgentSpec {
+            sampling: sampling.build().expect("valid"),
+            reply_tokens_max: 1 + self.draw(40),
+            priority: self.draw(3) as i32,
+            voice_rate: self.pick(&[None, Some(8.0)]),
+            stop_strings: if self.one_in(4) { vec!["a".into()] } else { Vec::new() },
+            ..AgentSpec::new("You are a test.")
+        }
+    }
+
+    /// A prompt of any kind and length.
+    pub(super) fn prompt(&mut self) -> Prompt {
+        match self.draw(3) {
+            0 => Prompt::Chat("Hi".repeat(1 + self.draw(30) as usize)),
+            1 => Prompt::Raw("Once upon a time. ".repeat(1 + self.draw(8) as usize)),
+            _ => {
+                // Some prompts have the same prefix, so that pages are shared.
+                let letter = self.pick(&["x", "y"]);
+                tokens(&letter.repeat(1 + self.draw(130) as usize))
+            }
+        }
     }
 }
 
-/// A core in virtual time, and its events.
-struct Story {
-    draws: Draws,
-    clock: VirtualClock,
-    source: Arc<Source>,
-    options: EngineOptions,
-    registry: Registry,
-    handle: FaultHandle,
-    core: Core,
-    agents: Vec<AgentId>,
-    asks: Vec<(AgentId, GenerationId)>,
-    names: u64,
-    heard: HashMap<GenerationId, Heard>,
-    /// Events that the host still takes in this frame.
-    room: usize,
-    has_fallen_back: bool,
-    is_budget_zero: bool,
-    is_paused: bool,
-    log: String,
-    /// Latest progress, and the time of its last change.
-    progress: (u64, u64, usize),
-    progress_micros: u64,
-}
-
 /// Inputs of a core's load, and the random numbers of its story.
-struct Setting {
-    draws: Draws,
-    clock: VirtualClock,
+pub(super) struct Setting {
+    pub(super) draws: Draws,
+    pub(super) clock: VirtualClock,
+    hash: HashOptions,
     source: Arc<Source>,
-    options: EngineOptions,
+    pub(super) options: EngineOptions,
     registry: Registry,
-    handle: FaultHandle,
+    pub(super) handle: FaultHandle,
 }
 
-impl Story {
-    fn new(seed: u64) -> Self {
+impl Setting {
+    /// A device with its faults, and options for it.
+    pub(super) fn new(seed: u64) -> Self {
         let mut draws = Draws { seed, count: 0 };
         let clock = VirtualClock::new();
         let hash = HashOptions {
@@ -139,44 +164,79 @@ impl Story {
             },
             ..options()
         };
-        let pacing = match draws.draw(3) {
-            0 => Pacing::FreeRunning,
-            steps => Pacing::PerFrame { steps },
-        };
-        let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let at = Clock::Virtual(clock.clone());
         let source = source();
-        let file = source.reopen().expect("it is in memory");
+        Self { draws, clock, hash, source, options, registry, handle }
+    }
+
+    /// Loads the core, with a calibration in some stories.
+    pub(super) fn load(&mut self) -> Core {
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let at = Clock::Virtual(self.clock.clone());
+        let file = self.source.reopen().expect("it is in memory");
         // Calibration takes as long as a story: most stories are given costs, not always the right
         // ones.
-        let is_calibrated = draws.one_in(8);
-        let budget = options.budget.filter(|_| is_calibrated);
-        let of_load = EngineOptions { budget, ..options.clone() };
-        let core = Core::load_from(&source, &file, &of_load, &registry, &at, go_on);
+        let is_calibrated = self.draws.one_in(8);
+        let budget = self.options.budget.filter(|_| is_calibrated);
+        let of_load = EngineOptions { budget, ..self.options.clone() };
+        let core = Core::load_from(&self.source, &file, &of_load, &self.registry, &at, go_on);
         let mut core = core.expect("some device loads");
         if !is_calibrated {
             let cost = StepCost::from_linear(LinearCost {
-                step_micros: hash.step_micros as f32 * draws.pick(&[0.5, 1.0, 3.0]),
-                row_micros: hash.row_micros as f32,
+                step_micros: self.hash.step_micros as f32 * self.draws.pick(&[0.5, 1.0, 3.0]),
+                row_micros: self.hash.row_micros as f32,
                 context_token_micros: 0.0,
                 prefill_token_micros: 0.0,
             });
-            core.budget = Budget::new(&options, hash.kind == DeviceKind::Cuda, Some(cost));
+            core.budget =
+                Budget::new(&self.options, self.hash.kind == DeviceKind::Cuda, Some(cost));
         }
-        Self::around(core, pacing, Setting { draws, clock, source, options, registry, handle })
+        core
+    }
+
+    /// Replaces a core whose device is lost.
+    pub(super) fn fall_back(&self, core: &mut Core, error: &EngineError) {
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let clock = Clock::Virtual(self.clock.clone());
+        let Self { source, options, registry, .. } = self;
+        let spare = Core::load_fallback(source, options, registry, error, &clock, go_on);
+        let spare = spare.expect("there is one").expect("it loads");
+        let lost = std::mem::replace(core, spare);
+        core.take_over(lost);
+    }
+}
+
+/// A core in virtual time, and its events.
+struct Story {
+    setting: Setting,
+    core: Core,
+    agents: Vec<AgentId>,
+    asks: Vec<(AgentId, GenerationId)>,
+    names: u64,
+    heard: HashMap<GenerationId, Heard>,
+    /// Events that the host still takes in this frame.
+    room: usize,
+    has_fallen_back: bool,
+    is_budget_zero: bool,
+    is_paused: bool,
+    log: String,
+    /// Latest progress, and the time of its last change.
+    progress: (u64, u64, usize),
+    progress_micros: u64,
+}
+
+impl Story {
+    fn new(seed: u64) -> Self {
+        let mut setting = Setting::new(seed);
+        let pacing = setting.draws.pacing();
+        let core = setting.load();
+        Self::around(core, pacing, setting)
     }
 
     /// A story at its beginning.
     fn around(mut core: Core, pacing: Pacing, setting: Setting) -> Self {
-        let Setting { draws, clock, source, options, registry, handle } = setting;
         core.add_client(HOST, pacing);
         Self {
-            draws,
-            clock,
-            source,
-            options,
-            registry,
-            handle,
+            setting,
             core,
             agents: Vec::new(),
             asks: Vec::new(),
@@ -198,107 +258,75 @@ impl Story {
     }
 
     fn command(&mut self, command: Command) {
-        let now_micros = self.clock.now_micros();
+        let now_micros = self.setting.clock.now_micros();
         self.core.command(HOST, command, now_micros);
-    }
-
-    fn spec(&mut self) -> AgentSpec {
-        let mut sampling = Sampling::builder().seed(self.draws.draw(1_000).into());
-        if self.draws.one_in(3) {
-            sampling = sampling.repetition_penalty(1.3).penalty_window(self.draws.pick(&[8, 64]));
-        }
-        if self.draws.one_in(6) {
-            let first = self.draws.draw(200);
-            let tokens = (first..first + 40).map(TokenId);
-            let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
-            sampling = sampling.allowed_tokens(Arc::new(mask));
-        }
-        AgentSpec {
-            sampling: sampling.build().expect("valid"),
-            reply_tokens_max: 1 + self.draws.draw(40),
-            priority: self.draws.draw(3) as i32,
-            voice_rate: self.draws.pick(&[None, Some(8.0)]),
-            stop_strings: if self.draws.one_in(4) { vec!["a".into()] } else { Vec::new() },
-            ..AgentSpec::new("You are a test.")
-        }
-    }
-
-    fn prompt(&mut self) -> Prompt {
-        match self.draws.draw(3) {
-            0 => Prompt::Chat("Hi".repeat(1 + self.draws.draw(30) as usize)),
-            1 => Prompt::Raw("Once upon a time. ".repeat(1 + self.draws.draw(8) as usize)),
-            _ => {
-                // Some prompts have the same prefix, so that pages are shared.
-                let letter = self.draws.pick(&["x", "y"]);
-                tokens(&letter.repeat(1 + self.draws.draw(130) as usize))
-            }
-        }
     }
 
     fn pick_agent(&mut self) -> Option<AgentId> {
         let count = self.agents.len() as u32;
-        (count > 0).then(|| self.agents[self.draws.draw(count) as usize])
+        (count > 0).then(|| self.agents[self.setting.draws.draw(count) as usize])
     }
 
     /// A random action of a host, a device or the environment.
     fn act(&mut self) {
-        match self.draws.draw(24) {
+        match self.setting.draws.draw(24) {
             0..=3 if self.agents.len() < 8 => {
-                let spec = self.spec();
+                let spec = self.setting.draws.spec();
                 self.add(spec);
             }
             4..=9 => {
                 let Some(agent) = self.pick_agent() else { return };
-                let prompt = self.prompt();
+                let prompt = self.setting.draws.prompt();
                 self.ask(agent, prompt);
             }
             10 | 11 if !self.asks.is_empty() => {
                 let (agent, generation) = {
-                    let at = self.draws.draw(self.asks.len() as u32) as usize;
+                    let at = self.setting.draws.draw(self.asks.len() as u32) as usize;
                     self.asks[at]
                 };
                 self.command(Command::Cancel { agent, generation });
             }
             12 if self.agents.len() > 2 => {
-                let at = self.draws.draw(self.agents.len() as u32) as usize;
+                let at = self.setting.draws.draw(self.agents.len() as u32) as usize;
                 let agent = self.agents.swap_remove(at);
                 self.command(Command::RemoveAgent { agent });
             }
             13 => {
                 let Some(agent) = self.pick_agent() else { return };
-                let spec = Box::new(self.spec());
+                let spec = Box::new(self.setting.draws.spec());
                 self.command(Command::ChangeAgent { agent, spec });
             }
             14 => {
                 let Some(agent) = self.pick_agent() else { return };
-                let detail = self.draws.pick(&[Detail::Full, Detail::Reduced, Detail::Background]);
+                let detail =
+                    self.setting.draws.pick(&[Detail::Full, Detail::Reduced, Detail::Background]);
                 self.command(Command::SetDetail { agent, detail });
             }
-            15 if self.draws.one_in(3) => {
+            15 if self.setting.draws.one_in(3) => {
                 let Some(agent) = self.pick_agent() else { return };
                 let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
                 let turns = vec![turn(Speaker::User, "Who?"), turn(Speaker::Agent, "Me.")];
                 self.command(Command::SetConversation { agent, turns });
             }
             16 => {
-                let pages = 9 + self.draws.draw(30);
+                let pages = 9 + self.setting.draws.draw(30);
                 self.core.control(Control::KvTokens(16 * pages));
             }
             17 => {
-                let micros = self.draws.pick(&[None, Some(0), Some(400), Some(3_000)]);
+                let micros = self.setting.draws.pick(&[None, Some(0), Some(400), Some(3_000)]);
                 self.is_budget_zero = micros == Some(0);
                 self.core.control(Control::Budget(micros.map(Duration::from_micros)));
             }
-            18 if self.draws.one_in(6) => self.handle.lose(),
-            19 => self.room = self.draws.pick(&[0, 1, 5, usize::MAX]),
+            18 if self.setting.draws.one_in(6) => self.setting.handle.lose(),
+            19 => self.room = self.setting.draws.pick(&[0, 1, 5, usize::MAX]),
             // A late frame, sometimes by an hour.
-            20 => self.clock.advance(self.draws.pick(&[50_000, 400_000])),
-            21 if self.draws.one_in(8) => {
-                self.clock.advance(3_600_000_000);
-                self.progress_micros = self.clock.now_micros();
+            20 => self.setting.clock.advance(self.setting.draws.pick(&[50_000, 400_000])),
+            21 if self.setting.draws.one_in(8) => {
+                self.setting.clock.advance(3_600_000_000);
+                self.progress_micros = self.setting.clock.now_micros();
             }
             22 => {
-                let is_paused = !self.is_paused && self.draws.one_in(2);
+                let is_paused = !self.is_paused && self.setting.draws.one_in(2);
                 self.pause(is_paused);
             }
             _ => {}
@@ -312,7 +340,7 @@ impl Story {
 
     /// One frame of the host, during which the device works.
     fn frame(&mut self) {
-        let begin_micros = self.clock.now_micros();
+        let begin_micros = self.setting.clock.now_micros();
         let end_micros = begin_micros + FRAME_MICROS;
         self.core.frame(HOST, begin_micros);
         for advances in 0.. {
@@ -327,13 +355,13 @@ impl Story {
                 }
             };
             // The next frame may begin before the core must be advanced again.
-            if self.clock.now_micros() + wait_micros >= end_micros {
+            if self.setting.clock.now_micros() + wait_micros >= end_micros {
                 break;
             }
-            self.clock.advance(wait_micros);
+            self.setting.clock.advance(wait_micros);
         }
-        self.clock.advance_to(end_micros);
-        self.check_tokens();
+        self.setting.clock.advance_to(end_micros);
+        check_tokens(&self.core);
         self.check_progress();
     }
 
@@ -342,12 +370,12 @@ impl Story {
         let before = (self.core.stats().steps, self.log.len());
         let advance = self.advance();
         let after = (self.core.stats().steps, self.log.len());
-        assert_eq!((advance, after), (Advance::Idle, before), "{}", self.describe());
+        assert_eq!((advance, after), (Advance::Idle, before), "{}", describe(&self.core));
     }
 
     /// Advances as the device thread does.
     fn advance(&mut self) -> Advance {
-        let now_micros = self.clock.now_micros();
+        let now_micros = self.setting.clock.now_micros();
         let Self { core, heard, room, log, .. } = self;
         let mut emit = |_: ClientKey, event: Event| {
             if *room == 0 {
@@ -370,29 +398,7 @@ impl Story {
     fn fall_back(&mut self, error: &EngineError) {
         assert!(error.is_of_device() && !self.has_fallen_back, "{error}");
         self.has_fallen_back = true;
-        let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let clock = Clock::Virtual(self.clock.clone());
-        let Self { source, options, registry, .. } = &*self;
-        let spare = Core::load_fallback(source, options, registry, error, &clock, go_on);
-        let spare = spare.expect("there is one").expect("it loads");
-        let lost = std::mem::replace(&mut self.core, spare);
-        self.core.take_over(lost);
-    }
-
-    /// The newest token of each speaking agent is the one that its history alone gives.
-    fn check_tokens(&self) {
-        for agent in self.core.agents.iter().flatten() {
-            let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
-                continue;
-            };
-            let prompt = reply.usage.prompt_tokens as usize;
-            if let Some((token, before)) = agent.history.split_last()
-                && before.len() >= prompt
-            {
-                let expected = reference_draw(before, &agent.spec.sampling, 320);
-                assert_eq!(Some(*token), expected, "{:?} at {}", agent.id, before.len());
-            }
-        }
+        self.setting.fall_back(&mut self.core, error);
     }
 
     fn is_anything_open(&self) -> bool {
@@ -403,7 +409,7 @@ impl Story {
         let stats = self.core.stats();
         let events = self.log.len();
         let progress = (stats.steps, stats.steps_done, events);
-        let now_micros = self.clock.now_micros();
+        let now_micros = self.setting.clock.now_micros();
         let is_due =
             self.is_anything_open() && self.room > 0 && !self.is_budget_zero && !self.is_paused;
         if progress != self.progress || !is_due {
@@ -413,34 +419,15 @@ impl Story {
         assert!(
             silent_micros < SILENCE_MICROS_MAX,
             "{silent_micros} µs of silence\n{}",
-            self.describe()
+            describe(&self.core)
         );
     }
 
     fn assert_all_ended(&self) {
         for (generation, heard) in &self.heard {
             let ends = heard.ends.len();
-            assert_eq!(ends, 1, "{generation:?} ends once: {heard:?}\n{}", self.describe());
+            assert_eq!(ends, 1, "{generation:?} ends once: {heard:?}\n{}", describe(&self.core));
         }
-    }
-
-    /// State of the core, for a story that fails.
-    fn describe(&self) -> String {
-        let ledger = &self.core.sequences.ledger;
-        let mut text = format!("{:?}\n", self.core.stats());
-        for (slot, agent) in self.core.agents.iter().enumerate() {
-            let Some(agent) = agent else { continue };
-            let (tokens, known) =
-                (ledger.len(walla_types::SeqId(slot as u32)), agent.history.len());
-            let state = (agent.spec.detail, agent.spec.priority, agent.unread, agent.asks.len());
-            writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
-                .and_then(|()| writeln!(text, "  {:?}", agent.reply))
-                .expect("a string takes everything");
-        }
-        let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
-        let claim = self.core.page_claim;
-        let deferred = self.core.scheduler.deferred();
-        format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
     }
 
     /// Runs the story until the last page is returned. Returns the log of all events.
@@ -473,6 +460,40 @@ impl Story {
     }
 }
 
+/// The newest token of each speaking agent is the one that its history alone gives.
+pub(super) fn check_tokens(core: &Core) {
+    for agent in core.agents.iter().flatten() {
+        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
+            continue;
+        };
+        let prompt = reply.usage.prompt_tokens as usize;
+        if let Some((token, before)) = agent.history.split_last()
+            && before.len() >= prompt
+        {
+            let expected = reference_draw(before, &agent.spec.sampling, 320);
+            assert_eq!(Some(*token), expected, "{:?} at {}", agent.id, before.len());
+        }
+    }
+}
+
+/// State of the core, for a story that fails.
+pub(super) fn describe(core: &Core) -> String {
+    let ledger = &core.sequences.ledger;
+    let mut text = format!("{:?}\n", core.stats());
+    for (slot, agent) in core.agents.iter().enumerate() {
+        let Some(agent) = agent else { continue };
+        let (tokens, known) = (ledger.len(walla_types::SeqId(slot as u32)), agent.history.len());
+        let state = (agent.spec.detail, agent.spec.priority, agent.unread, agent.asks.len());
+        writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
+            .and_then(|()| writeln!(text, "  {:?}", agent.reply))
+            .expect("a string takes everything");
+    }
+    let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
+    let claim = core.page_claim;
+    let deferred = core.scheduler.deferred();
+    format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
+}
+
 /// The model of all stories: reading its vocabulary and its template takes longer than a story.
 fn source() -> Arc<Source> {
     static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
@@ -481,33 +502,32 @@ fn source() -> Arc<Source> {
 }
 
 /// Prints the seed if its story fails.
-struct Named(u64);
+pub(super) struct Named(pub(super) &'static str, pub(super) u64);
 
 impl Drop for Named {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("failed: WALLA_STORY_SEEDS={}..{}", self.0, self.0 + 1);
+            eprintln!("failed: {}={}..{}", self.0, self.1, self.1 + 1);
         }
     }
 }
 
 fn story(seed: u64) -> String {
-    let _named = Named(seed);
+    let _named = Named(VARIABLE, seed);
     Story::new(seed).run()
 }
 
-/// Seeds from `WALLA_STORY_SEEDS=FIRST..END`.
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("WALLA_STORY_SEEDS") else { return SEEDS };
+/// Seeds from an environment variable of the form `FIRST..END`.
+pub(super) fn seeds(variable: &str, default: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var(variable) else { return default };
     let range = text
         .split_once("..")
         .and_then(|(first, end)| Some(first.trim().parse().ok()?..end.trim().parse().ok()?));
-    range.unwrap_or_else(|| panic!("WALLA_STORY_SEEDS is {text:?}, expected FIRST..END"))
+    range.unwrap_or_else(|| panic!("{variable} is {text:?}, expected FIRST..END"))
 }
 
-#[test]
-fn stories_in_virtual_time_end_well() {
-    let seeds = seeds();
+/// Runs the story of every seed, with a line per 10,000 of many.
+pub(super) fn tell_all(seeds: Range<u64>, story: impl Fn(u64) -> String) {
     let is_long = seeds.end - seeds.start > 10_000;
     for seed in seeds {
         story(seed);
@@ -518,13 +538,18 @@ fn stories_in_virtual_time_end_well() {
 }
 
 #[test]
+fn stories_in_virtual_time_end_well() {
+    tell_all(seeds(VARIABLE, SEEDS), story);
+}
+
+#[test]
 fn a_story_replays_byte_for_byte() {
     let mut has_budget = 0;
-    for seed in seeds().take(60) {
+    for seed in seeds(VARIABLE, SEEDS).take(60) {
         let first = story(seed);
         assert!(!first.is_empty(), "seed {seed}: something is said");
         assert_eq!(first, story(seed), "seed {seed}");
-        has_budget += u32::from(Story::new(seed).options.budget.is_some());
+        has_budget += u32::from(Story::new(seed).setting.options.budget.is_some());
     }
     assert!(has_budget > 0);
 }
@@ -535,7 +560,7 @@ impl Story {
         let clock = hash.clock.clone();
         let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
         let handle = faulty.handle();
-        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash });
+        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash.clone() });
         let registry = Registry::new().with(faulty).with(spare);
         let at = Clock::Virtual(clock.clone());
         let go_on = &mut |_: f32| ControlFlow::Continue(());
@@ -545,7 +570,11 @@ impl Story {
         let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
         let core = core.expect("the spare device loads");
         let draws = Draws { seed: 1, count: 0 };
-        Self::around(core, pacing, Setting { draws, clock, source, options, registry, handle })
+        Self::around(
+            core,
+            pacing,
+            Setting { draws, clock, hash, source, options, registry, handle },
+        )
     }
 
     fn add(&mut self, spec: AgentSpec) -> AgentId {
@@ -588,7 +617,7 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
         story.frame();
     }
     story.assert_all_ended();
-    story.handle.calls(call) > nth
+    story.setting.handle.calls(call) > nth
 }
 
 /// The most urgent agent preempts others for pages that steps in flight still hold. A preempted
@@ -597,7 +626,7 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
 #[test]
 fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
     for seed in 0..300 {
-        let _named = Named(seed);
+        let _named = Named("seed", seed);
         let mut draws = Draws { seed, count: 0 };
         let options = EngineOptions { kv_tokens: Some(16 * (9 + draws.draw(6))), ..options() };
         let step_micros = draws.pick(&[300, 3_000, 12_000]);
@@ -620,7 +649,7 @@ fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
             story.frame();
             story.is_anything_open()
         });
-        assert!(frames.count() < 5_000, "{}", story.describe());
+        assert!(frames.count() < 5_000, "{}", describe(&story.core));
     }
 }
 
