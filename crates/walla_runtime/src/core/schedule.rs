@@ -232,11 +232,17 @@ impl Core {
                 let needs_pages = fills_a_page || request.state != PlanState::Decoding;
                 other == slot || !needs_pages || self.urgency(other) > urgency
             });
-        } else if self.work_of(slot).is_none() {
+        } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
+            // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
+            // and they would preempt each other without end.
             self.page_claim = None;
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
+    }
+
+    fn can_be_scheduled(&self, slot: usize) -> bool {
+        self.agents[slot].as_ref().is_some_and(|agent| self.is_schedulable(agent.client))
     }
 
     /// Finds pages for the most urgent agent that the plan deferred for lack of pages. It must be

@@ -89,12 +89,19 @@ impl Client {
         self.room > 0 && (self.grants || self.pacing == Pacing::FreeRunning)
     }
 
-    /// Updates the stall in a frame in which it grants a frame or not.
-    fn update_stall(&mut self, is_granted: bool, now_micros: u64) {
-        // Its stall may last until the end of this frame.
-        self.has_stalled |= now_micros + FRAME_MICROS - self.able_micros >= END_MICROS;
-        if self.room > 0 && (is_granted || self.pacing == Pacing::FreeRunning) {
-            self.able_micros = now_micros;
+    fn grants_in(&self, frame: u32) -> bool {
+        self.grants && frame.is_multiple_of(self.grant_frames)
+    }
+
+    /// Called before a frame: a stall may last until the frame's end.
+    fn count_stall(&mut self, begin_micros: u64) {
+        self.has_stalled |= begin_micros + FRAME_MICROS - self.able_micros >= END_MICROS;
+    }
+
+    /// Called after a frame: a queue with room left has taken all events.
+    fn end_stall(&mut self, frame: u32, begin_micros: u64) {
+        if self.room > 0 && (self.pacing == Pacing::FreeRunning || self.grants_in(frame)) {
+            self.able_micros = begin_micros;
         }
     }
 
@@ -410,14 +417,14 @@ impl Story {
         let end_micros = begin_micros + FRAME_MICROS;
         self.frames += 1;
         for client in &mut self.clients {
-            let is_granted = client.grants && self.frames.is_multiple_of(client.grant_frames);
-            client.update_stall(is_granted, begin_micros);
-            if is_granted {
+            client.count_stall(begin_micros);
+            if client.grants_in(self.frames) {
                 self.core.frame(client.key, begin_micros);
                 self.sleeps_until_micros = 0;
             }
         }
         self.work_until(end_micros);
+        self.clients.iter_mut().for_each(|client| client.end_stall(self.frames, begin_micros));
         self.setting.clock.advance_to(end_micros);
         check_tokens(&self.core);
         self.check_ended_texts();

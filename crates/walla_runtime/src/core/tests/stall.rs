@@ -75,6 +75,29 @@ fn pages_of_a_stalled_host_serve_others() {
     }
 }
 
+/// An agent of a stalled host claims no pages. Otherwise others could claim none, and would preempt
+/// each other without end while steps in flight hold the pages.
+#[test]
+fn a_stalled_host_claims_no_pages() {
+    for stall in STALLS {
+        let (mut stage, asks, ask) = stalled(&options(), &stall);
+        let speaks = |stage: &Stage, slot: usize| {
+            let agent = stage.core.agents[slot].as_ref()?;
+            agent.reply.as_ref().map(|reply| reply.generation)
+        };
+        let slot = (0..8).find(|&slot| speaks(&stage, slot) == Some(asks[0]));
+        stage.core.page_claim = slot;
+        frames(&mut stage, 120, &stall);
+        assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
+        assert!(slot.is_some() && stage.reply(asks[0]).ends.is_empty(), "it still speaks");
+        let agent = AgentId(stage.name());
+        stage.command_of(OTHER, Command::AddAgent { agent, spec: Box::new(speaker(3, 5)) });
+        stage.ask_of(OTHER, agent, tokens("abc"));
+        frames(&mut stage, 1, &stall);
+        assert_eq!(stage.core.page_claim, None);
+    }
+}
+
 /// Replies of a stalled host end if others wait for their slots: not at once, and one per waiting
 /// agent.
 #[test]
