@@ -38,7 +38,7 @@ use crate::shell::Control;
 const VARIABLE: &str = "WALLA_CLIENT_STORY_SEEDS";
 
 /// Default seeds.
-const SEEDS: Range<u64> = 0..200;
+const SEEDS: Range<u64> = 0..150;
 
 /// Maximum number of clients at a time. Keys of clients that have left are used again.
 const CLIENTS_MAX: u32 = 4;
