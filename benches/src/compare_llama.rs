@@ -24,7 +24,7 @@ use std::process::Command;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use walla_benches::{machine, synthetic};
+use walla_benches::{machine, output, synthetic};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -183,6 +183,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in &arguments.synth {
         models.push(synthetic(name)?);
     }
+    if let Some(path) = &arguments.json {
+        output::check(path, &models)?;
+    }
     let machine = machine::facts(arguments.commit.as_deref());
     let mut all = Vec::new();
     println!("{HEADING}");
@@ -224,8 +227,7 @@ fn write(arguments: &Arguments, machine: &Value, all: &[Rounds]) -> Result<(), B
         "llama_cpp_arguments": arguments.llama_args,
         "rows": all.iter().map(Rounds::to_json).collect::<Vec<_>>(),
     });
-    std::fs::write(path, format!("{report:#}\n"))?;
-    Ok(())
+    Ok(output::replace(path, format!("{report:#}\n"))?)
 }
 
 fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {

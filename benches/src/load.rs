@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use walla_benches::{machine, synthetic as synthetic_file};
+use walla_benches::{machine, output, synthetic as synthetic_file};
 use walla_device::OpenOptions;
 use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
@@ -63,6 +63,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in &args.synth {
         files.push(synthetic_file(name)?);
     }
+    if let Some(path) = &args.output {
+        output::check(path, &files)?;
+    }
     let mut programs = vec![("now", std::env::current_exe()?)];
     programs.extend(args.before.iter().map(|path| ("before", path.clone())));
     let mut rows = Vec::new();
@@ -81,14 +84,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             rows.push(row);
         }
     }
-    if let Some(output) = &args.output {
+    if let Some(path) = &args.output {
         let report = json!({
             "machine": machine::facts(args.commit.as_deref()),
             "threads": args.threads,
             "rounds": args.rounds,
             "loads": rows,
         });
-        std::fs::write(output, serde_json::to_string_pretty(&report)? + "\n")?;
+        output::replace(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     Ok(())
 }
@@ -100,7 +103,7 @@ fn demo() -> Result<PathBuf, Box<dyn Error>> {
         return Err("the demo model is part of the program".into());
     };
     let path = std::env::temp_dir().join("walla-demo.gguf");
-    std::fs::write(&path, bytes)?;
+    output::replace(&path, bytes)?;
     Ok(path)
 }
 

@@ -16,7 +16,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use simulation::report::{OfDetail, Report};
 use simulation::{Settings, run};
-use walla_benches::machine;
+use walla_benches::{machine, output};
 use walla_plan::GovernorOptions;
 
 /// Simulates a crowd under a frame budget.
@@ -57,12 +57,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         asks_per_frame: args.asks_per_frame,
     };
+    output::check(&args.output, &[] as &[PathBuf])?;
     let start = Instant::now();
     let mut report = run(settings);
     let seconds = start.elapsed().as_secs_f64();
     print(&mut report, &args, seconds);
     let text = serde_json::to_string_pretty(&json(&mut report, &args, seconds))?;
-    std::fs::write(&args.output, text + "\n")?;
+    output::replace(&args.output, text + "\n")?;
     println!("\n{}", args.output.display());
     Ok(())
 }

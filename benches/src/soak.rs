@@ -18,7 +18,7 @@ use bevy_walla::prelude::*;
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::Engine;
-use walla_benches::machine;
+use walla_benches::{machine, output};
 
 /// Soak test with agents that answer continuously.
 #[derive(Debug, Parser)]
@@ -259,11 +259,14 @@ fn write(path: &Path, args: &Args, parts: &[(&str, Counts)]) -> Result<(), Box<d
         "machine": machine::facts(None), "seconds": args.seconds, "agents": args.agents,
         "parts": counts,
     });
-    Ok(std::fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?)
+    Ok(output::replace(path, serde_json::to_string_pretty(&all)? + "\n")?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
+    if let Some(path) = &args.output {
+        output::check(path, &[] as &[PathBuf])?;
+    }
     let parts = soak(args.agents.max(1), Duration::from_secs(args.seconds))?;
     for (part, counts) in &parts {
         println!(

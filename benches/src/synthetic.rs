@@ -21,10 +21,16 @@ pub fn synthetic(name: &str) -> Result<PathBuf, Box<dyn Error>> {
         return Ok(path);
     }
     // Written under another name until it is complete.
-    let part = path.with_extension("part");
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(&part)?);
-    synth::write(&model, mixture, 0, &mut out)?;
-    out.flush()?;
-    std::fs::rename(&part, &path)?;
-    Ok(path)
+    let part = path.with_extension(format!("{}.part", std::process::id()));
+    let write = || -> Result<(), Box<dyn Error>> {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+        synth::write(&model, mixture, 0, &mut out)?;
+        out.flush()?;
+        Ok(std::fs::rename(&part, &path)?)
+    };
+    let written = write();
+    if written.is_err() {
+        let _removed = std::fs::remove_file(&part);
+    }
+    written.map(|()| path.clone())
 }

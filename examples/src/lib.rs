@@ -4,6 +4,8 @@ mod measure;
 mod model;
 mod personas;
 
+use std::io::Write;
+
 pub use bevy_walla::ModelSource;
 pub use measure::{HostLoad, Times, print_table};
 pub use model::ModelArgs;
@@ -11,6 +13,7 @@ pub use personas::{Persona, REGULARS, name, persona};
 
 /// Ends the program with one line and exit code 1.
 pub fn fail(reason: impl std::fmt::Display) -> ! {
-    eprintln!("error: {reason}");
+    // Not `eprintln!`, which panics if standard error is closed.
+    let _ignored = writeln!(std::io::stderr(), "error: {reason}");
     std::process::exit(1)
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bevy_walla::{BudgetStats, EngineStats};
 use serde_json::{Value, json};
 use walla_benches::machine::Power;
+use walla_benches::output;
 
 use crate::args::Mode;
 use crate::cell::Cell;
@@ -40,7 +41,7 @@ pub fn write(folder: &Path, facts: &Facts, outcomes: &[Outcome]) -> std::io::Res
         "voice_rate": facts.voice_rate,
         "cells": outcomes.iter().map(outcome_json).collect::<Vec<_>>(),
     });
-    std::fs::write(folder.join(FILE), format!("{part}\n"))
+    output::replace(&folder.join(FILE), format!("{part}\n"))
 }
 
 /// Reads parts and adds equal cells, in the order of the folders.

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use walla_benches::output;
 
 use crate::args::{Arguments, Mode};
 use crate::cell::Cell;
@@ -81,13 +82,13 @@ impl Results<'_> {
         let cells: Vec<Value> = self.outcomes.iter().map(|outcome| self.to_json(outcome)).collect();
         let Facts { machine, model, .. } = self.facts;
         let summary = json!({ "machine": machine, "model": model, "cells": cells });
-        std::fs::write(out.join("summary.json"), format!("{summary:#}\n"))?;
-        std::fs::write(out.join("table.md"), self.table() + &self.notes())?;
+        output::replace(&out.join("summary.json"), format!("{summary:#}\n"))?;
+        output::replace(&out.join("table.md"), self.table() + &self.notes())?;
         for outcome in self.outcomes {
             let summary = Summary::of(outcome);
             let write = |what: &str, times: &Times| {
                 let name = format!("{}.{what}.hgrm", outcome.cell.slug());
-                std::fs::write(out.join(name), times.to_hgrm())
+                output::replace(&out.join(name), times.to_hgrm())
             };
             write("work", &summary.work)?;
             write("interval", &summary.interval)?;

@@ -186,7 +186,7 @@ impl EngineBuilder {
     /// Loads the model on a dedicated thread and waits until it is ready.
     ///
     /// # Errors
-    /// An error of the options, the file or the device.
+    /// An error of the options; [`EngineError::NotLoaded`] with an error of the file or the device.
     ///
     /// # Cancel safety
     /// Dropping the future aborts the load without waiting for it.
@@ -215,7 +215,7 @@ impl EngineBuilder {
                 progress(1.0);
                 Ok(Engine { dispatcher: Arc::new(dispatcher) })
             }
-            EngineState::Failed(error) => Err(EngineError::Failed(error)),
+            EngineState::Failed(error) => Err(EngineError::NotLoaded(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
         }
     }
@@ -237,7 +237,11 @@ impl EngineBuilder {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
             None => walla_runtime::Engine::start(self.options)?,
         };
-        let client = engine.client(Pacing::FreeRunning)?;
+        let client = engine.client(Pacing::FreeRunning).map_err(|error| match error {
+            // The load has already failed.
+            EngineError::Failed(error) => EngineError::NotLoaded(error),
+            error => error,
+        })?;
         Dispatcher::start(client, bounds).map_err(|error| EngineError::Thread(error.to_string()))
     }
 }

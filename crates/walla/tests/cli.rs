@@ -8,10 +8,14 @@ mod files;
 mod hints;
 #[path = "cli/models.rs"]
 mod models;
+#[path = "cli/outputs.rs"]
+mod outputs;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/speech.rs"]
 mod speech;
+#[path = "cli/streams.rs"]
+mod streams;
 #[path = "cli/templates.rs"]
 mod templates;
 #[path = "cli/warnings.rs"]

@@ -235,6 +235,12 @@ pub enum Command {
 }
 
 /// When an engine runs steps for a client's agents.
+///
+/// A client is stalled while it reads no events, or grants no frames under
+/// [`PerFrame`](Self::PerFrame), for a second; a pause is not a stall. Other clients of the engine
+/// then use its agents' pages, which are recomputed when it continues. After ten seconds a reply of
+/// it can end with [`FinishReason::TimedOut`], if an agent of another client has waited ten seconds
+/// for the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
     /// A number of steps per [`Client::frame`](crate::Client::frame). Unused grants do not
@@ -288,13 +294,15 @@ pub enum FinishReason {
     /// prompt is accepted, and no step runs for it.
     Length,
     /// [`AgentSpec::reasoning_tokens_max`] was reached and the engine could not switch to speech:
-    /// the vocabulary cannot spell the closing marker, or the model opened a new block each time.
+    /// the vocabulary cannot spell the closing marker, or the model opened a new block each time or
+    /// sampled markers and white space outside of blocks.
     ReasoningLength,
     /// The agent's context is full.
     ContextFull,
     /// Cancelled by the host.
     Cancelled,
-    /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply).
+    /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply), or its host was stalled
+    /// ([`Pacing`]).
     TimedOut,
 }
 

@@ -344,6 +344,9 @@ pub enum EngineError {
     /// The engine was stopped: start another.
     #[error("the engine was stopped")]
     Stopped,
+    /// The model could not be loaded, so the engine never ran: see the inner error.
+    #[error("the model cannot be loaded: {0}")]
+    NotLoaded(std::sync::Arc<EngineError>),
     /// The engine has failed: start another.
     #[error("the engine has failed: {0}")]
     Failed(std::sync::Arc<EngineError>),

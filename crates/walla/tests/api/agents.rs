@@ -227,7 +227,7 @@ async fn a_template_that_does_not_work_is_reported_and_another_one_can_be_chosen
         on(FaultPlan::new(0), EngineOptions { template, ..options() }).0
     };
     let error = with(Some("no/such.jinja".into())).start().await.unwrap_err();
-    let EngineError::Failed(error) = error else { panic!("{error}") };
+    let EngineError::NotLoaded(error) = error else { panic!("{error}") };
     assert!(matches!(*error, EngineError::Template { .. }), "{error}");
     let error = with(Some("no/such.jinja".into())).tokenizer().unwrap_err();
     assert!(error.to_string().contains("no/such.jinja"), "{error}");

@@ -97,7 +97,7 @@ async fn a_stopped_engine_says_so() {
 async fn a_load_that_fails_says_why() {
     let (builder, _device) = on(FaultPlan::new(0).memory_bytes_max(10_000), options());
     let error = soon("it fails", builder.start()).await.unwrap_err();
-    assert!(matches!(&error, EngineError::Failed(_)), "{error}");
+    assert!(matches!(&error, EngineError::NotLoaded(_)), "{error}");
     assert!(error.to_string().contains("10000") || error.to_string().contains("memory"), "{error}");
     let (builder, _device) = on(FaultPlan::new(0), EngineOptions { agents_max: 0, ..options() });
     let error = soon("it fails", builder.start()).await.unwrap_err();

@@ -41,12 +41,12 @@ pub fn succeed(arguments: &[&str]) -> String {
     ran.out
 }
 
-/// Runs with text on standard input.
-pub fn run_with_input(arguments: &[&str], input: &str) -> Ran {
+/// Runs with bytes on standard input.
+pub fn run_with_input(arguments: &[&str], input: impl AsRef<[u8]>) -> Ran {
     let mut command = walla(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(input.as_ref()).unwrap();
     Ran::new(child.wait_with_output().unwrap())
 }
 

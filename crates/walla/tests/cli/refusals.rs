@@ -46,6 +46,37 @@ fn a_file_that_is_no_model() {
     refused(&["inspect", folder], &[folder, "directory"]);
 }
 
+/// No engine ever ran, so none has failed.
+#[test]
+fn a_load_that_fails_names_the_model_and_the_reason() {
+    let folder = crate::command::folder().to_str().unwrap();
+    let text = scratch("no-model-either.gguf");
+    std::fs::write(&text, "These are not the bytes of a model.").unwrap();
+    for (model, device, reason) in [
+        ("/", "cpu", "directory"),
+        (folder, "cpu", "directory"),
+        (&text, "cpu", "not a GGUF"),
+        (tiny(), "tpu", "tpu"),
+    ] {
+        for arguments in on(model) {
+            if matches!(arguments[0], "inspect" | "tokenize" | "detokenize") && device != "cpu" {
+                continue;
+            }
+            let has_device = matches!(arguments[0], "logits" | "generate" | "chat" | "bench");
+            let device: &[&str] = if has_device { &["--device", device] } else { &[] };
+            let ran = run(&[&arguments, device].concat());
+            assert_eq!(ran.code, Some(1), "{arguments:?}");
+            let has_name = ran.err.contains(&format!(" {model}: ")) || device.contains(&"tpu");
+            assert!(has_name && ran.err.contains(reason), "{arguments:?}: {}", ran.err);
+            assert!(!ran.err.contains("engine"), "{arguments:?}: {}", ran.err);
+            if arguments[0] == "generate" {
+                let expected = format!("walla: the model cannot be loaded: {model}: ");
+                assert!(ran.err.starts_with(&expected), "{}", ran.err);
+            }
+        }
+    }
+}
+
 /// Each kind of file is reported by every verb, and no verb waits for the writer of a FIFO.
 #[test]
 fn files_of_other_kinds_are_named() {

@@ -201,6 +201,7 @@ impl Core {
         client.is_framed = true;
         client.credits = steps;
         client.grants += 1;
+        client.granted_micros = now_micros;
     }
 
     /// Whether an agent may take another step of its client's grant. `due` is the number of tokens

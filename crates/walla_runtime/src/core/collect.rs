@@ -234,6 +234,7 @@ impl Core {
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.history.len() > context_tokens => FinishReason::ContextFull,
+            () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
             () => return self.close_reasoning(slot, now_micros),
         };
         self.finish(slot, reason, now_micros);

@@ -19,6 +19,7 @@ mod requests;
 mod schedule;
 mod slots;
 mod source;
+mod stall;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -79,6 +80,11 @@ struct ClientState {
     wants_pause: bool,
     /// Begin of its current pause.
     paused_since_micros: Option<u64>,
+    /// Time of its last frame.
+    granted_micros: u64,
+    /// Last time at which its agents could be scheduled.
+    schedulable_micros: Option<u64>,
+    is_stalled: bool,
 }
 
 /// The outbox of a client, if the client exists.
@@ -236,6 +242,9 @@ impl EngineCore for Core {
             removed: false,
             wants_pause: false,
             paused_since_micros: None,
+            granted_micros: 0,
+            schedulable_micros: None,
+            is_stalled: false,
         });
     }
 
@@ -337,7 +346,9 @@ impl EngineCore for Core {
             Err(error) => return Err(error.into()),
         };
         self.check_step_deadline(now_micros)?;
+        self.update_stalls(now_micros);
         self.end_overdue_replies(now_micros);
+        self.end_stalled_reply(now_micros);
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
         while self.collect_text(now_micros) {
@@ -345,6 +356,7 @@ impl EngineCore for Core {
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.
         self.deliver(emit);
+        self.update_stalls(now_micros);
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);
@@ -395,7 +407,8 @@ impl EngineCore for Core {
             // A reply with a deadline may get no other wake-up.
             () => {
                 let deadline = self.micros_to_reply_deadline(now_micros);
-                deadline.map_or(Advance::Idle, Advance::Pause)
+                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
+                next.map_or(Advance::Idle, Advance::Pause)
             }
         })
     }

@@ -222,7 +222,8 @@ impl Core {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
             // A paused agent needs no pages; after the pause its tokens are recomputed.
-            let speaks = |agent: &AgentState| agent.reply.is_some() && self.runs(agent.client);
+            let speaks =
+                |agent: &AgentState| agent.reply.is_some() && self.is_schedulable(agent.client);
             let speaks = self.agents[slot].as_deref().is_some_and(speaks);
             slot != except && holds && !speaks
         };
@@ -230,6 +231,8 @@ impl Core {
         let Some(slot) = (0..self.agents.len()).filter(idle).min_by_key(least_recent) else {
             return false;
         };
+        // An agent of a stalled client that just continued may be in the batch.
+        self.exclude(slot);
         self.drop_sequence(slot);
         true
     }

@@ -55,9 +55,7 @@ impl Core {
 
     /// Begins and ends pauses.
     pub(super) fn update_pauses(&mut self, now_micros: u64) {
-        let runs_free = |client: &ClientState| client.pacing == Pacing::FreeRunning;
-        // As with any budget: free-running clients lift it, unless it applies to them.
-        let is_lifted = self.clients.iter().any(runs_free) && !self.budget.holds_for_all();
+        let is_lifted = !self.budget.holds_for_all() && self.is_budget_lifted();
         let is_zero = self.budget.is_zero() && !is_lifted;
         for place in 0..self.clients.len() {
             let client = &mut self.clients[place];
@@ -72,6 +70,17 @@ impl Core {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a free-running client has work, which lifts the budget of all clients.
+    fn is_budget_lifted(&self) -> bool {
+        let runs_free =
+            |client: &&ClientState| client.pacing == Pacing::FreeRunning && !client.wants_pause;
+        self.clients.iter().filter(runs_free).any(|client| {
+            let agents = self.agents.iter().flatten().chain(self.parked.agents.values());
+            let mut agents = agents.filter(|agent| agent.client == client.key);
+            agents.any(|agent| agent.reply.is_some() || !agent.asks.is_empty())
+        })
     }
 
     /// Ends a pause of this duration.

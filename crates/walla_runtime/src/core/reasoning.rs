@@ -5,13 +5,24 @@ use std::sync::Arc;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
+use super::agent::{AgentState, Reply};
 use super::{Core, outbox_of};
 use crate::api::{Event, FinishReason};
 
 /// Maximum number of blocks that the engine closes in one reply.
 const BLOCKS_CLOSED_MAX: u32 = 4;
 
+/// Maximum number of reasoning tokens outside of blocks: markers, and white space behind a block.
+const OUTSIDE_TOKENS_MAX: u32 = 32;
+
 impl Core {
+    /// Whether a reply without an open block exceeds its reasoning limit. No block can be closed
+    /// then, so the reply must end.
+    pub(super) fn reasons_outside_of_blocks(agent: &AgentState, reply: &Reply) -> bool {
+        let most = reply.reasoning_tokens_max.saturating_add(OUTSIDE_TOKENS_MAX);
+        agent.text.open_format().is_none() && reply.usage.reasoning_tokens > most
+    }
+
     /// Begins to separate a reply. A block with a limit of 0 tokens is closed in the prompt.
     pub(super) fn begin_parts(
         &mut self,

@@ -10,7 +10,7 @@
 //! 2. A parked agent with asks waits. The first in [`Order`] gets the next slot: a free one; else
 //!    the slot of the agent that has been idle longest; else the slot of an agent between two
 //!    replies that is later in the order. That agent is parked, and its asks wait.
-//! 3. An agent with a reply in progress keeps its slot.
+//! 3. An agent with a reply in progress keeps its slot ([`stall`](super::stall) has the exception).
 //! 4. Order: before [`WAIT_MICROS_MAX`] by priority, then by age of the ask; afterwards by age
 //!    only. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
@@ -29,7 +29,7 @@ use crate::shell::ClientKey;
 
 /// Wait in microseconds after which priorities no longer count: an agent of low priority answers
 /// late, but answers.
-const WAIT_MICROS_MAX: u64 = 10_000_000;
+pub(super) const WAIT_MICROS_MAX: u64 = 10_000_000;
 
 /// Order of waiting agents: the largest gets the next slot.
 type Order = (bool, i32, Reverse<(u64, AgentId)>);
@@ -243,11 +243,23 @@ impl Core {
             Some(slot) => (None, slot),
             None => self.slot_to_take(now_micros)?,
         };
-        let can_run = |waiting: &&Waiting| self.runs(waiting.client);
+        let can_run = |waiting: &&Waiting| self.is_schedulable(waiting.client);
         let by_order = |w: &Waiting| order(w.priority, w.arrived_micros, w.agent, now_micros);
         let waiting = self.parked.waiting.iter().filter(can_run).map(|w| (by_order(w), w.agent));
         let (first, id) = waiting.max()?;
         (occupant < Some(first)).then_some((id, slot))
+    }
+
+    /// Longest wait for a slot, in microseconds. `None` if no agent waits that could be scheduled,
+    /// or if a slot does not hold a reply.
+    pub(super) fn longest_slot_wait(&self, now_micros: u64) -> Option<u64> {
+        let waiting = self.parked.waiting.iter().filter(|w| self.is_schedulable(w.client));
+        let arrived_micros = waiting.map(|waiting| waiting.arrived_micros).min()?;
+        let holds_reply = |agent: &Option<Box<AgentState>>| {
+            agent.as_ref().is_some_and(|agent| agent.reply.is_some())
+        };
+        let waited_micros = now_micros.saturating_sub(arrived_micros);
+        self.agents.iter().all(holds_reply).then_some(waited_micros)
     }
 
     /// The slot whose agent is parked at the lowest cost, and the order of that agent's next ask
@@ -256,7 +268,8 @@ impl Core {
         let between_replies =
             |&slot: &usize| self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_none());
         let order_of = |slot: usize| {
-            let agent = self.agents[slot].as_ref().filter(|agent| self.runs(agent.client))?;
+            let agent =
+                self.agents[slot].as_ref().filter(|agent| self.is_schedulable(agent.client))?;
             let ask = agent.asks.front()?;
             Some(order(agent.spec.priority, ask.arrived_micros, agent.id, now_micros))
         };

@@ -6,9 +6,8 @@ mod llama;
 mod measure;
 mod table;
 
-use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -22,6 +21,7 @@ use self::measure::{Measured, Run};
 use crate::Failure;
 use crate::args::Bench;
 use crate::load;
+use crate::output::Target;
 
 /// Sequences of an engine with inactive ones.
 const HOLES_SEQUENCES: u32 = 8;
@@ -32,19 +32,18 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
     if lists.iter().any(|list| list.is_empty() || list.contains(&0)) || arguments.tokens == 0 {
         return Err("agents, context and tokens are at least 1".into());
     }
-    // Opened before the measurements, so that an unwritable path fails at once.
-    let json_file = arguments.json.as_ref().map(|path| {
-        File::create(path).map_err(|error| load::named(path, &error)).map(|file| (path, file))
-    });
-    let json_file = json_file.transpose()?;
+    // Checked before the measurements, so that an unwritable path fails at once.
+    let inputs: Vec<&Path> =
+        [Some(&*arguments.model), arguments.llama.as_deref()].into_iter().flatten().collect();
+    let target = arguments.json.as_deref().map(|path| Target::new(path, &inputs)).transpose()?;
     let bytes_per_second = bandwidth::measure(&arguments.device)?;
     let mut out = std::io::stdout();
     let mut report = Report::default();
     for &context in &arguments.context {
         bench_context(arguments, &file, context, bytes_per_second, &mut report, &mut out)?;
     }
-    let Some((path, json_out)) = json_file else { return Ok(()) };
-    report.write(arguments, &file, bytes_per_second, (path, json_out))
+    let Some(target) = target else { return Ok(()) };
+    report.write(arguments, &file, bytes_per_second, &target)
 }
 
 /// Contents of the JSON file.
@@ -63,7 +62,7 @@ impl Report {
         arguments: &Bench,
         file: &Gguf,
         bytes_per_second: f64,
-        (path, mut out): (&PathBuf, File),
+        target: &Target,
     ) -> Result<(), Failure> {
         let device = self.device.as_ref().map(|device| {
             json!({"name": device.name, "description": device.description, "variant": device.variant, "threads": device.threads})
@@ -81,8 +80,9 @@ impl Report {
             "rows": self.rows,
             "holes": self.holes,
         });
-        writeln!(out, "{report:#}").map_err(|error| load::named(path, &error))?;
-        Ok(())
+        let mut output = target.create()?;
+        let written = writeln!(output.file, "{report:#}").and_then(|()| output.finish());
+        written.map_err(|error| target.failed(&error))
     }
 }
 

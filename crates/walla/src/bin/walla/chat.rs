@@ -6,13 +6,15 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::io::{BufReader, Stdin};
 use walla::{Agent, AgentSpec, Engine, ReplyEvent, TemplateChoice};
 use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
 use crate::args::{Chat, Switch, Visibility};
+use crate::input::{self, Line};
 use crate::load;
+use crate::note::note;
 
 pub fn run(arguments: &Chat) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,27 +66,33 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     };
     let has_switch = engine.model().is_some_and(|model| model.thinking_switch);
     if arguments.thinking.is_some() && !has_switch {
-        eprintln!(
-            "--thinking has no effect: the model's chat template has no switch for reasoning"
-        );
+        note!("--thinking has no effect: the model's chat template has no switch for reasoning");
     }
     let agent = engine.agent_with(spec);
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut lines = BufReader::new(tokio::io::stdin());
     while let Some(line) = prompt(&mut lines).await? {
-        if !line.trim().is_empty() {
-            answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
+        match line {
+            Line::Text(line) if line.trim().is_empty() => {}
+            Line::Text(line) => {
+                answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
+            }
+            // The conversation continues.
+            Line::TooLong => {
+                let bytes_max = input::BYTES_MAX;
+                note!("walla: a line of more than {bytes_max} bytes was skipped");
+            }
         }
     }
     Ok(())
 }
 
 /// The next line; `None` at the end of input or at Ctrl-C.
-async fn prompt(lines: &mut Lines<BufReader<Stdin>>) -> Result<Option<String>, Failure> {
+async fn prompt(lines: &mut BufReader<Stdin>) -> Result<Option<Line>, Failure> {
     let mut out = std::io::stdout();
     write!(out, "> ")?;
     out.flush()?;
     tokio::select! {
-        line = lines.next_line() => Ok(line?),
+        line = input::line(lines, input::BYTES_MAX) => Ok(line?),
         _ = tokio::signal::ctrl_c() => {
             writeln!(out)?;
             Ok(None)
@@ -100,14 +108,14 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
             event = reply.next_event() => match event {
                 None => break,
                 Some(ReplyEvent::Delta { text, .. }) => {
-                    reasoning.end()?;
+                    reasoning.end();
                     write!(out, "{}", text.as_str())?;
                     out.flush()?;
                 }
-                Some(ReplyEvent::Reasoning { text, .. }) => reasoning.write(&text)?,
+                Some(ReplyEvent::Reasoning { text, .. }) => reasoning.write(&text),
                 // One reply failed; the conversation continues.
                 Some(ReplyEvent::Failed(error)) => {
-                    reasoning.end()?;
+                    reasoning.end();
                     write!(out, "[{error}]")?;
                 }
                 Some(_) => {}
@@ -115,12 +123,13 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
             _ = tokio::signal::ctrl_c() => reply.cancel(),
         }
     }
-    reasoning.end()?;
+    reasoning.end();
     writeln!(out)?;
     Ok(())
 }
 
-/// Writes reasoning to standard error, dimmed on a terminal, on separate lines.
+/// Writes reasoning to standard error, dimmed on a terminal, on separate lines. Errors of these
+/// writes are ignored: the speech goes on.
 struct Reasoning {
     is_shown: bool,
     is_terminal: bool,
@@ -138,22 +147,21 @@ impl Reasoning {
         Self { is_shown, is_terminal, is_open: false }
     }
 
-    fn write(&mut self, text: &str) -> std::io::Result<()> {
+    fn write(&mut self, text: &str) {
         if !self.is_shown {
-            return Ok(());
+            return;
         }
         let mut err = std::io::stderr();
         if !std::mem::replace(&mut self.is_open, true) && self.is_terminal {
-            write!(err, "\x1b[2m")?;
+            let _ignored = write!(err, "\x1b[2m");
         }
-        write!(err, "{text}")
+        let _ignored = write!(err, "{text}");
     }
 
     /// Ends the reasoning before speech or the end of the reply.
-    fn end(&mut self) -> std::io::Result<()> {
-        if !std::mem::take(&mut self.is_open) {
-            return Ok(());
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            note!("{}", if self.is_terminal { "\x1b[0m" } else { "" });
         }
-        writeln!(std::io::stderr(), "{}", if self.is_terminal { "\x1b[0m" } else { "" })
     }
 }

@@ -8,6 +8,7 @@ use walla::{AgentSpec, Engine, FinishReason, Prompt};
 use crate::Failure;
 use crate::args::Generate;
 use crate::load;
+use crate::note::note;
 
 pub fn run(arguments: &Generate) -> Result<(), Failure> {
     tokio::runtime::Builder::new_current_thread()
@@ -43,7 +44,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     }
     writeln!(out)?;
     if let Some((reason, usage)) = reply.end() {
-        eprintln!("stopped: {}", because(reason, arguments));
+        note!("stopped: {}", because(reason, arguments));
         report(Some(usage));
     }
     Ok(())
@@ -70,7 +71,7 @@ pub fn report(usage: Option<walla::Usage>) {
     let Some(usage) = usage else { return };
     let decode_micros = usage.total_micros.saturating_sub(usage.first_token_micros);
     let per_second = |tokens: u32, micros: u64| f64::from(tokens) * 1e6 / micros.max(1) as f64;
-    eprintln!(
+    note!(
         "{} prompt tokens, first token after {:.1} ms; {} tokens at {:.1} tokens/s",
         usage.prompt_tokens,
         usage.first_token_micros as f64 / 1e3,

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use walla::{Engine, EngineBuilder, TemplateChoice};
+use walla::{Engine, EngineBuilder, EngineError, TemplateChoice};
 use walla_exec::{ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 
 use crate::Failure;
 use crate::args::{BudgetArgs, DeviceArgs, PreArgs};
+use crate::note::note;
 
 /// Opens a model file. Errors begin with its name, and harmless defects are warnings.
 pub fn open(path: &Path) -> Result<Gguf, Failure> {
@@ -39,14 +40,30 @@ pub fn tokenizer(path: &Path, pre: &PreArgs) -> Result<Tokenizer, Failure> {
 /// Prints warnings to standard error, one per line.
 pub fn warn<W: Display>(warnings: impl IntoIterator<Item = W>) {
     for warning in warnings {
-        eprintln!("walla: warning: {warning}");
+        note!("walla: warning: {warning}");
     }
 }
 
 /// Prefixes an error with the name of its file.
 pub fn named(path: &Path, error: &dyn std::error::Error) -> Failure {
     let (name, text) = (path.display().to_string(), error.to_string());
-    if text.contains(&name) { text.into() } else { format!("{name}: {text}").into() }
+    let prefix = format!("{name}: ");
+    if text.starts_with(&prefix) || text.contains(&format!(" {prefix}")) {
+        text.into()
+    } else {
+        format!("{prefix}{text}").into()
+    }
+}
+
+/// An error of a start, with the name of the model file.
+fn not_started(path: Option<&Path>, error: &EngineError) -> Failure {
+    match (path, error) {
+        (None, error) => error.to_string().into(),
+        (Some(path), EngineError::NotLoaded(reason)) => {
+            format!("the model cannot be loaded: {}", named(path, &**reason)).into()
+        }
+        (Some(path), error) => named(path, error),
+    }
 }
 
 /// Loads a model onto a device, with a progress bar on a terminal.
@@ -115,9 +132,7 @@ pub async fn engine(
     let engine =
         builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
     bar.finish_and_clear();
-    let engine = engine.map_err(|error| {
-        path.map_or_else(|| error.to_string().into(), |path| named(path, &error))
-    })?;
+    let engine = engine.map_err(|error| not_started(path, &error))?;
     warn(engine.model().into_iter().flat_map(|card| &card.warnings));
     Ok(engine)
 }

@@ -1,6 +1,5 @@
 //! `walla logits`: every position of every sequence, evaluated as one batch.
 
-use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 
 use serde_json::json;
@@ -11,11 +10,14 @@ use walla_types::{SeqId, TokenId};
 use crate::Failure;
 use crate::args::Logits;
 use crate::load;
+use crate::output::Target;
 
 /// Maximum rows of logits per step: bounds the memory for large vocabularies.
 const ROWS_MAX: u32 = 64;
 
 pub fn run(arguments: &Logits) -> Result<(), Failure> {
+    // Refused before the weights are loaded, which can take long.
+    let target = Target::new(&arguments.out, &[&arguments.model])?;
     let file = load::open(&arguments.model)?;
     let sequences: Vec<Vec<TokenId>> =
         arguments.tokens.iter().map(|list| list.0.iter().copied().map(TokenId).collect()).collect();
@@ -28,6 +30,10 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
         Some(context) => spec(context)?,
         None => spec(spec(u32::MAX)?.context_train)?,
     };
+    if let Some(token) = sequences.iter().flatten().find(|token| token.0 as usize >= model.vocab) {
+        let vocab = model.vocab;
+        return Err(format!("token {token} is outside the vocabulary of {vocab} tokens").into());
+    }
     let options = ExecOptions {
         sequences_max: u32::try_from(sequences.len())?,
         context_tokens,
@@ -43,8 +49,7 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
 
     // Rows are computed in the order of the steps and written at their position in the order of the
     // sequences.
-    let mut out =
-        File::create(&arguments.out).map_err(|error| load::named(&arguments.out, &error))?;
+    let mut output = target.create()?;
     let row_bytes = model.vocab as u64 * size_of::<f32>() as u64;
     let first_rows: Vec<u64> = sequences
         .iter()
@@ -52,9 +57,9 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
         .collect();
     let rows: usize = sequences.iter().map(Vec::len).sum();
     let mut write = |sequence: usize, position: usize, row: &[f32]| -> std::io::Result<()> {
-        out.seek(SeekFrom::Start((first_rows[sequence] + position as u64) * row_bytes))?;
+        output.file.seek(SeekFrom::Start((first_rows[sequence] + position as u64) * row_bytes))?;
         let bytes: Vec<u8> = row.iter().flat_map(|number| number.to_le_bytes()).collect();
-        out.write_all(&bytes)
+        output.file.write_all(&bytes)
     };
     let mut written = Ok(());
     let inputs: Vec<(SeqId, &[TokenId])> =
@@ -64,7 +69,7 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
             written = write(sequence, position, row);
         }
     })?;
-    written.map_err(|error| load::named(&arguments.out, &error))?;
+    written.and_then(|()| output.finish()).map_err(|error| target.failed(&error))?;
     let lengths: Vec<usize> = sequences.iter().map(Vec::len).collect();
     let shape = json!({
         "rows": rows,

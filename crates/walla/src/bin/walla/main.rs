@@ -1,4 +1,9 @@
 //! The `walla` command.
+//!
+//! No write to standard output or standard error panics: `write!` with its error returned for the
+//! former, `note!` for the latter.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod bench;
@@ -6,9 +11,12 @@ mod chat;
 mod devices;
 mod generate;
 mod hints;
+mod input;
 mod inspect;
 mod load;
 mod logits;
+mod note;
+mod output;
 mod synth;
 mod tokenize;
 
@@ -18,6 +26,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Arguments, Verb};
+use note::note;
 
 /// An error, as one line for the user.
 type Failure = Box<dyn std::error::Error>;
@@ -43,7 +52,7 @@ fn main() -> ExitCode {
         // The reader of our output has closed the pipe (`walla … | head`): not a failure.
         Err(failure) if is_broken_pipe(&*failure) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("walla: {}", one_line(&failure.to_string()));
+            note!("walla: {}", one_line(&failure.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -57,8 +66,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
         error.kind(),
         DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        let _ = error.print(); // a closed pipe is not an error
-        return code;
+        return match error.print() {
+            // A closed pipe is not an error.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                note!("walla: {}", one_line(&error.to_string()));
+                ExitCode::FAILURE
+            }
+            _ => code,
+        };
     }
     // The first paragraph is the error; tips and usage follow.
     let text = error.render().to_string();
@@ -67,7 +82,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments: Vec<_> = arguments.map(|a| a.to_string_lossy().into_owned()).collect();
     let hint = hints::hint(error, &arguments).map(|hint| format!(": {hint}")).unwrap_or_default();
-    eprintln!("walla: {}{hint} (see walla --help)", one_line(what));
+    note!("walla: {}{hint} (see walla --help)", one_line(what));
     code
 }
 

@@ -1,13 +1,12 @@
 //! `walla synth`: a model of a real shape with random weights.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use walla_model::synth::{self, Mixture, Model};
 
 use crate::Failure;
 use crate::args::Synth;
-use crate::load;
+use crate::output::Target;
 
 pub fn run(arguments: &Synth) -> Result<(), Failure> {
     let model = Model::named(&arguments.shape).ok_or_else(|| {
@@ -18,9 +17,11 @@ pub fn run(arguments: &Synth) -> Result<(), Failure> {
         let known: Vec<&str> = Mixture::ALL.iter().map(|mixture| mixture.name()).collect();
         format!("no types {:?}; there are: {}", arguments.types, known.join(", "))
     })?;
-    let file = File::create(&arguments.out).map_err(|error| load::named(&arguments.out, &error))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    synth::write(&model, mixture, arguments.seed, &mut out)?;
-    out.flush()?;
-    Ok(())
+    let target = Target::new(&arguments.out, &[])?;
+    let output = target.create()?;
+    let mut out = BufWriter::with_capacity(1 << 20, &output.file);
+    let written = synth::write(&model, mixture, arguments.seed, &mut out);
+    written.map_err(|error| target.failed(&error))?.flush().map_err(|e| target.failed(&e))?;
+    drop(out);
+    output.finish().map_err(|error| target.failed(&error))
 }

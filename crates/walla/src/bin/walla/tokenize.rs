@@ -7,14 +7,13 @@ use walla_types::TokenId;
 
 use crate::Failure;
 use crate::args::{Detokenize, Tokenize};
+use crate::input;
 use crate::load;
 
 pub fn run(arguments: &Tokenize) -> Result<(), Failure> {
     let tokenizer = load::tokenizer(&arguments.model, &arguments.pre)?;
     let text = match (&arguments.text, &arguments.file) {
-        (_, Some(file)) => {
-            std::fs::read_to_string(file).map_err(|error| load::named(file, &error))?
-        }
+        (_, Some(file)) => input::text(file)?,
         (text, None) => text.clone().unwrap_or_default(),
     };
     let options = EncodeOptions { add_special: arguments.bos, parse_special: arguments.special };

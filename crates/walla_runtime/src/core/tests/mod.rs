@@ -14,6 +14,7 @@ mod pause;
 mod prompts;
 mod reasoning;
 mod slots;
+mod stall;
 mod stories;
 mod templates;
 mod text;

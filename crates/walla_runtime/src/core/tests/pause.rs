@@ -5,6 +5,7 @@ use std::time::Duration;
 use walla_device::faulty::{FaultPlan, FaultyBackend, VirtualClock};
 
 use super::*;
+use crate::options::Deadlines;
 use crate::shell::Control;
 
 /// Microseconds per step.
@@ -191,4 +192,30 @@ fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
         assert_eq!(stage.reply(ask).text, alone(&self::options(), speaker(seed, 50), prompt).text);
     }
     stage.assert_all_ended();
+}
+
+/// A free-running client lifts the budget of others only while it has work.
+#[test]
+fn a_budget_of_zero_is_a_pause_beside_an_idle_client() {
+    const OTHER: ClientKey = ClientKey(7);
+    let deadlines = Deadlines { reply: Some(Duration::from_millis(500)), ..Deadlines::default() };
+    let options = EngineOptions { budget: Some(Duration::ZERO), deadlines, ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
+    stage.core.add_client(OTHER, Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 5));
+    let ask = stage.ask(agent, tokens("abc"));
+    (0..200).for_each(|_| stage.frame());
+    assert_eq!((stage.reply(ask).started, stage.core.stats().steps), (0, 0));
+    assert!(stage.reply(ask).ends.is_empty());
+    // Its work lifts the budget for all.
+    let other = AgentId(stage.name());
+    let spec = Box::new(speaker(2, 5));
+    stage.command_of(OTHER, Command::AddAgent { agent: other, spec });
+    let lifts = stage.ask_of(OTHER, other, tokens("abc"));
+    (0..100).for_each(|_| stage.frame());
+    assert_eq!(stage.reply(lifts).ends, [Ok(FinishReason::Length)]);
+    stage.core.control(Control::Budget(None));
+    (0..100).for_each(|_| stage.frame());
+    stage.assert_all_ended();
+    assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
 }

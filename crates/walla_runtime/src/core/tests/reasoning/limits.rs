@@ -183,3 +183,24 @@ fn old_turns_make_way_for_reasoning() {
         assert!(found <= 117, "{end:?}: {found}");
     }
 }
+
+/// White space behind a block and markers outside of blocks count as reasoning, but no block is
+/// open that could be closed.
+#[test]
+fn reasoning_outside_of_blocks_is_limited() {
+    for (end, text) in [("<think>\n</think>\n", None), ("", Some("</think>"))] {
+        let options = model(end, &THINK);
+        for most in [0, 8, 40] {
+            let mut stage = stage(&options);
+            let drawn = text.map_or(32, |text| token(&stage, text));
+            let agent = stage.agent(drawing(1, &[drawn], (5, most)));
+            let ask = stage.ask(agent, chat("Hi"));
+            stage.run();
+            let heard = stage.reply(ask);
+            assert_eq!(heard.ends, [Ok(FinishReason::ReasoningLength)], "{end:?} {most}");
+            let reasoned = heard.usage.reasoning_tokens;
+            assert!((most..=most + 40).contains(&reasoned), "{reasoned} of {most}");
+            assert_eq!((&*heard.text, &*heard.reasoning), ("", ""));
+        }
+    }
+}

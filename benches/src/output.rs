@@ -1,0 +1,99 @@
+//! Output files of the measurements.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Checks before a measurement that a file can be written at `path` and that it is none of
+/// `inputs`, also through links. Changes nothing.
+///
+/// # Errors
+/// The path cannot be written, or it is an input.
+pub fn check(path: &Path, inputs: &[impl AsRef<Path>]) -> io::Result<()> {
+    let of_path = |error: io::Error| named(path, &error);
+    if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return Ok(()); // a device or FIFO, which is written in place
+    }
+    match File::options().append(true).open(path) {
+        Ok(_) => {
+            let found = path.canonicalize().map_err(of_path)?;
+            for input in inputs {
+                if is_same(&found, input.as_ref()) {
+                    let text = format!("it is the input {}", input.as_ref().display());
+                    return Err(named(path, &io::Error::new(io::ErrorKind::InvalidInput, text)));
+                }
+            }
+            Ok(())
+        }
+        // A new file: its folder must exist.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            folder.unwrap_or(Path::new(".")).metadata().map(drop).map_err(of_path)
+        }
+        Err(error) => Err(of_path(error)),
+    }
+}
+
+/// Replaces a file as a whole: the new content is written next to it and renamed. An error leaves
+/// the previous file. A device is written in place.
+///
+/// # Errors
+/// The file cannot be written. The message begins with the path.
+pub fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    write(path, content.as_ref()).map_err(|error| named(path, &error))
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return File::options().write(true).open(path)?.write_all(content);
+    }
+    // Links stay links.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let part = path.with_file_name(format!("walla-{}.part", std::process::id()));
+    let written = fs::write(&part, content).and_then(|()| fs::rename(&part, &path));
+    if written.is_err() {
+        let _removed = fs::remove_file(&part);
+    }
+    written
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(unix)]
+fn is_same(path: &Path, input: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let of = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    of(path).is_some_and(|found| of(input) == Some(found))
+}
+
+#[cfg(not(unix))]
+fn is_same(path: &Path, input: &Path) -> bool {
+    input.canonicalize().is_ok_and(|input| input == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_is_refused_and_a_failure_keeps_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [input, link, out] = ["input", "link", "out"].map(|name| folder.path().join(name));
+        fs::write(&input, "model").unwrap();
+        fs::hard_link(&input, &link).unwrap();
+        let refused = check(&link, &[&out, &input]).unwrap_err().to_string();
+        assert!(refused.contains("link") && refused.contains("input"), "{refused}");
+        check(&out, &[&input]).unwrap();
+        assert!(!out.exists(), "a check changes nothing");
+        assert!(check(&folder.path().join("none/out"), &[&input]).is_err());
+        assert!(check(folder.path(), &[&input]).is_err());
+
+        replace(&out, "one").unwrap();
+        replace(&out, "two").unwrap();
+        assert_eq!(fs::read_to_string(&out).unwrap(), "two");
+        assert!(replace(&folder.path().join("none/out"), "three").is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+}

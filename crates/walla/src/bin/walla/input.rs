@@ -1,0 +1,108 @@
+//! Text from files and standard input, with bounds.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+use walla_model::tokenizer::Tokenizer;
+
+/// Maximum bytes of a text: the default limit of a tokenizer, 1 MiB.
+pub const BYTES_MAX: usize = Tokenizer::TEXT_BYTES_MAX;
+
+/// A text that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    #[error("{path}: {source}", path = path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path}: longer than {BYTES_MAX} bytes, the limit of a text", path = path.display())]
+    TooLong { path: PathBuf },
+    #[error("{path}: not UTF-8 at byte {at}", path = path.display())]
+    NotUtf8 { path: PathBuf, at: usize },
+}
+
+/// Reads a text of at most [`BYTES_MAX`] bytes. The file may be endless, such as a device.
+pub fn text(path: &Path) -> Result<String, TextError> {
+    let failed = |source| TextError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > BYTES_MAX {
+        return Err(TextError::TooLong { path: path.to_owned() });
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        TextError::NotUtf8 { path: path.to_owned(), at }
+    })
+}
+
+/// A line of input.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Without its end. Bytes that are not UTF-8 are replacement characters.
+    Text(String),
+    /// It had more than the maximum of bytes and was skipped.
+    TooLong,
+}
+
+/// Reads the next line; `None` at the end of input. Holds at most `bytes_max` bytes of it.
+pub async fn line(
+    input: &mut (impl AsyncBufRead + Unpin),
+    bytes_max: usize,
+) -> io::Result<Option<Line>> {
+    let (mut line, mut is_too_long, mut is_empty) = (Vec::new(), false, true);
+    loop {
+        let found = input.fill_buf().await?;
+        if found.is_empty() {
+            break;
+        }
+        is_empty = false;
+        let end = found.iter().position(|byte| *byte == b'\n');
+        let part = &found[..end.unwrap_or(found.len())];
+        is_too_long |= line.len() + part.len() > bytes_max;
+        if !is_too_long {
+            line.extend_from_slice(part);
+        }
+        let bytes = part.len() + usize::from(end.is_some());
+        input.consume(bytes);
+        if end.is_some() {
+            break;
+        }
+    }
+    if is_empty {
+        return Ok(None);
+    }
+    if is_too_long {
+        return Ok(Some(Line::TooLong));
+    }
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    Ok(Some(Line::Text(String::from_utf8_lossy(&line).into_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(input: &[u8], capacity: usize) -> Vec<Line> {
+        let mut input = tokio::io::BufReader::with_capacity(capacity, input);
+        let mut lines = Vec::new();
+        while let Some(line) = line(&mut input, 4).await.unwrap() {
+            lines.push(line);
+        }
+        lines
+    }
+
+    #[tokio::test]
+    async fn lines_have_a_bound_and_any_bytes() {
+        let text = |text: &str| Line::Text(text.into());
+        for capacity in [1, 3, 64] {
+            let found = lines(b"abcd\nabcde\n\r\n\xff\xfeb\nend", capacity).await;
+            let expected =
+                [text("abcd"), Line::TooLong, text(""), text("\u{fffd}\u{fffd}b"), text("end")];
+            assert_eq!(found, expected, "{capacity}");
+            assert_eq!(lines(b"", capacity).await, []);
+        }
+    }
+}

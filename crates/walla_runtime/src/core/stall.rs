@@ -1,0 +1,93 @@
+//! Stalled clients: a host that grants no frames or reads no events does not block other clients.
+//!
+//! # Rules
+//! 1. A client is stalled if none of its agents could be scheduled for [`STALL_MICROS`]: its event
+//!    queue was full, or it is paced per frame and granted none. A pause is not a stall.
+//! 2. Other clients may take the pages of its agents, whose tokens are recomputed later. Its agents
+//!    get no slot, and yield theirs between replies.
+//! 3. A reply in progress keeps its slot. If an agent of another client has waited for
+//!    [`WAIT_MICROS_MAX`] and every slot holds a reply, the reply of the client that has been
+//!    stalled longest, for at least [`END_MICROS`], ends with [`FinishReason::TimedOut`].
+
+use super::slots::WAIT_MICROS_MAX;
+use super::{ClientState, Core};
+use crate::api::{FinishReason, Pacing};
+use crate::shell::ClientKey;
+
+/// Time without a possible step after which a client is stalled, in microseconds.
+const STALL_MICROS: u64 = 1_000_000;
+
+/// Duration of a stall after which a reply may lose its slot, in microseconds.
+const END_MICROS: u64 = 10_000_000;
+
+impl ClientState {
+    /// Updates the last time at which its agents could be scheduled.
+    fn update_stall(&mut self, now_micros: u64) {
+        let last = self.schedulable_micros.get_or_insert(now_micros);
+        if self.paused_since_micros.is_some() {
+            *last = now_micros;
+        } else if self.outbox.is_empty() {
+            *last = match self.pacing {
+                Pacing::FreeRunning => now_micros,
+                Pacing::PerFrame { .. } => self.granted_micros.max(*last),
+            };
+        }
+        self.is_stalled = now_micros.saturating_sub(*last) >= STALL_MICROS;
+    }
+
+    fn stalled_micros(&self, now_micros: u64) -> u64 {
+        self.schedulable_micros.map_or(0, |last| now_micros.saturating_sub(last))
+    }
+}
+
+impl Core {
+    /// Whether agents of a client can be scheduled: it is neither paused nor stalled.
+    pub(super) fn is_schedulable(&self, client: ClientKey) -> bool {
+        let state = self.clients.iter().find(|state| state.key == client);
+        self.runs(client) && state.is_some_and(|state| !state.is_stalled)
+    }
+
+    pub(super) fn update_stalls(&mut self, now_micros: u64) {
+        self.clients.iter_mut().for_each(|client| client.update_stall(now_micros));
+    }
+
+    /// Rule 3.
+    pub(super) fn end_stalled_reply(&mut self, now_micros: u64) {
+        let waited_micros = self.longest_slot_wait(now_micros);
+        if waited_micros.is_none_or(|waited| waited < WAIT_MICROS_MAX) {
+            return;
+        }
+        let stalled_micros = |slot: usize| {
+            let agent = self.agents[slot].as_ref().filter(|agent| agent.reply.is_some())?;
+            let mut clients = self.clients.iter();
+            let client = clients.find(|client| client.key == agent.client)?;
+            Some(client.stalled_micros(now_micros)).filter(|&stalled| stalled >= END_MICROS)
+        };
+        let slots = (0..self.agents.len()).filter_map(|slot| Some((stalled_micros(slot)?, slot)));
+        if let Some((_, slot)) = slots.max() {
+            self.finish(slot, FinishReason::TimedOut, now_micros);
+        }
+    }
+
+    /// The microseconds until a stall changes a decision. `None`: no request waits for one.
+    pub(super) fn micros_to_stall(&self, now_micros: u64) -> Option<u64> {
+        if self.clients.len() < 2 {
+            return None;
+        }
+        let wants = |agent: &super::AgentState| agent.reply.is_some() || !agent.asks.is_empty();
+        let mut agents = self.agents.iter().flatten();
+        let waited_micros = self.longest_slot_wait(now_micros);
+        let waits = waited_micros.is_some()
+            || agents.any(|agent| wants(agent) && self.is_schedulable(agent.client));
+        let holds = |client: &&ClientState| {
+            let mut agents = self.agents.iter().flatten();
+            agents.any(|agent| agent.client == client.key && agent.reply.is_some())
+        };
+        let holders = self.clients.iter().filter(|client| !client.is_paused()).filter(holds);
+        let stalls = holders.map(|client| client.stalled_micros(now_micros));
+        let ends = stalls.flat_map(|stalled| [(STALL_MICROS, stalled), (END_MICROS, stalled)]);
+        let of_wait = waited_micros.map(|waited| (WAIT_MICROS_MAX, waited));
+        let left = ends.chain(of_wait).filter(|(end, now)| end > now).map(|(end, now)| end - now);
+        left.min().filter(|_| waits)
+    }
+}
