@@ -1,9 +1,9 @@
 //! The component and the engine hold the same conversation after any sequence of actions, in any
 //! schedule and at any progress of the engine.
 //!
-//! A story is a function of its seed and its level. A level is a set of actions ([`game`]). The engine is a
-//! model ([`engine_model`]) that advances at random between all schedules. From time to time the
-//! game does nothing until the engine is idle, and all conversations are compared.
+//! A story is a function of its seed and its level. A level is a set of actions ([`game`]). The
+//! engine is a model ([`engine_model`]) that advances at random between all schedules. From time to
+//! time the game does nothing until the engine is idle, and all conversations are compared.
 //!
 //! `WALLA_CONSISTENCY_SEEDS=FIRST..END` runs other seeds than the default ones.
 

@@ -133,7 +133,8 @@ impl TraceFile {
     }
 
     /// Like [`start`](Self::start), but logs an error instead of returning it: a missing trace
-    /// should not end a game. Without a `tracing` subscriber the error is written to standard error.
+    /// should not end a game. Without a `tracing` subscriber the error is written to standard
+    /// error.
     #[must_use]
     pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
         let log = |error: &TraceError| {
