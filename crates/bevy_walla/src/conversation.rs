@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::prelude::*;
+use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
@@ -35,8 +37,15 @@ impl EditId {
 ///
 /// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
 /// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
-/// conversation: the agent continues with the new one, and earlier asks end as cancelled. With the
-/// feature `serialize` it implements serde's traits; a save with more than
+/// conversation: the agent continues with the new one, and earlier asks end as cancelled. This
+/// includes a conversation that was taken from an agent and is inserted again, and two
+/// conversations that were swapped.
+///
+/// Removing the component forgets nothing: the engine keeps its own copy, to which it adds further
+/// exchanges, and an agent can be asked as before. While the component is absent, no change of the
+/// conversation is sent to the engine. Inserting a conversation replaces that of the engine.
+///
+/// With the feature `serialize` it implements serde's traits; a save with more than
 /// [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text
 /// is an error.
 ///
@@ -50,6 +59,7 @@ impl EditId {
 /// assert_eq!(talk.last_reply(), Some("Greta, the smith."));
 /// ```
 #[derive(Component, Debug)]
+#[component(on_insert = inserted)]
 #[cfg_attr(
     feature = "reflect",
     derive(Reflect),
@@ -202,6 +212,13 @@ impl Conversation {
         for (_, later) in self.exchanges.iter_mut().skip(at) {
             *later -= 2;
         }
+    }
+}
+
+/// Exchanges of the agent may have ended while the conversation was elsewhere.
+fn inserted(mut world: DeferredWorld, context: HookContext) {
+    if let Some(mut talk) = world.get_mut::<Conversation>(context.entity) {
+        talk.edited();
     }
 }
 

@@ -25,7 +25,8 @@ pub struct WallaSettings {
     /// first. Default: `512`, far more than a usual context holds. It bounds the component and its
     /// saves. The engine's copy of the conversation is bounded by the agent's context. If this
     /// limit is below the context, the engine has more turns than the component, until the
-    /// conversation is edited or restored.
+    /// conversation is edited or restored. A pushed turn that is dropped before it was sent never
+    /// reaches the engine.
     pub conversation_turns_max: u32,
     /// Whether the truncated end of a reply that was cancelled, interrupted or failed is published
     /// as a [`SentenceSpoken`](crate::SentenceSpoken), marked as a

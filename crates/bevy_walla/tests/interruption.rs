@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, GenerationId, Prompt};
+use bevy_walla::{Command, EngineClient as _, GenerationId, Prompt};
 use common::*;
 
 #[test]
@@ -260,4 +260,76 @@ fn turns_that_are_pushed_anywhere_in_a_frame_are_sent_once_and_in_order() {
         assert!(received.len() >= 39 + 5, "place {place}: {received:?}");
         assert_eq!(received, known, "place {place}");
     }
+}
+
+/// The engine begins the reply between Publish and Collect of the frame with the interruption.
+#[test]
+fn a_reply_that_is_interrupted_before_the_game_knows_that_it_began_is_not_kept() {
+    let loading = WallaState::Loading { fraction: 0.0 };
+    let engine = ScriptedEngine::new(|_, _| "one two three".into()).starting_in(loading);
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "count");
+    app.update(); // the ask is sent
+    let speaking = engine.clone();
+    app.add_systems(Update, move |mut commands: Commands, mut is_done: Local<bool>| {
+        if !std::mem::replace(&mut *is_done, true) {
+            speaking.set_state(WallaState::Ready);
+            speaking.frame(); // the reply starts
+            speaking.frame(); // "one"
+            commands.trigger(Interrupt::at(odo, 0));
+        }
+    });
+    updates(&mut app, 6);
+    let sent = engine.commands();
+    let told = sent.iter().filter_map(|command| match command {
+        Command::Interrupt { heard_bytes, .. } => Some(*heard_bytes),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [0], "the engine drops the exchange");
+    assert_eq!(turns(&app, odo), [""; 0], "so does the component");
+}
+
+/// Later asks drop pushed turns of a bounded conversation. Exchanges of earlier asks stay in order,
+/// and no turn is sent twice.
+#[test]
+fn dropped_turns_move_no_exchange() {
+    let settings = WallaSettings { conversation_turns_max: 4, ..WallaSettings::default() };
+    let engine = echo();
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "q1");
+    ask(&mut app, odo, "q2");
+    app.update();
+    app.world_mut().get_mut::<Conversation>(odo).unwrap().push(Speaker::Observation, "It rains.");
+    app.update();
+    ask(&mut app, odo, "q3");
+    updates(&mut app, 30);
+    assert_eq!(turns(&app, odo), ["q1", "Odo: q1", "q2", "Odo: q2", "q3", "Odo: q3"]);
+    assert_eq!(received(&engine), ["q1", "q2", "It rains.", "q3"]);
+}
+
+/// As above, while the commands of another agent delay those of the pushed turn until a reply has
+/// ended.
+#[test]
+fn a_turn_that_was_dropped_before_it_was_sent_sends_no_other_turn() {
+    let settings = WallaSettings {
+        conversation_turns_max: 4,
+        commands_per_frame_max: 1,
+        ..WallaSettings::default()
+    };
+    let engine = echo();
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
+    updates(&mut app, 3);
+    ask(&mut app, odo, "q1");
+    app.update();
+    (0..8).for_each(|_| ask(&mut app, greta, "hi"));
+    app.update();
+    app.world_mut().get_mut::<Conversation>(odo).unwrap().push(Speaker::Observation, "It rains.");
+    ask(&mut app, odo, "q2"); // the turn is dropped
+    updates(&mut app, 60);
+    assert_eq!(turns(&app, odo), ["q1", "Odo: q1", "q2", "Odo: q2"]);
+    let sent: Vec<_> = received(&engine).into_iter().filter(|text| text != "hi").collect();
+    assert_eq!(sent, ["q1", "q2"]);
 }

@@ -9,19 +9,8 @@ use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{GenerationId, WallaError};
+use common::dice::Dice;
 use common::*;
-
-/// Xorshift: the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
 
 /// Terminal events of each reply, and text outside of a reply.
 #[derive(Resource, Default)]
@@ -113,7 +102,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
 }
 
 fn journey(seed: u64, engine_fails: bool) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let engine = ScriptedEngine::new(|persona, question| format!("{persona} {question}. So!"))
         .command_queue(1 + dice.throw(8) as usize)
         .starting_in(WallaState::Loading { fraction: 0.0 });

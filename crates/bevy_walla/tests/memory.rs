@@ -11,6 +11,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::{TokenId, TokenMask};
+use common::dice::Dice;
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
@@ -21,18 +22,6 @@ fn model() -> &'static [u8] {
     static MODEL: OnceLock<Vec<u8>> = OnceLock::new();
     let shape = Model { context_train: 2_048, ..Model::TINY };
     MODEL.get_or_init(|| synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).unwrap())
-}
-
-/// Random numbers from a seed: xorshift (Marsaglia).
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
 }
 
 /// Answers every question with ten words.
@@ -74,7 +63,7 @@ fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
 }
 
 fn story(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let settings = WallaSettings {
         commands_per_frame_max: 1 + dice.throw(6) as u32,
         asks_per_agent_max: u32::MAX,

@@ -1,5 +1,7 @@
 //! The devices of this build.
 
+use std::io::Write as _;
+
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_device::Registry;
 #[cfg(not(feature = "cuda"))]
@@ -61,7 +63,12 @@ fn variant_named(name: &str) -> Option<Variant> {
     if variant.is_none() {
         let runs = Variant::ALL.iter().filter(|variant| variant.score().is_some());
         let runs: Vec<_> = runs.map(|variant| variant.name()).collect();
-        tracing::warn!(%name, ?runs, "WALLA_CPU_VARIANT names no kernels that run here");
+        let what = "WALLA_CPU_VARIANT names no kernels that run here";
+        tracing::warn!(%name, ?runs, "{what}");
+        if !tracing::dispatcher::has_been_set() {
+            // A failed write changes nothing.
+            let _written = writeln!(std::io::stderr(), "walla: {what}: {name:?}, not {runs:?}");
+        }
     }
     variant
 }

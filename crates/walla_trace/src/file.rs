@@ -1,7 +1,7 @@
 //! The trace file and the thread that writes it.
 
 use std::fs::{self, File, FileType};
-use std::io::{self, BufWriter, Read as _, Seek as _};
+use std::io::{self, BufWriter, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -133,10 +133,18 @@ impl TraceFile {
     }
 
     /// Like [`start`](Self::start), but logs an error instead of returning it: a missing trace
-    /// should not end a game.
+    /// should not end a game. Without a `tracing` subscriber the error is written to standard
+    /// error.
     #[must_use]
     pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
-        Self::start(path).inspect_err(|error| tracing::warn!(%error, "no trace file")).ok()
+        let log = |error: &TraceError| {
+            tracing::warn!(%error, "no trace file");
+            if !tracing::dispatcher::has_been_set() {
+                // A failed write changes nothing.
+                let _written = writeln!(io::stderr(), "walla: no trace file: {error}");
+            }
+        };
+        Self::start(path).inspect_err(log).ok()
     }
 
     /// Whether the environment names a file.

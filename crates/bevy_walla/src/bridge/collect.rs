@@ -162,6 +162,10 @@ impl EngineBridge {
         }
     }
 
+    fn record_of(&mut self, agent: Entity) -> Option<&mut Record> {
+        self.records.get_mut(self.of_entity.get(&agent)?)
+    }
+
     /// Opens an ask, or ends it at once.
     fn take(
         &mut self,
@@ -185,6 +189,10 @@ impl EngineBridge {
                     let turns_max = settings.conversation_turns_max as usize;
                     let conversation = conversation.bypass_change_detection();
                     conversation.reserve_exchanges(open_asks, turns_max);
+                    let turns = conversation.turns().len();
+                    if let Some(record) = self.record_of(ask.agent) {
+                        record.turns_dropped(turns);
+                    }
                 }
             }
             Err(error) => {
@@ -225,5 +233,17 @@ impl EngineBridge {
         let reserved = (record.reply_bytes, record.asks.len());
         self.mark_pending(id);
         Ok(reserved)
+    }
+}
+
+impl Record {
+    /// The oldest turns of the conversation were dropped; this many are left. Pushed turns are the
+    /// last ones, so no more than these can still be counted.
+    fn turns_dropped(&mut self, turns_left: usize) {
+        self.unsent_turns = self.unsent_turns.min(u32::try_from(turns_left).unwrap_or(u32::MAX));
+        let most = u16::try_from(turns_left).unwrap_or(u16::MAX);
+        for ask in &mut self.asks {
+            ask.turns_after = ask.turns_after.min(most);
+        }
     }
 }

@@ -15,7 +15,8 @@
 //! 3. The component's conversation is authoritative. Replacing it outdates every ask made before:
 //!    each is cancelled, and text that its reply still produces is not recorded. An exchange is
 //!    recorded if its reply began, however it ended. Where the engine may have decided differently,
-//!    the conversation is sent to it again.
+//!    the conversation is sent to it again. Inserting the component replaces the conversation.
+//!    While an agent has no component, no conversation is sent, and the engine keeps its own.
 //! 4. A turn that the game pushes follows the exchanges of all asks that were collected before it
 //!    and precedes all others. This holds in the component and in the engine, which receives asks
 //!    and turns in this order.
@@ -104,8 +105,8 @@ struct Record {
     heard_bytes: u32,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
-    /// An ask ended before its reply began: only the engine knows whether the question is part of
-    /// the conversation.
+    /// An ask ended before its reply began, or its exchange could not be added to the component:
+    /// only the engine knows whether it is part of the conversation.
     in_doubt: bool,
     /// The latest reply in the conversation when the whole conversation was last sent to the
     /// engine. Of this and earlier replies the engine knows only the text, not the generation.

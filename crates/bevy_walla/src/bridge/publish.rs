@@ -276,7 +276,8 @@ impl Record {
         let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
         self.sentences.clear();
         self.sentence_end = 0;
-        self.heard_bytes = u32::MAX;
+        // An ask that was interrupted before it began: the engine is sent 0 as well.
+        self.heard_bytes = if ask.interrupted { 0 } else { u32::MAX };
         if let Some(speech) = speech {
             speech.begin(&ask.question);
         }
@@ -346,11 +347,14 @@ impl Record {
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(conversation) = conversation
             && ask.kind == AskKind::Chat
-            // Replaced, and possibly not collected yet.
             && !ask.outdated
-            && conversation.edit() == self.edit
             && is_answered
         {
+            if conversation.edit() != self.edit {
+                // Replaced and not collected yet, or swapped with another until the collection.
+                self.in_doubt = true;
+                return true;
+            }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
             let exchange = [ask.question.into_string(), ask.turn];

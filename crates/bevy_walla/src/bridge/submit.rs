@@ -9,7 +9,7 @@ use walla_trace::Stage as Mark;
 
 use super::{Ended, EngineBridge, OpenAsk, PendingChanges, Record, Stage, Stopwatch};
 use crate::agent::AgentParts;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, EditId};
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::settings::WallaSettings;
@@ -123,9 +123,8 @@ impl EngineBridge {
             Command::ChangeAgent { agent: id, spec: Box::new(spec) }
         } else {
             record.added = true;
-            record.whole_sent = conversation.and_then(Conversation::latest_reply);
             record.pending.conversation = false;
-            let history = record.turns_to_send(conversation);
+            let history = record.turns_to_send(conversation).unwrap_or_default();
             Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
         };
         self.send(command, outbox)
@@ -143,8 +142,7 @@ impl EngineBridge {
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
         record.pending.conversation = false;
-        record.whole_sent = conversation.and_then(Conversation::latest_reply);
-        let turns = record.turns_to_send(conversation);
+        let Some(turns) = record.turns_to_send(conversation) else { return Ok(()) };
         self.send(Command::SetConversation { agent: id, turns }, outbox)
     }
 
@@ -271,18 +269,28 @@ impl Record {
 
     /// The conversation as the collect system saw it: turns that were pushed later wait for the
     /// next frame.
-    fn collected_turns<'a>(&self, conversation: &'a Conversation) -> &'a [Turn] {
-        let is_edited = conversation.edit() != self.edit;
-        let pushed = if is_edited { 0 } else { conversation.pushed().wrapping_sub(self.pushed) };
+    ///
+    /// `None` if it was replaced since then. The next collection treats this as an edit, even if
+    /// the old conversation is back: two conversations can be swapped for the time between.
+    fn collected_turns<'a>(&mut self, conversation: &'a Conversation) -> Option<&'a [Turn]> {
+        if conversation.edit() != self.edit {
+            self.edit = EditId::NONE;
+            return None;
+        }
+        let pushed = conversation.pushed().wrapping_sub(self.pushed);
         let turns = conversation.turns();
-        &turns[..turns.len().saturating_sub(pushed as usize)]
+        turns.get(..turns.len().saturating_sub(pushed as usize))
     }
 
-    /// The conversation without the turns at its end that have to wait for asks.
-    fn turns_to_send(&mut self, conversation: Option<&Conversation>) -> Vec<Turn> {
+    /// The conversation without the turns at its end that have to wait for asks. `None` without
+    /// the component, or if it was replaced since the collection: the engine keeps its own.
+    fn turns_to_send(&mut self, conversation: Option<&Conversation>) -> Option<Vec<Turn>> {
         self.unsent_turns = self.turns_behind_asks();
-        let turns = conversation.map(|talk| self.collected_turns(talk)).unwrap_or_default();
-        turns[..turns.len().saturating_sub(self.unsent_turns as usize)].to_vec()
+        let conversation = conversation?;
+        let turns = self.collected_turns(conversation)?;
+        self.whole_sent = conversation.latest_reply();
+        let end = turns.len().saturating_sub(self.unsent_turns as usize);
+        turns.get(..end).map(<[Turn]>::to_vec)
     }
 
     /// Pushed turns that can be sent now; `None` without any.
@@ -295,7 +303,7 @@ impl Record {
         self.unsent_turns -= due;
         let (_, conversation) = specs.get(self.entity).ok()?;
         // The oldest may have been dropped since: a conversation is bounded.
-        let turns = conversation.map(|talk| self.collected_turns(talk)).unwrap_or_default();
+        let turns = self.collected_turns(conversation?)?;
         let end = turns.len().saturating_sub(self.unsent_turns as usize);
         let begin = turns.len().saturating_sub(unsent);
         (begin < end).then(|| turns[begin..end].to_vec())

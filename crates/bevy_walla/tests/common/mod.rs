@@ -1,6 +1,8 @@
 //! A headless app with agents from a script, where ambiguous system order is an error.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod dice;
+
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;

@@ -130,10 +130,35 @@ fn a_trace_is_whole() {
     let path = scratch("trace.json");
     let arguments =
         ["generate", tiny(), "--prompt", "Once", "-n", "8", "--greedy", "--device", "cpu"];
-    let output = walla(&arguments).env("WALLA_TRACE", &path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let trace = std::fs::read_to_string(&path).unwrap();
-    serde_json::from_str::<serde_json::Value>(&trace).expect("whole JSON");
+    // The program used to exit while the trace was written, in every seventh run.
+    for _ in 0..20 {
+        let output = walla(&arguments).env("WALLA_TRACE", &path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let trace = std::fs::read_to_string(&path).unwrap();
+        let trace = serde_json::from_str::<serde_json::Value>(&trace).expect("whole JSON");
+        let spans = trace.as_array().expect("a list of events").len();
+        assert!(spans > 20, "{spans} events");
+    }
+}
+
+/// Settings of the environment that have no effect are reported, although the command has no
+/// subscriber for its log.
+#[test]
+fn an_environment_without_effect_is_reported() {
+    let notes = scratch("notes.txt");
+    std::fs::write(&notes, "keep me").unwrap();
+    let arguments =
+        ["generate", tiny(), "--prompt", "Once", "-n", "2", "--greedy", "--device", "cpu"];
+    for (name, value, expected) in [
+        ("WALLA_TRACE", &*notes, "no trace file"),
+        ("WALLA_TRACE", "/no/such/folder/t.json", "no trace file"),
+        ("WALLA_CPU_VARIANT", "nonsense", "no kernels that run here"),
+    ] {
+        let output = walla(&arguments).env(name, value).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.contains(expected), "{name}={value}: {error}");
+    }
+    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "keep me");
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(super) fn live<C: EngineCore>(
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
     // Until this thread ends, or the thread of another engine that outlives it.
-    let _trace = walla_trace::TraceFile::from_environment();
+    let trace = walla_trace::TraceFile::from_environment();
     let mut core = None;
     // Unwind safety: after a panic the core is only dropped. ClientSlots are still used; no method
     // of `ClientSlots` leaves it inconsistent.
@@ -84,6 +84,8 @@ pub(super) fn live<C: EngineCore>(
     drop(owned);
     shared.heartbeat.work();
     shut_down(shared, number, core, panicked, &reason);
+    // Before the end is reported, because the program may exit then.
+    drop(trace);
     if shared.own(number).is_some() {
         shared.set_ended();
     }

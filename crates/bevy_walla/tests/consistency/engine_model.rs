@@ -1,0 +1,437 @@
+//! A model of an engine's conversations: the documented effects of every command, without text
+//! generation. It advances only when a test says so, at random.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bevy_walla::prelude::*;
+use bevy_walla::{
+    ASKS_WAITING_MAX, AgentId, Command, EXCHANGES_KNOWN_MAX, EngineClient, EngineStats, Event,
+    GenerationId, InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+};
+
+use crate::common::dice::Dice;
+
+/// A handle of the model; clones share it.
+#[derive(Clone)]
+pub struct EngineModel(Arc<Mutex<State>>);
+
+struct State {
+    dice: Dice,
+    names_given: u64,
+    commands: VecDeque<Command>,
+    commands_max: usize,
+    commands_received: u64,
+    events: VecDeque<Event>,
+    is_paused: bool,
+    agents: BTreeMap<AgentId, Character>,
+    /// What happened, for the message of a failed test.
+    log: Vec<String>,
+}
+
+/// An agent in the engine.
+#[derive(Default)]
+struct Character {
+    persona: String,
+    turns: Vec<Turn>,
+    /// Appended turns that follow the open asks.
+    later: Vec<Turn>,
+    /// The latest exchanges: the reply and the index of its question.
+    exchanges: VecDeque<(GenerationId, usize)>,
+    asks: VecDeque<WaitingAsk>,
+    reply: Option<Reply>,
+}
+
+struct WaitingAsk {
+    generation: GenerationId,
+    prompt: Prompt,
+    /// Turns that were appended between the ask before and this one.
+    turns_before: Vec<Turn>,
+}
+
+/// A reply in progress.
+struct Reply {
+    generation: GenerationId,
+    /// `None`: raw text, which is not part of a conversation.
+    question: Option<String>,
+    /// Words that are not said yet.
+    words: VecDeque<String>,
+    said: String,
+    heard_bytes: u32,
+    has_started: bool,
+    has_reasoned: bool,
+    will_fail: bool,
+}
+
+impl EngineModel {
+    /// A model whose mailbox keeps `commands_max` commands.
+    pub fn new(dice: Dice, commands_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            dice,
+            names_given: 0,
+            commands: VecDeque::new(),
+            commands_max,
+            commands_received: 0,
+            events: VecDeque::new(),
+            is_paused: false,
+            agents: BTreeMap::new(),
+            log: Vec::new(),
+        })))
+    }
+
+    /// For [`WallaPlugin::with_engine_client`].
+    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
+        let engine = self.clone();
+        move || Box::new(engine.clone())
+    }
+
+    /// Obeys all commands. Outside of a pause, most agents also advance by one event.
+    pub fn step(&self) {
+        let mut state = self.lock();
+        state.obey_all();
+        if !state.is_paused {
+            state.advance();
+        }
+    }
+
+    /// Whether no command and no event is under way.
+    pub fn is_idle(&self) -> bool {
+        let state = self.lock();
+        let mut agents = state.agents.values();
+        let is_silent = agents.all(|agent| agent.reply.is_none() && agent.asks.is_empty());
+        state.commands.is_empty() && state.events.is_empty() && is_silent
+    }
+
+    /// Number of commands so far.
+    pub fn commands_received(&self) -> u64 {
+        self.lock().commands_received
+    }
+
+    /// Conversations by persona.
+    pub fn conversations(&self) -> BTreeMap<String, Vec<Turn>> {
+        let state = self.lock();
+        let of_agent = |agent: &Character| {
+            assert!(agent.later.is_empty(), "turns wait although no ask is open");
+            (agent.persona.clone(), agent.turns.clone())
+        };
+        state.agents.values().map(of_agent).collect()
+    }
+
+    pub fn note(&self, line: String) {
+        self.lock().log.push(line);
+    }
+
+    /// All commands, events and notes, in order.
+    pub fn log(&self) -> String {
+        self.lock().log.join("\n")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EngineClient for EngineModel {
+    fn new_agent(&self) -> AgentId {
+        AgentId(self.lock().name())
+    }
+
+    fn new_generation(&self) -> GenerationId {
+        GenerationId(self.lock().name())
+    }
+
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        let mut state = self.lock();
+        if state.commands.len() >= state.commands_max {
+            return Err(TrySendError::Full(command));
+        }
+        state.log.push(described(&command));
+        state.commands_received += 1;
+        state.commands.push_back(command);
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.lock().events.pop_front()
+    }
+
+    fn frame(&self) {}
+
+    fn set_paused(&self, is_paused: bool) {
+        self.lock().is_paused = is_paused;
+    }
+
+    fn state(&self) -> WallaState {
+        WallaState::Ready
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+}
+
+fn described(command: &Command) -> String {
+    let texts = |turns: &[Turn]| turns.iter().map(|turn| turn.text.clone()).collect::<Vec<_>>();
+    match command {
+        Command::AddAgent { agent, spec } => {
+            format!("  > AddAgent {} {} {:?}", agent.0, spec.persona, texts(&spec.history))
+        }
+        Command::ChangeAgent { agent, spec } => {
+            format!("  > ChangeAgent {} {}", agent.0, spec.persona)
+        }
+        Command::SetConversation { agent, turns } => {
+            format!("  > SetConversation {} {:?}", agent.0, texts(turns))
+        }
+        Command::AppendTurns { agent, turns } => {
+            format!("  > AppendTurns {} {:?}", agent.0, texts(turns))
+        }
+        other => format!("  > {other:?}"),
+    }
+}
+
+impl State {
+    fn name(&mut self) -> u64 {
+        self.names_given += 1;
+        self.names_given
+    }
+
+    fn publish(&mut self, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
+        let event = match &what {
+            ReplyEvent::Delta { text, .. } => format!("Delta {:?}", &**text),
+            ReplyEvent::Finished { reason, .. } => format!("Finished {reason:?}"),
+            other => format!("{other:?}"),
+        };
+        self.log.push(format!("  < {} {} {event}", agent.0, generation.0));
+        self.events.push_back(Event { agent, generation, what });
+    }
+
+    fn obey_all(&mut self) {
+        while let Some(command) = self.commands.pop_front() {
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::AddAgent { agent, spec } => {
+                let (persona, turns) = (spec.persona, spec.history);
+                self.agents.insert(agent, Character { persona, turns, ..Character::default() });
+            }
+            Command::ChangeAgent { agent, spec } => {
+                if let Some(character) = self.agents.get_mut(&agent) {
+                    character.persona = spec.persona;
+                }
+            }
+            Command::SetDetail { .. } => {}
+            Command::SetConversation { agent, turns } => {
+                self.cancel(agent, None);
+                if let Some(character) = self.agents.get_mut(&agent) {
+                    character.replace_turns(turns);
+                }
+            }
+            Command::AppendTurns { agent, turns } => {
+                if let Some(character) = self.agents.get_mut(&agent) {
+                    character.later.extend(turns);
+                    character.settle_turns();
+                }
+            }
+            Command::RemoveAgent { agent } => {
+                self.cancel(agent, None);
+                self.agents.remove(&agent);
+            }
+            Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
+            Command::Cancel { agent, generation } => self.cancel(agent, Some(generation)),
+            Command::Interrupt { agent, generation, heard_bytes } => {
+                if let Some(character) = self.agents.get_mut(&agent) {
+                    character.interrupt(generation, heard_bytes);
+                }
+                self.cancel(agent, Some(generation));
+            }
+        }
+    }
+
+    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
+        let failed = match self.agents.get_mut(&agent) {
+            None => ReplyError::UnknownAgent,
+            Some(character) if character.asks.len() >= ASKS_WAITING_MAX => {
+                ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 }
+            }
+            Some(character) => {
+                let turns_before = std::mem::take(&mut character.later);
+                character.asks.push_back(WaitingAsk { generation, prompt, turns_before });
+                return;
+            }
+        };
+        self.publish(agent, generation, ReplyEvent::Failed(failed));
+    }
+
+    /// Cancels a reply or a waiting ask. `None`: all of them.
+    fn cancel(&mut self, agent: AgentId, generation: Option<GenerationId>) {
+        let Some(character) = self.agents.get_mut(&agent) else { return };
+        for generation in character.cancel(generation) {
+            let usage = Usage::default();
+            let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
+            self.publish(agent, generation, what);
+        }
+    }
+
+    /// Two of three agents begin their next ask or publish the next event of their reply.
+    fn advance(&mut self) {
+        let ids: Vec<_> = self.agents.keys().copied().collect();
+        for id in ids {
+            let Some(character) = self.agents.get_mut(&id) else { continue };
+            if self.dice.one_in(3) {
+                continue;
+            }
+            if character.reply.is_none() {
+                character.begin_next_ask(&mut self.dice);
+            } else if let Some((generation, what)) = character.next_event(&mut self.dice) {
+                self.publish(id, generation, what);
+            }
+        }
+    }
+}
+
+impl Character {
+    fn replace_turns(&mut self, turns: Vec<Turn>) {
+        self.turns = turns;
+        self.later.clear();
+        self.exchanges.clear();
+    }
+
+    /// Moves appended turns into the conversation once no ask precedes them.
+    fn settle_turns(&mut self) {
+        if self.reply.is_none() && self.asks.is_empty() {
+            self.turns.append(&mut self.later);
+        }
+    }
+
+    fn begin_next_ask(&mut self, dice: &mut Dice) {
+        let Some(ask) = self.asks.pop_front() else { return };
+        self.turns.extend(ask.turns_before);
+        self.reply = Some(Reply::new(ask.generation, ask.prompt, dice));
+    }
+
+    /// The next event of the reply in progress. A reply that fails does so before it begins or
+    /// after its first word.
+    fn next_event(&mut self, dice: &mut Dice) -> Option<(GenerationId, ReplyEvent)> {
+        let reply = self.reply.as_mut()?;
+        let generation = reply.generation;
+        let may_fail = !reply.has_started && dice.one_in(2) || !reply.said.is_empty();
+        let fails = reply.will_fail && may_fail;
+        if !fails && !reply.has_started {
+            reply.has_started = true;
+            return Some((generation, ReplyEvent::Started { prompt_tokens: 1 }));
+        }
+        if !fails && let Some(word) = reply.words.pop_front() {
+            reply.said.push_str(&word);
+            let mut text = InlineText::new();
+            text.push(&word);
+            return Some((generation, ReplyEvent::Delta { text, tokens: 1 }));
+        }
+        let reply = self.reply.take()?;
+        let what = reply.end();
+        self.keep_exchange(reply, matches!(what, ReplyEvent::Finished { .. }));
+        self.settle_turns();
+        Some((generation, what))
+    }
+
+    /// Adds question and answer to the conversation, unless the answer would be empty because it
+    /// was cancelled, failed or interrupted.
+    fn keep_exchange(&mut self, mut reply: Reply, is_finished: bool) {
+        cut_text(&mut reply.said, reply.heard_bytes);
+        let is_answered = (is_finished && !reply.has_reasoned) || !reply.said.is_empty();
+        let Some(question) = reply.question.filter(|_| reply.has_started && is_answered) else {
+            return;
+        };
+        if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+            self.exchanges.pop_front();
+        }
+        self.exchanges.push_back((reply.generation, self.turns.len()));
+        self.turns.push(Turn { speaker: Speaker::User, text: question });
+        self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+    }
+
+    /// Ends asks; returns them. The turns before an ask stay in the order of the commands.
+    fn cancel(&mut self, generation: Option<GenerationId>) -> Vec<GenerationId> {
+        let is_meant = |of: GenerationId| generation.is_none_or(|wanted| wanted == of);
+        let mut ended = Vec::new();
+        if let Some(reply) = self.reply.take_if(|reply| is_meant(reply.generation)) {
+            ended.push(reply.generation);
+            self.keep_exchange(reply, false);
+        }
+        let mut turns = Vec::new();
+        self.asks.retain_mut(|ask| {
+            turns.append(&mut ask.turns_before);
+            if is_meant(ask.generation) {
+                ended.push(ask.generation);
+                return false;
+            }
+            ask.turns_before = std::mem::take(&mut turns);
+            true
+        });
+        turns.append(&mut self.later);
+        self.later = turns;
+        self.settle_turns();
+        ended
+    }
+
+    /// The caller cancels the reply.
+    fn interrupt(&mut self, generation: GenerationId, heard_bytes: u32) {
+        match &mut self.reply {
+            Some(reply) if reply.generation == generation => reply.heard_bytes = heard_bytes,
+            _ => self.shorten(generation, heard_bytes),
+        }
+    }
+
+    /// Shortens a reply that has ended.
+    fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(of, _)| *of == generation) else { return };
+        let (_, question) = self.exchanges[at];
+        cut_text(&mut self.turns[question + 1].text, heard_bytes);
+        if self.turns[question + 1].text.is_empty() {
+            self.turns.drain(question..question + 2);
+            self.exchanges.remove(at);
+            self.exchanges.iter_mut().skip(at).for_each(|(_, later)| *later -= 2);
+        }
+    }
+}
+
+impl Reply {
+    /// A random answer, which may be empty, reasoned only, or fail.
+    fn new(generation: GenerationId, prompt: Prompt, dice: &mut Dice) -> Self {
+        let (question, text) = match prompt {
+            Prompt::Chat(question) => {
+                let text = format!("é{} to {question}.", dice.throw(6));
+                (Some(question), text)
+            }
+            _ => (None, "raw text".to_owned()),
+        };
+        let is_empty = dice.one_in(6);
+        let words = text.split_inclusive(' ').filter(|_| !is_empty).map(str::to_owned).collect();
+        Self {
+            generation,
+            question,
+            words,
+            said: String::new(),
+            heard_bytes: u32::MAX,
+            has_started: false,
+            has_reasoned: dice.one_in(4),
+            will_fail: dice.one_in(12),
+        }
+    }
+
+    fn end(&self) -> ReplyEvent {
+        if self.will_fail {
+            return ReplyEvent::Failed(ReplyError::NotFinite);
+        }
+        let reasoning_tokens = u32::from(self.has_reasoned);
+        let usage = Usage { reasoning_tokens, ..Usage::default() };
+        ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage }
+    }
+}
+
+/// Cuts a text at a byte, or before the character that contains this byte.
+fn cut_text(text: &mut String, bytes: u32) {
+    text.truncate(text.floor_char_boundary(bytes as usize));
+}
