@@ -29,8 +29,9 @@ impl ModelArgs {
     /// One line with the remedy.
     pub fn source(&self) -> Result<ModelSource, String> {
         match &self.model {
-            Some(path) if path.is_file() => Ok(ModelSource::Path(path.clone())),
-            Some(path) => Err(format!("{}: no such file", path.display())),
+            Some(path) if path.is_dir() => Err(format!("{}: a directory", path.display())),
+            Some(path) if !path.exists() => Err(format!("{}: no such file", path.display())),
+            Some(path) => Ok(ModelSource::Path(path.clone())),
             None => Ok(default_model()),
         }
     }

@@ -89,7 +89,7 @@ pub struct ReplyFinished {
     pub usage: Usage,
 }
 
-/// A reply has failed. The error describes the remedy. Other agents continue, unless the error is
+/// A reply has failed. The error names the cause. Other agents continue, unless the error is
 /// [`ReplyError::EngineGone`].
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyFailed {

@@ -50,6 +50,9 @@ pub struct Finished {
 
 /// A reply as a stream of deltas. Dropping it cancels the rest, and never blocks.
 ///
+/// The agent's conversation keeps the text that was generated before the cancellation, including
+/// text that the host has not received. [`cancel_heard`](Self::cancel_heard) keeps a given part.
+///
 /// It keeps the engine alive, but not its agent: dropping the [`Agent`](crate::Agent) cancels the
 /// reply.
 #[derive(Debug)]
