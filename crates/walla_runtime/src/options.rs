@@ -62,8 +62,8 @@ pub struct Deadlines {
     pub load: Option<Duration>,
     /// Time from the launch of a step to its results. Default: 60 s.
     pub step: Option<Duration>,
-    /// Time from the start of a reply to its end, excluding pauses and the wait behind other replies
-    /// of the agent. A reply that exceeds it ends with
+    /// Time from the start of a reply to its end, excluding pauses and the wait behind other
+    /// replies of the agent. A reply that exceeds it ends with
     /// [`FinishReason::TimedOut`](crate::FinishReason::TimedOut) and keeps its text. Default:
     /// `None`.
     pub reply: Option<Duration>,
