@@ -4,7 +4,7 @@
 //! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel --cold MIB]
 //! ```
 //!
-//! Every agent says one word in every frame, all of it published as messages and events, with one
+//! Every agent speaks one word in every frame, all of it published as messages and events, with one
 //! observer on each agent. Columns: *systems* is the time inside the plugin's systems, as the
 //! plugin itself measures it. *frame* is a whole `App::update` minus that of an app without the
 //! plugin, so it includes Bevy's share (running schedules, applying commands, observers) and the

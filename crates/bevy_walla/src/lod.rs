@@ -42,8 +42,8 @@ pub struct Listener;
 /// Whether an agent can be seen. The level of an agent out of view is worse by one. Agents without
 /// this component count as seen.
 ///
-/// With Bevy's renderer, copy its `ViewVisibility` here; a game without one sets it by its own
-/// rules.
+/// With Bevy's renderer, copy its `ViewVisibility` here; a game without one sets it by
+/// its rules.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 pub struct InView(pub bool);

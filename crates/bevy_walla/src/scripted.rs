@@ -1,7 +1,7 @@
 //! An engine that replies from a script: for the tests of games, and of this crate.
 //!
-//! It has no model, thread or clock. An agent says one word each time a frame is granted, so a test
-//! of dialogue runs in microseconds and gives the same result on every machine.
+//! It has no model, thread or clock. An agent speaks one word each time a frame is granted, so a
+//! test of dialogue runs in microseconds and gives the same result on every machine.
 //!
 //! ```
 //! use bevy_app::App;

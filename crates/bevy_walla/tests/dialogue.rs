@@ -1,4 +1,4 @@
-//! One reply from ask to end, and what a game can change in between.
+//! One reply from ask to end, and changes of the game in between.
 
 mod common;
 

@@ -5,8 +5,8 @@
 //! LOOM_MAX_PREEMPTIONS=5 cargo test -p walla_runtime_models --release
 //! ```
 //!
-//! The sources are those of the runtime, compiled here with loom's atomics in place of `core`'s. A
-//! package of its own needs no compiler flags that would reach other crates, and builds loom alone.
+//! The source is the runtime's, compiled here with loom's atomics in place of `core`'s. A
+//! separate package needs no compiler flags that would reach other crates, and builds loom alone.
 #![cfg(test)]
 
 #[path = "../src/mailbox/snapshot.rs"]

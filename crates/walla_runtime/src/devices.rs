@@ -1,7 +1,5 @@
 //! The devices of this build.
 
-use std::io::Write as _;
-
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_device::Registry;
 #[cfg(not(feature = "cuda"))]
@@ -65,10 +63,7 @@ fn variant_named(name: &str) -> Option<Variant> {
         let runs: Vec<_> = runs.map(|variant| variant.name()).collect();
         let what = "WALLA_CPU_VARIANT names no kernels that run here";
         tracing::warn!(%name, ?runs, "{what}");
-        if !tracing::dispatcher::has_been_set() {
-            // A failed write changes nothing.
-            let _written = writeln!(std::io::stderr(), "walla: {what}: {name:?}, not {runs:?}");
-        }
+        walla_trace::warn_if_unlogged(format_args!("{what}: {name:?}, not {runs:?}"));
     }
     variant
 }

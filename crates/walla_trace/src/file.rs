@@ -1,7 +1,7 @@
 //! The trace file and the thread that writes it.
 
 use std::fs::{self, File, FileType};
-use std::io::{self, BufWriter, Read as _, Seek as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -139,10 +139,7 @@ impl TraceFile {
     pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
         let log = |error: &TraceError| {
             tracing::warn!(%error, "no trace file");
-            if !tracing::dispatcher::has_been_set() {
-                // A failed write changes nothing.
-                let _written = writeln!(io::stderr(), "walla: no trace file: {error}");
-            }
+            crate::warn_if_unlogged(format_args!("no trace file: {error}"));
         };
         Self::start(path).inspect_err(log).ok()
     }

@@ -45,6 +45,17 @@ pub use clock::{DeviceClock, now_nanos};
 pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
 pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
 
+/// Writes a warning to standard error if no `tracing` subscriber exists that could receive it. For
+/// settings of the environment that have no effect.
+pub fn warn_if_unlogged(warning: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+
+    if !tracing::dispatcher::has_been_set() {
+        // A failed write changes nothing.
+        let _written = writeln!(std::io::stderr(), "walla: {warning}");
+    }
+}
+
 /// Enables an NVTX range per stage, if a profiler started the program or the old NVTX library is
 /// installed. Needs the feature `nvtx`; does nothing without it.
 pub fn listen_nvtx() {

@@ -1,5 +1,5 @@
 //! A model of an engine's conversations: the documented effects of every command, without text
-//! generation. It advances only when a test says so, at random.
+//! generation. It advances only when a test steps it, at random.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -35,7 +35,7 @@ pub const PLAIN: Level = Level {
 pub const ALL: Level =
     Level { interrupts: true, edits: true, removes_agents: true, takes: true, is_bounded: false };
 
-/// What the game has heard of its asks.
+/// Events of the asks that the game has received.
 #[derive(Resource, Default)]
 pub struct Heard {
     pub ends: BTreeMap<GenerationId, u32>,

@@ -55,8 +55,8 @@ impl Core {
 
     /// Begins and ends pauses.
     pub(super) fn update_pauses(&mut self, now_micros: u64) {
-        let is_lifted = !self.budget.holds_for_all() && self.is_budget_lifted();
-        let is_zero = self.budget.is_zero() && !is_lifted;
+        let is_zero =
+            self.budget.is_zero() && (self.budget.holds_for_all() || !self.is_budget_lifted());
         for place in 0..self.clients.len() {
             let client = &mut self.clients[place];
             let is_paused = is_zero || client.wants_pause;

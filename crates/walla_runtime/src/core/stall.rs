@@ -43,8 +43,8 @@ impl ClientState {
 impl Core {
     /// Whether agents of a client can be scheduled: it is neither paused nor stalled.
     pub(super) fn is_schedulable(&self, client: ClientKey) -> bool {
-        let state = self.clients.iter().find(|state| state.key == client);
-        self.runs(client) && state.is_some_and(|state| !state.is_stalled)
+        let is_stalled = |state: &ClientState| state.key == client && state.is_stalled;
+        self.runs(client) && !self.clients.iter().any(is_stalled)
     }
 
     pub(super) fn update_stalls(&mut self, now_micros: u64) {

@@ -129,7 +129,7 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
 }
 
 /// Writes reasoning to standard error, dimmed on a terminal, on separate lines. Errors of these
-/// writes are ignored: the speech goes on.
+/// writes are ignored: the speech continues.
 struct Reasoning {
     is_shown: bool,
     is_terminal: bool,

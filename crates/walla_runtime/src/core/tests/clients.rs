@@ -6,7 +6,7 @@
 //!
 //! Each story must show:
 //!
-//! - every event goes to the client that asked, once, and none to a client that has left;
+//! - every event is sent to the client that asked, once, and none to a client that has left;
 //! - every reply ends exactly once; it times out only if there is a deadline for replies or its
 //!   client has stalled for [`END_MICROS`];
 //! - every token is the one that the device draws for this history alone;
@@ -228,7 +228,7 @@ impl Story {
         });
     }
 
-    /// A client leaves with its agents and open replies, of which it hears nothing more.
+    /// A client leaves with its agents and open replies. It receives no more of their events.
     fn leave(&mut self, place: usize) {
         let key = self.clients.remove(place).key;
         self.core.remove_client(key);
@@ -505,7 +505,7 @@ impl Story {
     }
 
     /// Deltas of a complete reply join to the decoding of its tokens, if its agent still has them:
-    /// no later reply has started, not even one of which the client has not heard.
+    /// no later reply has started, not even a reply whose events the client has not received.
     fn check_ended_texts(&mut self) {
         for (agent, generation) in std::mem::take(&mut self.ended) {
             let slot = self.core.slots.get(&agent);
@@ -546,7 +546,7 @@ impl Story {
         }
     }
 
-    /// Every client that does its part makes progress, whatever the others do.
+    /// Every client that does its part makes progress, independent of the others.
     fn check_liveness(&mut self) {
         let now_micros = self.now_micros();
         // Replies of a paused client keep their slots.

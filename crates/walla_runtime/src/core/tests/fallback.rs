@@ -18,11 +18,7 @@ pub(super) fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// Advances as the device thread does.
-pub(super) fn advance_or_fall_back(
-    stage: &mut Stage,
-    options: &EngineOptions,
-    registry: &Registry,
-) -> bool {
+fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &Registry) -> bool {
     let Stage { core, heard, now_micros, .. } = stage;
     *now_micros += 10;
     let mut emit = |_: ClientKey, event: Event| {
@@ -40,6 +36,25 @@ pub(super) fn advance_or_fall_back(
     true
 }
 
+/// Runs until all replies have ended. The device is lost after some rounds.
+pub(super) fn run_and_lose(
+    stage: &mut Stage,
+    options: &EngineOptions,
+    (registry, handle): (&Registry, &FaultHandle),
+    lose_after: Option<usize>,
+) {
+    let mut has_fallen_back = false;
+    for round in 0..400 {
+        if lose_after == Some(round) {
+            handle.lose();
+        }
+        has_fallen_back |= advance_or_fall_back(stage, options, registry);
+    }
+    assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
+    stage.run();
+    stage.assert_all_ended();
+}
+
 /// Replies of six agents with greedy and random sampling, stop strings and conversations. The
 /// device is lost after some rounds.
 fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
@@ -53,16 +68,7 @@ fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
         asks.push(stage.ask(agent, Prompt::Chat(format!("Hello from {seed}, tell me more"))));
         asks.push(stage.ask(agent, Prompt::Chat("And then?".into())));
     }
-    let mut has_fallen_back = false;
-    for round in 0..400 {
-        if lose_after == Some(round) {
-            handle.lose();
-        }
-        has_fallen_back |= advance_or_fall_back(&mut stage, &options, &registry);
-    }
-    assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
-    stage.run();
-    stage.assert_all_ended();
+    run_and_lose(&mut stage, &options, (&registry, &handle), lose_after);
     (asks.iter().map(|&ask| stage.reply(ask).clone()).collect(), stage)
 }
 

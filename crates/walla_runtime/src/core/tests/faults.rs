@@ -229,6 +229,19 @@ fn a_load_that_runs_out_of_memory_says_so() {
     }
 }
 
+/// Lifts the limit of the cache, and runs until all replies have ended.
+pub(super) fn run_to_the_end(stage: &mut Stage, clock: &VirtualClock) {
+    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+    for _ in 0..20_000 {
+        if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
+            break;
+        }
+        stage.frame();
+        clock.advance(1_000);
+    }
+    stage.assert_all_ended();
+}
+
 /// Asks, cancels, changes and removals in random order on a device that fails and delays at random.
 #[test]
 fn seeded_stories_end_well() {
@@ -299,15 +312,7 @@ fn seeded_story(seed: u64) {
         assert!(stats.agents_waiting <= stats.agents_parked);
     }
     stage.core.set_paused(HOST, false);
-    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
-    for _ in 0..20_000 {
-        if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
-            break;
-        }
-        stage.frame();
-        clock.advance(1_000);
-    }
-    stage.assert_all_ended();
+    run_to_the_end(&mut stage, &clock);
     let stats = stage.core.stats();
     assert_eq!((stats.agents_waiting, stats.asks_waiting, stats.agents_active), (0, 0, 0));
     for agent in agents {

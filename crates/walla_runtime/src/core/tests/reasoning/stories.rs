@@ -2,7 +2,8 @@
 
 use walla_device::faulty::VirtualClock;
 
-use super::super::fallback::{advance_or_fall_back, with_spare};
+use super::super::fallback::{run_and_lose, with_spare};
+use super::super::faults::run_to_the_end;
 use super::*;
 use crate::api::ContextPolicy;
 
@@ -20,16 +21,7 @@ fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
         asks.push(stage.ask(agent, chat("Hello, tell me more")));
         asks.push(stage.ask(agent, chat("And then?")));
     }
-    let mut has_fallen_back = false;
-    for round in 0..400 {
-        if lose_after == Some(round) {
-            handle.lose();
-        }
-        has_fallen_back |= advance_or_fall_back(&mut stage, &options, &registry);
-    }
-    assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
-    stage.run();
-    stage.assert_all_ended();
+    run_and_lose(&mut stage, &options, (&registry, &handle), lose_after);
     asks.iter().map(|&ask| stage.reply(ask).clone()).collect()
 }
 
@@ -101,15 +93,7 @@ fn seeded_stories_of_reasoning_end_well() {
             clock.advance(200 + u64::from(draw(2_000)));
         }
         stage.room = None;
-        stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
-        for _ in 0..20_000 {
-            if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
-                break;
-            }
-            stage.frame();
-            clock.advance(1_000);
-        }
-        stage.assert_all_ended();
+        run_to_the_end(&mut stage, &clock);
         for heard in stage.heard.values() {
             assert!(!heard.text.contains("think"), "{heard:?}");
         }
