@@ -236,11 +236,11 @@ pub enum Command {
 
 /// When an engine runs steps for a client's agents.
 ///
-/// A client is stalled while it reads no events, or grants no frames under
-/// [`PerFrame`](Self::PerFrame), for a second; a pause is not a stall. Other clients of the engine
-/// then use its agents' pages, which are recomputed when it continues. After ten seconds a reply of
-/// it can end with [`FinishReason::TimedOut`], if an agent of another client has waited ten seconds
-/// for the slot.
+/// A client is stalled if for a second its event queue is full, or it grants no frames under
+/// [`PerFrame`](Self::PerFrame). Neither a pause nor a suspended process is a stall. Other clients
+/// of the engine then use its agents' pages, which are recomputed when it continues. After ten
+/// seconds a reply of it can end with [`FinishReason::TimedOut`], if an agent of another client has
+/// waited ten seconds for the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
     /// A number of steps per [`Client::frame`](crate::Client::frame). Unused grants do not

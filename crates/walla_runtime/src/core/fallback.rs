@@ -64,6 +64,7 @@ impl Core {
             slots,
             parked,
             clients,
+            stalls_updated_micros,
             stats,
             budget,
             sequences,
@@ -82,6 +83,7 @@ impl Core {
         self.slots = slots;
         self.parked = parked;
         self.clients = clients;
+        self.stalls_updated_micros = stalls_updated_micros;
         self.budget.inherit(&budget);
         let pages = sequences.ledger.usable_pages();
         self.sequences.ledger.limit_pages(pages);

@@ -167,6 +167,7 @@ impl Source {
             slots: HashMap::with_capacity(agents),
             parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
             clients: Vec::new(),
+            stalls_updated_micros: 0,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             deadlines: options.deadlines,

@@ -118,6 +118,8 @@ pub(crate) struct Core {
     /// Agents without a slot.
     parked: Parked,
     clients: Vec<ClientState>,
+    /// Time of the last update of the clients' stalls.
+    stalls_updated_micros: u64,
     scheduler: Scheduler,
     budget: Budget,
     deadlines: Deadlines,

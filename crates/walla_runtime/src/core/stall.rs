@@ -1,8 +1,10 @@
 //! Stalled clients: a host that grants no frames or reads no events does not block other clients.
 //!
 //! # Rules
-//! 1. A client is stalled if none of its agents could be scheduled for [`STALL_MICROS`]: its event
-//!    queue was full, or it is paced per frame and granted none. A pause is not a stall.
+//! 1. A client is stalled if none of its agents could be scheduled for [`STALL_MICROS`]: events
+//!    were left because its queue was full, or it is paced per frame and granted none. A pause is
+//!    not a stall. Of the time between two updates at most [`GAP_MICROS_MAX`] counts: a process that
+//!    was suspended or stopped in a debugger is not a stalled host.
 //! 2. Other clients may take the pages of its agents, whose tokens are recomputed later. Its agents
 //!    get no slot, and yield theirs between replies.
 //! 3. A reply in progress keeps its slot. If an agent of another client has waited for
@@ -19,6 +21,10 @@ const STALL_MICROS: u64 = 1_000_000;
 
 /// Duration of a stall after which a reply may lose its slot, in microseconds.
 pub(super) const END_MICROS: u64 = 10_000_000;
+
+/// Maximum time between two updates that counts as a stall, in microseconds. While another host
+/// waits for the end of a stall, the core is called at least as often.
+const GAP_MICROS_MAX: u64 = 1_000_000;
 
 impl ClientState {
     /// Updates the last time at which its agents could be scheduled.
@@ -48,7 +54,15 @@ impl Core {
     }
 
     pub(super) fn update_stalls(&mut self, now_micros: u64) {
-        self.clients.iter_mut().for_each(|client| client.update_stall(now_micros));
+        let gap_micros = now_micros.saturating_sub(self.stalls_updated_micros);
+        self.stalls_updated_micros = now_micros;
+        let uncounted_micros = gap_micros.saturating_sub(GAP_MICROS_MAX);
+        for client in &mut self.clients {
+            if let Some(last) = &mut client.schedulable_micros {
+                *last += uncounted_micros;
+            }
+            client.update_stall(now_micros);
+        }
     }
 
     /// Rule 3.
@@ -69,7 +83,7 @@ impl Core {
         }
     }
 
-    /// The microseconds until a stall changes a decision. `None`: no request waits for one.
+    /// The microseconds until stalls are updated next. `None`: no request waits for one.
     pub(super) fn micros_to_stall(&self, now_micros: u64) -> Option<u64> {
         if self.clients.len() < 2 {
             return None;
@@ -88,6 +102,6 @@ impl Core {
         let ends = stalls.flat_map(|stalled| [(STALL_MICROS, stalled), (END_MICROS, stalled)]);
         let of_wait = waited_micros.map(|waited| (WAIT_MICROS_MAX, waited));
         let left = ends.chain(of_wait).filter(|(end, now)| end > now).map(|(end, now)| end - now);
-        left.min().filter(|_| waits)
+        left.min().filter(|_| waits).map(|micros| micros.min(GAP_MICROS_MAX))
     }
 }

@@ -149,3 +149,23 @@ fn the_core_wakes_when_a_stall_takes_effect() {
     }
     assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
 }
+
+/// A process that was suspended, or stopped in a debugger, loses no reply: the device thread runs
+/// first afterwards, before any host does its part.
+#[test]
+fn a_suspended_process_is_not_a_stalled_host() {
+    let options = EngineOptions { agents_max: 2, ..options() };
+    for stall in STALLS {
+        let (mut stage, asks, ask) = stalled(&options, &stall);
+        frames(&mut stage, 2, &stall);
+        for seconds in [20, 3_600] {
+            stage.now_micros += seconds * 1_000_000;
+            frames(&mut stage, 1, &stall);
+        }
+        assert!(asks.iter().chain([&ask]).all(|&ask| stage.reply(ask).ends.is_empty()));
+        frames(&mut stage, 300, &Hosts { framed: true, reads: true });
+        stage.assert_all_ended();
+        let ended = asks.iter().chain([&ask]);
+        assert!(ended.clone().all(|&ask| stage.reply(ask).ends == [Ok(FinishReason::Length)]));
+    }
+}
