@@ -161,7 +161,10 @@ impl Registry {
 
     fn unknown(&self, name: &str) -> RegistryError {
         let known: Vec<_> = self.devices().into_iter().map(|(info, _)| info.name).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known = match known.is_empty() {
+            true => "none".to_owned(),
+            false => format!("{}, or auto for the best", known.join(", ")),
+        };
         let family = name.split(':').next().unwrap_or(name);
         let name = name.to_owned();
         match self.absent().into_iter().find(|(backend, _)| *backend == family) {
@@ -211,5 +214,10 @@ mod tests {
             "no device \"cuda\": the driver was not found; there are: none"
         );
         assert_eq!(message("tpu"), "no device \"tpu\"; there are: none");
+        let registry = registry.with(crate::hash::HashBackend::default());
+        let opened = registry.open("tpu", &OpenOptions::default());
+        let message = opened.err().map(|error| error.to_string());
+        let expected = "no device \"tpu\"; there are: hash:0, or auto for the best";
+        assert_eq!(message.as_deref(), Some(expected));
     }
 }

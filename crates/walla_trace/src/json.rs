@@ -15,8 +15,7 @@ const PID: u32 = 1;
 /// Number of track ids reserved per thread.
 const TRACKS_PER_LANE: u32 = 8;
 
-/// Maximum length of one record whose name has at most 40 ASCII characters. It limits the file's
-/// size without counting bytes.
+/// Maximum length of one record, in bytes. It limits the file's size without counting bytes.
 pub(crate) const RECORD_BYTES_MAX: u64 = 256;
 
 /// First bytes of every file that [`Events`] writes. They identify a trace.
@@ -109,16 +108,28 @@ impl std::fmt::Display for Micros {
     }
 }
 
-/// A name given by the host, escaped for a JSON string and cut after 40 characters.
+/// Maximum length of a name in the file, in bytes.
+const NAME_BYTES_MAX: usize = 80;
+
+/// A name given by the host, escaped for a JSON string and cut to [`NAME_BYTES_MAX`].
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.chars().take(40).try_for_each(|c| match c {
-            '"' | '\\' => write!(f, "\\{c}"),
-            c if c.is_control() => f.write_str("?"),
-            c => write!(f, "{c}"),
-        })
+        let mut bytes = 0;
+        for c in self.0.chars() {
+            let is_escaped = matches!(c, '"' | '\\');
+            bytes += c.len_utf8() + usize::from(is_escaped);
+            if bytes > NAME_BYTES_MAX {
+                break;
+            }
+            match c {
+                c if is_escaped => write!(f, "\\{c}")?,
+                c if c.is_control() => f.write_str("?")?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -154,16 +165,18 @@ mod tests {
 
     #[test]
     fn no_record_is_longer_than_its_bound() {
-        let mut bytes = Vec::new();
-        let mut events = Events::begin(&mut bytes).unwrap();
-        let name = "\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"";
-        let record =
-            Record { name, begin_nanos: u64::MAX - 1, end_nanos: u64::MAX, ..Record::default() };
-        let record = Record { step: Some(u64::MAX), rows: u32::MAX, lane: 1 << 28, ..record };
-        events.record(&record).unwrap();
-        let before = events.out.len();
-        events.record(&record).unwrap();
-        let written = events.out.len() - before;
-        assert!(written as u64 <= RECORD_BYTES_MAX, "{written} bytes");
+        for name in ["\"", "a", "é", "\u{1f600}", "a\u{1f600}", "\u{85}"] {
+            let mut bytes = Vec::new();
+            let mut events = Events::begin(&mut bytes).unwrap();
+            let name: &str = Box::leak(name.repeat(100).into_boxed_str());
+            let record = Record { name, begin_nanos: u64::MAX - 1, ..Record::default() };
+            let record = Record { end_nanos: u64::MAX, step: Some(u64::MAX), ..record };
+            let record = Record { rows: u32::MAX, lane: 1 << 28, ..record };
+            events.record(&record).unwrap();
+            let before = events.out.len();
+            events.record(&record).unwrap();
+            let written = events.out.len() - before;
+            assert!(written as u64 <= RECORD_BYTES_MAX, "{written} bytes");
+        }
     }
 }

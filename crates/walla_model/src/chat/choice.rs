@@ -48,6 +48,13 @@ impl From<&str> for TemplateChoice {
     }
 }
 
+impl From<String> for TemplateChoice {
+    /// As `From<&str>`.
+    fn from(name_or_file: String) -> Self {
+        name_or_file.as_str().into()
+    }
+}
+
 impl FromStr for TemplateChoice {
     type Err = Infallible;
 

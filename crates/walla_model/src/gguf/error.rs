@@ -46,7 +46,7 @@ pub enum GgufError {
         what: &'static str,
     },
     /// A version that this crate does not read: convert the model again with a newer tool.
-    #[error("GGUF version {0}, expected 2 or 3")]
+    #[error("GGUF version {0}, expected 2 or 3: convert the model again with a current tool")]
     Version(u32),
     /// The path is not a regular file: specify the model file.
     #[error("{path}: {kind}", path = path.display())]
@@ -63,10 +63,13 @@ pub enum GgufError {
     #[error("not a GGUF file: it starts with {0:02x?}, expected 47 47 55 46 (\"GGUF\")")]
     Magic([u8; 4]),
     /// A file for big-endian machines: convert the model again.
-    #[error("a big-endian GGUF file, expected little-endian")]
+    #[error("a big-endian GGUF file, expected little-endian: convert the model again")]
     BigEndian,
     /// The file ends before the announced part.
-    #[error("{what} at byte {at} needs {needed} bytes, {remaining} remain in the file")]
+    #[error(
+        "{what} at byte {at} needs {needed} bytes, {remaining} remain in the file, which is cut \
+         off or damaged: download it again"
+    )]
     Truncated {
         /// The part.
         what: &'static str,
