@@ -1,5 +1,8 @@
-//! Shared code of the tests across the crates: the location of the reference data, and loading of
-//! its models.
+//! Shared code of the tests across the crates: the reference data, and loading of its models.
+//!
+//! A few small models are in this repository, in `tests/data`. All others are in `shared/data` next
+//! to the checkout: a test that needs them is a `walla_reference_test::reference_test`, which is
+//! ignored where that folder is absent.
 
 #![expect(clippy::missing_panics_doc, reason = "test support panics where a test should fail")]
 
@@ -7,28 +10,37 @@ mod oracle;
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, oracle_models};
 
-/// The folder of reference data next to the checkout, if it exists.
-///
-/// Without it, the tests that need it report that they are skipped, and pass. `WALLA_REQUIRE_DATA`
-/// in the environment makes them fail instead.
+/// The folders of reference data: the one in this repository, then the one next to the checkout.
+const FOLDERS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/data"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"),
+];
+
+/// A file of the reference data.
 #[must_use]
-pub fn shared_data() -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
-    if path.is_dir() {
-        return Some(path);
-    }
-    let missing = format!("there is no reference data at {}", path.display());
-    assert!(std::env::var_os("WALLA_REQUIRE_DATA").is_none(), "{missing}");
-    say_skipped(missing);
-    None
+pub fn data(name: &str) -> PathBuf {
+    let mut paths = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter();
+    let found = paths.find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("no {name} in {FOLDERS:?}: see CONTRIBUTING.md"))
 }
 
 /// Reports on standard error that a test is skipped, and why: the standard output of a passing test
 /// is not shown.
 pub fn say_skipped(why: impl Display) {
     let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    /// Otherwise tests would stay ignored after the folder was added.
+    #[test]
+    fn the_reference_data_is_used_if_it_is_there() {
+        let is_there = std::path::Path::new(super::FOLDERS[1]).join("README.md").exists();
+        let is_used = walla_reference_test::has_reference_data!();
+        assert_eq!(is_there, is_used, "run `cargo clean -p walla_reference_test`");
+    }
 }

@@ -1,5 +1,6 @@
 //! Reference models with exact logits: see the README of the reference data.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -108,14 +109,23 @@ impl Differences {
     }
 }
 
-/// All oracle models, in order of name.
+/// All oracle models that are here, in order of name: those of this repository, or every
+/// architecture and tensor type if the reference data is next to the checkout.
 #[must_use]
-pub fn oracle_models(data: &Path) -> Vec<OracleModel> {
-    let files = fs::read_dir(data.join("models")).expect("the folder of models can be read");
-    let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "gguf"));
-    paths.sort();
-    paths.into_iter().map(OracleModel::read).collect()
+pub fn oracle_models() -> Vec<OracleModel> {
+    let has_all = walla_reference_test::has_reference_data!();
+    let folders = crate::FOLDERS.iter().take(if has_all { 2 } else { 1 });
+    let mut paths = BTreeMap::new();
+    for folder in folders {
+        let files = fs::read_dir(Path::new(folder).join("models"));
+        let files = files.expect("the folder of models can be read");
+        let files = files.map(|file| file.expect("the folder of models can be read").path());
+        let models = files.filter(|path| path.extension().is_some_and(|ending| ending == "gguf"));
+        paths.extend(models.map(|path| (path.file_name().map(ToOwned::to_owned), path)));
+    }
+    let minimum = if has_all { 36 } else { 8 };
+    assert!(paths.len() >= minimum, "every architecture is there: {}", paths.len());
+    paths.into_values().map(OracleModel::read).collect()
 }
 
 impl OracleModel {

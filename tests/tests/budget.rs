@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, EngineState, ModelSource, Pacing, Prompt, ReplyEvent,
 };
-use walla_tests::shared_data;
+use walla_tests::data;
 use walla_types::{Sampling, TokenId};
 
 /// Small reference models of every architecture, one of them recurrent.
 const MODELS: [&str; 6] =
-    ["gemma3-f16", "lfm2-f16", "llama2-f16", "llama32-q4_k_m", "phi3-f16", "qwen3-f16"];
+    ["gemma3-q8_0", "lfm2-q8_0", "llama32-q4_k", "phi3-longrope-q8_0", "qwen2-q8_0", "qwen3-f16"];
 
 /// Timeout, longer than any reply takes: a defect must fail, not hang.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
@@ -53,10 +53,8 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
 
 #[test]
 fn a_budget_changes_no_word_of_any_architecture() {
-    let Some(data) = shared_data() else { return };
     for name in MODELS {
-        let model = data.join("models").join(format!("{name}.gguf"));
-        assert!(model.exists(), "{}", model.display());
+        let model = data(&format!("models/{name}.gguf"));
         let expected = reply(&model, None);
         for millis in [1, 50] {
             let said = reply(&model, Some(Duration::from_millis(millis)));

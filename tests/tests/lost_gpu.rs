@@ -1,20 +1,22 @@
-//! A real GPU is lost under an engine in mid-conversation, in a separate process. Needs a GPU:
-//! without one it reports that it is skipped.
+//! A real GPU is lost while an engine generates, in a separate process. Needs a GPU: without one it
+//! reports that it is skipped.
+//!
+//! The model is a real one. Along its greedy replies the gap between the best two tokens is larger
+//! than what the GPU's and the CPU's rounding changes, so every reply is the same on both devices.
 
+use std::fs;
 use std::process::Command as Process;
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use walla_cpu::{CpuBackend, CpuOptions};
+use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, FaultPlan, FaultyBackend, Registry};
-use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, GenerationId, ModelSource,
     Pacing, Prompt, ReplyEvent,
 };
-use walla_tests::say_skipped;
+use walla_tests::{data, say_skipped};
 use walla_types::{Sampling, TokenId};
 
 /// Set in the process that breaks its GPU.
@@ -46,11 +48,21 @@ fn a_gpu_lost_in_mid_conversation_costs_no_reply() {
     said.lines().filter(|line| line.starts_with("lost: ")).for_each(|line| println!("{line}"));
 }
 
-fn model() -> &'static [u8] {
-    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    BYTES.get_or_init(|| {
-        synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
-    })
+/// Prompts of the reference, and the beginning of its greedy replies.
+fn prompts() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
+    let json = fs::read(data("models/tinystories-260k.json")).expect("it is in the repository");
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("it is JSON");
+    let ids = |value: &serde_json::Value| {
+        let ids = value.as_array().expect("a list").iter();
+        ids.map(|id| TokenId(id.as_u64().expect("a token") as u32)).collect::<Vec<_>>()
+    };
+    let cases = json["greedy"].as_array().expect("a list").iter().skip(1);
+    let case = |case: &serde_json::Value| {
+        let (prompt, all) = (ids(&case["prompt_ids"]), ids(&case["ids"]));
+        let reply = all[prompt.len()..][..REPLY_TOKENS as usize].to_vec();
+        (prompt, reply)
+    };
+    cases.map(case).collect()
 }
 
 fn start(registry: Registry) -> Engine {
@@ -61,7 +73,7 @@ fn start(registry: Registry) -> Engine {
         prefill_tokens_max: 16,
         // Nothing is measured at load, so that all counted steps belong to replies.
         budget: None,
-        ..EngineOptions::new(ModelSource::Static(model()))
+        ..EngineOptions::new(ModelSource::Path(data("models/tinystories-260k.gguf")))
     };
     Engine::start_with(options, registry).expect("an engine starts")
 }
@@ -90,6 +102,7 @@ fn hear(client: &Client, replies: usize) -> Vec<Event> {
 /// for any reply.
 fn conversation(engine: &Engine) -> Vec<String> {
     let client = engine.client(Pacing::FreeRunning).expect("a seat");
+    let prompts = prompts();
     let asks: Vec<_> = (0..2_u32)
         .flat_map(|seed| {
             let agent = client.new_agent();
@@ -101,8 +114,8 @@ fn conversation(engine: &Engine) -> Vec<String> {
             };
             let command = Command::AddAgent { agent, spec: Box::new(spec) };
             client.try_send(command).expect("there is room");
-            let prompt = |first: u32| Prompt::Tokens((first..first + 12).map(TokenId).collect());
-            [40 + seed, 70 + seed].map(|first| ask(&client, agent, prompt(first)))
+            let prompt = |index: u32| Prompt::Tokens(prompts[index as usize].0.clone());
+            [seed, 2 + seed].map(|index| ask(&client, agent, prompt(index)))
         })
         .collect();
     let events = hear(&client, asks.len());
@@ -123,11 +136,10 @@ fn conversation(engine: &Engine) -> Vec<String> {
 }
 
 fn child() {
-    let cpu = || CpuBackend::new(CpuOptions::default());
     let undisturbed = conversation(&start(Registry::new().with(CudaBackend::from_env())));
     let plan = FaultPlan::new(0).misdirect_from(BROKEN_STEP);
     let faulty = FaultyBackend::new(CudaBackend::from_env(), plan);
-    let engine = start(Registry::new().with(faulty).with(cpu()));
+    let engine = start(Registry::new().with(faulty).with(scalar()));
     let begun = Instant::now();
     let heard = conversation(&engine);
     let card = engine.model().expect("it is loaded");
@@ -136,12 +148,27 @@ fn child() {
         "lost: four replies ended once each, {:.1} s after the asks",
         begun.elapsed().as_secs_f64()
     );
-    let same = heard.iter().zip(&undisturbed).filter(|(a, b)| a == b).count();
-    println!("lost: {same} of {} replies are what the GPU alone says", heard.len());
-    // The CPU rounds differently, so the text may differ after the switch to the CPU, but not
-    // before. Only the first byte is compared.
-    for (heard, undisturbed) in heard.iter().zip(&undisturbed) {
-        assert!(!heard.is_empty());
-        assert_eq!(heard.as_bytes().first(), undisturbed.as_bytes().first());
+    assert_eq!(heard, undisturbed, "each whole reply is what the GPU alone generates");
+    assert_reference(&engine, &heard);
+}
+
+/// The replies of [`conversation`] are those of the reference.
+fn assert_reference(engine: &Engine, heard: &[String]) {
+    let tokenizer = engine.tokenizer().expect("it is loaded");
+    for (index, heard) in [0, 2, 1, 3].into_iter().zip(heard) {
+        let expected = tokenizer.decode(&prompts()[index].1).expect("they are tokens");
+        // A decoded text has no leading space in this vocabulary.
+        assert_eq!(heard.strip_prefix(' ').unwrap_or(heard), expected);
     }
+}
+
+#[test]
+fn the_cpu_alone_generates_the_reference() {
+    let engine = start(Registry::new().with(scalar()));
+    assert_reference(&engine, &conversation(&engine));
+}
+
+/// A CPU whose kernels round only keys and values, as the GPU does.
+fn scalar() -> CpuBackend {
+    CpuBackend::new(CpuOptions { variant: Some(Variant::Scalar), ..CpuOptions::default() })
 }

@@ -2,7 +2,7 @@
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_device::{Device, KvType};
-use walla_tests::{Class, oracle_models, shared_data};
+use walla_tests::{Class, oracle_models};
 use walla_types::{SeqId, TokenId};
 
 fn scalar() -> Box<dyn Device> {
@@ -21,10 +21,7 @@ fn cpu(variant: Variant) -> Box<dyn Device> {
 /// in the exact class.
 #[test]
 fn the_scalar_variant_is_exact() {
-    let Some(data) = shared_data() else { return };
-    let models = oracle_models(&data);
-    assert!(models.len() >= 36, "every architecture and type is there: {}", models.len());
-    for model in models {
+    for model in oracle_models() {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(scalar(), 8, context, 64, KvType::F32);
             model.assert_all_within(Class::Exact, &mut evaluator, &sequences, "with an f32 cache");
@@ -35,8 +32,7 @@ fn the_scalar_variant_is_exact() {
 /// Keys and values in f16 are the only rounding.
 #[test]
 fn an_f16_cache_is_in_the_half_class() {
-    let Some(data) = shared_data() else { return };
-    for model in oracle_models(&data) {
+    for model in oracle_models() {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(scalar(), 8, context, 64, KvType::F16);
             let differences = model.compare(&mut evaluator, &sequences);
@@ -49,11 +45,10 @@ fn an_f16_cache_is_in_the_half_class() {
 /// llama.cpp does, and otherwise only the cache.
 #[test]
 fn the_vector_variants_round_as_they_say() {
-    let Some(data) = shared_data() else { return };
     for variant in
         Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
     {
-        for model in oracle_models(&data) {
+        for model in oracle_models() {
             let types = model.json["tensor_types"].as_object().expect("types are listed");
             let is_quantised = types.keys().any(|name| name.starts_with('Q'));
             let class = if is_quantised { Class::Rounded } else { Class::Half };
@@ -69,8 +64,7 @@ fn the_vector_variants_round_as_they_say() {
 /// near-tie that the reference notes.
 #[test]
 fn the_tiny_real_model_tells_its_story() {
-    let Some(data) = shared_data() else { return };
-    let models = oracle_models(&data);
+    let models = oracle_models();
     let model = models.iter().find(|m| m.name == "tinystories-260k").expect("it is there");
     let ids: Vec<u32> = model.json["greedy_ids"]
         .as_array()
@@ -110,8 +104,7 @@ fn the_tiny_real_model_tells_its_story() {
 /// batch composition with the slow scalar kernels, are tested with one type of each architecture.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
-    let Some(data) = shared_data() else { return };
-    for model in oracle_models(&data) {
+    for model in oracle_models() {
         let is_first_type = model.name.ends_with("-f16");
         let kv_types = if is_first_type { &[KvType::F16, KvType::Q8][..] } else { &[KvType::F16] };
         for variant in Variant::ALL.iter().copied().filter(|v| v.score().is_some()) {

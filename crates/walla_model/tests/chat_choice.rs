@@ -3,6 +3,7 @@
 mod reference_data;
 
 use std::path::PathBuf;
+use walla_reference_test::reference_test;
 
 use reference_data::data;
 use walla_model::Gguf;
@@ -164,11 +165,10 @@ fn faults_that_a_conversation_survives_are_warnings() {
     }
 }
 
-#[test]
+#[reference_test]
 fn the_cases_load_and_a_chosen_template_works() {
     for name in ["06-template-does-not-compile.gguf", "07-template-empty.gguf"] {
-        let Some(path) = data(&format!("cases/{name}")) else { return };
-        let file = Gguf::open(path).unwrap();
+        let file = Gguf::open(data(&format!("cases/{name}"))).unwrap();
         let loaded = LoadedText::from_gguf(&file, None, None).unwrap();
         assert!(loaded.template.is_none(), "{name}");
         assert!(matches!(loaded.state, TemplateState::Unusable(_)), "{name}");

@@ -6,8 +6,9 @@
 mod reference_data;
 
 use std::path::Path;
+use walla_reference_test::reference_test;
 
-use reference_data::files;
+use reference_data::all_files;
 use serde_json::Value;
 use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
@@ -59,9 +60,9 @@ fn golden(template: &Path) -> Vec<(String, String)> {
     cases.map(case).collect()
 }
 
-#[test]
+#[reference_test]
 fn published_templates_render_as_in_python() {
-    for path in files("templates", "jinja") {
+    for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>")
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -98,9 +99,9 @@ fn published_templates_render_as_in_python() {
 }
 
 /// Gemma's template does not accept system messages, and this is detected; all others accept them.
-#[test]
+#[reference_test]
 fn the_place_for_the_system_is_found() {
-    for path in files("templates", "jinja") {
+    for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
         let is_gemma = path.to_string_lossy().contains("gemma");
@@ -110,9 +111,9 @@ fn the_place_for_the_system_is_found() {
 
 /// A persona that mentions `/think` must not switch anything, because templates cannot read
 /// untrusted text.
-#[test]
+#[reference_test]
 fn untrusted_text_decides_nothing() {
-    for path in files("templates", "jinja") {
+    for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
         let own = |content: &str| -> String {
@@ -138,7 +139,7 @@ fn ids(value: &Value) -> Vec<u64> {
 /// The template and vocabulary of each model: text and ids.
 #[test]
 fn conversations_of_every_model() {
-    for path in files("models", "json") {
+    for path in all_files("models", "json") {
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let Some(case) = json.get("chat").filter(|chat| chat.is_object()) else { continue };
         let file = Gguf::open(path.with_extension("gguf")).unwrap();

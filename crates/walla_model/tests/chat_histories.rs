@@ -4,11 +4,12 @@ mod reference_data;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use reference_data::files;
+use reference_data::{all_files, files};
 use walla_model::chat::{
     BuiltInTemplate, ChatTemplate, FILLER, Message, OBSERVATION_PREFIX, RenderOptions, Role,
     Segment,
 };
+use walla_reference_test::reference_test;
 
 use Role::{Assistant, Observation, System, User};
 
@@ -238,15 +239,17 @@ fn an_agent_may_speak_first_and_a_user_twice() {
     );
 }
 
+const TALK_WITH_AN_OBSERVATION: [(Role, &str); 5] = [
+    (System, "You are Greta."),
+    (User, "Hi"),
+    (Assistant, "Well met."),
+    (Observation, "Odo leaves."),
+    (User, "Where is he?"),
+];
+
 #[test]
 fn observations_are_system_messages_where_the_template_takes_them() {
-    let turns = [
-        (System, "You are Greta."),
-        (User, "Hi"),
-        (Assistant, "Well met."),
-        (Observation, "Odo leaves."),
-        (User, "Where is he?"),
-    ];
+    let turns = TALK_WITH_AN_OBSERVATION;
     let chatml = render(&ChatTemplate::chatml(), &turns);
     assert!(chatml.contains("<|im_start|>system\nOdo leaves.<|im_end|>\n"), "{chatml}");
     let llama = ChatTemplate::built_in(BuiltInTemplate::Llama3, "", "").unwrap();
@@ -257,7 +260,12 @@ fn observations_are_system_messages_where_the_template_takes_them() {
     let gemma = render(&gemma, &turns);
     let merged = format!("user\n{OBSERVATION_PREFIX}Odo leaves.\n\nWhere is he?<end_of_turn>");
     assert!(gemma.contains(&merged), "{gemma}");
-    for path in files("templates", "jinja") {
+}
+
+#[reference_test]
+fn published_templates_take_observations_as_system_or_user_messages() {
+    let turns = TALK_WITH_AN_OBSERVATION;
+    for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
         let normal = template.normalised(&messages(&turns), true);
@@ -295,11 +303,11 @@ fn every_prompt_leads_to_a_reply() {
 }
 
 /// A built-in template prints the same text as a template of its family.
-#[test]
+#[reference_test]
 fn built_in_templates_are_those_of_their_families() {
     let talk = [(User, "Hi"), (Assistant, "Well met."), (User, "Bye")];
     let same = |published: &str, built_in: BuiltInTemplate| {
-        for path in files("templates", "jinja") {
+        for path in all_files("templates", "jinja") {
             if !path.to_string_lossy().contains(published) {
                 continue;
             }

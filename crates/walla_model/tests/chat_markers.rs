@@ -12,6 +12,7 @@ use walla_model::chat::{
 };
 use walla_model::gguf::{Integers, Writer};
 use walla_model::tokenizer::{EncodeOptions, SpecialIds, Tokenizer, Vocabulary};
+use walla_reference_test::reference_test;
 use walla_types::TokenId;
 
 /// A copy of a file in which these tokens have another type.
@@ -53,12 +54,12 @@ fn encode(loaded: &LoadedText, text: &str) -> Vec<TokenId> {
     loaded.tokenizer.encode_prompt(&prompt).unwrap()
 }
 
-fn published(name: &str) -> Option<String> {
-    Some(std::fs::read_to_string(data(&format!("templates/{name}"))?).unwrap())
+fn published(name: &str) -> String {
+    std::fs::read_to_string(data(&format!("templates/{name}"))).unwrap()
 }
 
 /// Real vocabularies: the correct file, and copies with markers of other types.
-#[test]
+#[reference_test]
 fn markers_of_any_type_are_one_token_each() {
     for (file, template, markers) in [
         ("qwen2.gguf", "Qwen-Qwen2.5-7B-Instruct.jinja", &["<|im_start|>", "<|im_end|>"][..]),
@@ -68,12 +69,8 @@ fn markers_of_any_type_are_one_token_each() {
             &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|begin_of_text|>"],
         ),
     ] {
-        let (Some(path), Some(template)) =
-            (data(&format!("tokenizers/{file}")), published(template))
-        else {
-            return;
-        };
-        let file = Gguf::open(path).unwrap();
+        let file = Gguf::open(data(&format!("tokenizers/{file}"))).unwrap();
+        let template = published(template);
         let sound =
             LoadedText::from_gguf(&retyped(&file, &[], 1, Some(&template)), None, None).unwrap();
         assert_eq!(sound.reserved_markers, []);
@@ -100,10 +97,9 @@ fn markers_of_any_type_are_one_token_each() {
 }
 
 /// Tokens with the shape of a marker that the template does not print stay ordinary.
-#[test]
+#[reference_test]
 fn other_tokens_keep_their_types() {
-    let Some(path) = data("tokenizers/qwen2.gguf") else { return };
-    let file = Gguf::open(path).unwrap();
+    let file = Gguf::open(data("tokenizers/qwen2.gguf")).unwrap();
     // This vocabulary has `<s>`, `</s>` and `<unk>` as ordinary tokens.
     for template in [BuiltInTemplate::Chatml, BuiltInTemplate::Gemma] {
         let choice = TemplateChoice::from(template);

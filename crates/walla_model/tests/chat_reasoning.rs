@@ -3,12 +3,13 @@
 mod tokenizer_common;
 
 use proptest::prelude::*;
-use tokenizer_common::{CONTROL, NORMAL, USER_DEFINED, byte_level, files, sentence_piece};
+use tokenizer_common::{CONTROL, NORMAL, USER_DEFINED, all_files, byte_level, sentence_piece};
 use walla_model::chat::{
     ChatTemplate, Marker, Message, ReasoningFormat, ReasoningMarkers, RenderOptions, ReplyStart,
     Role,
 };
 use walla_model::tokenizer::Tokenizer;
+use walla_reference_test::reference_test;
 
 const CHATML: &str = "{% for m in messages %}\
 <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
@@ -215,10 +216,10 @@ fn headers_and_channels_have_their_places() {
 }
 
 /// Published templates with a switch: the markers are their vocabularies' special tokens.
-#[test]
+#[reference_test]
 fn published_templates_have_their_switch() {
     let tokenizer = with_tokens(&["<think>", "</think>"], USER_DEFINED);
-    for path in files("templates", "jinja") {
+    for path in all_files("templates", "jinja") {
         let template = template(&std::fs::read_to_string(&path).unwrap());
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let has_switch = ["Qwen3", "SmolLM3"].iter().any(|family| name.contains(family));

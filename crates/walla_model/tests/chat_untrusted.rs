@@ -67,7 +67,7 @@ const TEMPLATES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Vendors' templates, if the shared reference data exists.
+/// Vendors' templates that are here.
 fn published() -> Vec<(String, String)> {
     let source = |path: PathBuf| {
         let source = std::fs::read_to_string(&path).unwrap();

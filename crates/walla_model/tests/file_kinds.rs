@@ -4,6 +4,7 @@
 mod reference_data;
 
 use std::path::Path;
+use walla_reference_test::reference_test;
 
 use reference_data::data;
 use walla_model::gguf::{FileKind, Foreign};
@@ -83,16 +84,15 @@ fn files_of_other_formats_are_named() {
     assert_eq!(refuse(&[0; 4096]), Foreign::Zeros);
 }
 
-#[test]
+#[reference_test]
 fn the_cases_of_the_reference_data_are_named() {
     for (name, expected) in
         [("10-lfs-pointer.gguf", "a Git LFS pointer"), ("10-web-page.gguf", "a web page (HTML)")]
     {
-        let Some(path) = data(&format!("cases/{name}")) else { return };
-        let message = refusal(&path).to_string();
+        let message = refusal(&data(&format!("cases/{name}"))).to_string();
         assert!(message.contains(expected), "{message}");
     }
-    let gguf = Gguf::open(data("cases/10-type-iq4_xs.gguf").unwrap()).unwrap();
+    let gguf = Gguf::open(data("cases/10-type-iq4_xs.gguf")).unwrap();
     let message = ModelSpec::from_gguf(&gguf, 512).unwrap_err().to_string();
     assert!(message.contains("tensor type IQ4_XS is not supported"), "{message}");
 }

@@ -2,12 +2,13 @@
 
 mod tokenizer_common;
 
-use tokenizer_common::{Lists, byte_level, files, sentence_piece};
+use tokenizer_common::{Lists, byte_level, data, sentence_piece};
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
 use walla_model::tokenizer::{
     EncodeOptions, PreTokenizer, Tokenizer, Vocabulary, VocabularyWarning,
 };
+use walla_reference_test::reference_test;
 
 const ALL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
@@ -80,15 +81,10 @@ fn other_kinds_of_vocabularies_have_none() {
 }
 
 /// The real vocabulary of Llama 3 without its pre-tokenizer.
-#[test]
+#[reference_test]
 fn the_markers_of_a_family_point_to_its_pre_tokenizer() {
     for (name, expected) in [("llama-bpe", Some("llama-bpe")), ("gpt-2", None)] {
-        let Some(path) =
-            files("tokenizers", "gguf").into_iter().find(|p| p.file_stem().unwrap() == name)
-        else {
-            return;
-        };
-        let gguf = Gguf::open(path).unwrap();
+        let gguf = Gguf::open(data(&format!("tokenizers/{name}.gguf"))).unwrap();
         let vocabulary = Vocabulary { pre: "", ..Vocabulary::from_gguf(&gguf).unwrap() };
         let tokenizer = Tokenizer::new(&vocabulary).unwrap();
         let [VocabularyWarning::NoPreTokenizer { likely }] = tokenizer.warnings() else {

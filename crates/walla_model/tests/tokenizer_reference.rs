@@ -3,13 +3,14 @@
 mod tokenizer_common;
 
 use serde_json::Value;
-use tokenizer_common::{files, ids, load};
+use tokenizer_common::{all_files, ids, load};
 use walla_model::tokenizer::EncodeOptions;
+use walla_reference_test::reference_test;
 use walla_types::TokenId;
 
-#[test]
+#[reference_test]
 fn every_case_of_every_real_vocabulary() {
-    for path in files("tokenizers", "gguf") {
+    for path in all_files("tokenizers", "gguf") {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let tokenizer = load(&path);
         let side = |extension: &str| {
@@ -32,7 +33,7 @@ fn every_case_of_every_real_vocabulary() {
 
 #[test]
 fn tokenize_cases_of_every_model() {
-    for path in files("models", "json") {
+    for path in all_files("models", "json") {
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let Some(cases) = json.get("tokenize").and_then(Value::as_array) else { continue };
         let tokenizer = load(&path.with_extension("gguf"));
@@ -51,7 +52,7 @@ fn tokenize_cases_of_every_model() {
 }
 
 /// The tokens that end a generation, equal to llama.cpp's for the same files.
-#[test]
+#[reference_test]
 fn ends_of_generation_of_real_vocabularies() {
     let expected: [(&str, &[u32]); 4] = [
         ("gpt-2", &[50256]),
@@ -59,7 +60,7 @@ fn ends_of_generation_of_real_vocabularies() {
         ("llama-spm", &[2]),
         ("qwen2", &[128_247, 151_643, 151_645]),
     ];
-    for path in files("tokenizers", "gguf") {
+    for path in all_files("tokenizers", "gguf") {
         let tokenizer = load(&path);
         let name = path.file_stem().unwrap().to_string_lossy();
         let found: Vec<_> = tokenizer.end_of_generation_tokens().map(|token| token.0).collect();

@@ -3,9 +3,10 @@
 mod tokenizer_common;
 
 use proptest::prelude::*;
-use tokenizer_common::{CONTROL, USER_DEFINED, byte_level, files, sentence_piece};
+use tokenizer_common::{CONTROL, USER_DEFINED, all_files, byte_level, data, sentence_piece};
 use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, SpecialIds, Tokenizer, Vocabulary};
+use walla_reference_test::reference_test;
 use walla_types::TokenId;
 
 const UNKNOWN: i64 = 2;
@@ -40,9 +41,9 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
 
 /// The real vocabularies, unchanged and with every 50th normal token of at least two bytes marked
 /// as user-defined.
-#[test]
+#[reference_test]
 fn real_vocabularies_spell_every_special_text_with_other_tokens() {
-    for path in files("tokenizers", "gguf") {
+    for path in all_files("tokenizers", "gguf") {
         let gguf = Gguf::open(&path).unwrap();
         for spoils in [false, true] {
             let mut vocabulary = Vocabulary::from_gguf(&gguf).unwrap();
@@ -80,13 +81,9 @@ fn real_vocabularies_spell_every_special_text_with_other_tokens() {
 
 /// The markers of qwen2 as user-defined tokens, as in some files: `encode` matches them, as
 /// llama.cpp does.
-#[test]
+#[reference_test]
 fn user_defined_markers_are_matched_by_encode_alone() {
-    let Some(path) = files("tokenizers", "gguf").into_iter().find(|p| p.ends_with("qwen2.gguf"))
-    else {
-        return;
-    };
-    let gguf = Gguf::open(path).unwrap();
+    let gguf = Gguf::open(data("tokenizers/qwen2.gguf")).unwrap();
     let mut vocabulary = Vocabulary::from_gguf(&gguf).unwrap();
     let id = |text: &str| vocabulary.tokens.iter().position(|token| *token == text).unwrap();
     let start = id("<|im_start|>");

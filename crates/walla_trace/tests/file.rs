@@ -187,9 +187,14 @@ fn stages_have_targets_of_walla_and_names_of_their_own() {
 }
 
 #[test]
-fn without_a_profilers_library_nothing_happens() {
+fn without_a_profilers_library_the_other_listeners_are_served() {
     let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let file = TraceFile::start(&path).unwrap();
     walla_trace::listen_nvtx();
     walla_trace::listen_nvtx();
     drop(enter(Stage::Plan));
+    assert_eq!(file.finish().unwrap().spans, 1);
+    assert_eq!(spans(&path)[0].1, "plan");
 }

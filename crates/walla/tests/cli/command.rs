@@ -89,18 +89,17 @@ pub fn tiny() -> &'static str {
     })
 }
 
-/// A file of the shared reference data, if this checkout has it.
-pub fn shared(name: &str) -> Option<PathBuf> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(name);
-    if path.is_file() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED: no reference data at {}", path.display());
-    None
+/// A file of the reference data. The models of `tests/data` are in this repository; a test that
+/// needs another file is a `reference_test`.
+pub fn reference(name: &str) -> PathBuf {
+    let folders = ["/../../tests/data", "/../../../shared/data"];
+    let mut paths = folders
+        .map(|f| Path::new(&format!("{}{f}", env!("CARGO_MANIFEST_DIR"))).join(name))
+        .into_iter();
+    paths.find(|path| path.is_file()).unwrap_or_else(|| panic!("no {name} in {folders:?}"))
 }
 
-/// A shared JSON file.
-pub fn shared_json(name: &str) -> Option<Value> {
-    let text = std::fs::read_to_string(shared(name)?).unwrap();
-    Some(serde_json::from_str(&text).unwrap())
+/// A JSON file of the reference data.
+pub fn reference_json(name: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(reference(name)).unwrap()).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::command::{json_line, run, scratch, shared, shared_json, succeed, tiny};
+use crate::command::{json_line, reference, reference_json, run, scratch, succeed, tiny};
 
 #[test]
 fn inspect_says_what_a_file_holds() {
@@ -79,12 +79,9 @@ fn text_comes_from_a_file_as_it_stands() {
 /// The reference cases through the command, both flags among them.
 #[test]
 fn tokens_are_those_of_the_reference() {
-    for name in ["llama2-f16", "qwen2-f16", "tinystories-260k"] {
-        let (Some(model), Some(json)) =
-            (shared(&format!("models/{name}.gguf")), shared_json(&format!("models/{name}.json")))
-        else {
-            return;
-        };
+    for name in ["llama32-q4_0", "qwen2-q8_0", "tinystories-260k"] {
+        let model = reference(&format!("models/{name}.gguf"));
+        let json = reference_json(&format!("models/{name}.json"));
         for case in json["tokenize"].as_array().unwrap() {
             let mut arguments = vec!["tokenize", model.to_str().unwrap()];
             arguments.extend(case["parse_special"].as_bool().unwrap().then_some("--special"));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::command::{json_line, scratch, shared, shared_json, succeed, tiny};
+use crate::command::{json_line, reference, reference_json, scratch, succeed, tiny};
 
 /// Little-endian f32.
 fn numbers(bytes: &[u8]) -> Vec<f32> {
@@ -56,15 +56,11 @@ fn a_long_sequence_has_all_its_rows() {
 /// weights.
 #[test]
 fn logits_are_those_of_the_reference() {
-    for name in ["llama2-f16", "qwen3-q8_0", "gemma3-f16", "lfm2-q8_0"] {
-        let (Some(model), Some(json), Some(truth)) = (
-            shared(&format!("models/{name}.gguf")),
-            shared_json(&format!("models/{name}.json")),
-            shared(&format!("models/{name}.logits.f32")),
-        ) else {
-            return;
-        };
-        let truth = numbers(&std::fs::read(truth).unwrap());
+    for name in ["llama32-q4_k", "qwen3-f16", "gemma3-q8_0", "lfm2-q8_0"] {
+        let model = reference(&format!("models/{name}.gguf"));
+        let json = reference_json(&format!("models/{name}.json"));
+        let truth = std::fs::read(reference(&format!("models/{name}.logits.f32"))).unwrap();
+        let truth = numbers(&truth);
         let vocab = json["n_vocab"].as_u64().unwrap() as usize;
         let short = json["sequences"].as_array().unwrap().iter();
         let short: Vec<&Value> =

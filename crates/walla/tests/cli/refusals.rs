@@ -1,8 +1,9 @@
 //! Failures are reported in one line on standard error and by the exit code.
 
 use std::process::Stdio;
+use walla_reference_test::reference_test;
 
-use crate::command::{run, scratch, shared, tiny, walla};
+use crate::command::{reference, run, scratch, tiny, walla};
 
 /// One line that contains all of `words`, no output, a failure.
 pub fn refused(arguments: &[&str], words: &[&str]) {
@@ -108,9 +109,9 @@ fn files_of_other_kinds_are_named() {
     }
 }
 
-#[test]
+#[reference_test]
 fn tensors_of_types_without_kernels_are_named() {
-    let Some(model) = shared("cases/10-type-iq4_xs.gguf") else { return };
+    let model = reference("cases/10-type-iq4_xs.gguf");
     let model = model.to_str().unwrap();
     for arguments in [vec!["generate", model, "--prompt", "x"], vec!["bench", model]] {
         refused(&arguments, &[model, "IQ4_XS"]);

@@ -5,18 +5,17 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use walla_model::synth::{self, Dialect, Mixture, Model};
 
-use crate::command::{run, run_with_input, scratch, shared, shared_json, succeed, tiny, walla};
+use crate::command::{
+    reference, reference_json, run, run_with_input, scratch, succeed, tiny, walla,
+};
 
 /// From the beginning-of-text token alone, the story that was published with the model. The scalar
 /// kernels round activations to f16, so the text may differ from the near-tie that the reference
 /// records, not before it.
 #[test]
 fn the_published_story() {
-    let (Some(model), Some(json)) =
-        (shared("models/tinystories-260k.gguf"), shared_json("models/tinystories-260k.json"))
-    else {
-        return;
-    };
+    let model = reference("models/tinystories-260k.gguf");
+    let json = reference_json("models/tinystories-260k.json");
     let expected = json["greedy_text"].as_str().unwrap();
     let certain = json["greedy_near_tie"]["text_before"].as_str().unwrap();
     assert!(expected.starts_with(certain) && certain.len() > 400);
@@ -40,11 +39,8 @@ fn the_published_story() {
 
 #[test]
 fn a_prompt_is_continued_as_the_reference_does() {
-    let (Some(model), Some(json)) =
-        (shared("models/tinystories-260k.gguf"), shared_json("models/tinystories-260k.json"))
-    else {
-        return;
-    };
+    let model = reference("models/tinystories-260k.gguf");
+    let json = reference_json("models/tinystories-260k.json");
     let model = model.to_str().unwrap();
     for case in json["greedy"].as_array().unwrap().iter().skip(1) {
         let prompt = case["prompt"].as_str().unwrap();

@@ -4,8 +4,9 @@
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
 use walla_model::synth;
+use walla_reference_test::reference_test;
 
-use crate::command::{Ran, json_line, run, run_with_input, scratch, shared, succeed, tiny};
+use crate::command::{Ran, json_line, reference, run, run_with_input, scratch, succeed, tiny};
 
 /// The tiny model without some keys, and with the keys that `more` writes.
 fn rewritten(name: &str, without: &[&str], more: impl FnOnce(&mut Writer)) -> String {
@@ -58,9 +59,9 @@ fn an_unknown_pre_tokenizer_can_be_replaced() {
     assert_eq!(succeed(&["detokenize", model, "120", "--pre", "qwen2"]), "x\n");
 }
 
-#[test]
+#[reference_test]
 fn metadata_that_cannot_be_read_is_a_warning_that_names_the_key() {
-    let Some(path) = shared("cases/08-metadata-not-utf8.gguf") else { return };
+    let path = reference("cases/08-metadata-not-utf8.gguf");
     let model = path.to_str().unwrap();
     let generate = [&["generate", model, "--prompt", "x"][..], &SPEECH].concat();
     for arguments in [&generate[..], &["tokenize", model, "x"]] {
@@ -71,7 +72,7 @@ fn metadata_that_cannot_be_read_is_a_warning_that_names_the_key() {
     let report = json_line(&succeed(&["inspect", model, "--json"]));
     assert!(report["warnings"][0].as_str().unwrap().contains("quantize.imatrix.file"));
     assert!(report["metadata"]["quantize.imatrix.file"].as_str().unwrap().contains("imatrix.dat"));
-    let duplicates = shared("cases/05-duplicate-token-texts.gguf").unwrap();
+    let duplicates = reference("cases/05-duplicate-token-texts.gguf");
     let ran = run(&["tokenize", duplicates.to_str().unwrap(), "ed"]);
     assert!(warnings(&ran)[0].contains("duplicate texts"), "{}", ran.err);
 }

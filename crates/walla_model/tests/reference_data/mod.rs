@@ -1,32 +1,42 @@
-//! The reference data for tests: `shared/data` next to the repository. Its files are not part of
-//! the repository.
+//! The reference data for tests. A few small models are in this repository, in `tests/data`. All
+//! other files are in `shared/data` next to the checkout: a test that needs them is a
+//! `reference_test`, which is ignored where that folder is absent.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A file or folder of the reference data.
-///
-/// If it is absent: `None` and a line on stderr, or a failure if `WALLA_REQUIRE_DATA` is set.
-pub fn data(name: &str) -> Option<PathBuf> {
-    let all = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"));
-    let path = all.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let required = std::env::var_os("WALLA_REQUIRE_DATA").is_some();
-    assert!(!required, "WALLA_REQUIRE_DATA is set, and there is no {}", path.display());
-    eprintln!("SKIPPED: no reference data at {}", path.display());
-    None
+/// The folders of reference data: the one in this repository, then the one next to the checkout.
+const FOLDERS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"),
+];
+
+/// A file of the reference data.
+pub fn data(name: &str) -> PathBuf {
+    let mut paths = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter();
+    let found = paths.find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("no {name} in {FOLDERS:?}: see CONTRIBUTING.md"))
 }
 
-/// Files with an extension in a folder of the reference data, sorted; empty if the folder is
-/// absent.
+/// All files that are here with an extension in a folder of the reference data, sorted by name. A
+/// file that is in both folders is listed once. Empty if there is no such folder.
 pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let Some(folder) = data(folder) else { return Vec::new() };
-    let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let is_wanted = |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
-    let mut files: Vec<_> = entries.filter(is_wanted).collect();
-    assert!(!files.is_empty(), "no {extension} in {}", folder.display());
-    files.sort();
+    let mut files = BTreeMap::new();
+    for all in FOLDERS {
+        let Ok(entries) = std::fs::read_dir(Path::new(all).join(folder)) else { continue };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let wanted = paths.filter(|path| path.extension().is_some_and(|e| e == extension));
+        for path in wanted {
+            files.entry(path.file_name().unwrap().to_owned()).or_insert(path);
+        }
+    }
+    files.into_values().collect()
+}
+
+/// As [`files`], in a `reference_test`: there is at least one.
+pub fn all_files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let files = files(folder, extension);
+    assert!(!files.is_empty(), "no {extension} in {folder}");
     files
 }

@@ -6,7 +6,7 @@ mod reference_data;
 
 use std::path::Path;
 
-pub use reference_data::files;
+pub use reference_data::{all_files, data, files};
 use walla_model::{
     Gguf,
     tokenizer::{SpecialIds, Tokenizer, Vocabulary},
