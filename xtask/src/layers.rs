@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Each crate with its floor and the third-party crates that it may use. A dependency must be on a
-/// lower floor, never on the same one.
-const HOUSE: &[(&str, u32, &[&str])] = &[
+/// Each crate with its layer and the third-party crates that it may use. A dependency must be on a
+/// lower layer, never on the same one.
+const CRATES: &[(&str, u32, &[&str])] = &[
     (
         "bevy_walla",
         6,
@@ -52,13 +52,13 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     ("walla_types", 0, &["thiserror"]),
-    // Data without code: any crate on a higher floor may embed it.
+    // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
-    // Trace marks, used on several floors.
+    // Trace marks, used on several layers.
     ("walla_trace", 0, &["libloading", "thiserror", "tracing"]),
 ];
 
-/// Crates outside the floors: they may use all crates.
+/// Crates outside the layers: they may use all crates.
 const OUTSIDE: &[&str] = &[
     "xtask",
     "walla_examples",
@@ -84,10 +84,12 @@ pub fn check() -> Result<(), String> {
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
     let page = std::path::Path::new(root).join("ARCHITECTURE.md");
     let page = std::fs::read_to_string(&page).map_err(|e| format!("{}: {e}", page.display()))?;
-    let mut wrong = wrong_arrows(&metadata);
+    let mut wrong = wrong_dependencies(&metadata);
     wrong.extend(wrong_reasons(&metadata, &page));
     if wrong.is_empty() {
-        eprintln!("xtask: every arrow points down, and every third-party crate has a reason");
+        eprintln!(
+            "xtask: every dependency is on a lower layer, and every third-party crate has a reason"
+        );
         return Ok(());
     }
     Err(wrong.join("\n"))
@@ -101,27 +103,27 @@ fn packages(metadata: &Value) -> impl Iterator<Item = (&str, &[Value])> {
     })
 }
 
-fn wrong_arrows(metadata: &Value) -> Vec<String> {
-    let floor_of = |name| HOUSE.iter().find(|(house, ..)| *house == name);
+fn wrong_dependencies(metadata: &Value) -> Vec<String> {
+    let layer_of = |name| CRATES.iter().find(|(known, ..)| *known == name);
     let mut wrong = Vec::new();
     for (name, dependencies) in packages(metadata) {
         if OUTSIDE.contains(&name) {
             continue;
         }
-        let Some(&(_, floor, third_party)) = floor_of(name) else {
-            wrong.push(format!("{name} has no floor: add it to xtask/src/layers.rs"));
+        let Some(&(_, layer, third_party)) = layer_of(name) else {
+            wrong.push(format!("{name} has no layer: add it to xtask/src/layers.rs"));
             continue;
         };
         for dependency in dependencies {
             let on = dependency["name"].as_str().unwrap_or_default();
-            // Tests may use a crate of the same floor (the CPU is the oracle of the GPU); shipped
+            // Tests may use a crate of the same layer (the CPU is the oracle of the GPU); shipped
             // code may not.
             if dependency["kind"].as_str() == Some("dev") {
                 continue;
             }
-            match floor_of(on) {
-                Some(&(_, below, _)) if below >= floor => {
-                    wrong.push(format!("{name} (floor {floor}) may not depend on {on}"));
+            match layer_of(on) {
+                Some(&(_, below, _)) if below >= layer => {
+                    wrong.push(format!("{name} (layer {layer}) may not depend on {on}"));
                 }
                 None if !third_party.contains(&on) => {
                     wrong.push(format!("{name} may not depend on {on}: see xtask/src/layers.rs"));
@@ -159,31 +161,35 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn arrow(from: &str, to: &str) -> Vec<String> {
+    fn wrong(from: &str, to: &str) -> Vec<String> {
         let dependency = json!({"name": to, "kind": null});
-        wrong_arrows(&json!({"packages": [{"name": from, "dependencies": [dependency]}]}))
+        wrong_dependencies(&json!({"packages": [{"name": from, "dependencies": [dependency]}]}))
     }
 
     #[test]
     fn arrows_point_down_only() {
-        assert!(arrow("walla_exec", "walla_plan").is_empty());
-        assert_eq!(arrow("walla_plan", "walla_exec").len(), 1);
-        assert_eq!(arrow("walla_plan", "walla_model").len(), 1, "never sideways");
-        assert!(arrow("walla", "tokio").is_empty());
-        assert_eq!(arrow("walla_plan", "tokio").len(), 1, "third parties stay on their floor");
+        assert!(wrong("walla_exec", "walla_plan").is_empty());
+        assert_eq!(wrong("walla_plan", "walla_exec").len(), 1);
+        assert_eq!(wrong("walla_plan", "walla_model").len(), 1, "never sideways");
+        assert!(wrong("walla", "tokio").is_empty());
         assert_eq!(
-            arrow("walla_types", "unheard_of").len(),
+            wrong("walla_plan", "tokio").len(),
+            1,
+            "third-party crates are named for each crate"
+        );
+        assert_eq!(
+            wrong("walla_types", "unheard_of").len(),
             1,
             "what is not listed is not allowed"
         );
-        assert_eq!(arrow("walla_new", "half").len(), 1, "every crate has a floor");
+        assert_eq!(wrong("walla_new", "half").len(), 1, "every crate has a layer");
     }
 
     #[test]
     fn tests_may_look_sideways() {
         let dependency = json!({"name": "walla_cpu", "kind": "dev"});
         let package = json!({"name": "walla_cuda", "dependencies": [dependency]});
-        assert!(wrong_arrows(&json!({"packages": [package]})).is_empty());
+        assert!(wrong_dependencies(&json!({"packages": [package]})).is_empty());
     }
 
     #[test]

@@ -6,24 +6,29 @@
 //!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests named in RELIABILITY.md exist.
 //! - `cargo xtask width`: checks line widths: 100 columns in sources, 120 in Markdown.
-//! - `cargo xtask layers`: checks that crates depend only on crates of a lower floor.
+//! - `cargo xtask format`: checks the format of the CUDA sources (`.clang-format`).
+//! - `cargo xtask package`: packages all published crates and checks their sizes.
+//! - `cargo xtask layers`: checks that crates depend only on crates of a lower layer.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
 //!   emulator, without a GPU.
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
 //!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
 //!   to ship.
 
+mod clang_format;
 mod dependencies;
 mod emulate;
 mod kernels;
 mod layers;
 mod matrix;
+mod package;
 mod width;
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
+                     package | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
@@ -36,6 +41,8 @@ fn main() -> ExitCode {
         Some("layers") => layers::check(),
         Some("matrix") => matrix::check(),
         Some("width") => width::check(),
+        Some("format") => clang_format::check(),
+        Some("package") => package::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
         _ => Err(USAGE.to_owned()),
@@ -60,6 +67,8 @@ fn ci(is_full: bool) -> Result<(), String> {
     layers::check()?;
     matrix::check()?;
     width::check()?;
+    clang_format::check()?;
+    package::check()?;
     dependencies::check()?;
     dependencies::deny()?;
     where_installed()?;

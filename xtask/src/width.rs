@@ -42,7 +42,8 @@ pub fn check() -> Result<(), String> {
     Err(format!("{} lines are too long:\n{}", found.len(), found.join("\n")))
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// All files in a folder and its subfolders, without build folders.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut all = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {

@@ -1,8 +1,8 @@
 //! Tests that need the reference data, `shared/data` next to the checkout.
 //!
 //! The test harness cannot skip a test while it runs, and a test without its data must not pass. So
-//! [`macro@reference_test`] decides when the test is compiled. The presence of the folder is read by the
-//! build script: after the folder was added, run `cargo clean -p walla_reference_test`.
+//! [`macro@reference_test`] decides when the test is compiled. The build script looks for the
+//! folder: after the folder was added, run `cargo clean -p walla_reference_test`.
 
 use proc_macro::TokenStream;
 
