@@ -186,7 +186,12 @@ impl Reply {
             return Poll::Ready(None);
         }
         let event = match &mut self.source {
-            Source::Engine { events, .. } => ready!(events.poll_recv(context)),
+            Source::Engine { events, .. } => match events.poll_recv(context) {
+                Poll::Ready(event) => event,
+                // The thread that would send the next event belongs to the parent process.
+                Poll::Pending if self.dispatcher.engine().is_forked() => None,
+                Poll::Pending => return Poll::Pending,
+            },
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
         };
         let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.dispatcher)));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use walla::{Agent, Engine, EngineState, ReplyError};
+use walla::{Agent, Engine, EngineState, Reply, ReplyError};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -13,11 +13,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Results of a child, as its exit code.
-fn in_child(engine: Engine, agent: Agent) -> i32 {
-    let reply = block_on(agent.ask("Who are you?").finish());
-    let Err(ReplyError::EngineGone(reason)) = reply else { return 1 };
-    if !reason.contains("forked") {
-        return 2;
+fn in_child(engine: Engine, agent: Agent, open: Reply) -> i32 {
+    let new = agent.ask("Who are you?");
+    for reply in [open, new] {
+        let Err(ReplyError::EngineGone(reason)) = block_on(reply.finish()) else { return 1 };
+        if !reason.contains("forked") {
+            return 2;
+        }
     }
     if !matches!(engine.state(), EngineState::Failed(_)) {
         return 3;
@@ -33,11 +35,14 @@ fn in_child(engine: Engine, agent: Agent) -> i32 {
 fn asks_in_a_forked_child_end_with_an_error() {
     let engine = block_on(Engine::demo().device("cpu").agents_max(2).start()).expect("it starts");
     let agent = engine.agent("You are Greta, the smith of Emberfall.");
+    // In a pause, this reply is still open when the process forks.
+    engine.set_paused(true);
+    let open = engine.agent("You are Odo.").ask("Who are you?");
     // SAFETY: the child takes no lock that another thread may hold, except the allocator's, which
     // glibc and musl reset in a fork, and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let code = in_child(engine, agent);
+        let code = in_child(engine, agent, open);
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code) }
     }
@@ -45,5 +50,7 @@ fn asks_in_a_forked_child_end_with_an_error() {
     // SAFETY: `status` outlives the call.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (child, true, 0));
+    engine.set_paused(false);
+    block_on(open.finish()).expect("the parent's reply goes on");
     block_on(agent.ask("Who are you?").finish()).expect("the parent's agent answers");
 }

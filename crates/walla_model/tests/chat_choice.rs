@@ -97,8 +97,54 @@ fn templates_that_lose_what_is_said_are_found() {
             "{% for m in messages %}<|{{ m.role }}|>{{ m.content | length }}{% endfor %}",
             leaves_out(Role::User),
         ),
+        // Parts of a conversation or of a text.
+        (&of_messages("messages[:3]"), TemplateError::Forgets { messages: 41 }),
+        (&of_messages("messages[-3:]"), TemplateError::Forgets { messages: 41 }),
+        (&of_messages("messages[-30:]"), TemplateError::Forgets { messages: 41 }),
+        (&of_messages("messages|reverse"), TemplateError::Disordered),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content[:16] }}{% endfor %}",
+            TemplateError::Shortens { characters: 2_000 },
+        ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content[:1000] }}{% endfor %}",
+            TemplateError::Shortens { characters: 2_000 },
+        ),
     ] {
         assert_eq!(fault(template), expected, "{template:?}");
+    }
+}
+
+fn of_messages(list: &str) -> String {
+    format!("{{% for m in {list} %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}{{% endfor %}}")
+}
+
+/// A template that loses a message only behind a system message: the persona becomes part of the
+/// user's message.
+#[test]
+fn a_template_that_loses_messages_behind_a_system_message_gets_none() {
+    let template = "{% for m in messages %}\
+         {% if messages[0].role != 'system' or loop.index < 5 or m.role != 'user' %}\
+         <|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}<|assistant|>";
+    let template = ChatTemplate::new(template, "", "").unwrap();
+    assert_eq!(template.check(), Ok(()));
+    assert!(!template.supports_system());
+}
+
+#[test]
+fn a_template_without_the_beginning_of_a_reply_is_a_warning() {
+    let chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+         {% endfor %}";
+    let warnings = |template: &str| {
+        LoadedText::from_gguf(&file(Some(template)), None, None).unwrap().warnings.join("\n")
+    };
+    assert!(warnings(chatml).contains("add_generation_prompt"), "{}", warnings(chatml));
+    let complete =
+        format!("{chatml}{{% if add_generation_prompt %}}<|im_start|>assistant\n{{% endif %}}");
+    assert_eq!(warnings(&complete), "");
+    assert_eq!(warnings(&format!("{chatml}<|im_start|>assistant\n")), "");
+    for template in BuiltInTemplate::ALL {
+        assert_eq!(warnings(template.source()), "", "{template}");
     }
 }
 

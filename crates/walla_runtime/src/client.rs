@@ -49,7 +49,8 @@ impl Client {
     }
 
     /// Returns the next event, if there is one. If several threads receive, each event is delivered
-    /// to one of them.
+    /// to one of them. In a forked process no event follows, also not the end of a reply: the
+    /// [state](crate::Engine::state) is then `Failed`.
     #[must_use]
     pub fn try_recv(&self) -> Option<Event> {
         let event = self.channels.events.try_recv()?;

@@ -35,6 +35,21 @@ pub enum TemplateError {
         /// User or assistant.
         role: Role,
     },
+    /// The template prints only a part of a conversation of this many messages.
+    #[error("the chat template leaves out messages of a conversation of {messages} messages")]
+    Forgets {
+        /// Number of messages.
+        messages: usize,
+    },
+    /// The template prints only a part of a message of this length.
+    #[error("the chat template cuts a message of {characters} characters")]
+    Shortens {
+        /// Its length.
+        characters: usize,
+    },
+    /// The template prints the messages of user and agent in another order.
+    #[error("the chat template prints the messages in another order")]
+    Disordered,
     /// The template prints nothing but white space between messages of user and agent, so the model
     /// cannot distinguish them.
     #[error("the chat template prints no mark between the user's text and the agent's")]

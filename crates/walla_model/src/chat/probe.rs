@@ -6,8 +6,8 @@
 //! them in the output: a template may fail, drop a message without an error, or move one. Templates
 //! cannot read untrusted text, so other texts give the same result.
 //!
-//! About 40 probes take half a millisecond to a millisecond for the published templates (release
-//! build, one core of an AMD EPYC, 2026-11-25). Their limits are lower than the limits of a real
+//! About 45 probes take 0.6 to 1.3 ms for the published templates (release build, one core of an
+//! Intel Xeon, 2026-11-26). Their limits are lower than the limits of a real
 //! conversation, so a hostile template does not delay loading.
 
 use std::collections::BTreeSet;
@@ -25,6 +25,12 @@ const FUEL: u64 = 100_000;
 
 /// Bytes that a template may handle in one probe.
 const BYTES_MAX: u64 = 4 << 20;
+
+/// Rounds of user and agent in the longest probe.
+const ROUNDS: usize = 20;
+
+/// Additional characters of the texts in a probe of long texts.
+const LONG_TEXT: usize = 2_000;
 
 /// Number of characters that an error quotes of a source that is not a template.
 const QUOTED_MAX: usize = 40;
@@ -53,7 +59,9 @@ impl Findings {
         {
             return Self::useless(fault.clone());
         }
-        Self { form: prober.form(), fault, warnings: prober.warnings() }
+        let form = prober.form();
+        let fault = fault.or_else(|| prober.fault_of_forms(&form));
+        Self { form, fault, warnings: prober.warnings() }
     }
 
     fn useless(fault: TemplateError) -> Self {
@@ -102,7 +110,17 @@ impl<'t> Prober<'t> {
 
     /// Renders a list of messages for a reply.
     fn probe(&self, letters: &str, form: Option<&Form>) -> Result<Sample, TemplateError> {
-        let texts = texts_of(letters);
+        self.probe_filled(letters, 0, form)
+    }
+
+    /// As `probe`, with texts that are longer by `fill` characters.
+    fn probe_filled(
+        &self,
+        letters: &str,
+        fill: usize,
+        form: Option<&Form>,
+    ) -> Result<Sample, TemplateError> {
+        let texts = texts_of(letters, fill);
         let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
         let prompt = self.render(letters, &texts, form, &options)?;
         Ok(Sample::new(&prompt, texts))
@@ -134,19 +152,60 @@ impl<'t> Prober<'t> {
             let text = source.trim().chars().take(QUOTED_MAX).collect();
             return Some(TemplateError::PlainText { text });
         }
-        for letters in ["u", "uau"] {
-            let sample = match self.probe(letters, None) {
+        let talk = format!("{}u", "ua".repeat(ROUNDS));
+        for (letters, fill) in [("u", 0), ("uau", 0), (&talk, 0), ("uau", LONG_TEXT)] {
+            let sample = match self.probe_filled(letters, fill, None) {
                 Ok(sample) => sample,
+                // A costly template can be too slow for the longest probe within a probe's limits.
+                Err(TemplateError::Runaway(_)) if letters.len() == talk.len() => continue,
                 Err(error) => return Some(error),
             };
             if let Some(letter) = sample.first_lost().and_then(|at| letters.chars().nth(at)) {
-                return Some(TemplateError::LeavesOut { role: role(letter) });
+                return Some(if letters.len() == talk.len() {
+                    TemplateError::Forgets { messages: letters.len() }
+                } else if fill > 0 {
+                    TemplateError::Shortens { characters: fill }
+                } else {
+                    TemplateError::LeavesOut { role: role(letter) }
+                });
+            }
+            if !sample.is_in_order() {
+                return Some(TemplateError::Disordered);
             }
             if !sample.is_marked() {
                 return Some(TemplateError::Unmarked);
             }
         }
         None
+    }
+
+    /// A list that no form makes acceptable, with the reason.
+    fn fault_of_forms(&self, form: &Form) -> Option<TemplateError> {
+        TRIALS.iter().find_map(|letters| match self.probe(letters, Some(form)) {
+            Err(error) => Some(error),
+            Ok(sample) => {
+                let lost = sample.first_lost().and_then(|at| letters.chars().nth(at));
+                lost.map(|letter| TemplateError::LeavesOut { role: role(letter) })
+            }
+        })
+    }
+
+    /// Why the model does not know after a user's message that a reply follows: the template prints
+    /// a text before each reply, ignores `add_generation_prompt`, and does not print that text
+    /// after the last message.
+    fn lacks_generation_prompt(&self) -> bool {
+        let texts = texts_of("u", 0);
+        let rendered = [false, true].map(|add_generation_prompt| {
+            let options = RenderOptions { add_generation_prompt, ..RenderOptions::default() };
+            self.render("u", &texts, None, &options).map(|prompt| prompt.text()).ok()
+        });
+        if rendered[0] != rendered[1] {
+            return false;
+        }
+        let end = self.probe("u", None).ok().and_then(|sample| sample.end());
+        let between = self.probe("uau", None).ok().and_then(|sample| sample.between(0, 1));
+        let (Some(end), Some(between)) = (end, between) else { return false };
+        between.trim().strip_prefix(end.trim()).is_some_and(|rest| !rest.trim().is_empty())
     }
 
     /// The most natural form for which every probe passes.
@@ -170,7 +229,7 @@ impl<'t> Prober<'t> {
 
     /// The form that the single probes suggest.
     fn promised_form(&self) -> Form {
-        let has_system = ["su", "suau"].iter().all(|letters| self.takes(letters));
+        let has_system = ["su", "suau", "suauauau"].iter().all(|letters| self.takes(letters));
         let repeats = ["uu", "uuau", "uaau", "uauu"].iter().all(|l| self.takes_in_order(l));
         let system = if !has_system {
             SystemPlace::Nowhere
@@ -203,6 +262,13 @@ impl<'t> Prober<'t> {
             warnings.push(format!(
                 "with a system message {error}; the persona is part of the first user message"
             ));
+        }
+        if self.lacks_generation_prompt() {
+            warnings.push(
+                "the chat template prints no beginning of a reply after the user's message \
+                 (it ignores add_generation_prompt)"
+                    .to_owned(),
+            );
         }
         let unknown = self.unknown_names();
         if !unknown.is_empty() {
@@ -238,7 +304,7 @@ impl ChatTemplate {
         let form = &self.findings().form;
         let mut printed = BTreeSet::new();
         for letters in ["u", "su", "suoaau", "ouaua"] {
-            let texts = texts_of(letters);
+            let texts = texts_of(letters, 0);
             for flags in 0..4 {
                 let options = RenderOptions {
                     add_generation_prompt: flags & 1 != 0,
@@ -258,9 +324,9 @@ impl ChatTemplate {
 }
 
 /// Lists that a form has to make acceptable.
-const TRIALS: [&str; 20] = [
+const TRIALS: [&str; 22] = [
     "", "s", "a", "o", "ua", "au", "uu", "ou", "sau", "suu", "ssu", "sou", "usa", "uaau", "uaou",
-    "suasu", "suaoa", "UaU", "uAu", "soaoua",
+    "suasu", "suaoa", "UaU", "uAu", "soaoua", "suauauau", "sauauaou",
 ];
 
 fn role(letter: char) -> Role {
@@ -276,11 +342,12 @@ fn message((letter, content): (char, &String)) -> Message<'_> {
     Message { role: role(letter), content }
 }
 
-/// The texts of a list of messages. They have a fixed length, so none is part of another.
-fn texts_of(letters: &str) -> Vec<String> {
+/// The texts of a list of messages, with `fill` more characters. They have a fixed length, so none
+/// is part of another.
+fn texts_of(letters: &str, fill: usize) -> Vec<String> {
     let text = |(at, letter): (usize, char)| match letter.is_ascii_uppercase() {
         true => String::new(),
-        false => format!("walla probe {at:02}"),
+        false => format!("walla probe {}{at:02}", "long ".repeat(fill.div_ceil(5))),
     };
     letters.char_indices().map(text).collect()
 }
@@ -322,6 +389,12 @@ impl Sample {
             let [(_, end), (start, _)] = pair else { return true };
             self.text.get(*end..*start).is_some_and(|between| !between.trim().is_empty())
         })
+    }
+
+    /// The text between two messages.
+    fn between(&self, first: usize, second: usize) -> Option<String> {
+        let ((_, end), (start, _)) = ((*self.places.get(first)?)?, (*self.places.get(second)?)?);
+        self.text.get(end..start).map(str::to_owned)
     }
 
     /// The text after the last message, which starts the model's reply.
