@@ -145,7 +145,7 @@ pub struct EngineOptions {
     /// `None`: no limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It applies to clients that
     /// are paced [per frame](crate::Pacing::PerFrame);
     /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step
-    /// runs.
+    /// runs, for free-running clients neither.
     ///
     /// With a budget, loading ends with some steps on scratch sequences (under a second) that
     /// measure step costs.

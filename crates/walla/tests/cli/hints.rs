@@ -10,6 +10,7 @@ fn flags_of_other_programs_have_a_hint() {
     let cases: &[(&[&str], &str)] = &[
         (&["--max-tokens", "5"], "calls it -n"),
         (&["--max-tokens=5"], "calls it -n"),
+        (&["--maxtokens", "5"], "calls it -n"),
         (&["--max_new_tokens", "5"], "calls it -n"),
         (&["--n-predict", "5"], "calls it -n"),
         (&["--num_predict", "5"], "calls it -n"),
@@ -25,6 +26,15 @@ fn flags_of_other_programs_have_a_hint() {
         (&["--n-gpu-layers", "99"], "calls it --device"),
         (&["-s", "1"], "calls it --seed"),
         (&["--temperatur", "1"], "similar: --temperature"),
+        (&["--stop", "x"], "no stop strings"),
+        (&["--typical", "0.9"], "samples with"),
+        (&["--no-mmap"], "memory that it owns"),
+        (&["--mlock"], "memory that it owns"),
+        (&["--flash-attn"], "needs no flag"),
+        (&["-fa"], "needs no flag"),
+        (&["--batch-size", "8"], "rows of a step"),
+        (&["-ub", "8"], "rows of a step"),
+        (&["--system", "x"], "--persona"),
     ];
     for (more, expected) in cases {
         refused(&[&generate[..], more].concat(), &[expected]);

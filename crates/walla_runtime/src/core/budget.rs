@@ -71,11 +71,6 @@ impl Budget {
         self.holds_for_all = true;
     }
 
-    /// Whether the budget applies to free-running clients.
-    pub fn holds_for_all(&self) -> bool {
-        self.holds_for_all
-    }
-
     /// Whether the budget was last set to zero, which is a pause. It applies at once, not from the
     /// next frame on.
     pub fn is_zero(&self) -> bool {

@@ -1,14 +1,13 @@
 //! Pauses: no step runs for a client, and its agents keep their state.
 //!
-//! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)) or while its
-//! budget is zero. Asks are queued and none begins; cancels and removals apply at once; steps in
+//! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)). All clients
+//! are paused while the budget is zero. Asks are queued and none begins; cancels and removals apply at once; steps in
 //! flight are collected. The client's clock stops during a pause: afterwards the arrival times of
 //! its asks and replies are moved by the duration of the pause. So the pause does not count for
 //! voice rates or in [`Usage`](crate::Usage).
 
 use super::agent::AgentState;
 use super::{ClientState, Core};
-use crate::api::Pacing;
 use crate::shell::ClientKey;
 
 impl ClientState {
@@ -55,8 +54,7 @@ impl Core {
 
     /// Begins and ends pauses.
     pub(super) fn update_pauses(&mut self, now_micros: u64) {
-        let is_zero =
-            self.budget.is_zero() && (self.budget.holds_for_all() || !self.is_budget_lifted());
+        let is_zero = self.budget.is_zero();
         for place in 0..self.clients.len() {
             let client = &mut self.clients[place];
             let is_paused = is_zero || client.wants_pause;
@@ -70,17 +68,6 @@ impl Core {
                 _ => {}
             }
         }
-    }
-
-    /// Whether a free-running client has work, which lifts the budget of all clients.
-    fn is_budget_lifted(&self) -> bool {
-        let runs_free =
-            |client: &&ClientState| client.pacing == Pacing::FreeRunning && !client.wants_pause;
-        self.clients.iter().filter(runs_free).any(|client| {
-            let agents = self.agents.iter().flatten().chain(self.parked.agents.values());
-            let mut agents = agents.filter(|agent| agent.client == client.key);
-            agents.any(|agent| agent.reply.is_some() || !agent.asks.is_empty())
-        })
     }
 
     /// Ends a pause of this duration.

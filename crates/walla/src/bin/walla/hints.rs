@@ -65,11 +65,46 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["-sys", "--sys", "--system", "--system-prompt"], &["--persona"]),
     (&["--jinja", "--chat-template", "--chat-template-file"], &["--template"]),
     (&["-ctk", "-ctv", "--cache-type-k", "--cache-type-v", "--kv-cache-dtype"], &["--kv"]),
-    (&["-b", "-ub", "--batch-size", "--ubatch-size"], &["--prefill-rows"]),
+    (&["-b", "-ub", "--batch", "--ubatch", "--batch-size", "--ubatch-size"], &["--prefill-rows"]),
     (&["-np", "--parallel", "--n-parallel", "--max-num-seqs"], &["--agents"]),
     (&["-o", "--output", "--outfile"], &["--out"]),
     (&["--parse-special"], &["--special"]),
     (&["--add-bos", "--add-special"], &["--bos"]),
+];
+
+/// Flags that no verb of walla has, and why. They count for verbs that generate text.
+const ABSENT: &[(&[&str], &str)] = &[
+    (
+        &["-r", "--stop", "--stop-sequence", "--stop-sequences", "--reverse-prompt"],
+        "the command has no stop strings, the library has",
+    ),
+    (
+        &[
+            "--typical",
+            "--typical-p",
+            "--tfs",
+            "--tfs-z",
+            "--mirostat",
+            "--dynatemp-range",
+            "--xtc-probability",
+            "--dry-multiplier",
+            "--presence-penalty",
+        ],
+        "walla samples with --temperature, --top-k, --top-p, --min-p and --repetition-penalty",
+    ),
+    (&["--mmap", "--no-mmap", "--mlock"], "walla reads the weights into memory that it owns"),
+    (
+        &["-fa", "--flash-attn", "--flash-attention"],
+        "walla's attention needs no flag: it never stores the scores",
+    ),
+    (
+        &["-b", "-ub", "--batch", "--ubatch", "--batch-size", "--ubatch-size", "--n-batch"],
+        "walla chooses the rows of a step itself",
+    ),
+    (
+        &["-sys", "--sys", "--system", "--system-prompt"],
+        "walla chat takes a --persona, walla generate continues a text",
+    ),
 ];
 
 /// Flags that name the model, which is a positional argument in walla.
@@ -153,8 +188,18 @@ fn of_verb(error: &clap::Error) -> Option<String> {
 
 /// Whether a comparable program has this flag.
 fn is_known(name: &str) -> bool {
-    let name = in_our_style(name);
-    FLAGS.iter().any(|(peers, _)| peers.contains(&name.as_str()))
+    let mut flags = FLAGS.iter().map(|(peers, _)| *peers);
+    flags.any(|peers| names(peers, name)) || ABSENT.iter().any(|(peers, _)| names(peers, name))
+}
+
+/// Whether a flag is in a list. Long names are compared without hyphens and underscores.
+fn names(flags: &[&str], name: &str) -> bool {
+    let plain = |name: &str| match name.strip_prefix("--") {
+        Some(long) => format!("--{}", long.replace(['_', '-'], "").to_ascii_lowercase()),
+        None => name.to_owned(),
+    };
+    let name = plain(name);
+    flags.iter().any(|flag| plain(flag) == name)
 }
 
 /// Replaces underscores in long names by hyphens.
@@ -175,10 +220,10 @@ fn of_flag(name: &str, arguments: &[String]) -> Option<String> {
     if has(verb, &name) {
         return Some(format!("walla {called} calls it {name}"));
     }
-    if MODEL.contains(&name.as_str()) && takes("model") {
+    if names(MODEL, &name) && takes("model") {
         return Some(format!("the model file is no flag: walla {called} MODEL"));
     }
-    if CONVERSATION.contains(&name.as_str()) {
+    if names(CONVERSATION, &name) {
         return Some("walla chat talks to a model".to_owned());
     }
     if takes("text") && ["-p", "--prompt", "--text", "--input"].contains(&name.as_str()) {
@@ -187,9 +232,12 @@ fn of_flag(name: &str, arguments: &[String]) -> Option<String> {
     if called == "chat" && ["-p", "--prompt"].contains(&name.as_str()) {
         return Some("walla chat reads what you type, walla generate continues a --prompt".into());
     }
-    let (_, ours) = FLAGS.iter().find(|(peers, _)| peers.contains(&name.as_str()))?;
-    let ours = ours.iter().find(|ours| has(verb, ours))?;
-    Some(format!("walla {called} calls it {ours}"))
+    let ours = FLAGS.iter().find(|(peers, _)| names(peers, &name)).map(|(_, ours)| *ours);
+    if let Some(ours) = ours.and_then(|ours| ours.iter().find(|ours| has(verb, ours))) {
+        return Some(format!("walla {called} calls it {ours}"));
+    }
+    let (_, why) = ABSENT.iter().find(|(peers, _)| names(peers, &name))?;
+    ["generate", "chat", "bench"].contains(&called).then(|| (*why).to_owned())
 }
 
 /// Whether a verb has this flag.

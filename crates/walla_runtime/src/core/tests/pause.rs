@@ -194,9 +194,9 @@ fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
     stage.assert_all_ended();
 }
 
-/// A free-running client lifts the budget of others only while it has work.
+/// A free-running client lifts no budget of zero, idle or with work.
 #[test]
-fn a_budget_of_zero_is_a_pause_beside_an_idle_client() {
+fn a_budget_of_zero_is_a_pause_beside_a_free_running_client() {
     const OTHER: ClientKey = ClientKey(7);
     let deadlines = Deadlines { reply: Some(Duration::from_millis(500)), ..Deadlines::default() };
     let options = EngineOptions { budget: Some(Duration::ZERO), deadlines, ..options() };
@@ -207,15 +207,15 @@ fn a_budget_of_zero_is_a_pause_beside_an_idle_client() {
     (0..200).for_each(|_| stage.frame());
     assert_eq!((stage.reply(ask).started, stage.core.stats().steps), (0, 0));
     assert!(stage.reply(ask).ends.is_empty());
-    // Its work lifts the budget for all.
     let other = AgentId(stage.name());
     let spec = Box::new(speaker(2, 5));
     stage.command_of(OTHER, Command::AddAgent { agent: other, spec });
-    let lifts = stage.ask_of(OTHER, other, tokens("abc"));
+    let waits = stage.ask_of(OTHER, other, tokens("abc"));
     (0..100).for_each(|_| stage.frame());
-    assert_eq!(stage.reply(lifts).ends, [Ok(FinishReason::Length)]);
+    assert_eq!((stage.reply(waits).started, stage.core.stats().steps), (0, 0));
+    assert_eq!(stage.advance(), Advance::Idle, "the device thread sleeps");
     stage.core.control(Control::Budget(None));
     (0..100).for_each(|_| stage.frame());
     stage.assert_all_ended();
-    assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
+    assert!([ask, waits].iter().all(|&ask| stage.reply(ask).ends == [Ok(FinishReason::Length)]));
 }
