@@ -1,10 +1,10 @@
 //! Pauses: no step runs for a client, and its agents keep their state.
 //!
 //! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)). All clients
-//! are paused while the budget is zero. Asks are queued and none begins; cancels and removals apply at once; steps in
-//! flight are collected. The client's clock stops during a pause: afterwards the arrival times of
-//! its asks and replies are moved by the duration of the pause. So the pause does not count for
-//! voice rates or in [`Usage`](crate::Usage).
+//! are paused while the budget is zero. Asks are queued and none begins; cancels and removals apply
+//! at once; steps in flight are collected. The client's clock stops during a pause: afterwards the
+//! arrival times of its asks and replies are moved by the duration of the pause. So the pause does
+//! not count for voice rates or in [`Usage`](crate::Usage).
 
 use super::agent::AgentState;
 use super::{ClientState, Core};
