@@ -56,7 +56,8 @@
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
 //! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
 //! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game. [`WallaSettings`]
-//! bounds the work of a frame.
+//! bounds the work of a frame. The module [`engine`] has the low-level interface: commands, events
+//! and clients of an engine.
 //!
 //! # Cost on the host
 //! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The
@@ -132,6 +133,7 @@ mod ask;
 mod bridge;
 mod conversation;
 mod diagnostics;
+pub mod engine;
 mod engine_client;
 mod error;
 #[cfg(feature = "lod")]
@@ -159,7 +161,7 @@ pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
 pub use bridge::FrameCost;
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engine_client::{EngineClient, WallaState};
+pub use engine_client::WallaState;
 pub use error::WallaError;
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
@@ -174,12 +176,10 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
-    Command, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, Detail, DeviceInfo,
-    EXCHANGES_KNOWN_MAX, EncodeOptions, Engine, EngineError, EngineOptions, EngineState,
-    EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard,
-    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError,
-    TemplateState, TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
+    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, GenerationId,
+    GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TokenDetail, Tokenizer, TokenizerError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

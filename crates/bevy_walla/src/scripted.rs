@@ -130,7 +130,7 @@ impl ScriptedEngine {
     }
 
     /// For [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
-    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
+    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
         let engine = self.clone();
         move || Box::new(engine.clone())
     }

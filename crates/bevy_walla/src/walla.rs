@@ -115,7 +115,7 @@ impl Walla {
     }
 
     /// Events since the start that refer to an unknown agent or reply. They are dropped. A number
-    /// above zero means a defect of the [`EngineClient`](crate::EngineClient).
+    /// above zero means a defect of the [`EngineClient`](crate::engine::EngineClient).
     #[must_use]
     pub fn events_unknown(&self) -> u64 {
         self.events_unknown

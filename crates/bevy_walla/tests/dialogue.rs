@@ -4,9 +4,10 @@ mod common;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, ReplyError, WallaError};
+use bevy_walla::{ReplyError, WallaError};
 use common::*;
 
 #[test]

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
-use bevy_walla::{
-    Engine, EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
-};
+use bevy_walla::{EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 

@@ -5,9 +5,10 @@ mod common;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
+use bevy_walla::GenerationId;
+use bevy_walla::engine::{Command, EngineClient as _, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, EngineClient as _, GenerationId, Prompt};
 use common::*;
 
 #[test]

@@ -5,9 +5,9 @@ mod common;
 use bevy_app::App;
 use bevy_ecs::prelude::*;
 use bevy_reflect::prelude::*;
+use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{AgentSpec, Command};
 
 use common::{app, echo, spawn, speech, updates};
 
