@@ -41,7 +41,7 @@
 //! | request | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
-//! | [`Interrupt`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
+//! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
 //!
 //! | event and message | |
 //! |---|---|
@@ -157,7 +157,7 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
     ReplyLimits, VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
+pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
 pub use bridge::FrameCost;
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
@@ -189,8 +189,8 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
-        AskCommands, AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason,
-        Interrupt, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
+        AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, ContextPolicy, Conversation,
+        FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
         ReplyReasoning, ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn,
         VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
         WallaSettings, WallaState, WallaSystems, walla_ready,

@@ -6,7 +6,7 @@ use walla_runtime::{
     Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
 };
 
-use crate::ask::{self, Ask, Cancel, Interrupt};
+use crate::ask::{self, Ask, Cancel, CancelHeard};
 use crate::bridge::EngineBridge;
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
@@ -257,7 +257,7 @@ impl Plugin for WallaPlugin {
             .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
-            .add_message::<Interrupt>()
+            .add_message::<CancelHeard>()
             .add_message::<WallaReady>()
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
@@ -269,7 +269,7 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyFailed>()
             .add_observer(ask::forward_ask)
             .add_observer(ask::forward_cancel)
-            .add_observer(ask::forward_interrupt);
+            .add_observer(ask::forward_cancel_heard);
         systems::add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

@@ -6,7 +6,7 @@ use crate::agent::{
     Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
     ReplyLimits, VoiceRate,
 };
-use crate::ask::{Ask, AskKind, Cancel, Interrupt};
+use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
@@ -26,6 +26,6 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Ask>()
         .register_type::<AskKind>()
         .register_type::<Cancel>()
-        .register_type::<Interrupt>()
+        .register_type::<CancelHeard>()
         .register_type::<WallaSettings>();
 }
