@@ -54,7 +54,7 @@
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
-//! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
+//! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
 //! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game. [`WallaSettings`]
 //! bounds the work of a frame. The module [`engine`] has the low-level interface: commands, events
 //! and clients of an engine.

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
+use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{
     Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
 };
@@ -15,7 +16,7 @@ use crate::reply::{
 };
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
-use crate::systems;
+use crate::systems::Schedules;
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
@@ -38,6 +39,7 @@ pub struct WallaPlugin {
     source: Source,
     pacing: Pacing,
     settings: WallaSettings,
+    schedules: Schedules,
     trace: Option<PathBuf>,
 }
 
@@ -190,6 +192,48 @@ impl WallaPlugin {
         self
     }
 
+    /// Schedules of the plugin: [`WallaSystems::Publish`](crate::WallaSystems::Publish) runs in
+    /// `publish`, [`Collect`](crate::WallaSystems::Collect) and
+    /// [`Submit`](crate::WallaSystems::Submit) run in `submit`. If both are the same schedule, the
+    /// sets run in this order. Default: [`PreUpdate`] and [`PostUpdate`].
+    ///
+    /// For the engine, each run of `submit` is one frame: it grants
+    /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
+    /// [`Walla::frame_cost`] is the host time of one run.
+    ///
+    /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
+    /// - Set a budget that fits the fixed time step. The default is a quarter of a frame at 60 Hz,
+    ///   which is 42 % of a time step of 10 ms.
+    /// - Grants do not accumulate. If several time steps run in one update, the device thread may
+    ///   see them as one grant, and budgets of a frame do not add up.
+    /// - In an update without a time step, nothing is granted, published or sent. Asks, also those
+    ///   that are written as messages, wait for the next time step.
+    /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels wait.
+    ///   Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine counts the
+    ///   time as a pause of this app. Otherwise the app is stalled after a second, and other
+    ///   clients of the engine can take the memory of its agents.
+    ///
+    /// Other schedules have to run at least in every second update, because Bevy drops messages
+    /// that are older.
+    ///
+    /// # Examples
+    /// A robot with a control loop of 100 Hz:
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use bevy_app::prelude::*;
+    /// use bevy_walla::prelude::*;
+    /// App::new().add_plugins(
+    ///     WallaPlugin::model("robot.gguf")
+    ///         .schedules(FixedPreUpdate, FixedPostUpdate)
+    ///         .budget(Duration::from_millis(2)),
+    /// );
+    /// ```
+    #[must_use]
+    pub fn schedules(mut self, publish: impl ScheduleLabel, submit: impl ScheduleLabel) -> Self {
+        self.schedules = Schedules::new(publish, submit);
+        self
+    }
+
     /// Bounds of the plugin's work in a frame.
     #[must_use]
     pub fn settings(mut self, settings: WallaSettings) -> Self {
@@ -207,8 +251,13 @@ impl WallaPlugin {
     }
 
     fn new(source: Source) -> Self {
-        let (pacing, settings) = (Pacing::default(), WallaSettings::default());
-        Self { source, pacing, settings, trace: None }
+        Self {
+            source,
+            pacing: Pacing::default(),
+            settings: WallaSettings::default(),
+            schedules: Schedules::default(),
+            trace: None,
+        }
     }
 
     fn change(mut self, change: impl FnOnce(&mut EngineOptions)) -> Self {
@@ -270,7 +319,7 @@ impl Plugin for WallaPlugin {
             .add_observer(ask::forward_ask)
             .add_observer(ask::forward_cancel)
             .add_observer(ask::forward_cancel_heard);
-        systems::add_systems(app);
+        self.schedules.add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);
     }

@@ -46,7 +46,7 @@ use map::AgentMap;
 
 pub(crate) use collect::collect;
 pub(crate) use publish::publish;
-pub(crate) use submit::submit;
+pub(crate) use submit::{pause, submit};
 
 /// State of the plugin.
 #[derive(Resource)]
