@@ -43,7 +43,15 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     (
         "walla_runtime",
         5,
-        &["atomic-waker", "crossbeam-queue", "crossbeam-utils", "libc", "thiserror", "tracing"],
+        &[
+            "atomic-waker",
+            "bevy_reflect",
+            "crossbeam-queue",
+            "crossbeam-utils",
+            "libc",
+            "thiserror",
+            "tracing",
+        ],
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),

@@ -43,7 +43,7 @@ use crate::sentence::SentenceSpoken;
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct Ask {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
@@ -126,7 +126,7 @@ impl AskKind {
 /// frame, are answered. Only a `Cancel` that is written as a message has no position among the asks
 /// of its frame. It counts as made before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
@@ -155,13 +155,12 @@ pub struct Cancel {
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct CancelHeard {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
     /// The reply. `None`: the one in progress, otherwise the latest.
-    #[cfg_attr(feature = "reflect", reflect(ignore))]
     pub generation: Option<GenerationId>,
     /// Bytes of the reply's text that were heard.
     pub heard_bytes: u32,

@@ -107,10 +107,10 @@
 //! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
-//! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings
-//! and asks are registered by name. [`AgentSampling`], [`AgentContext`] and [`Conversation`] are
-//! opaque values, which can be cloned and replaced. The others expose their fields, except
-//! [`ReplyLimits::stop_tokens`].
+//! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentContext`], [`Conversation`],
+//! [`TokenDrawn`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
+//! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.

@@ -1,4 +1,6 @@
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
 
 /// Maximum bytes of text in one [`SentenceSpoken`]: about 40 English words. Longer sentences are
@@ -16,6 +18,7 @@ pub(crate) fn splitter() -> SentenceSplitter {
 /// removed. The truncated end of a reply that was cancelled or failed is not a
 /// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct SentenceSpoken {
     /// The agent that speaks.
     #[event_target]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
 use crate::bridge::FrameCost;
@@ -179,6 +181,11 @@ impl Walla {
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
 pub struct WallaReady {
     /// The chat template of the model, or the reason why none works: then asks fail with
     /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
@@ -188,6 +195,7 @@ pub struct WallaReady {
 /// The engine failed: no agent will speak, every ask fails, and the game continues. Published once,
 /// as an event and as a message.
 #[derive(Clone, Debug, Event, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Message, Clone, Debug))]
 pub struct WallaFailed {
     /// The reason.
     pub error: WallaError,

@@ -18,6 +18,11 @@ pub struct AgentId(pub u64);
 /// Id of one reply of an agent, unique for the engine's life. It distinguishes late events of an
 /// earlier reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
 pub struct GenerationId(pub u64);
 
 /// Speaker of a turn.
@@ -279,6 +284,11 @@ pub const EXCHANGES_KNOWN_MAX: usize = 16;
 
 /// Reason why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
 pub enum FinishReason {
     /// The model ended its turn.
     EndOfTurn,
@@ -308,6 +318,7 @@ pub enum FinishReason {
 
 /// Counts of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
@@ -332,6 +343,11 @@ pub struct Usage {
 /// removed as well, so that asking again does not duplicate it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(opaque, Clone, Debug, PartialEq)
+)]
 pub enum ReplyError {
     /// This client has no agent with this id: add it first.
     #[error("no such agent")]
