@@ -24,6 +24,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
             "bevy_ui",
             "serde",
             "thiserror",
+            "tracing",
         ],
     ),
     (

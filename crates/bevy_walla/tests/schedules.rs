@@ -92,7 +92,7 @@ fn nothing_is_lost_in_updates_without_a_time_step() {
     assert!(engine.frames() <= 12, "{} frames", engine.frames());
 }
 
-/// Passes everything on and counts the pauses that it was told.
+/// Passes everything on and counts the calls of `set_paused`.
 struct Paused(Box<dyn EngineClient>, Arc<AtomicU32>);
 
 impl EngineClient for Paused {

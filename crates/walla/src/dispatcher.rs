@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     AgentId, AgentSpec, Client, Detail, Engine, GenerationId, Prompt, ReplyError, ReplyEvent, Turn,
 };
@@ -70,16 +71,17 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the event loop. The channel reports the fraction loaded and closes when the engine is
+    /// Starts the event loop, which holds the trace file until the engine has ended. The channel reports the fraction loaded and closes when the engine is
     /// ready or has ended.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,
+        trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
         let client = Arc::new(client);
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
-        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading);
+        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
         std::thread::Builder::new().name("walla-async".into()).spawn(move || event_loop.run())?;
         let bounds = Arc::new(Bounds::new(bounds_max));
         Ok((Self { client, messages, bounds }, loaded))

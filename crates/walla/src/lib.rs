@@ -39,6 +39,8 @@ pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
+/// An engine without the async API, shared with Bevy apps: [`Engine::runtime`], [`Engine::join`].
+pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
