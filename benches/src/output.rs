@@ -1,6 +1,6 @@
 //! Output files of the measurements.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -49,12 +49,18 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     // Links stay links.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let part = path.with_file_name(format!("walla-{}.part", std::process::id()));
-    let written = fs::write(&part, content).and_then(|()| fs::rename(&part, &path));
-    if written.is_err() {
-        let _removed = fs::remove_file(&part);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("walla-").suffix(".part");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut part = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    part.write_all(content)?;
+    if let Ok(previous) = path.metadata() {
+        part.as_file().set_permissions(previous.permissions())?;
     }
-    written
+    part.persist(path)?;
+    Ok(())
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
@@ -75,6 +81,8 @@ fn is_same(path: &Path, input: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -36,6 +36,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
             "futures-core",
             "indicatif",
             "serde_json",
+            "tempfile",
             "thiserror",
             "tokio",
             "tracing",
