@@ -263,7 +263,8 @@ impl WallaPlugin {
     ///
     /// For the engine, each run of `submit` is one frame: it grants
     /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
-    /// [`Walla::frame_cost`] is the host time of one run.
+    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is the
+    /// host time of one run.
     ///
     /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
     /// - Set a budget that fits the fixed time step. The default is a quarter of a frame at 60 Hz,
