@@ -134,7 +134,8 @@ pub struct Cancel {
 }
 
 /// Cancels all asks of an agent and shortens its reply to the heard part: trigger it or write it as
-/// a message. The async API calls this `Reply::cancel_heard`. [`Cancel`] keeps all text that the model has generated.
+/// a message. The async API calls this `Reply::cancel_heard`. [`Cancel`] keeps all text that the
+/// model has generated.
 ///
 /// Speech output is slower than a model: when the player interrupts, the text may be far ahead of
 /// the voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the

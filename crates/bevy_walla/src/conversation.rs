@@ -196,7 +196,7 @@ impl Conversation {
     }
 
     /// Shortens a reply to the beginning that was heard, as the engine does: see
-    /// [`Command::Interrupt`](crate::engine::Command::Interrupt).
+    /// [`Command::CancelHeard`](crate::engine::Command::CancelHeard).
     pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
             return;

@@ -54,10 +54,10 @@
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
-//! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
-//! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game. [`WallaSettings`]
-//! bounds the work of a frame. The module [`engine`] has the low-level interface: commands, events
-//! and clients of an engine.
+//! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds
+//! the counters to Bevy's diagnostics. `overlay::WallaOverlayPlugin` (feature `overlay`) draws them
+//! over the game. [`WallaSettings`] bounds the work of a frame. The module [`engine`] has the
+//! low-level interface: commands, events and clients of an engine.
 //!
 //! # Cost on the host
 //! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The

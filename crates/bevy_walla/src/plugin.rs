@@ -77,17 +77,18 @@ impl WallaPlugin {
     }
 
     /// Uses a running engine, shared with other apps or with code outside of Bevy: an engine of
-    /// another plugin ([`Walla::engine`]), or of the async API (`walla::Engine::runtime`). All share
-    /// the model and run in one batch. Each has its own agents and can end without the others.
+    /// another plugin ([`Walla::engine`]), or of the async API (`walla::Engine::runtime`). All
+    /// share the model and run in one batch. Each has its own agents and can end without the
+    /// others.
     ///
     /// The settings of this plugin that apply are [`steps_per_frame`](Self::steps_per_frame),
     /// [`free_running`](Self::free_running), [`schedules`](Self::schedules),
     /// [`settings`](Self::settings) and [`trace`](Self::trace). All others are settings of the
-    /// engine, which its first owner has made: they have no effect and are logged as a warning. That
-    /// includes the [`budget`](Self::budget), which an engine of the async API lacks by default.
-    /// [`Walla::set_budget`] sets it for all owners. An owner that runs freely, as the async API
-    /// does, lifts a budget of the options while its agents speak, but not one that was set at run
-    /// time.
+    /// engine, which its first owner has made: they have no effect and are logged as a warning.
+    /// That includes the [`budget`](Self::budget), which an engine of the async API lacks by
+    /// default. [`Walla::set_budget`] sets it for all owners. An owner that runs freely, as the
+    /// async API does, lifts a budget of the options while its agents speak, but not one that was
+    /// set at run time.
     ///
     /// # Examples
     /// ```ignore
@@ -100,8 +101,8 @@ impl WallaPlugin {
     }
 
     /// Uses the links that `connector` returns, for instance the links of a
-    /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test. Settings of the engine, and the
-    /// pacing, have no effect and are logged as a warning.
+    /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test. Settings of the engine, and
+    /// the pacing, have no effect and are logged as a warning.
     #[must_use]
     pub fn with_engine_client(
         connector: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
@@ -263,8 +264,8 @@ impl WallaPlugin {
     ///
     /// For the engine, each run of `submit` is one frame: it grants
     /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
-    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is the
-    /// host time of one run.
+    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is
+    /// the host time of one run.
     ///
     /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
     /// - Set a budget that fits the fixed time step. The default is a quarter of a frame at 60 Hz,
@@ -273,10 +274,10 @@ impl WallaPlugin {
     ///   see them as one grant, and budgets of a frame do not add up.
     /// - In an update without a time step, nothing is granted, published or sent. Asks, also those
     ///   that are written as messages, wait for the next time step.
-    /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels wait.
-    ///   Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine counts the
-    ///   time as a pause of this app. Otherwise the app is stalled after a second, and other
-    ///   clients of the engine can take the memory of its agents.
+    /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels
+    ///   wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine
+    ///   counts the time as a pause of this app. Otherwise the app is stalled after a second, and
+    ///   other clients of the engine can take the memory of its agents.
     ///
     /// Other schedules have to run at least in every second update, because Bevy drops messages
     /// that are older.

@@ -268,7 +268,7 @@ impl Inner {
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
             Command::Cancel { agent, generation }
-            | Command::Interrupt { agent, generation, .. } => {
+            | Command::CancelHeard { agent, generation, .. } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
                 let which = actor.asks.iter().position(|line| line.generation == generation);
                 let line = which.and_then(|i| actor.asks.remove(i));

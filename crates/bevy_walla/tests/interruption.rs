@@ -160,7 +160,7 @@ fn interruptions_are_told_to_the_engine() {
     let mut told: Vec<_> = commands[sent..]
         .iter()
         .map(|command| match command {
-            Command::Interrupt { generation, heard_bytes, .. } => (*generation, *heard_bytes),
+            Command::CancelHeard { generation, heard_bytes, .. } => (*generation, *heard_bytes),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -284,7 +284,7 @@ fn a_reply_that_is_interrupted_before_the_game_knows_that_it_began_is_not_kept()
     updates(&mut app, 6);
     let sent = engine.commands();
     let told = sent.iter().filter_map(|command| match command {
-        Command::Interrupt { heard_bytes, .. } => Some(*heard_bytes),
+        Command::CancelHeard { heard_bytes, .. } => Some(*heard_bytes),
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [0], "the engine drops the exchange");

@@ -71,8 +71,8 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the event loop, which holds the trace file until the engine has ended. The channel reports the fraction loaded and closes when the engine is
-    /// ready or has ended.
+    /// Starts the event loop, which holds the trace file until the engine has ended. The channel
+    /// reports the fraction loaded and closes when the engine is ready or has ended.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,

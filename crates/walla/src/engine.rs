@@ -26,8 +26,8 @@ const ASK_BYTES_MAX: usize = 16 << 20;
 
 /// Source and settings of a model. Created by [`Engine::open`].
 ///
-/// Most settings are fields of [`EngineOptions`], as are the settings of `bevy_walla`'s plugin, with
-/// the same names and the same defaults. Only these differ:
+/// Most settings are fields of [`EngineOptions`], as are the settings of `bevy_walla`'s plugin,
+/// with the same names and the same defaults. Only these differ:
 ///
 /// | setting | here | in the plugin |
 /// |---|---|---|
@@ -199,10 +199,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Writes a trace to this file, for <https://ui.perfetto.dev>: activity of the device thread and
-    /// the device over time. The file ends shortly after the last handle of the engine is dropped.
-    /// An error is logged, and the engine starts without a trace. `WALLA_TRACE=file.json` in the environment has the same effect without a
-    /// rebuild.
+    /// Writes a trace to this file, for <https://ui.perfetto.dev>: activity of the device thread
+    /// and the device over time. The file ends shortly after the last handle of the engine is
+    /// dropped. An error is logged, and the engine starts without a trace. `WALLA_TRACE=file.json`
+    /// in the environment has the same effect without a rebuild.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());
         self
@@ -336,8 +336,9 @@ impl Engine {
     /// `bevy_walla` (`Walla::engine`). Both share the model and run in one batch, and each has its
     /// own agents. While the engine loads, asks wait for it.
     ///
-    /// The engine keeps the settings that it was started with. [`asks_max`](EngineBuilder::asks_max)
-    /// and [`ask_bytes_max`](EngineBuilder::ask_bytes_max) have their defaults.
+    /// The engine keeps the settings that it was started with.
+    /// [`asks_max`](EngineBuilder::asks_max) and [`ask_bytes_max`](EngineBuilder::ask_bytes_max)
+    /// have their defaults.
     ///
     /// # Errors
     /// [`EngineError::Failed`] or [`EngineError::Stopped`] if the engine has ended,

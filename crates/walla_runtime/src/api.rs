@@ -229,7 +229,7 @@ pub enum Command {
     ///
     /// The reply may have ended, because a voice is slower than a model: this works for the last
     /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
-    Interrupt {
+    CancelHeard {
         /// The agent.
         agent: AgentId,
         /// The reply.
@@ -278,8 +278,8 @@ pub const DELTA_BYTES_MAX: usize = 56;
 /// [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
-/// Number of an agent's latest exchanges that [`Command::Interrupt`] can shorten: a voice is never
-/// further behind its model.
+/// Number of an agent's latest exchanges that [`Command::CancelHeard`] can shorten: a voice is
+/// never further behind its model.
 pub const EXCHANGES_KNOWN_MAX: usize = 16;
 
 /// Reason why a reply ended.

@@ -53,7 +53,7 @@ impl EngineBridge {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
             let Some((generation, heard_bytes)) = record.shortened.pop() else { return Ok(()) };
             if record.added {
-                let command = Command::Interrupt { agent: id, generation, heard_bytes };
+                let command = Command::CancelHeard { agent: id, generation, heard_bytes };
                 self.send(command, outbox)?;
             }
         }

@@ -172,7 +172,9 @@ impl EngineBridge {
                 ask.cancel = false;
                 let generation = ask.generation;
                 let command = match record.heard_bytes_of(at) {
-                    Some(heard_bytes) => Command::Interrupt { agent: id, generation, heard_bytes },
+                    Some(heard_bytes) => {
+                        Command::CancelHeard { agent: id, generation, heard_bytes }
+                    }
                     None => Command::Cancel { agent: id, generation },
                 };
                 self.send(command, outbox)?;

@@ -242,7 +242,7 @@ impl State {
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
             Command::Cancel { agent, generation } => self.cancel(agent, Some(generation)),
-            Command::Interrupt { agent, generation, heard_bytes } => {
+            Command::CancelHeard { agent, generation, heard_bytes } => {
                 if let Some(character) = self.agents.get_mut(&agent) {
                     character.interrupt(generation, heard_bytes);
                 }

@@ -126,7 +126,7 @@ impl EventLoop {
                 backlog.push_back(Command::Ask { agent, generation, prompt });
             }
             Message::Cancel { agent, generation, heard_bytes: Some(heard_bytes) } => {
-                backlog.push_back(Command::Interrupt { agent, generation, heard_bytes });
+                backlog.push_back(Command::CancelHeard { agent, generation, heard_bytes });
             }
             Message::Cancel { agent, generation, heard_bytes: None } => {
                 // Otherwise the reply has ended, and the host has not read the end yet.
