@@ -104,4 +104,26 @@ mod tests {
         assert!(replace(&folder.path().join("none/out"), "three").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_permissions_stay() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, new, other] =
+            ["file", "link", "new", "other"].map(|name| folder.path().join(name));
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("new", 0o640));
+        replace(&new, "").unwrap();
+        fs::write(&other, "").unwrap();
+        assert_eq!(mode(&new), mode(&other), "as any new file");
+        replace(Path::new("/dev/null"), "nothing").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
 }
