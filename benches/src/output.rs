@@ -1,6 +1,6 @@
 //! Output files of the measurements.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -49,12 +49,18 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     // Links stay links.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let part = path.with_file_name(format!("walla-{}.part", std::process::id()));
-    let written = fs::write(&part, content).and_then(|()| fs::rename(&part, &path));
-    if written.is_err() {
-        let _removed = fs::remove_file(&part);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("walla-").suffix(".part");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut part = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    part.write_all(content)?;
+    if let Ok(previous) = path.metadata() {
+        part.as_file().set_permissions(previous.permissions())?;
     }
-    written
+    part.persist(path)?;
+    Ok(())
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
@@ -75,6 +81,8 @@ fn is_same(path: &Path, input: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -95,5 +103,27 @@ mod tests {
         assert_eq!(fs::read_to_string(&out).unwrap(), "two");
         assert!(replace(&folder.path().join("none/out"), "three").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_permissions_stay() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, new, other] =
+            ["file", "link", "new", "other"].map(|name| folder.path().join(name));
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("new", 0o640));
+        replace(&new, "").unwrap();
+        fs::write(&other, "").unwrap();
+        assert_eq!(mode(&new), mode(&other), "as any new file");
+        replace(Path::new("/dev/null"), "nothing").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
     }
 }

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use bevy_app::{ScheduleRunnerPlugin, prelude::*};
 use bevy_ecs::prelude::*;
-use bevy_walla::{Engine, EngineState, WallaPlugin};
+use bevy_walla::WallaPlugin;
+use bevy_walla::engine::{Engine, EngineState};
 use clap::Parser;
 use frames::FramesPlugin;
 use printer::Printer;

@@ -24,6 +24,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "bevy_ui",
             "serde",
             "thiserror",
+            "tracing",
         ],
     ),
     (
@@ -35,6 +36,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "futures-core",
             "indicatif",
             "serde_json",
+            "tempfile",
             "thiserror",
             "tokio",
             "tracing",
@@ -43,7 +45,15 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     (
         "walla_runtime",
         5,
-        &["atomic-waker", "crossbeam-queue", "crossbeam-utils", "libc", "thiserror", "tracing"],
+        &[
+            "atomic-waker",
+            "bevy_reflect",
+            "crossbeam-queue",
+            "crossbeam-utils",
+            "libc",
+            "thiserror",
+            "tracing",
+        ],
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::{BucketError, Engine, EngineClient, EngineState, Pacing};
 use bevy_walla::prelude::*;
-use bevy_walla::{
-    BucketError, Engine, EngineClient, EngineOptions, EngineState, EngineStats, ModelSource, Pacing,
-};
+use bevy_walla::{EngineOptions, EngineStats, ModelSource};
 use serde_json::{Value, json};
 use walla_benches::machine::{Power, PowerMeter};
 use walla_trace::{TraceFile, host_span, now_nanos};

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bevy_walla::{
-    AgentId, Client, Command, EngineClient, EngineStats, Event, GenerationId, TrySendError,
-    WallaState,
-};
+use bevy_walla::engine::{AgentId, Client, Command, EngineClient, Event, TrySendError};
+use bevy_walla::{EngineStats, GenerationId, WallaState};
 
 /// Timeout of a step's start: no step runs while prompts are being encoded.
 const BEGIN_MAX: Duration = Duration::from_millis(1);

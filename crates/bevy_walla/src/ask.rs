@@ -1,4 +1,4 @@
-//! Asks and interruptions: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or by a
+//! Asks and cancels: [`Ask`], [`Cancel`] and [`CancelHeard`], as events, as messages or by a
 //! method of `Commands`.
 
 use bevy_ecs::message::Messages;
@@ -43,7 +43,7 @@ use crate::sentence::SentenceSpoken;
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct Ask {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
@@ -126,7 +126,7 @@ impl AskKind {
 /// frame, are answered. Only a `Cancel` that is written as a message has no position among the asks
 /// of its frame. It counts as made before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
@@ -134,7 +134,8 @@ pub struct Cancel {
 }
 
 /// Cancels all asks of an agent and shortens its reply to the heard part: trigger it or write it as
-/// a message. [`Cancel`] keeps all text that the model has generated.
+/// a message. The async API calls this `Reply::cancel_heard`. [`Cancel`] keeps all text that the
+/// model has generated.
 ///
 /// Speech output is slower than a model: when the player interrupts, the text may be far ahead of
 /// the voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the
@@ -150,24 +151,23 @@ pub struct Cancel {
 /// /// The latest sentence that the voice has spoken.
 /// #[derive(Component)]
 /// struct Heard(SentenceSpoken);
-/// fn interrupt(heard: Single<&Heard>, mut commands: Commands) {
-///     commands.trigger(Interrupt::after(&heard.0));
+/// fn player_speaks(heard: Single<&Heard>, mut commands: Commands) {
+///     commands.trigger(CancelHeard::after(&heard.0));
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
-pub struct Interrupt {
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
+pub struct CancelHeard {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
     /// The reply. `None`: the one in progress, otherwise the latest.
-    #[cfg_attr(feature = "reflect", reflect(ignore))]
     pub generation: Option<GenerationId>,
     /// Bytes of the reply's text that were heard.
     pub heard_bytes: u32,
 }
 
-impl Interrupt {
+impl CancelHeard {
     /// `heard_bytes` of the reply in progress were heard, or of the latest reply if none is in
     /// progress.
     #[must_use]
@@ -258,14 +258,14 @@ pub(crate) fn forward_cancel(
     bridge.cancel_requested(CancelId::Cancel(cancel.id), asks_written(&asks));
 }
 
-pub(crate) fn forward_interrupt(
-    interrupt: On<Interrupt>,
-    mut interrupts: ResMut<Messages<Interrupt>>,
+pub(crate) fn forward_cancel_heard(
+    cancel: On<CancelHeard>,
+    mut cancels: ResMut<Messages<CancelHeard>>,
     asks: Res<Messages<Ask>>,
     mut bridge: ResMut<EngineBridge>,
 ) {
-    let interrupt = interrupts.write(*interrupt.event());
-    bridge.cancel_requested(CancelId::Interrupt(interrupt.id), asks_written(&asks));
+    let cancel = cancels.write(*cancel.event());
+    bridge.cancel_requested(CancelId::CancelHeard(cancel.id), asks_written(&asks));
 }
 
 /// Number of asks ever written, which is the number of the next one.

@@ -31,9 +31,9 @@ impl EditId {
 /// The turns of an agent and its partners, oldest first.
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
-/// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, an
-/// [interrupted](crate::Interrupt) reply its heard part. A question whose reply never began is not
-/// added.
+/// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, after
+/// [`CancelHeard`](crate::CancelHeard) only the heard part. A question whose reply never began is
+/// not added.
 ///
 /// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
 /// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
@@ -196,7 +196,7 @@ impl Conversation {
     }
 
     /// Shortens a reply to the beginning that was heard, as the engine does: see
-    /// [`Command::Interrupt`](crate::Command::Interrupt).
+    /// [`Command::CancelHeard`](crate::engine::Command::CancelHeard).
     pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
             return;

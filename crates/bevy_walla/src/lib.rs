@@ -41,7 +41,7 @@
 //! | request | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
-//! | [`Interrupt`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
+//! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
 //!
 //! | event and message | |
 //! |---|---|
@@ -54,9 +54,10 @@
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
-//! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
-//! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game. [`WallaSettings`]
-//! bounds the work of a frame.
+//! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds
+//! the counters to Bevy's diagnostics. `overlay::WallaOverlayPlugin` (feature `overlay`) draws them
+//! over the game. [`WallaSettings`] bounds the work of a frame. The module [`engine`] has the
+//! low-level interface: commands, events and clients of an engine.
 //!
 //! # Cost on the host
 //! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The
@@ -106,10 +107,10 @@
 //! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
-//! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings
-//! and asks are registered by name. [`AgentSampling`], [`AgentContext`] and [`Conversation`] are
-//! opaque values, which can be cloned and replaced. The others expose their fields, except
-//! [`ReplyLimits::stop_tokens`].
+//! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentContext`], [`Conversation`],
+//! [`TokenDrawn`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
+//! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.
@@ -132,6 +133,7 @@ mod ask;
 mod bridge;
 mod conversation;
 mod diagnostics;
+pub mod engine;
 mod engine_client;
 mod error;
 #[cfg(feature = "lod")]
@@ -155,11 +157,11 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
     ReplyLimits, VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
+pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
 pub use bridge::FrameCost;
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engine_client::{EngineClient, WallaState};
+pub use engine_client::WallaState;
 pub use error::WallaError;
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
@@ -174,12 +176,10 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
-    Command, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, Detail, DeviceInfo,
-    EXCHANGES_KNOWN_MAX, EncodeOptions, Engine, EngineError, EngineOptions, EngineState,
-    EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard,
-    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError,
-    TemplateState, TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
+    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, GenerationId,
+    GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TokenDetail, Tokenizer, TokenizerError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -189,8 +189,8 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
-        AskCommands, AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason,
-        Interrupt, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
+        AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, ContextPolicy, Conversation,
+        FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
         ReplyReasoning, ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn,
         VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
         WallaSettings, WallaState, WallaSystems, walla_ready,

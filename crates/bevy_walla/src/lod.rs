@@ -14,7 +14,9 @@ use crate::systems::WallaSystems;
 /// nearest [`Listener`], and by whether it is [in view](InView): agents near the player have
 /// precedence, distant agents use the remaining device time.
 ///
-/// Without a listener all levels stay unchanged. Distances are in the resource [`LodDistances`].
+/// Levels are set in `PostUpdate`, and sent to the engine by the next run of
+/// [`WallaSystems::Submit`]. Without a listener all levels stay unchanged. Distances are in the
+/// resource [`LodDistances`].
 ///
 /// # Examples
 /// ```

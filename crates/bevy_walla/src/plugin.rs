@@ -2,11 +2,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
+use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{
-    Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
+    Deadlines, Engine, EngineOptions, GpuContext, KvType, ModelSource, Pacing, TemplateChoice,
 };
 
-use crate::ask::{self, Ask, Cancel, Interrupt};
+use crate::ask::{self, Ask, Cancel, CancelHeard};
 use crate::bridge::EngineBridge;
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
@@ -15,7 +16,7 @@ use crate::reply::{
 };
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
-use crate::systems;
+use crate::systems::Schedules;
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
@@ -25,6 +26,10 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 /// broken file is a [`WallaFailed`] message, not a panic. The plugin needs no other plugin and no
 /// window. Adding it twice to one app is Bevy's usual error for plugins. Two apps in a process may
 /// each have an engine or share [one](Self::with_engine).
+///
+/// Settings of the engine are fields of [`EngineOptions`], as in the async API, with the same names
+/// and the same defaults, except for the [`budget`](Self::budget). Fields without a method are set
+/// through [`with_options`](Self::with_options).
 ///
 /// # Examples
 /// ```no_run
@@ -38,7 +43,10 @@ pub struct WallaPlugin {
     source: Source,
     pacing: Pacing,
     settings: WallaSettings,
+    schedules: Schedules,
     trace: Option<PathBuf>,
+    /// Names of settings that have no effect.
+    ignored: Vec<&'static str>,
 }
 
 enum Source {
@@ -68,14 +76,33 @@ impl WallaPlugin {
         Self::new(Source::Options(Box::new(options)))
     }
 
-    /// Uses a running engine, shared with other apps or with code outside of Bevy.
+    /// Uses a running engine, shared with other apps or with code outside of Bevy: an engine of
+    /// another plugin ([`Walla::engine`]), or of the async API (`walla::Engine::runtime`). All
+    /// share the model and run in one batch. Each has its own agents and can end without the
+    /// others.
+    ///
+    /// The settings of this plugin that apply are [`steps_per_frame`](Self::steps_per_frame),
+    /// [`free_running`](Self::free_running), [`schedules`](Self::schedules),
+    /// [`settings`](Self::settings) and [`trace`](Self::trace). All others are settings of the
+    /// engine, which its first owner has made: they have no effect and are logged as a warning.
+    /// That includes the [`budget`](Self::budget), which an engine of the async API lacks by
+    /// default. [`Walla::set_budget`] sets it for all owners. An owner that runs freely, as the
+    /// async API does, lifts a budget of the options while its agents speak, but not one that was
+    /// set at run time.
+    ///
+    /// # Examples
+    /// ```ignore
+    /// let engine = walla::Engine::open("smith.gguf").budget(Duration::from_millis(4)).start().await?;
+    /// app.add_plugins(WallaPlugin::with_engine(engine.runtime().clone()));
+    /// ```
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
         Self::new(Source::Engine(engine))
     }
 
     /// Uses the links that `connector` returns, for instance the links of a
-    /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test.
+    /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test. Settings of the engine, and
+    /// the pacing, have no effect and are logged as a warning.
     #[must_use]
     pub fn with_engine_client(
         connector: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
@@ -93,21 +120,20 @@ impl WallaPlugin {
     #[must_use]
     pub fn template(self, template: impl Into<TemplateChoice>) -> Self {
         let template = Some(template.into());
-        self.change(|options| options.template = template)
+        self.change("template", |options| options.template = template)
     }
 
-    /// The device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Like all settings
-    /// of the engine, it has no effect on an engine that already runs.
+    /// The device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`.
     #[must_use]
     pub fn device(self, name: impl Into<String>) -> Self {
         let name = name.into();
-        self.change(|options| options.device = name)
+        self.change("device", |options| options.device = name)
     }
 
     /// Threads that a CPU device may use. Default: half of the cores.
     #[must_use]
     pub fn threads(self, threads: u32) -> Self {
-        self.change(|options| options.threads = Some(threads))
+        self.change("threads", |options| options.threads = Some(threads))
     }
 
     /// The context of a GPU device: a dedicated one (the default), one with a share of the
@@ -117,7 +143,7 @@ impl WallaPlugin {
     #[must_use]
     pub fn gpu_context(self, context: impl Into<GpuContext>) -> Self {
         let context = context.into();
-        self.change(|options| options.gpu_context = context)
+        self.change("gpu_context", |options| options.gpu_context = context)
     }
 
     /// Number of agents that can speak at the same time; their memory is reserved when the model
@@ -125,7 +151,7 @@ impl WallaPlugin {
     /// Default: `64`.
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
-        self.change(|options| options.agents_max = agents)
+        self.change("agents_max", |options| options.agents_max = agents)
     }
 
     /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked,
@@ -133,20 +159,40 @@ impl WallaPlugin {
     /// `walla.stats().agents_waiting` counts them.
     #[must_use]
     pub fn wait_for_slot(self, waits: bool) -> Self {
-        self.change(|options| options.wait_for_slot = waits)
+        self.change("wait_for_slot", |options| options.wait_for_slot = waits)
     }
 
     /// Maximum number of agents beyond [`agents_max`](Self::agents_max) that the engine keeps.
     /// Default: `16_384`.
     #[must_use]
     pub fn agents_parked_max(self, agents: u32) -> Self {
-        self.change(|options| options.agents_parked_max = agents)
+        self.change("agents_parked_max", |options| options.agents_parked_max = agents)
     }
 
     /// Tokens of each agent's context. Default: `1_024`.
     #[must_use]
     pub fn context_tokens(self, tokens: u32) -> Self {
-        self.change(|options| options.context_tokens = tokens)
+        self.change("context_tokens", |options| options.context_tokens = tokens)
+    }
+
+    /// Maximum tokens of all agents' conversations in the KV cache. Default: every agent's whole
+    /// context. [`Walla::set_kv_tokens`] changes it at run time, up to this number.
+    #[must_use]
+    pub fn kv_tokens(self, tokens: u32) -> Self {
+        self.change("kv_tokens", |options| options.kv_tokens = Some(tokens))
+    }
+
+    /// Number format of the KV cache. Default: f16.
+    #[must_use]
+    pub fn kv_type(self, kv_type: KvType) -> Self {
+        self.change("kv_type", |options| options.kv_type = kv_type)
+    }
+
+    /// Maximum prompt tokens of one step. Default: `64`. Longer chunks prefill faster and delay the
+    /// decode of other agents.
+    #[must_use]
+    pub fn prefill_tokens_max(self, tokens: u32) -> Self {
+        self.change("prefill_tokens_max", |options| options.prefill_tokens_max = tokens)
     }
 
     /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`
@@ -155,7 +201,7 @@ impl WallaPlugin {
     #[must_use]
     pub fn pre_tokenizer(self, name: impl Into<String>) -> Self {
         let name = name.into();
-        self.change(|options| options.pre_tokenizer = Some(name))
+        self.change("pre_tokenizer", |options| options.pre_tokenizer = Some(name))
     }
 
     /// Device time that each frame may use. Work that is predicted not to fit is not started.
@@ -164,29 +210,93 @@ impl WallaPlugin {
     #[must_use]
     pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
         let budget = budget.into();
-        self.change(|options| options.budget = budget)
+        self.change("budget", |options| options.budget = budget)
+    }
+
+    /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
+    /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
+    #[must_use]
+    pub fn launch_max(self, time: impl Into<Option<Duration>>) -> Self {
+        let time = time.into();
+        self.change("launch_max", |options| options.launch_max = time)
+    }
+
+    /// A folder that caches measured costs of steps, so that a [budget](Self::budget) needs no
+    /// measurement at the next start. Default: none.
+    #[must_use]
+    pub fn cost_cache(self, folder: impl Into<PathBuf>) -> Self {
+        let folder = folder.into();
+        self.change("cost_cache", |options| options.cost_cache = Some(folder))
+    }
+
+    /// Whether the CPU takes over when the device is lost: [`EngineOptions::fallback`]. Default:
+    /// `true`.
+    #[must_use]
+    pub fn fallback(self, takes_over: bool) -> Self {
+        self.change("fallback", |options| options.fallback = takes_over)
     }
 
     /// When a hung device is declared lost, and when a reply ends early. Default: see
     /// [`Deadlines`].
     #[must_use]
     pub fn deadlines(self, deadlines: Deadlines) -> Self {
-        self.change(|options| options.deadlines = deadlines)
+        self.change("deadlines", |options| options.deadlines = deadlines)
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default:
     /// `1`, which at 60 frames a second is far faster than speech. Minimum: `0` counts as `1`.
     #[must_use]
-    pub fn steps_per_frame(mut self, steps: u32) -> Self {
-        self.pacing = Pacing::PerFrame { steps: steps.max(1) };
-        self
+    pub fn steps_per_frame(self, steps: u32) -> Self {
+        self.paced("steps_per_frame", Pacing::PerFrame { steps: steps.max(1) })
     }
 
     /// Runs the engine as fast as the device allows, independently of frames: for tools and robots
     /// that do not share the device.
     #[must_use]
-    pub fn free_running(mut self) -> Self {
-        self.pacing = Pacing::FreeRunning;
+    pub fn free_running(self) -> Self {
+        self.paced("free_running", Pacing::FreeRunning)
+    }
+
+    /// Schedules of the plugin: [`WallaSystems::Publish`](crate::WallaSystems::Publish) runs in
+    /// `publish`, [`Collect`](crate::WallaSystems::Collect) and
+    /// [`Submit`](crate::WallaSystems::Submit) run in `submit`. If both are the same schedule, the
+    /// sets run in this order. Default: [`PreUpdate`] and [`PostUpdate`].
+    ///
+    /// For the engine, each run of `submit` is one frame: it grants
+    /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
+    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is
+    /// the host time of one run.
+    ///
+    /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
+    /// - Set a budget that fits the fixed time step. The default is a quarter of a frame at 60 Hz,
+    ///   which is 42 % of a time step of 10 ms.
+    /// - Grants do not accumulate. If several time steps run in one update, the device thread may
+    ///   see them as one grant, and budgets of a frame do not add up.
+    /// - In an update without a time step, nothing is granted, published or sent. Asks, also those
+    ///   that are written as messages, wait for the next time step.
+    /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels
+    ///   wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine
+    ///   counts the time as a pause of this app. Otherwise the app is stalled after a second, and
+    ///   other clients of the engine can take the memory of its agents.
+    ///
+    /// Other schedules have to run at least in every second update, because Bevy drops messages
+    /// that are older.
+    ///
+    /// # Examples
+    /// A robot with a control loop of 100 Hz:
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use bevy_app::prelude::*;
+    /// use bevy_walla::prelude::*;
+    /// App::new().add_plugins(
+    ///     WallaPlugin::model("robot.gguf")
+    ///         .schedules(FixedPreUpdate, FixedPostUpdate)
+    ///         .budget(Duration::from_millis(2)),
+    /// );
+    /// ```
+    #[must_use]
+    pub fn schedules(mut self, publish: impl ScheduleLabel, submit: impl ScheduleLabel) -> Self {
+        self.schedules = Schedules::new(publish, submit);
         self
     }
 
@@ -206,14 +316,43 @@ impl WallaPlugin {
         self
     }
 
-    fn new(source: Source) -> Self {
-        let (pacing, settings) = (Pacing::default(), WallaSettings::default());
-        Self { source, pacing, settings, trace: None }
+    /// The options of the engine, with all settings so far. `None` if the plugin starts no engine:
+    /// [`with_engine`](Self::with_engine), [`with_engine_client`](Self::with_engine_client).
+    #[must_use]
+    pub fn options(&self) -> Option<&EngineOptions> {
+        match &self.source {
+            Source::Options(options) => Some(options),
+            _ => None,
+        }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut EngineOptions)) -> Self {
-        if let Source::Options(options) = &mut self.source {
-            change(options);
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            pacing: Pacing::default(),
+            settings: WallaSettings::default(),
+            schedules: Schedules::default(),
+            trace: None,
+            ignored: Vec::new(),
+        }
+    }
+
+    /// Changes a setting of an engine that the plugin starts.
+    fn change(mut self, setting: &'static str, change: impl FnOnce(&mut EngineOptions)) -> Self {
+        match &mut self.source {
+            Source::Options(options) => change(options),
+            #[cfg(not(feature = "demo"))]
+            Source::Nothing => {} // the missing model is reported
+            Source::Engine(_) | Source::EngineClient(_) => self.ignored.push(setting),
+        }
+        self
+    }
+
+    /// Changes the pacing of a client that the plugin creates.
+    fn paced(mut self, setting: &'static str, pacing: Pacing) -> Self {
+        match &self.source {
+            Source::EngineClient(_) => self.ignored.push(setting),
+            _ => self.pacing = pacing,
         }
         self
     }
@@ -250,6 +389,14 @@ impl Default for WallaPlugin {
 
 impl Plugin for WallaPlugin {
     fn build(&self, app: &mut App) {
+        if !self.ignored.is_empty() {
+            let settings = self.ignored.join(", ");
+            tracing::warn!(
+                target: "walla::load",
+                settings,
+                "settings of WallaPlugin without effect: its engine was started by another owner"
+            );
+        }
         trace::add(app, self.trace.as_deref());
         let (engine, link) = self.start();
         app.insert_resource(EngineBridge::new(link))
@@ -257,7 +404,7 @@ impl Plugin for WallaPlugin {
             .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
-            .add_message::<Interrupt>()
+            .add_message::<CancelHeard>()
             .add_message::<WallaReady>()
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
@@ -269,8 +416,8 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyFailed>()
             .add_observer(ask::forward_ask)
             .add_observer(ask::forward_cancel)
-            .add_observer(ask::forward_interrupt);
-        systems::add_systems(app);
+            .add_observer(ask::forward_cancel_heard);
+        self.schedules.add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);
     }
@@ -279,6 +426,21 @@ impl Plugin for WallaPlugin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_without_effect_are_recorded() {
+        let of_engine = |plugin: WallaPlugin| plugin.device("cpu").steps_per_frame(2).threads(1);
+        let scripted = crate::scripted::ScriptedEngine::new(|_, _| String::new());
+        let scripted = WallaPlugin::with_engine_client(scripted.connector());
+        assert_eq!(of_engine(scripted).ignored, ["device", "steps_per_frame", "threads"]);
+        let engine = Engine::start(EngineOptions::new(ModelSource::Static(&[]))).unwrap();
+        let shared = of_engine(WallaPlugin::with_engine(engine)).budget(None);
+        assert_eq!(shared.ignored, ["device", "threads", "budget"]);
+        assert!(shared.options().is_none());
+        let own = of_engine(WallaPlugin::model("m.gguf"));
+        assert!(own.ignored.is_empty());
+        assert_eq!(own.options().map(|options| options.threads), Some(Some(1)));
+    }
 
     #[test]
     fn a_frame_grants_a_step_at_least() {

@@ -6,10 +6,15 @@ use crate::agent::{
     Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
     ReplyLimits, VoiceRate,
 };
-use crate::ask::{Ask, AskKind, Cancel, Interrupt};
+use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
+use crate::reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+};
+use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
+use crate::walla::{WallaFailed, WallaReady};
 
 pub(crate) fn register_types(app: &mut App) {
     app.register_type::<Agent>()
@@ -26,6 +31,15 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Ask>()
         .register_type::<AskKind>()
         .register_type::<Cancel>()
-        .register_type::<Interrupt>()
+        .register_type::<CancelHeard>()
+        .register_type::<ReplyStarted>()
+        .register_type::<ReplyDelta>()
+        .register_type::<ReplyReasoning>()
+        .register_type::<SentenceSpoken>()
+        .register_type::<TokenDrawn>()
+        .register_type::<ReplyFinished>()
+        .register_type::<ReplyFailed>()
+        .register_type::<WallaReady>()
+        .register_type::<WallaFailed>()
         .register_type::<WallaSettings>();
 }

@@ -5,6 +5,8 @@
 //! occurrence. Texts are stored inline: publishing allocates nothing.
 
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 use std::sync::Arc;
 use walla_runtime::{
     DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
@@ -13,6 +15,7 @@ use walla_runtime::{
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
 /// first [`ReplyDelta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyStarted {
     /// The agent that answers.
     #[event_target]
@@ -27,6 +30,7 @@ pub struct ReplyStarted {
 
 /// More text of a reply. The concatenation of all deltas is the reply, without reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyDelta {
     /// The agent that speaks.
     #[event_target]
@@ -46,6 +50,7 @@ pub struct ReplyDelta {
 /// Only models with reasoning markers produce it. [`AgentReasoning`](crate::AgentReasoning) has the
 /// settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyReasoning {
     /// The agent that reasons.
     #[event_target]
@@ -61,6 +66,11 @@ pub struct ReplyReasoning {
 /// A token was sampled. Carries the likeliest alternatives. Published only for agents whose
 /// [`Sampling::candidates`](walla_types::Sampling::candidates) is above 0.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
 pub struct TokenDrawn {
     /// The agent that speaks.
     #[event_target]
@@ -74,6 +84,7 @@ pub struct TokenDrawn {
 /// A reply has finished. Its text is in [`Speech`](crate::Speech) and, with the question, in
 /// [`Conversation`](crate::Conversation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyFinished {
     /// The agent that spoke. May no longer exist: despawning an agent finishes its replies as
     /// cancelled.
@@ -92,6 +103,7 @@ pub struct ReplyFinished {
 /// A reply has failed. The error names the cause. Other agents continue, unless the error is
 /// [`ReplyError::EngineGone`].
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyFailed {
     /// The agent that was asked.
     #[event_target]

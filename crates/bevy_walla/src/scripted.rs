@@ -130,7 +130,7 @@ impl ScriptedEngine {
     }
 
     /// For [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
-    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
+    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
         let engine = self.clone();
         move || Box::new(engine.clone())
     }
@@ -268,7 +268,7 @@ impl Inner {
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
             Command::Cancel { agent, generation }
-            | Command::Interrupt { agent, generation, .. } => {
+            | Command::CancelHeard { agent, generation, .. } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
                 let which = actor.asks.iter().position(|line| line.generation == generation);
                 let line = which.and_then(|i| actor.asks.remove(i));

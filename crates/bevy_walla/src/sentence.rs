@@ -1,4 +1,6 @@
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
 
 /// Maximum bytes of text in one [`SentenceSpoken`]: about 40 English words. Longer sentences are
@@ -13,9 +15,10 @@ pub(crate) fn splitter() -> SentenceSplitter {
 /// A complete sentence, for speech synthesis.
 ///
 /// A sentence longer than [`SENTENCE_BYTES_MAX`] is split between words. Surrounding spaces are
-/// removed. The truncated end of a reply that was cancelled, interrupted or failed is not a
+/// removed. The truncated end of a reply that was cancelled or failed is not a
 /// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct SentenceSpoken {
     /// The agent that speaks.
     #[event_target]
@@ -25,7 +28,7 @@ pub struct SentenceSpoken {
     /// The sentence, never empty.
     pub text: InlineText<SENTENCE_BYTES_MAX>,
     /// Bytes of the reply's text up to the end of this sentence: for
-    /// [`Interrupt::after`](crate::Interrupt::after).
+    /// [`CancelHeard::after`](crate::CancelHeard::after).
     pub end_bytes: u32,
     /// Whether the reply ended within this sentence: at a limit of tokens or of context, or because
     /// it was cut off.

@@ -28,7 +28,7 @@ pub struct WallaSettings {
     /// conversation is edited or restored. A pushed turn that is dropped before it was sent never
     /// reaches the engine.
     pub conversation_turns_max: u32,
-    /// Whether the truncated end of a reply that was cancelled, interrupted or failed is published
+    /// Whether the truncated end of a reply that was cancelled or failed is published
     /// as a [`SentenceSpoken`](crate::SentenceSpoken), marked as a
     /// [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since speech output should
     /// stop there.

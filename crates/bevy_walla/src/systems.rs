@@ -1,5 +1,6 @@
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{InternedScheduleLabel, ScheduleLabel};
 
 use crate::bridge;
 
@@ -12,7 +13,8 @@ use crate::bridge;
 /// | [`Submit`](Self::Submit) | [`PostUpdate`], after `Collect` | sends commands to the engine and grants the steps of this frame |
 ///
 /// An ask made in `Update` is thus sent to the engine in the same frame, and new text is available
-/// before `Update`.
+/// before `Update`. [`WallaPlugin::schedules`](crate::WallaPlugin::schedules) selects other
+/// schedules.
 #[derive(SystemSet, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WallaSystems {
     /// Publishes the engine's events as components, messages and events.
@@ -23,20 +25,48 @@ pub enum WallaSystems {
     Submit,
 }
 
-/// All three take a [`NonSendMarker`](bevy_ecs::system::NonSendMarker), so they run on the thread
-/// that runs the schedule. They take about 40 µs with 64 agents. Moving them to a thread of the
-/// task pool, and waking the frame's thread afterwards, usually costs as much and occasionally up
-/// to half a millisecond (benches/README.md), which the frame would wait for. Other systems of the
-/// schedule still run in parallel to them.
-pub(crate) fn add_systems(app: &mut App) {
-    app.configure_sets(PreUpdate, WallaSystems::Publish)
-        .configure_sets(PostUpdate, (WallaSystems::Collect, WallaSystems::Submit).chain())
-        .add_systems(PreUpdate, bridge::publish.in_set(WallaSystems::Publish))
-        .add_systems(
-            PostUpdate,
-            (
-                bridge::collect.in_set(WallaSystems::Collect),
-                bridge::submit.in_set(WallaSystems::Submit),
-            ),
-        );
+/// Schedules of the plugin's systems.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedules {
+    /// [`WallaSystems::Publish`].
+    publish: InternedScheduleLabel,
+    /// [`WallaSystems::Collect`] and [`WallaSystems::Submit`].
+    submit: InternedScheduleLabel,
+}
+
+impl Schedules {
+    pub fn new(publish: impl ScheduleLabel, submit: impl ScheduleLabel) -> Self {
+        Self { publish: publish.intern(), submit: submit.intern() }
+    }
+
+    /// All three sets take a [`NonSendMarker`](bevy_ecs::system::NonSendMarker), so they run on the
+    /// thread that runs the schedule. They take about 40 µs with 64 agents. Moving them to a thread
+    /// of the task pool, and waking the frame's thread afterwards, usually costs as much and
+    /// occasionally up to half a millisecond (benches/README.md), which the frame would wait for.
+    /// Other systems of the schedule still run in parallel to them.
+    pub fn add_systems(self, app: &mut App) {
+        let Self { publish, submit } = self;
+        app.configure_sets(submit, (WallaSystems::Collect, WallaSystems::Submit).chain())
+            .add_systems(publish, bridge::publish.in_set(WallaSystems::Publish))
+            .add_systems(
+                submit,
+                (
+                    bridge::collect.in_set(WallaSystems::Collect),
+                    bridge::submit.in_set(WallaSystems::Submit),
+                ),
+            );
+        if publish == submit {
+            app.configure_sets(submit, WallaSystems::Publish.before(WallaSystems::Collect));
+        }
+        if submit != PostUpdate.intern() {
+            // In a pause of the time, a schedule with fixed time steps does not run.
+            app.add_systems(PostUpdate, bridge::pause.after(WallaSystems::Publish));
+        }
+    }
+}
+
+impl Default for Schedules {
+    fn default() -> Self {
+        Self::new(PreUpdate, PostUpdate)
+    }
 }

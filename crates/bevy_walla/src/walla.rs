@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
 use crate::bridge::FrameCost;
@@ -39,8 +41,10 @@ impl Walla {
         Self { engine, ..Self::default() }
     }
 
-    /// The engine itself. Clone it to share the model with another app or with code outside of
-    /// Bevy. `None` if it did not start, or if agents reply from a script.
+    /// The engine itself. Clone it to share the model with another app
+    /// ([`WallaPlugin::with_engine`](crate::WallaPlugin::with_engine)) or with code outside of Bevy
+    /// (`walla::Engine::join` for the async API). `None` if it did not start, or if agents reply
+    /// from a script.
     #[must_use]
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
@@ -115,7 +119,7 @@ impl Walla {
     }
 
     /// Events since the start that refer to an unknown agent or reply. They are dropped. A number
-    /// above zero means a defect of the [`EngineClient`](crate::EngineClient).
+    /// above zero means a defect of the [`EngineClient`](crate::engine::EngineClient).
     #[must_use]
     pub fn events_unknown(&self) -> u64 {
         self.events_unknown
@@ -179,6 +183,11 @@ impl Walla {
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
 pub struct WallaReady {
     /// The chat template of the model, or the reason why none works: then asks fail with
     /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
@@ -188,6 +197,7 @@ pub struct WallaReady {
 /// The engine failed: no agent will speak, every ask fails, and the game continues. Published once,
 /// as an event and as a message.
 #[derive(Clone, Debug, Event, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Message, Clone, Debug))]
 pub struct WallaFailed {
     /// The reason.
     pub error: WallaError,

@@ -4,9 +4,10 @@ mod common;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, ReplyError, WallaError};
+use bevy_walla::{ReplyError, WallaError};
 use common::*;
 
 #[test]
@@ -152,7 +153,7 @@ fn asks_are_counted_as_waiting_until_an_agent_begins() {
 }
 
 #[test]
-fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
+fn a_cancel_ends_all_that_was_asked_and_keeps_what_was_said() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "count");
@@ -169,7 +170,7 @@ fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
 }
 
 #[test]
-fn a_reply_that_is_hushed_before_its_first_word_is_no_exchange() {
+fn a_reply_that_is_cancelled_before_its_first_word_is_no_exchange() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two".into()));
     let odo = spawn(&mut app, "Odo");
     app.add_observer(|began: On<ReplyStarted>, mut commands: Commands| {
@@ -182,7 +183,7 @@ fn a_reply_that_is_hushed_before_its_first_word_is_no_exchange() {
 }
 
 #[test]
-fn an_ask_and_then_a_hush_in_one_frame_never_reach_the_engine() {
+fn an_ask_and_then_a_cancel_in_one_frame_never_reach_the_engine() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -198,7 +199,7 @@ fn an_ask_and_then_a_hush_in_one_frame_never_reach_the_engine() {
 }
 
 #[test]
-fn asks_and_hushes_of_a_frame_count_in_their_order() {
+fn asks_and_cancels_of_a_frame_count_in_their_order() {
     let mut app = app(&echo());
     let [a, b] = ["A", "B"].map(|name| spawn(&mut app, name));
     for _ in 0..2 {

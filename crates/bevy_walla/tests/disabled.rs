@@ -75,7 +75,7 @@ fn an_agent_disabled_in_mid_reply_speaks_on() {
 }
 
 #[test]
-fn a_disabled_agent_can_be_hushed_and_despawned() {
+fn a_disabled_agent_can_be_cancelled_and_despawned() {
     let engine = echo().endless();
     let mut app = app(&engine);
     let agents = [spawn(&mut app, "A"), spawn(&mut app, "B")];

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
-use bevy_walla::{
-    Engine, EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
-};
+use bevy_walla::{EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
@@ -382,7 +381,7 @@ fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
         speech.question() == "two" && speech.text().len() > 8
     });
     app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains.");
-    app.world_mut().trigger(Interrupt::at(agent, 6));
+    app.world_mut().trigger(CancelHeard::at(agent, 6));
     run_until(&mut app, |app| log(app).ends() == 2);
     let heard = turns(&app, agent);
     assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
@@ -399,7 +398,7 @@ fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
     assert_eq!(turns(&app, agent)[..5], heard);
     // The reply is over and is shortened, then it was not heard at all.
     for (heard_bytes, expected) in [(3, 7), (0, 5)] {
-        app.world_mut().trigger(Interrupt::at(agent, heard_bytes));
+        app.world_mut().trigger(CancelHeard::at(agent, heard_bytes));
         updates(&mut app, 1);
         assert_eq!(turns(&app, agent).len(), expected);
     }

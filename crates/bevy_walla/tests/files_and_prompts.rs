@@ -6,8 +6,8 @@ use std::path::Path;
 
 use bevy_app::App;
 use bevy_ecs::message::Messages;
+use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
-use bevy_walla::{Command, Prompt};
 use common::*;
 use walla_model::Gguf;
 use walla_model::gguf::Writer;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::{
+    AgentId, Command, EngineClient, Event as EngineEvent, ReplyEvent, TrySendError,
+};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{
-    AgentId, Command, EngineClient, EngineStats, Event as EngineEvent, GenerationId, InlineText,
-    ReplyError, ReplyEvent, TrySendError, Usage,
-};
+use bevy_walla::{EngineStats, GenerationId, InlineText, ReplyError, Usage};
 use common::*;
 
 /// Filters of the game fail, and its error handler ignores that.

@@ -5,9 +5,10 @@ mod common;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
+use bevy_walla::GenerationId;
+use bevy_walla::engine::{Command, EngineClient as _, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, EngineClient as _, GenerationId, Prompt};
 use common::*;
 
 #[test]
@@ -118,7 +119,7 @@ fn the_conversation_keeps_what_was_heard() {
     updates(&mut app, 4);
     let sentence = app.world().resource::<Spoken>().0[2];
     assert_eq!(sentence.text.as_str(), "b One two.");
-    app.world_mut().trigger(Interrupt::after(&sentence));
+    app.world_mut().trigger(CancelHeard::after(&sentence));
     ask(&mut app, odo, "e");
     updates(&mut app, 20);
     let ended = log(&app).only("finished");
@@ -128,12 +129,12 @@ fn the_conversation_keeps_what_was_heard() {
     // In mid-reply, as a message; nothing of it was heard.
     ask(&mut app, odo, "f");
     updates(&mut app, 4);
-    app.world_mut().write_message(Interrupt::at(odo, 0));
+    app.world_mut().write_message(CancelHeard::at(odo, 0));
     updates(&mut app, 5);
     assert_eq!(turns(&app, odo), expected);
     ask(&mut app, odo, "g");
     updates(&mut app, 5);
-    app.world_mut().trigger(Interrupt::at(odo, 3));
+    app.world_mut().trigger(CancelHeard::at(odo, 3));
     updates(&mut app, 5);
     assert_eq!(turns(&app, odo)[6..], ["g", "g O"]);
     assert!(speech(&app, odo).is_silent());
@@ -153,13 +154,13 @@ fn interruptions_are_told_to_the_engine() {
     let asked: Vec<_> = engine.commands().into_iter().filter_map(asked).collect();
     let [a, b, c] = asked[..] else { panic!("{asked:?}") };
     let sent = engine.commands().len();
-    app.world_mut().trigger(Interrupt { agent: odo, generation: Some(a), heard_bytes: 2 });
+    app.world_mut().trigger(CancelHeard { agent: odo, generation: Some(a), heard_bytes: 2 });
     updates(&mut app, 2);
     let commands = engine.commands();
     let mut told: Vec<_> = commands[sent..]
         .iter()
         .map(|command| match command {
-            Command::Interrupt { generation, heard_bytes, .. } => (*generation, *heard_bytes),
+            Command::CancelHeard { generation, heard_bytes, .. } => (*generation, *heard_bytes),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -277,13 +278,13 @@ fn a_reply_that_is_interrupted_before_the_game_knows_that_it_began_is_not_kept()
             speaking.set_state(WallaState::Ready);
             speaking.frame(); // the reply starts
             speaking.frame(); // "one"
-            commands.trigger(Interrupt::at(odo, 0));
+            commands.trigger(CancelHeard::at(odo, 0));
         }
     });
     updates(&mut app, 6);
     let sent = engine.commands();
     let told = sent.iter().filter_map(|command| match command {
-        Command::Interrupt { heard_bytes, .. } => Some(*heard_bytes),
+        Command::CancelHeard { heard_bytes, .. } => Some(*heard_bytes),
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [0], "the engine drops the exchange");

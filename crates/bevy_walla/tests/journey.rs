@@ -89,7 +89,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
         14 => {
             world.entity_mut(agent).remove::<(Speech, AgentSampling)>().insert(Speech::default());
         }
-        15 => world.trigger(Interrupt::at(agent, dice.throw(12) as u32)),
+        15 => world.trigger(CancelHeard::at(agent, dice.throw(12) as u32)),
         16 => {
             if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
                 talk.push(Speaker::User, "It rains.");

@@ -3,8 +3,8 @@
 mod common;
 
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::{Command, Detail};
 use bevy_walla::prelude::*;
-use bevy_walla::{Command, Detail};
 
 use common::{app, echo, spawn};
 

@@ -46,7 +46,7 @@ fn something(app: &mut App, agent: Entity, asked: &mut usize, dice: &mut Dice) {
         }
         4 | 5 => world.get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains."),
         6 => world.trigger(Cancel { agent }),
-        7 | 8 => world.trigger(Interrupt::at(agent, dice.throw(30) as u32)),
+        7 | 8 => world.trigger(CancelHeard::at(agent, dice.throw(30) as u32)),
         9 => world.resource_mut::<WallaSettings>().paused = dice.throw(2) == 0,
         10 if dice.throw(8) == 0 => world.get_mut::<Conversation>(agent).unwrap().clear(),
         _ => {}

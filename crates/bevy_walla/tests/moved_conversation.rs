@@ -4,7 +4,7 @@ mod common;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::Command;
+use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use common::*;

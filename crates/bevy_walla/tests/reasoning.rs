@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{Command, TokenId, TokenMask, Usage};
+use bevy_walla::{TokenId, TokenMask, Usage};
 use common::*;
 use walla_model::synth::{self, Dialect, Mixture, Model};
 

@@ -4,12 +4,104 @@ mod common;
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
+use bevy_ecs::reflect::{ReflectEvent, ReflectMessage, ReflectResource};
 use bevy_reflect::prelude::*;
+use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{AgentSpec, Command};
+use bevy_walla::{DELTA_BYTES_MAX, GenerationId, InlineText, Usage};
 
 use common::{app, echo, spawn, speech, updates};
+
+/// Public types that a derive makes components, resources, messages or events, as they are in the
+/// sources of the crate, with these derives.
+fn public_types() -> Vec<(String, Vec<String>)> {
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut types = Vec::new();
+    for entry in std::fs::read_dir(sources).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let is_off = |feature: &str| path.file_stem().is_some_and(|stem| stem == feature);
+        if is_off("lod") && !cfg!(feature = "lod") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let mut derives = Vec::new();
+        for line in source.lines() {
+            if let Some(list) = line.strip_prefix("#[derive(") {
+                let list = list.trim_end_matches(")]");
+                derives = list.split(", ").map(str::to_owned).collect();
+            } else if let Some(rest) = line.strip_prefix("pub struct ") {
+                let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                let kinds = ["Component", "Resource", "Message", "EntityEvent", "Event"];
+                derives.retain(|derive| kinds.contains(&&**derive));
+                types.push((name.to_owned(), std::mem::take(&mut derives)));
+            } else if line.starts_with("pub(crate) struct ") || line.starts_with("struct ") {
+                derives.clear();
+            }
+        }
+    }
+    types.retain(|(_, kinds)| !kinds.is_empty());
+    types
+}
+
+/// `Walla` holds the engine, which no tool can create or copy.
+#[test]
+fn everything_that_a_game_reads_is_registered() {
+    let mut app = app(&echo());
+    #[cfg(feature = "lod")]
+    app.add_plugins(bevy_walla::LodByDistancePlugin);
+    app.update();
+    let registry = app.world().resource::<AppTypeRegistry>().read();
+    let types = public_types();
+    let names: Vec<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
+    for known in ["Agent", "Ask", "Conversation", "ReplyFinished", "SentenceSpoken", "WallaReady"] {
+        assert!(names.contains(&known), "{names:?}");
+    }
+    for (name, kinds) in types.iter().filter(|(name, _)| name != "Walla") {
+        let Some(registered) = registry.get_with_short_type_path(name) else {
+            panic!("{name} is not registered")
+        };
+        for kind in kinds {
+            let has_data = match kind.as_str() {
+                "Component" => registered.data::<ReflectComponent>().is_some(),
+                "Resource" => registered.data::<ReflectResource>().is_some(),
+                "Message" => registered.data::<ReflectMessage>().is_some(),
+                _ => registered.data::<ReflectEvent>().is_some(),
+            };
+            assert!(has_data, "{name} is no reflected {kind}");
+        }
+    }
+}
+
+/// The fields of a reply's messages can be read by name.
+#[test]
+fn messages_have_fields() {
+    let finished = ReplyFinished {
+        agent: Entity::PLACEHOLDER,
+        generation: GenerationId(3),
+        tag: 7,
+        reason: FinishReason::Stop { index: 2 },
+        usage: Usage { reply_tokens: 5, ..Usage::default() },
+    };
+    let finished: &dyn Reflect = &finished;
+    assert_eq!(finished.reflect_path("generation.0").unwrap().try_downcast_ref(), Some(&3_u64));
+    assert_eq!(finished.path::<u64>("tag").unwrap(), &7);
+    assert_eq!(finished.path::<u32>("reason.index").unwrap(), &2);
+    assert_eq!(finished.path::<u32>("usage.reply_tokens").unwrap(), &5);
+    let mut text = InlineText::new();
+    text.push("Three silver.");
+    let delta =
+        ReplyDelta { agent: Entity::PLACEHOLDER, generation: GenerationId(3), text, tokens: 3 };
+    let delta: &dyn Reflect = &delta;
+    let text = delta.path::<InlineText<DELTA_BYTES_MAX>>("text").unwrap();
+    assert_eq!(
+        (text.as_str(), format!("{text:?}").as_str()),
+        ("Three silver.", r#""Three silver.""#)
+    );
+}
 
 /// Finds a component by the name that a scene or a tool would use.
 fn component(world: &World, name: &str) -> ReflectComponent {

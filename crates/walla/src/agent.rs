@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use walla_runtime::{AgentSpec, Prompt, ReplyError, Turn};
+use walla_runtime::{AgentSpec, Detail, Prompt, ReplyError, Turn};
 
 use crate::dispatcher::{Changes, Dispatcher};
 use crate::reply::Reply;
@@ -79,10 +79,21 @@ impl Agent {
     }
 
     /// Changes everything except the conversation (`history` is ignored). Takes effect with the
-    /// next ask.
+    /// next ask; priority, voice rate and level of detail, which do not affect the text, at once.
     pub fn change(&self, spec: AgentSpec) {
         if let Some(changes) = &self.changes {
             self.dispatcher.change(changes, spec);
+        }
+    }
+
+    /// Changes the level of detail: the share of the device time that this agent gets. Takes effect
+    /// at once, also within a reply, and does not change its text. It replaces
+    /// [`AgentSpec::detail`] until [`change`](Self::change) sets another.
+    ///
+    /// The same as the component `LevelOfDetail` of `bevy_walla`.
+    pub fn set_detail(&self, detail: Detail) {
+        if let Some(changes) = &self.changes {
+            self.dispatcher.set_detail(changes, detail);
         }
     }
 

@@ -22,9 +22,8 @@
 //!    agent are not messages: [`Changes`] keeps the latest of each kind, and one message announces
 //!    them. The event loop reads no message while the engine's queue is full.
 //! 5. The drop of an engine's last handle waits for its device thread. This must happen in the
-//!    event_loop: hosts drop their handles before the channel closes, and the event loop keeps its
-//!    own until then. theirs up before the channel closes, and the event loop keeps its own until
-//!    then.
+//!    event loop: hosts drop their handles before the channel closes, and the event loop keeps its
+//!    own until then.
 
 mod bounds;
 mod changes;
@@ -34,8 +33,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Engine, GenerationId, Prompt, ReplyError, ReplyEvent, Turn,
+    AgentId, AgentSpec, Client, Detail, Engine, GenerationId, Prompt, ReplyError, ReplyEvent, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
@@ -71,16 +71,17 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the event loop. The channel reports the fraction loaded and closes when the engine is
-    /// ready or has ended.
+    /// Starts the event loop, which holds the trace file until the engine has ended. The channel
+    /// reports the fraction loaded and closes when the engine is ready or has ended.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,
+        trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
         let client = Arc::new(client);
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
-        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading);
+        let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
         std::thread::Builder::new().name("walla-async".into()).spawn(move || event_loop.run())?;
         let bounds = Arc::new(Bounds::new(bounds_max));
         Ok((Self { client, messages, bounds }, loaded))
@@ -111,6 +112,13 @@ impl Dispatcher {
     /// Changes everything except the conversation.
     pub fn change(&self, agent: &Arc<Changes>, spec: AgentSpec) {
         if agent.set_spec(spec) {
+            self.send(Message::Changed(Arc::clone(agent)));
+        }
+    }
+
+    /// Changes only the level of detail.
+    pub fn set_detail(&self, agent: &Arc<Changes>, detail: Detail) {
+        if agent.set_detail(detail) {
             self.send(Message::Changed(Arc::clone(agent)));
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
 use walla_model::tokenizer::Tokenizer;
+use walla_runtime::Engine as RuntimeEngine;
+use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, ModelCard,
     ModelSource, Pacing, TemplateChoice,
@@ -16,12 +18,31 @@ use crate::dispatcher::{BoundsMax, Dispatcher};
 /// Margin of the limit on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
 
+/// Default of [`EngineBuilder::asks_max`].
+const ASKS_MAX: u32 = 4_096;
+
+/// Default of [`EngineBuilder::ask_bytes_max`].
+const ASK_BYTES_MAX: usize = 16 << 20;
+
 /// Source and settings of a model. Created by [`Engine::open`].
+///
+/// Most settings are fields of [`EngineOptions`], as are the settings of `bevy_walla`'s plugin,
+/// with the same names and the same defaults. Only these differ:
+///
+/// | setting | here | in the plugin |
+/// |---|---|---|
+/// | [`budget`](Self::budget) | no limit: a host without frames | a quarter of a frame at 60 Hz |
+/// | pacing, schedules, bounds of a frame | none: the engine runs freely | `steps_per_frame`, `free_running`, `schedules`, `settings` |
+/// | bounds of open asks | [`asks_max`](Self::asks_max), [`ask_bytes_max`](Self::ask_bytes_max) | per agent: `WallaSettings::asks_per_agent_max` |
+/// | [`registry`](Self::registry) | a method | `with_engine` with an engine that was started with it |
+///
+/// Fields of [`EngineOptions`] without a method are set through [`Engine::with_options`].
 #[derive(Debug)]
 #[must_use]
 pub struct EngineBuilder {
     options: EngineOptions,
     registry: Option<Registry>,
+    trace: Option<PathBuf>,
     asks_max: u32,
     ask_bytes_max: usize,
 }
@@ -33,7 +54,8 @@ impl EngineBuilder {
     }
 
     fn with(options: EngineOptions) -> Self {
-        Self { options, registry: None, asks_max: 4_096, ask_bytes_max: 16 << 20 }
+        let (asks_max, ask_bytes_max) = (ASKS_MAX, ASK_BYTES_MAX);
+        Self { options, registry: None, trace: None, asks_max, ask_bytes_max }
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -133,11 +155,25 @@ impl EngineBuilder {
     }
 
     /// Device time that all agents together may use in each 1/60 s; the rest is left to the host.
-    /// Default: no limit, the engine runs as fast as the device allows. [`Engine::set_budget`]
-    /// changes it later.
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.options.budget = Some(budget);
-        self.options.budget_free_running = true;
+    /// `None`: no limit, the engine runs as fast as the device allows. Default: `None`.
+    /// [`Engine::set_budget`] changes it later.
+    pub fn budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
+        self.options.budget = budget.into();
+        self.options.budget_free_running = self.options.budget.is_some();
+        self
+    }
+
+    /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
+    /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
+    pub fn launch_max(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.options.launch_max = time.into();
+        self
+    }
+
+    /// Whether the CPU takes over when the device is lost: [`EngineOptions::fallback`]. Default:
+    /// `true`.
+    pub fn fallback(mut self, takes_over: bool) -> Self {
+        self.options.fallback = takes_over;
         self
     }
 
@@ -163,10 +199,25 @@ impl EngineBuilder {
         self
     }
 
+    /// Writes a trace to this file, for <https://ui.perfetto.dev>: activity of the device thread
+    /// and the device over time. The file ends shortly after the last handle of the engine is
+    /// dropped. An error is logged, and the engine starts without a trace. `WALLA_TRACE=file.json`
+    /// in the environment has the same effect without a rebuild.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
+        self
+    }
+
     /// Replaces the registry of devices that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
         self
+    }
+
+    /// The options of the engine, with all settings so far.
+    #[must_use]
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
     }
 
     /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens),
@@ -223,16 +274,9 @@ impl EngineBuilder {
     /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
     /// dropping it never waits.
     fn launch(self) -> Result<(Dispatcher, UnboundedReceiver<f32>), EngineError> {
-        let slots = self.options.agents_max;
-        // A dropped agent counts until the engine has removed it. The engine has its own limit;
-        // this one bounds the queue before it.
-        let agents = slots.saturating_add(self.options.agents_parked_max).saturating_mul(2);
-        let bounds = BoundsMax {
-            asks: self.asks_max,
-            ask_bytes: self.ask_bytes_max as u64,
-            agents: agents.saturating_add(AGENTS_SPARE),
-            slots,
-        };
+        let asks = (self.asks_max, self.ask_bytes_max as u64);
+        let bounds = bounds(asks, self.options.agents_max, self.options.agents_parked_max);
+        let trace = self.trace.and_then(TraceFile::start_or_log);
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
             None => walla_runtime::Engine::start(self.options)?,
@@ -242,8 +286,16 @@ impl EngineBuilder {
             EngineError::Failed(error) => EngineError::NotLoaded(error),
             error => error,
         })?;
-        Dispatcher::start(client, bounds).map_err(|error| EngineError::Thread(error.to_string()))
+        Dispatcher::start(client, bounds, trace)
+            .map_err(|error| EngineError::Thread(error.to_string()))
     }
+}
+
+fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsMax {
+    // A dropped agent counts until the engine has removed it. The engine has its own limit; this
+    // one bounds the queue before it.
+    let agents = slots.saturating_add(parked_max).saturating_mul(2).saturating_add(AGENTS_SPARE);
+    BoundsMax { asks, ask_bytes, agents, slots }
 }
 
 /// A model on a device, ready to speak. Clones share it. It stops when the last clone, agent and
@@ -280,6 +332,58 @@ impl Engine {
         EngineBuilder::with(options)
     }
 
+    /// Joins a running engine, which another owner has started: for instance the plugin of
+    /// `bevy_walla` (`Walla::engine`). Both share the model and run in one batch, and each has its
+    /// own agents. While the engine loads, asks wait for it.
+    ///
+    /// The engine keeps the settings that it was started with.
+    /// [`asks_max`](EngineBuilder::asks_max) and [`ask_bytes_max`](EngineBuilder::ask_bytes_max)
+    /// have their defaults.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`] or [`EngineError::Stopped`] if the engine has ended,
+    /// [`EngineError::TooManyClients`] beyond 16 owners.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn run(engine: walla::RuntimeEngine) -> Result<(), Box<dyn std::error::Error>> {
+    /// // In Bevy: let engine = walla.engine().ok_or("no engine")?.clone();
+    /// let narrator = walla::Engine::join(engine)?.agent("You tell stories about a tavern.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn join(engine: RuntimeEngine) -> Result<Self, EngineError> {
+        let defaults = EngineOptions::new(ModelSource::Static(&[]));
+        let asks = (ASKS_MAX, ASK_BYTES_MAX as u64);
+        let bounds = bounds(asks, defaults.agents_max, defaults.agents_parked_max);
+        let client = engine.client(Pacing::FreeRunning)?;
+        let (dispatcher, _loaded) = Dispatcher::start(client, bounds, None)
+            .map_err(|error| EngineError::Thread(error.to_string()))?;
+        Ok(Self { dispatcher: Arc::new(dispatcher) })
+    }
+
+    /// The engine without this API, to share the model with a Bevy app. Agents of both run in one
+    /// batch, and either can end without the other.
+    ///
+    /// - The app's plugin has no effect on settings of the engine. An app that needs a
+    ///   [budget](EngineBuilder::budget) sets it here, or at run time: an engine of this API has
+    ///   none by default.
+    /// - Agents of this API run freely, agents of the app by its frames. While an agent of this API
+    ///   speaks, a budget of the options applies to it only with [`EngineBuilder::budget`].
+    /// - The returned handle keeps the engine alive. The drop of the last handle waits up to 300 ms
+    ///   for the device; handles of this API never wait.
+    ///
+    /// # Examples
+    /// ```ignore
+    /// let engine = walla::Engine::open("smith.gguf").budget(Duration::from_millis(4)).start().await?;
+    /// app.add_plugins(WallaPlugin::with_engine(engine.runtime().clone()));
+    /// let narrator = engine.agent("You tell stories about a tavern.");
+    /// ```
+    #[must_use]
+    pub fn runtime(&self) -> &RuntimeEngine {
+        self.dispatcher.engine()
+    }
+
     /// Adds an agent with this persona and default settings.
     #[must_use]
     pub fn agent(&self, persona: impl Into<String>) -> Agent {
@@ -308,8 +412,8 @@ impl Engine {
 
     /// Changes the device time that all agents together may use in each 1/60 s, from the next one
     /// on; `None`: no limit. Zero pauses all agents at once: see [`set_paused`](Self::set_paused).
-    pub fn set_budget(&self, budget: Option<Duration>) {
-        self.dispatcher.engine().set_budget(budget);
+    pub fn set_budget(&self, budget: impl Into<Option<Duration>>) {
+        self.dispatcher.engine().set_budget(budget.into());
     }
 
     /// Pauses or resumes all agents; a pause does not change the replies. In a pause no step runs

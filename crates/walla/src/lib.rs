@@ -2,6 +2,7 @@
 //!
 //! Every agent (an NPC, a robot) is a token sequence; all of them run as one batch on one device
 //! thread. This crate is the async interface for any tokio program; Bevy apps use `bevy_walla`.
+//! Both can use one engine at once: [`Engine::runtime`], [`Engine::join`].
 //!
 //! No call and no drop blocks on that thread or on a lock: each call is one send into a channel,
 //! which a thread `walla-async` drains. Only futures wait, and they do not block.
@@ -39,6 +40,8 @@ pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
+/// An engine without the async API, shared with Bevy apps: [`Engine::runtime`], [`Engine::join`].
+pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{

@@ -18,6 +18,11 @@ pub struct AgentId(pub u64);
 /// Id of one reply of an agent, unique for the engine's life. It distinguishes late events of an
 /// earlier reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
 pub struct GenerationId(pub u64);
 
 /// Speaker of a turn.
@@ -224,7 +229,7 @@ pub enum Command {
     ///
     /// The reply may have ended, because a voice is slower than a model: this works for the last
     /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
-    Interrupt {
+    CancelHeard {
         /// The agent.
         agent: AgentId,
         /// The reply.
@@ -273,12 +278,17 @@ pub const DELTA_BYTES_MAX: usize = 56;
 /// [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
-/// Number of an agent's latest exchanges that [`Command::Interrupt`] can shorten: a voice is never
-/// further behind its model.
+/// Number of an agent's latest exchanges that [`Command::CancelHeard`] can shorten: a voice is
+/// never further behind its model.
 pub const EXCHANGES_KNOWN_MAX: usize = 16;
 
 /// Reason why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
 pub enum FinishReason {
     /// The model ended its turn.
     EndOfTurn,
@@ -308,6 +318,7 @@ pub enum FinishReason {
 
 /// Counts of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
@@ -332,6 +343,11 @@ pub struct Usage {
 /// removed as well, so that asking again does not duplicate it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(opaque, Clone, Debug, PartialEq)
+)]
 pub enum ReplyError {
     /// This client has no agent with this id: add it first.
     #[error("no such agent")]

@@ -3,6 +3,11 @@ use core::ops::Deref;
 
 /// A string of at most `N` bytes stored inline, so that events with text need no allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(opaque, Clone, Debug, PartialEq)
+)]
 pub struct InlineText<const N: usize> {
     len: u16,
     bytes: [u8; N],

@@ -6,7 +6,7 @@ use walla_trace::Stage as Mark;
 
 use super::{CancelId, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem};
-use crate::ask::{Ask, Cancel, Interrupt};
+use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
@@ -28,7 +28,7 @@ pub(crate) fn collect(
     settings: Res<WallaSettings>,
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
-    mut interrupts: MessageReader<Interrupt>,
+    mut cancels_heard: MessageReader<CancelHeard>,
     mut asks: MessageReader<Ask>,
     _here: NonSendMarker,
 ) {
@@ -51,18 +51,18 @@ pub(crate) fn collect(
         (bridge.asks_before(CancelId::Cancel(number.id)), cancel.agent, None)
     });
     let mut cancel_requests: Vec<_> = cancels.collect();
-    cancel_requests.extend(interrupts.read_with_id().map(|(interrupt, number)| {
-        let asks_before = bridge.asks_before(CancelId::Interrupt(number.id));
-        (asks_before, interrupt.agent, Some(*interrupt))
+    cancel_requests.extend(cancels_heard.read_with_id().map(|(cancel, number)| {
+        let asks_before = bridge.asks_before(CancelId::CancelHeard(number.id));
+        (asks_before, cancel.agent, Some(*cancel))
     }));
     cancel_requests.sort_by_key(|(asks_before, ..)| *asks_before);
     let mut asks = asks.read_with_id().peekable();
-    for (asks_before, agent, interrupt) in cancel_requests {
+    for (asks_before, agent, heard) in cancel_requests {
         while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
             bridge.take(ask, number.id, &mut agents, &settings);
         }
-        if let Some(interrupt) = interrupt {
-            bridge.interrupt(&interrupt, &mut agents);
+        if let Some(cancel) = heard {
+            bridge.cancel_heard(&cancel, &mut agents);
         } else if let Some(&id) = bridge.of_entity.get(&agent) {
             bridge.cancel_all(id);
         }
@@ -225,7 +225,7 @@ impl EngineBridge {
             stage: Stage::Unsent,
             cancel: false,
             outdated: false,
-            interrupted: false,
+            is_shortened: false,
             turns_after: 0,
         });
         self.asks_waiting += 1;

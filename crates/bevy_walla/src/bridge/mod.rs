@@ -21,8 +21,8 @@
 //!    and precedes all others. This holds in the component and in the engine, which receives asks
 //!    and turns in this order.
 
+mod cancel_heard;
 mod collect;
-mod interrupt;
 mod map;
 mod publish;
 mod submit;
@@ -46,7 +46,7 @@ use map::AgentMap;
 
 pub(crate) use collect::collect;
 pub(crate) use publish::publish;
-pub(crate) use submit::submit;
+pub(crate) use submit::{pause, submit};
 
 /// State of the plugin.
 #[derive(Resource)]
@@ -64,7 +64,7 @@ pub(crate) struct EngineBridge {
     held_back: Option<Command>,
     /// Asks that ended without the engine.
     ended: VecDeque<Ended>,
-    /// Cancels and interruptions that were triggered in this frame, in order.
+    /// Cancels of both kinds that were triggered in this frame, in order.
     cancel_requests: Vec<CancelRequest>,
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
@@ -150,7 +150,7 @@ struct OpenAsk {
     /// The conversation was replaced after this ask.
     outdated: bool,
     /// The reply is shortened to its heard part: see [`Record::heard_bytes`].
-    interrupted: bool,
+    is_shortened: bool,
     /// Turns that the game has pushed after this ask.
     turns_after: u16,
 }
@@ -173,14 +173,14 @@ struct Ended {
     how: Result<FinishReason, ReplyError>,
 }
 
-/// Message number of a [`Cancel`](crate::Cancel) or an [`Interrupt`](crate::Interrupt).
+/// Message number of a [`Cancel`](crate::Cancel) or a [`CancelHeard`](crate::CancelHeard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelId {
     Cancel(usize),
-    Interrupt(usize),
+    CancelHeard(usize),
 }
 
-/// Position of a cancel or an interruption in the order of the asks.
+/// Position of a cancel in the order of the asks.
 struct CancelRequest {
     id: CancelId,
     /// Asks with a lower number were made before it.

@@ -276,8 +276,8 @@ impl Record {
         let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
         self.sentences.clear();
         self.sentence_end = 0;
-        // An ask that was interrupted before it began: the engine is sent 0 as well.
-        self.heard_bytes = if ask.interrupted { 0 } else { u32::MAX };
+        // An ask that was cancelled before it began: the engine is sent 0 as well.
+        self.heard_bytes = if ask.is_shortened { 0 } else { u32::MAX };
         if let Some(speech) = speech {
             speech.begin(&ask.question);
         }
@@ -339,7 +339,7 @@ impl Record {
         if let Some(heard_bytes) = heard_bytes {
             cut_text(&mut ask.turn, heard_bytes);
             if ask.cancel {
-                // The reply ended before the interruption was sent: the engine cuts it now.
+                // The reply ended before the cancel was sent: the engine cuts it now.
                 self.shorten(ask.generation, heard_bytes);
             }
         }

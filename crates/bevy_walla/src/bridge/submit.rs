@@ -28,8 +28,7 @@ pub(crate) fn submit(
 ) {
     let watch = Stopwatch::start(Mark::Submit);
     let bridge = &mut *bridge;
-    let is_time_paused = time.is_some_and(|time| time.is_paused());
-    bridge.pause(settings.paused || (settings.pause_with_time && is_time_paused));
+    bridge.pause(is_paused(&settings, time.as_deref()));
     if bridge.failure.is_some() {
         bridge.give_up_all();
     } else {
@@ -44,6 +43,20 @@ pub(crate) fn submit(
         }
     }
     bridge.cost.submit = watch.read();
+}
+
+/// Begins or ends a pause in a frame in which [`submit`] does not run.
+pub(crate) fn pause(
+    mut bridge: ResMut<EngineBridge>,
+    settings: Res<WallaSettings>,
+    time: Option<Res<Time<Virtual>>>,
+    _here: NonSendMarker,
+) {
+    bridge.pause(is_paused(&settings, time.as_deref()));
+}
+
+fn is_paused(settings: &WallaSettings, time: Option<&Time<Virtual>>) -> bool {
+    settings.paused || (settings.pause_with_time && time.is_some_and(Time::is_paused))
 }
 
 /// Number of commands that this frame may still send.
@@ -159,7 +172,9 @@ impl EngineBridge {
                 ask.cancel = false;
                 let generation = ask.generation;
                 let command = match record.heard_bytes_of(at) {
-                    Some(heard_bytes) => Command::Interrupt { agent: id, generation, heard_bytes },
+                    Some(heard_bytes) => {
+                        Command::CancelHeard { agent: id, generation, heard_bytes }
+                    }
                     None => Command::Cancel { agent: id, generation },
                 };
                 self.send(command, outbox)?;

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bevy_walla::prelude::*;
-use bevy_walla::{
-    ASKS_WAITING_MAX, AgentId, Command, EXCHANGES_KNOWN_MAX, EngineClient, EngineStats, Event,
-    GenerationId, InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+use bevy_walla::engine::{
+    ASKS_WAITING_MAX, AgentId, Command, EXCHANGES_KNOWN_MAX, EngineClient, Event, Prompt,
+    ReplyEvent, TrySendError,
 };
+use bevy_walla::prelude::*;
+use bevy_walla::{EngineStats, GenerationId, InlineText, ReplyError, Usage};
 
 use crate::common::dice::Dice;
 
@@ -241,7 +242,7 @@ impl State {
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
             Command::Cancel { agent, generation } => self.cancel(agent, Some(generation)),
-            Command::Interrupt { agent, generation, heard_bytes } => {
+            Command::CancelHeard { agent, generation, heard_bytes } => {
                 if let Some(character) = self.agents.get_mut(&agent) {
                     character.interrupt(generation, heard_bytes);
                 }

@@ -238,7 +238,7 @@ impl Game {
 
     fn interrupt(&mut self, world: &mut World, agent: Entity) {
         let Some(&heard_bytes) = self.dice.pick(&[0, 1, 2, 5, 9, 99]) else { return };
-        let interrupt = Interrupt::at(agent, heard_bytes);
+        let interrupt = CancelHeard::at(agent, heard_bytes);
         if self.dice.one_in(4) {
             world.write_message(interrupt);
         } else {
@@ -251,7 +251,7 @@ impl Game {
         let of_agent = sentences.iter().rev().filter(|sentence| sentence.agent == agent);
         let latest: Vec<_> = of_agent.take(4).copied().collect();
         if let Some(sentence) = self.dice.pick(&latest) {
-            world.trigger(Interrupt::after(sentence));
+            world.trigger(CancelHeard::after(sentence));
         }
     }
 

@@ -4,9 +4,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::atomic::AtomicCell;
-use walla_runtime::{AgentId, AgentSpec, Command, GenerationId, Turn};
+use walla_runtime::{AgentId, AgentSpec, Command, Detail, GenerationId, Turn};
 
 use super::bounds::AgentPermit;
+
+/// A new specification.
+#[derive(Debug)]
+struct NewSpec {
+    spec: AgentSpec,
+    number: u64,
+}
 
 /// A new conversation.
 #[derive(Debug)]
@@ -18,7 +25,7 @@ struct NewTurns {
 
 /// No host blocks on a lock.
 const _: () = assert!(
-    AtomicCell::<Option<Box<AgentSpec>>>::is_lock_free()
+    AtomicCell::<Option<Box<NewSpec>>>::is_lock_free()
         && AtomicCell::<Option<Box<NewTurns>>>::is_lock_free()
 );
 
@@ -27,9 +34,18 @@ const _: () = assert!(
 /// A host stores a change, then sets `is_told`; if that was not set, it sends a message. The event
 /// loop clears `is_told`, then takes the changes: so it takes every change, or another message
 /// follows.
+///
+/// A specification contains a level of detail, which can also change alone. Both are numbered, and
+/// the later one counts.
 pub(crate) struct Changes {
     id: AgentId,
-    spec: AtomicCell<Option<Box<AgentSpec>>>,
+    spec: AtomicCell<Option<Box<NewSpec>>>,
+    /// The latest level of detail that was set alone: its number in the upper bits.
+    detail: AtomicU64,
+    /// Number of the latest specification or level of detail.
+    number: AtomicU64,
+    /// The level of detail that was sent last. Written only by the event loop.
+    detail_sent: AtomicU64,
     turns: AtomicCell<Option<Box<NewTurns>>>,
     is_removed: AtomicBool,
     is_told: AtomicBool,
@@ -53,7 +69,10 @@ impl Changes {
         let turns = NewTurns { turns, asked_before: GenerationId(0) };
         Self {
             id,
-            spec: AtomicCell::new(Some(Box::new(spec))),
+            spec: AtomicCell::new(Some(Box::new(NewSpec { spec, number: 0 }))),
+            detail: AtomicU64::new(0),
+            number: AtomicU64::new(0),
+            detail_sent: AtomicU64::new(0),
             turns: AtomicCell::new(Some(Box::new(turns))),
             is_removed: AtomicBool::new(false),
             is_told: AtomicBool::new(true),
@@ -71,8 +90,20 @@ impl Changes {
     #[must_use]
     pub fn set_spec(&self, mut spec: AgentSpec) -> bool {
         spec.history = Vec::new();
-        self.spec.store(Some(Box::new(spec)));
+        let number = self.next_number();
+        self.spec.store(Some(Box::new(NewSpec { spec, number })));
         self.tell()
+    }
+
+    /// Stores a new level of detail. `true`: the caller sends a message.
+    #[must_use]
+    pub fn set_detail(&self, detail: Detail) -> bool {
+        self.detail.fetch_max(numbered(self.next_number(), detail), Ordering::SeqCst);
+        self.tell()
+    }
+
+    fn next_number(&self) -> u64 {
+        self.number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Stores a new conversation. `true`: the caller sends a message.
@@ -106,18 +137,26 @@ impl Changes {
             return;
         }
         let (spec, turns) = (self.spec.take(), self.turns.take());
+        // Loaded after the specification: a level that was set before it is never missed.
+        let detail = self.detail.load(Ordering::SeqCst);
+        let has_new_detail = self.detail_sent.swap(detail, Ordering::Relaxed) != detail;
         if let Some(turns) = &turns {
             self.asked_before.fetch_max(turns.asked_before.0, Ordering::Relaxed);
         }
         let turns = turns.map(|new| new.turns);
-        match spec {
-            Some(mut spec) if !is_added => {
+        if let Some(new) = spec {
+            let NewSpec { mut spec, number } = *new;
+            if number_of(detail) > number {
+                spec.detail = detail_of(detail);
+            }
+            if !is_added {
                 self.is_added.store(true, Ordering::Relaxed);
                 spec.history = turns.unwrap_or_default();
-                return send(Command::AddAgent { agent, spec });
+                return send(Command::AddAgent { agent, spec: Box::new(spec) });
             }
-            Some(spec) => send(Command::ChangeAgent { agent, spec }),
-            None => {}
+            send(Command::ChangeAgent { agent, spec: Box::new(spec) });
+        } else if has_new_detail && is_added {
+            send(Command::SetDetail { agent, detail: detail_of(detail) });
         }
         if let Some(turns) = turns {
             send(Command::SetConversation { agent, turns });
@@ -129,6 +168,30 @@ impl Changes {
     pub fn cancels(&self, generation: GenerationId) -> bool {
         self.is_removed.load(Ordering::SeqCst)
             || generation.0 < self.asked_before.load(Ordering::Relaxed)
+    }
+}
+
+/// Bits of a level of detail.
+const DETAIL_BITS: u32 = 2;
+
+fn numbered(number: u64, detail: Detail) -> u64 {
+    let bits = match detail {
+        Detail::Full => 0,
+        Detail::Reduced => 1,
+        Detail::Background => 2,
+    };
+    number << DETAIL_BITS | bits
+}
+
+fn number_of(numbered: u64) -> u64 {
+    numbered >> DETAIL_BITS
+}
+
+fn detail_of(numbered: u64) -> Detail {
+    match numbered % (1 << DETAIL_BITS) {
+        0 => Detail::Full,
+        1 => Detail::Reduced,
+        _ => Detail::Background,
     }
 }
 
@@ -180,6 +243,35 @@ mod tests {
         assert!(changes.cancels(GenerationId(9)));
         assert_eq!(taken(&changes), [Command::RemoveAgent { agent }]);
         assert_eq!(taken(&changes), []);
+    }
+
+    #[test]
+    fn the_later_level_of_detail_counts_alone_or_in_a_specification() {
+        let agent = AgentId(1);
+        let spec = |detail| AgentSpec { detail, ..AgentSpec::new("p") };
+        let boxed = |detail| Box::new(spec(detail));
+        let changes = changes(spec(Detail::Full));
+        assert!(!changes.set_detail(Detail::Background), "told with the agent");
+        let added = Command::AddAgent { agent, spec: boxed(Detail::Background) };
+        assert_eq!(taken(&changes), [added]);
+        assert!(changes.set_detail(Detail::Reduced));
+        assert!(!changes.set_detail(Detail::Full));
+        assert_eq!(taken(&changes), [Command::SetDetail { agent, detail: Detail::Full }]);
+        assert!(changes.set_detail(Detail::Full));
+        let again = [Command::SetDetail { agent, detail: Detail::Full }];
+        assert_eq!(taken(&changes), again);
+        assert!(changes.set_detail(Detail::Background));
+        assert!(!changes.set_spec(spec(Detail::Reduced)));
+        let changed = |detail| [Command::ChangeAgent { agent, spec: boxed(detail) }];
+        assert_eq!(taken(&changes), changed(Detail::Reduced));
+        assert!(changes.set_spec(spec(Detail::Full)));
+        assert!(!changes.set_detail(Detail::Background));
+        assert_eq!(taken(&changes), changed(Detail::Background));
+        assert!(changes.set_turns(turn("one"), GenerationId(5)));
+        let only_turns = [Command::SetConversation { agent, turns: turn("one") }];
+        assert_eq!(taken(&changes), only_turns, "a level is told once");
+        assert!(changes.remove() && !changes.set_detail(Detail::Full));
+        assert_eq!(taken(&changes), [Command::RemoveAgent { agent }]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
+use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
     Client, Command, EngineError, EngineState, Event, FinishReason, GenerationId, ReplyError,
     ReplyEvent, TrySendError, Usage,
@@ -48,6 +49,8 @@ pub(super) struct EventLoop {
     awaiting_end: Vec<oneshot::Sender<()>>,
     /// Buffer for events that are received together; empty between rounds.
     events: Vec<Event>,
+    /// Declared last, so that it ends after the engine.
+    _trace: Option<TraceFile>,
 }
 
 impl EventLoop {
@@ -55,6 +58,7 @@ impl EventLoop {
         client: Arc<Client>,
         inbox: UnboundedReceiver<Message>,
         loading: UnboundedSender<f32>,
+        trace: Option<TraceFile>,
     ) -> Self {
         Self {
             client,
@@ -65,6 +69,7 @@ impl EventLoop {
             replies: HashMap::new(),
             awaiting_end: Vec::new(),
             events: Vec::with_capacity(EVENTS_AT_ONCE),
+            _trace: trace,
         }
     }
 
@@ -121,7 +126,7 @@ impl EventLoop {
                 backlog.push_back(Command::Ask { agent, generation, prompt });
             }
             Message::Cancel { agent, generation, heard_bytes: Some(heard_bytes) } => {
-                backlog.push_back(Command::Interrupt { agent, generation, heard_bytes });
+                backlog.push_back(Command::CancelHeard { agent, generation, heard_bytes });
             }
             Message::Cancel { agent, generation, heard_bytes: None } => {
                 // Otherwise the reply has ended, and the host has not read the end yet.

@@ -1,12 +1,14 @@
 //! Agents: changed, given another history, removed, too many.
 
+use std::task::{Poll, Waker};
+
 use walla::{
-    AgentSpec, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, Speaker,
-    TemplateChoice, TemplateState, Turn,
+    AgentSpec, Detail, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, ReplyEvent,
+    Speaker, TemplateChoice, TemplateState, Turn,
 };
 use walla_device::FaultPlan;
 
-use crate::host::{begun, engine, eventually, held, on, options, soon, speaker, working};
+use crate::host::{begun, engine, eventually, held, on, options, poll, soon, speaker, working};
 
 fn turns() -> Vec<Turn> {
     let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
@@ -23,6 +25,32 @@ async fn a_change_counts_from_the_next_ask_on() {
     let after = soon("the end", agent.ask("Hello").finish()).await.unwrap();
     assert_eq!((before.usage.reply_tokens, after.usage.reply_tokens), (30, 3));
     assert!(after.usage.prompt_tokens > before.usage.prompt_tokens + 30, "{after:?}");
+}
+
+#[tokio::test]
+async fn a_level_of_detail_applies_within_a_reply_and_does_not_change_it() {
+    const TOKENS: u32 = 60;
+    // A step has one row, and both agents are always late.
+    let (engine, clock) = held(EngineOptions { rows_max: 1, ..options() }).await;
+    let late = |seed| AgentSpec { voice_rate: Some(1e9), ..speaker(seed, TOKENS) };
+    let agents = [1, 2].map(|seed| engine.agent_with(late(seed)));
+    let mut first = agents[0].ask("Hello");
+    let mut text = String::new();
+    text.push_str(working("a delta", &clock, first.next()).await.unwrap().unwrap().text());
+    agents[0].set_detail(Detail::Background);
+    working("the end", &clock, agents[1].ask("Hello").finish()).await.unwrap();
+    let mut tokens = 1;
+    while let Poll::Ready(Some(event)) = poll(first.next_event(), Waker::noop()) {
+        let ReplyEvent::Delta { text: more, tokens: of_delta } = event else { continue };
+        text.push_str(&more);
+        tokens += of_delta;
+    }
+    assert!(tokens < TOKENS / 2, "{tokens} tokens of an agent in the background");
+    agents[0].set_detail(Detail::Full);
+    text.push_str(&working("the end", &clock, first.finish()).await.unwrap().text);
+    let alone = engine.agent_with(late(1));
+    let alone = working("the end", &clock, alone.ask("Hello").finish()).await.unwrap();
+    assert_eq!((text, alone.usage.reply_tokens), (alone.text, TOKENS));
 }
 
 #[tokio::test]

@@ -131,6 +131,11 @@ fn the_target_keeps_its_kind() {
     }
     let mode = std::fs::metadata(place.path("file")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
+    // A new file has the permissions of any other new file.
+    std::fs::write(place.path("other"), "").unwrap();
+    let mode = |name| std::fs::metadata(place.path(name)).unwrap().permissions().mode();
+    assert_eq!(mode("new"), mode("other"));
+    std::fs::remove_file(place.path("other")).unwrap();
     logits("/dev/null");
     assert!(!Path::new("/dev/null").is_file());
     let folder = place.0.path().to_str().unwrap();

@@ -137,6 +137,20 @@ fn a_trace_is_whole() {
     }
 }
 
+/// `bench` has no engine, and records the stages of its steps.
+#[test]
+fn a_bench_is_traced() {
+    let path = scratch("bench-trace.json");
+    let arguments =
+        ["bench", tiny(), "--agents", "1", "--context", "8", "--tokens", "4", "--device", "cpu"];
+    let output = walla(&arguments).env("WALLA_TRACE", &path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let trace = std::fs::read_to_string(&path).unwrap();
+    let trace = serde_json::from_str::<serde_json::Value>(&trace).expect("whole JSON");
+    let names: Vec<_> = trace.as_array().unwrap().iter().map(|span| &span["name"]).collect();
+    assert!(names.iter().filter(|name| **name == "launch").count() >= 4, "{names:?}");
+}
+
 /// Settings of the environment that have no effect are reported, although the command has no
 /// subscriber for its log.
 #[test]

@@ -298,7 +298,7 @@ impl EngineCore for Core {
             Command::Cancel { agent, generation } => {
                 self.cancel(client, agent, Some(generation), now_micros);
             }
-            Command::Interrupt { agent, generation, heard_bytes } => {
+            Command::CancelHeard { agent, generation, heard_bytes } => {
                 self.interrupt(client, agent, (generation, heard_bytes), now_micros);
             }
         }

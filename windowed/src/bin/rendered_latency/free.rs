@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bevy::prelude::Resource;
-use bevy_walla::{
-    AgentId, AgentSpec, Client, Command, Engine, EngineStats, GenerationId, Prompt, TrySendError,
-};
+use bevy_walla::engine::{AgentId, AgentSpec, Client, Command, Engine, Prompt, TrySendError};
+use bevy_walla::{EngineStats, GenerationId};
 use walla_examples::name;
 
 use crate::{FREE, REPLY_TOKENS};

@@ -33,7 +33,8 @@ use bevy::render::RenderPlugin;
 use bevy::render::settings::{Backends, RenderCreation, WgpuSettings};
 use bevy::window::ExitCondition;
 use bevy::winit::WinitPlugin;
-use bevy_walla::{Engine, EngineOptions, EngineState, Pacing, WallaPlugin};
+use bevy_walla::engine::{Engine, EngineState, Pacing};
+use bevy_walla::{EngineOptions, WallaPlugin};
 use clap::{Parser, ValueEnum};
 use walla_examples::{ModelArgs, fail};
 

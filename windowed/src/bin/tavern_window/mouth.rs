@@ -54,13 +54,13 @@ pub fn plugin(app: &mut App) {
 impl Mouth {
     /// Says a line that is not from a model.
     pub fn say(&mut self, line: &str) {
-        self.hush();
+        self.stop();
         self.line.push_str(line);
         self.complete = true;
     }
 
     /// Stops within the line.
-    pub fn hush(&mut self) {
+    pub fn stop(&mut self) {
         self.line.clear();
         *self = Self { line: std::mem::take(&mut self.line), ..Self::default() };
     }
@@ -98,7 +98,7 @@ impl Mouth {
                 self.wait = LINGER_SECONDS;
                 return true;
             } else if self.complete {
-                self.hush();
+                self.stop();
                 return false;
             } else {
                 self.wait = 0.0; // waits for the model
@@ -120,7 +120,7 @@ fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
 
 fn begin(started: On<ReplyStarted>, mut mouths: Query<&mut Mouth>) {
     if let Ok(mut mouth) = mouths.get_mut(started.agent) {
-        mouth.hush();
+        mouth.stop();
         mouth.reply = Some(started.generation);
         mouth.to_player = started.tag == BY_PLAYER;
     }
@@ -140,7 +140,7 @@ fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
         return; // it never began, or was cancelled
     }
     if finished.reason == FinishReason::Cancelled {
-        mouth.hush();
+        mouth.stop();
     } else {
         mouth.complete = true;
     }

@@ -221,7 +221,7 @@ fn say(
     for Say(text) in says.read() {
         let Some(guest) = player.guest else { continue };
         let Ok(mut mouth) = mouths.get_mut(guest) else { continue };
-        mouth.hush();
+        mouth.stop();
         player.waits = true;
         commands.cancel(guest).ask_tagged(guest, text.clone(), BY_PLAYER);
     }

@@ -30,6 +30,8 @@ pub enum Verb {
     /// Talk to an agent
     Chat(Chat),
     /// Measure milliseconds per step for several numbers of agents
+    ///
+    /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
     Bench(Bench),
     /// List the devices of this machine
     Devices(Devices),

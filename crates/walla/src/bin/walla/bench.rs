@@ -15,6 +15,7 @@ use walla_device::{DeviceInfo, KvType};
 use walla_exec::{ExecOptions, Lockstep};
 use walla_model::spec::Mixer;
 use walla_model::{Gguf, ModelSpec};
+use walla_runtime::walla_trace::TraceFile;
 use walla_types::{Sampling, SeqId};
 
 use self::measure::{Measured, Run};
@@ -37,6 +38,8 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
         [Some(&*arguments.model), arguments.llama.as_deref()].into_iter().flatten().collect();
     let target = arguments.json.as_deref().map(|path| Target::new(path, &inputs)).transpose()?;
     let bytes_per_second = bandwidth::measure(&arguments.device)?;
+    // An engine would do this; here the command calls the device itself.
+    let _trace = TraceFile::from_environment();
     let mut out = std::io::stdout();
     let mut report = Report::default();
     for &context in &arguments.context {

@@ -5,11 +5,10 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tempfile::{NamedTempFile, TempPath};
+
 use crate::Failure;
 use crate::load;
-
-/// Attempts to find an unused temporary name.
-const NAMES_MAX: u32 = 64;
 
 /// A checked path of an output file. Nothing has been written yet.
 #[derive(Debug)]
@@ -78,12 +77,11 @@ impl Target {
                 (OpenOptions::new().write(true).open(&self.named).map_err(failed)?, None)
             }
             Place::File { path, previous } => {
-                let (file, part) = create_beside(path).map_err(failed)?;
-                let part = Part { from: part, to: path.clone(), is_complete: false };
+                let (file, part) = create_beside(path).map_err(failed)?.into_parts();
                 if let Some(previous) = previous {
                     file.set_permissions(previous.permissions()).map_err(failed)?;
                 }
-                (file, Some(part))
+                (file, Some((part, path.clone())))
             }
         };
         Ok(Output { file, part })
@@ -99,7 +97,9 @@ impl Target {
 #[derive(Debug)]
 pub struct Output {
     pub file: File,
-    part: Option<Part>,
+    /// The temporary file, which is removed on drop, and the path that it gets. Declared after the
+    /// open file, so that the file is closed first.
+    part: Option<(TempPath, PathBuf)>,
 }
 
 impl Output {
@@ -107,43 +107,19 @@ impl Output {
     pub fn finish(self) -> io::Result<()> {
         let Self { file, part } = self;
         drop(file); // Windows renames no open file
-        let Some(mut part) = part else { return Ok(()) };
-        fs::rename(&part.from, &part.to)?;
-        part.is_complete = true;
-        Ok(())
+        part.map_or(Ok(()), |(part, path)| Ok(part.persist(path)?))
     }
 }
 
-/// A temporary file. It is removed on drop unless it is complete. Declared after the open file in
-/// [`Output`], so that the file is closed first.
-#[derive(Debug)]
-struct Part {
-    from: PathBuf,
-    to: PathBuf,
-    is_complete: bool,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            let _removed = fs::remove_file(&self.from);
-        }
-    }
-}
-
-/// A new file in the folder of `path`.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let mut result = Err(io::ErrorKind::AlreadyExists.into());
-    for number in 0..NAMES_MAX {
-        // Independent of the target's name, which may have the maximum length already.
-        let part = path.with_file_name(format!("walla-{}-{number}.part", std::process::id()));
-        result = OpenOptions::new().write(true).create_new(true).open(&part).map(|f| (f, part));
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            _ => break,
-        }
-    }
-    result
+/// A temporary file in the folder of `path`, with the permissions of a new file.
+fn create_beside(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    // Independent of the target's name, which may have the maximum length already.
+    builder.prefix("walla-").suffix(".part");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder.unwrap_or(Path::new(".")))
 }
 
 /// The path that a chain of links leads to, whether or not a file exists there. The links remain

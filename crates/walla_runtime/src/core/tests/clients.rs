@@ -358,7 +358,7 @@ impl Story {
             return self.command(client, Command::Cancel { agent, generation });
         }
         let heard_bytes = self.pick(&[0, 1, 3, 10, u32::MAX]);
-        self.command(client, Command::Interrupt { agent, generation, heard_bytes });
+        self.command(client, Command::CancelHeard { agent, generation, heard_bytes });
     }
 
     fn act_on_a_client(&mut self) {

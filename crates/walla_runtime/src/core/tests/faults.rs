@@ -284,7 +284,7 @@ fn seeded_story(seed: u64) {
             6 if !asks.is_empty() => {
                 let (agent, generation) = asks[draw(asks.len() as u32) as usize];
                 let heard_bytes = draw(20);
-                stage.command(Command::Interrupt { agent, generation, heard_bytes });
+                stage.command(Command::CancelHeard { agent, generation, heard_bytes });
             }
             7 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];

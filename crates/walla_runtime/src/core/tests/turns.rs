@@ -42,7 +42,7 @@ fn the_conversation_holds_what_was_heard_of_an_interrupted_reply() {
         while stage.reply(generation).text.len() < 12 {
             stage.advance();
         }
-        stage.command(Command::Interrupt { agent, generation, heard_bytes });
+        stage.command(Command::CancelHeard { agent, generation, heard_bytes });
         stage.advance();
         let heard = stage.reply(generation);
         assert_eq!(heard.ends, [Ok(FinishReason::Cancelled)]);
@@ -67,10 +67,10 @@ fn a_reply_that_has_ended_can_still_be_shortened() {
     stage.run();
     let texts = asks.map(|ask| stage.reply(ask).text.clone());
     assert!(texts.iter().all(|text| text.len() > 4), "{texts:?}");
-    stage.command(Command::Interrupt { agent, generation: asks[1], heard_bytes: 0 });
-    stage.command(Command::Interrupt { agent, generation: asks[2], heard_bytes: 3 });
+    stage.command(Command::CancelHeard { agent, generation: asks[1], heard_bytes: 0 });
+    stage.command(Command::CancelHeard { agent, generation: asks[2], heard_bytes: 3 });
     // Ids that no exchange has.
-    stage.command(Command::Interrupt { agent, generation: GenerationId(999), heard_bytes: 0 });
+    stage.command(Command::CancelHeard { agent, generation: GenerationId(999), heard_bytes: 0 });
     let cut = texts[2][..texts[2].floor_char_boundary(3)].to_owned();
     let expected = ["one".to_owned(), texts[0].clone(), "three".to_owned(), cut];
     assert_eq!(turns(&stage, agent), expected);
@@ -86,7 +86,7 @@ fn an_ask_that_has_not_begun_is_cancelled_by_an_interruption() {
     let mut stage = Stage::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let agent = stage.agent(speaker(2, 10));
     let asks = ["one", "two"].map(|question| asked(&mut stage, agent, question));
-    stage.command(Command::Interrupt { agent, generation: asks[1], heard_bytes: 5 });
+    stage.command(Command::CancelHeard { agent, generation: asks[1], heard_bytes: 5 });
     stage.run();
     assert_eq!(stage.reply(asks[1]).ends, [Ok(FinishReason::Cancelled)]);
     assert_eq!(turns(&stage, agent), ["one".to_owned(), stage.reply(asks[0]).text.clone()]);

@@ -1,4 +1,4 @@
-//! Interrupted replies: the component and the engine keep the same heard part.
+//! Replies that are shortened to their heard part: the component and the engine keep the same text.
 
 use bevy_ecs::prelude::*;
 use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
@@ -6,15 +6,15 @@ use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
 use super::collect::Agents;
 use super::submit::{NoMore, Outbox};
 use super::{EngineBridge, Record, Stage};
-use crate::ask::Interrupt;
+use crate::ask::CancelHeard;
 
 impl EngineBridge {
     /// Cancels all asks of an agent. Shortens the given reply to its heard part, and removes later
     /// replies, which were not heard.
-    pub(super) fn interrupt(&mut self, interrupt: &Interrupt, agents: &mut Query<Agents>) {
-        let Some(&id) = self.of_entity.get(&interrupt.agent) else { return };
+    pub(super) fn cancel_heard(&mut self, cancel: &CancelHeard, agents: &mut Query<Agents>) {
+        let Some(&id) = self.of_entity.get(&cancel.agent) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
-        let Interrupt { generation, heard_bytes, .. } = *interrupt;
+        let CancelHeard { generation, heard_bytes, .. } = *cancel;
         let begun = record.asks.iter().find(|ask| ask.stage == Stage::Started);
         let begun = begun.map(|ask| ask.generation);
         let is_named = |of: GenerationId| generation.is_none_or(|named| named == of);
@@ -22,7 +22,7 @@ impl EngineBridge {
             record.heard_bytes = record.heard_bytes.min(heard_bytes);
         } else {
             record.heard_bytes = 0;
-            let conversation = agents.get_mut(interrupt.agent).ok().and_then(|(.., talk)| talk);
+            let conversation = agents.get_mut(cancel.agent).ok().and_then(|(.., talk)| talk);
             match (conversation, generation) {
                 (Some(mut talk), _) => {
                     let mut heard_bytes = heard_bytes;
@@ -37,7 +37,7 @@ impl EngineBridge {
             }
         }
         for ask in &mut record.asks {
-            ask.interrupted = true;
+            ask.is_shortened = true;
         }
         self.cancel_all(id);
         self.mark_pending(id);
@@ -53,7 +53,7 @@ impl EngineBridge {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
             let Some((generation, heard_bytes)) = record.shortened.pop() else { return Ok(()) };
             if record.added {
-                let command = Command::Interrupt { agent: id, generation, heard_bytes };
+                let command = Command::CancelHeard { agent: id, generation, heard_bytes };
                 self.send(command, outbox)?;
             }
         }
@@ -73,9 +73,9 @@ impl Record {
         }
     }
 
-    /// Heard bytes of an ask's reply, if it was interrupted.
+    /// Heard bytes of an ask's reply, if it is shortened to them.
     pub(super) fn heard_bytes_of(&self, at: usize) -> Option<u32> {
-        let ask = self.asks.get(at).filter(|ask| ask.interrupted)?;
+        let ask = self.asks.get(at).filter(|ask| ask.is_shortened)?;
         Some(if ask.stage == Stage::Started { self.heard_bytes } else { 0 })
     }
 }

@@ -1,0 +1,77 @@
+//! Low-level interface of an engine: clients, commands, events and specifications of agents.
+//!
+//! Most games do not need this module. It is for programs that
+//! - share a running engine between apps, or with code outside of Bevy ([`Engine`],
+//!   [`WallaPlugin::with_engine`](crate::WallaPlugin::with_engine)),
+//! - replace the engine of an app, for instance to record and replay its dialogue
+//!   ([`EngineClient`],
+//!   [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client)),
+//! - check the commands that an app sends
+//!   ([`ScriptedEngine::commands`](crate::scripted::ScriptedEngine::commands)).
+//!
+//! [`Command`] and [`Event`] here are messages between a host and an engine. They are not Bevy's
+//! traits of the same names, so no glob import of the crate or its prelude includes them. Types
+//! that the plugin's own components and messages contain, such as
+//! [`FinishReason`](crate::FinishReason) and [`GenerationId`](crate::GenerationId), are in the
+//! root of the crate.
+//!
+//! # Examples
+//! A client that counts the asks of an app:
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//!
+//! use bevy_app::prelude::*;
+//! use bevy_walla::engine::{AgentId, Command, EngineClient, Event, TrySendError};
+//! use bevy_walla::prelude::*;
+//! use bevy_walla::scripted::ScriptedEngine;
+//! use bevy_walla::{EngineStats, GenerationId};
+//!
+//! struct Counting(Box<dyn EngineClient>, Arc<AtomicUsize>);
+//!
+//! impl EngineClient for Counting {
+//!     fn new_agent(&self) -> AgentId {
+//!         self.0.new_agent()
+//!     }
+//!     fn new_generation(&self) -> GenerationId {
+//!         self.0.new_generation()
+//!     }
+//!     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+//!         let is_ask = matches!(command, Command::Ask { .. });
+//!         self.0.try_send(command)?; // a refused command is sent again in the next frame
+//!         self.1.fetch_add(usize::from(is_ask), Ordering::Relaxed);
+//!         Ok(())
+//!     }
+//!     fn try_recv(&self) -> Option<Event> {
+//!         self.0.try_recv()
+//!     }
+//!     fn frame(&self) {
+//!         self.0.frame();
+//!     }
+//!     fn state(&self) -> WallaState {
+//!         self.0.state()
+//!     }
+//!     fn stats(&self) -> EngineStats {
+//!         self.0.stats()
+//!     }
+//! }
+//!
+//! let scripted = ScriptedEngine::new(|_, _| "Three silver.".into()).connector();
+//! let asks = Arc::new(AtomicUsize::new(0));
+//! let counter = Arc::clone(&asks);
+//! let connector = move || -> Box<dyn EngineClient> {
+//!     Box::new(Counting(scripted(), Arc::clone(&counter)))
+//! };
+//! let mut app = App::new();
+//! app.add_plugins(WallaPlugin::with_engine_client(connector));
+//! let greta = app.world_mut().spawn(Agent::persona("You are Greta.")).id();
+//! app.world_mut().trigger(Ask::new(greta, "What does a horseshoe cost?"));
+//! app.update();
+//! assert_eq!(asks.load(Ordering::Relaxed), 1);
+//! ```
+
+pub use crate::engine_client::EngineClient;
+pub use walla_runtime::{
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, Client, Command, Detail,
+    EXCHANGES_KNOWN_MAX, Engine, EngineState, Event, Pacing, Prompt, ReplyEvent, TrySendError,
+};
