@@ -8,7 +8,7 @@ use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
 use crate::clock::Clock;
-use crate::shell::Progress;
+use crate::engine_core::Progress;
 
 /// Maximum device time of the measurement, in microseconds. A step that could exceed the remaining
 /// time is not started, so only one step of a very slow device can exceed this limit.

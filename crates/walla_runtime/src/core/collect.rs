@@ -12,8 +12,8 @@ use walla_types::{CANDIDATES_MAX, TokenId};
 use super::agent::Epoch;
 use super::{Core, outbox_of};
 use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
+use crate::engine_core::Emit;
 use crate::reply_parts::Part;
-use crate::shell::Emit;
 
 /// Agent and position of an output of a step.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use walla_device::Registry;
 use super::{Core, Source};
 use crate::api::EngineStats;
 use crate::clock::Clock;
+use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions};
-use crate::shell::Progress;
 
 /// Name of the fallback device.
 const FALLBACK: &str = "cpu";

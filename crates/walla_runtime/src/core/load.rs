@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
-use walla_model::chat::LoadedText;
-use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
 
@@ -17,12 +15,12 @@ use super::cost_file::Key;
 use super::schedule::Scheduler;
 use super::slots::Parked;
 use super::source::Source;
-use super::text::{ModelText, TextWorker};
+use super::text::TextWorker;
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
 use crate::api::EngineStats;
 use crate::clock::Clock;
+use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions};
-use crate::shell::Progress;
 use crate::state::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
@@ -200,30 +198,6 @@ fn step_cost(
         cost_file::save(folder, &key, cost);
     }
     Ok(cost)
-}
-
-/// Maximum average bytes of text per token of the context: four times as many as in English.
-const TEXT_BYTES_PER_TOKEN: usize = 16;
-
-/// Tokenizer and template. Defects of the file that do not prevent loading are logged.
-pub(super) fn model_text(
-    file: &Gguf,
-    options: &EngineOptions,
-    context_tokens: u32,
-) -> Result<ModelText, EngineError> {
-    let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
-    let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let EngineOptions { model, template, pre_tokenizer, .. } = options;
-    let mut loaded = LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
-    if !loaded.state.is_usable() {
-        let state = &loaded.state;
-        tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!(target: "walla::load", ?model, "{warning}");
-    }
-    loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
-    Ok(ModelText::new(loaded))
 }
 
 /// Maximum number of different masks of allowed tokens in one step: 128 KB of device memory for a

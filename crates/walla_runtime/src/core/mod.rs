@@ -41,14 +41,14 @@ use self::deadline::hung;
 use self::schedule::Scheduler;
 use self::slots::Parked;
 pub(crate) use self::source::Source;
-pub(crate) use self::text::ModelText;
 use self::text::TextWorker;
 use crate::api::{
     AgentId, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
 use crate::clock::WaitMeter;
+use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
+use crate::model_text::ModelText;
 use crate::options::{Deadlines, EngineError};
-use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
 /// Maximum steps in flight: one runs while the next is queued behind it.

@@ -9,7 +9,7 @@
 use super::agent::AgentState;
 use super::{ClientState, Core};
 use crate::api::Pacing;
-use crate::shell::ClientKey;
+use crate::engine_core::ClientKey;
 
 impl ClientState {
     pub(super) fn is_paused(&self) -> bool {

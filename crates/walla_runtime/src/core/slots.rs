@@ -25,7 +25,7 @@ use super::agent::{AgentState, Ask};
 use crate::api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, FinishReason, GenerationId, ReplyError, ReplyEvent, Usage,
 };
-use crate::shell::ClientKey;
+use crate::engine_core::ClientKey;
 
 /// Wait in microseconds after which priorities no longer count: an agent of low priority answers
 /// late, but answers.

@@ -14,7 +14,7 @@
 use super::slots::WAIT_MICROS_MAX;
 use super::{ClientState, Core};
 use crate::api::{FinishReason, Pacing};
-use crate::shell::ClientKey;
+use crate::engine_core::ClientKey;
 
 /// Time without a possible step after which a client is stalled, in microseconds.
 const STALL_MICROS: u64 = 1_000_000;

@@ -7,52 +7,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
 use walla_model::chat::{
-    ChatTemplate, LoadedText, Message, Prompt as RenderedPrompt, ReasoningMarkers, RenderOptions,
-    ReplyStart, Role, Segment, TemplateError, TemplateState,
+    ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, ReplyStart, Role, Segment,
+    TemplateError,
 };
-use walla_model::tokenizer::{Tokenizer, TokenizerError};
+use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
-use crate::api::{AgentId, AgentSpec, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
-
-/// Tokenizer, template and reasoning markers of the model.
-#[derive(Debug)]
-pub(crate) struct ModelText {
-    pub tokenizer: Arc<Tokenizer>,
-    /// `None` if no template works: only raw prompts.
-    pub template: Option<ChatTemplate>,
-    /// The template in use, or the reason why none works.
-    pub state: Arc<TemplateState>,
-    /// Markers of the template that the file stores as ordinary tokens.
-    pub reserved_markers: Vec<TokenId>,
-    /// Defects of the file that do not prevent replies.
-    pub warnings: Vec<String>,
-    /// `None` if the model has no reasoning markers: replies are only speech.
-    pub reasoning: Option<Arc<ReasoningMarkers>>,
-}
-
-impl ModelText {
-    pub fn new(loaded: LoadedText) -> Self {
-        let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
-        let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
-        Self {
-            tokenizer: Arc::new(tokenizer),
-            template,
-            state: Arc::new(state),
-            reserved_markers,
-            warnings,
-            reasoning,
-        }
-    }
-
-    /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.
-    pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
-        let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
-        let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
-        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
-        spec.reply_tokens_max.saturating_add(reasoning_tokens)
-    }
-}
+use crate::api::{AgentId, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
+use crate::model_text::ModelText;
 
 /// A prompt to encode.
 #[derive(Debug)]

@@ -3,56 +3,36 @@
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::cadence::{Cadence, Rest};
-use super::client_slots::{COMMANDS_PER_ROUND, Collected, SeatChange};
-use super::engine::{Owned, Shared};
+use super::client_slots::{COMMANDS_PER_ROUND, ClientChange, Collected};
 use super::heartbeat::Phase;
+use super::shared::{Owned, Shared};
 use super::shutdown::shut_down;
-use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
 use crate::clock::Clock;
+use crate::engine_core::{Advance, CLIENTS_MAX, ClientKey, EngineCore, Loader};
 use crate::options::EngineError;
 
-/// Receives the loaded share, from 0 to 1. Breaks if the load must stop.
-pub(crate) type Progress<'a> = dyn FnMut(f32) -> ControlFlow<()> + 'a;
-
-/// Loads cores.
-pub(crate) trait Loader<C> {
-    /// Loads the first core.
-    ///
-    /// # Errors
-    /// An error that ends the engine.
-    fn load(&mut self, progress: &mut Progress<'_>) -> Result<C, EngineError>;
-
-    /// Loads a core that takes over after the first one's device was `lost`. Returns `None` if
-    /// there is no fallback.
-    ///
-    /// # Errors
-    /// The reason why the fallback cannot load.
-    fn load_fallback(
-        &mut self,
-        lost: &EngineError,
-        progress: &mut Progress<'_>,
-    ) -> Option<Result<C, EngineError>>;
-
-    /// A loader for another device thread, in case this one's first load hangs.
-    fn successor(&self) -> Option<Self>
-    where
-        Self: Sized,
-    {
-        None
-    }
+/// Starts device thread number `number` of an engine.
+pub(super) fn spawn_device_thread<C: EngineCore + 'static>(
+    shared: &Arc<Shared>,
+    clock: Clock,
+    loader: impl Loader<C> + Send + 'static,
+    number: u32,
+) -> std::io::Result<JoinHandle<()>> {
+    let of_thread = Arc::clone(shared);
+    let thread = thread::Builder::new()
+        .name("walla-device".into())
+        .spawn(move || live(&of_thread, number, &clock, loader))?;
+    shared.set_device_thread(number, thread.thread().clone());
+    Ok(thread)
 }
 
 /// Main function of device thread number `number`.
-pub(super) fn live<C: EngineCore>(
-    shared: &Shared,
-    number: u32,
-    clock: &Clock,
-    loader: impl Loader<C>,
-) {
+fn live<C: EngineCore>(shared: &Shared, number: u32, clock: &Clock, loader: impl Loader<C>) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
     // Until this thread ends, or the thread of another engine that outlives it.
@@ -231,13 +211,13 @@ impl Device<'_> {
 
     /// Admits and removes clients. Returns `true` if there may be more work.
     fn admit(&self, core: &mut impl EngineCore) -> Result<bool, EngineError> {
-        let changes = self.own()?.client_slots.admit(self.shared);
+        let changes = self.own()?.client_slots.admit(&self.shared.admission);
         let mut freed = false;
         // Without the lock, because adding or removing a client may call the device.
         for (key, change) in (0..).map(ClientKey).zip(changes) {
             match change {
-                Some(SeatChange::Joined(pacing)) => core.add_client(key, pacing),
-                Some(SeatChange::Left) => {
+                Some(ClientChange::Joined(pacing)) => core.add_client(key, pacing),
+                Some(ClientChange::Left) => {
                     freed = true;
                     core.remove_client(key);
                 }

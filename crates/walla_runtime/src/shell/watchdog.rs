@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use walla_device::DeviceError;
 
-use super::engine::Shared;
 use super::heartbeat::Phase;
+use super::shared::Shared;
 use super::shutdown::shut_down;
-use super::thread::Loader;
-use super::{EngineCore, spawn_device_thread};
+use super::thread::spawn_device_thread;
 use crate::clock::{Clock, WaitMeter};
+use crate::engine_core::{EngineCore, Loader};
 use crate::options::{Deadlines, EngineError};
 
 /// Polling interval.

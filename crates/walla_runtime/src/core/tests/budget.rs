@@ -75,13 +75,13 @@ fn a_new_budget_shapes_the_next_frame() {
     }
     stage.frame();
     assert_eq!(stage.core.stats().tokens, 8);
-    stage.core.control(crate::shell::Control::Budget(Some(Duration::from_micros(450))));
+    stage.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(450))));
     stage.frame();
     let served = stage.core.stats().tokens - 8;
     assert!((1..=4).contains(&served), "{served} of 8 at 300 µs and 20 µs each, with margin");
     assert_eq!(stage.core.stats().budget.agents_deferred, 8 - served as u32);
     assert_eq!(stage.core.stats().budget.budget, Some(Duration::from_micros(450)));
-    stage.core.control(crate::shell::Control::Budget(None));
+    stage.core.control(crate::engine_core::Control::Budget(None));
     stage.frame();
     assert_eq!(stage.core.stats().tokens, 8 + served + 8);
 }
@@ -182,7 +182,7 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
         stage.advance();
     }
     assert!(stage.core.stats().steps >= 5, "the default budget is for frames");
-    stage.core.control(crate::shell::Control::Budget(Some(Duration::from_micros(1_000))));
+    stage.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(1_000))));
     stage.now_micros += FRAME_MICROS;
     for _ in 0..20 {
         let before = stage.core.stats().steps;

@@ -32,7 +32,7 @@ use super::stories::{
 use super::*;
 use crate::api::{Speaker, Turn};
 use crate::core::stall::END_MICROS;
-use crate::shell::Control;
+use crate::engine_core::Control;
 
 /// Sets other seeds.
 const VARIABLE: &str = "WALLA_CLIENT_STORY_SEEDS";

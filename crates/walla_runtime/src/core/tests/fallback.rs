@@ -128,8 +128,10 @@ fn what_was_set_and_counted_goes_on() {
     let mut stage = Stage::new(&options, &registry, Pacing::default());
     let agent = stage.agent(speaker(1, 60));
     stage.ask(agent, tokens("ab"));
-    stage.core.control(crate::shell::Control::Budget(Some(std::time::Duration::from_millis(900))));
-    stage.core.control(crate::shell::Control::KvTokens(16 * 9));
+    stage
+        .core
+        .control(crate::engine_core::Control::Budget(Some(std::time::Duration::from_millis(900))));
+    stage.core.control(crate::engine_core::Control::KvTokens(16 * 9));
     (0..20).for_each(|_| stage.frame());
     let before = stage.core.stats();
     handle.lose();

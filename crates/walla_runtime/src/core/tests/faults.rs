@@ -231,7 +231,7 @@ fn a_load_that_runs_out_of_memory_says_so() {
 
 /// Lifts the limit of the cache, and runs until all replies have ended.
 pub(super) fn run_to_the_end(stage: &mut Stage, clock: &VirtualClock) {
-    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+    stage.core.control(crate::engine_core::Control::KvTokens(u32::MAX));
     for _ in 0..20_000 {
         if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
             break;
@@ -300,7 +300,7 @@ fn seeded_story(seed: u64) {
                 stage.command(Command::RemoveAgent { agent });
             }
             9 if draw(3) == 0 => {
-                stage.core.control(crate::shell::Control::KvTokens(16 * (6 + draw(20))));
+                stage.core.control(crate::engine_core::Control::KvTokens(16 * (6 + draw(20))));
             }
             10 => stage.core.set_paused(HOST, draw(3) == 0),
             _ => {}
@@ -338,7 +338,7 @@ fn the_cache_changes_its_size_when_no_step_is_in_flight() {
             stage.core.sequences.executor.in_flight() > 0
         });
         assert!(is_busy, "{pages} pages: the reply is too short");
-        stage.core.control(crate::shell::Control::KvTokens(16 * pages));
+        stage.core.control(crate::engine_core::Control::KvTokens(16 * pages));
         assert_eq!(stage.advance(), Advance::Poll);
         assert_eq!(handle.calls(Call::ResizeCache), nth as u64, "{pages} pages, a step runs");
         for _ in 0..10 {
@@ -368,17 +368,17 @@ fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
     for _ in 0..5 {
         stage.advance();
     }
-    stage.core.control(crate::shell::Control::KvTokens(16 * 12));
+    stage.core.control(crate::engine_core::Control::KvTokens(16 * 12));
     for _ in 0..3 {
         stage.advance();
     }
     for (wanted, pages, refused) in [(30, 12, 18), (u32::MAX / 16, 12, 52), (10, 10, 0)] {
-        stage.core.control(crate::shell::Control::KvTokens(16 * wanted));
+        stage.core.control(crate::engine_core::Control::KvTokens(16 * wanted));
         stage.advance();
         let stats = stage.core.stats();
         assert_eq!((stats.pages, stats.pages_refused), (pages, refused), "{wanted} pages");
     }
-    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+    stage.core.control(crate::engine_core::Control::KvTokens(u32::MAX));
     stage.advance();
     let stats = stage.core.stats();
     assert_eq!((stats.pages, stats.pages_refused), (64, 0), "now it is there");

@@ -3,7 +3,7 @@ use walla_types::SeqId;
 
 use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
-use crate::shell::Control;
+use crate::engine_core::Control;
 
 #[test]
 fn a_reply_starts_speaks_and_ends() {

@@ -37,8 +37,8 @@ use crate::api::{
     ReplyEvent, Usage,
 };
 use crate::clock::Clock;
+use crate::engine_core::{Advance, ClientKey, EngineCore};
 use crate::options::{EngineOptions, ModelSource};
-use crate::shell::{Advance, ClientKey, EngineCore};
 
 /// The only client of most tests.
 const HOST: ClientKey = ClientKey(0);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use walla_device::faulty::{FaultPlan, FaultyBackend, VirtualClock};
 
 use super::*;
+use crate::engine_core::Control;
 use crate::options::Deadlines;
-use crate::shell::Control;
 
 /// Microseconds per step.
 const STEP_MICROS: u64 = 500;

@@ -26,8 +26,8 @@ use walla_types::TokenMask;
 use super::*;
 use crate::api::{Speaker, Turn};
 use crate::core::budget::Budget;
+use crate::engine_core::Control;
 use crate::options::{Deadlines, EngineError};
-use crate::shell::Control;
 
 /// Sets other seeds.
 const VARIABLE: &str = "WALLA_STORY_SEEDS";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 
 use super::*;
-use crate::shell::Control;
+use crate::engine_core::Control;
 
 const HOUR_MICROS: u64 = 3_600_000_000;
 

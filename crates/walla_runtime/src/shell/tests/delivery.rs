@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use walla_device::VirtualClock;
 
 use super::*;
+use crate::engine_core::CLIENTS_MAX;
 use crate::mailbox::TrySendError;
-use crate::shell::CLIENTS_MAX;
 
 #[test]
 fn names_are_unique_among_clients() {

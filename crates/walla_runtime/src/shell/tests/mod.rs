@@ -15,14 +15,13 @@ use std::time::{Duration, Instant};
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
 use walla_model::chat::TemplateState;
 
-use super::thread::{Loader, Progress};
-use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
+use super::{Client, Engine};
 use crate::api::{
     AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
     ReplyEvent, Usage,
 };
-use crate::client::Client;
 use crate::clock::Clock;
+use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore, Loader, Progress};
 use crate::inline_text::InlineText;
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard};

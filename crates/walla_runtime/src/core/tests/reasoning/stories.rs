@@ -85,7 +85,7 @@ fn seeded_stories_of_reasoning_end_well() {
                     let (agent, generation) = (agents[*who], *generation);
                     stage.command(Command::Cancel { agent, generation });
                 }
-                3 => stage.core.control(crate::shell::Control::KvTokens(16 * (9 + draw(20)))),
+                3 => stage.core.control(crate::engine_core::Control::KvTokens(16 * (9 + draw(20)))),
                 4 => stage.room = Some(draw(5) as usize),
                 _ => stage.room = None,
             }
