@@ -6,8 +6,9 @@ use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Sl
 
 use crate::cache::{Cache, Layer};
 use crate::forward::attention::{GROUP_MAX, QUERIES};
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::Matrix;
 use crate::memory::Bytes;
+use crate::operands::PANEL;
 use crate::quantise::GROUP;
 use crate::workspace::{Rope, Sizes};
 

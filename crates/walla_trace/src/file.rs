@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
+use crate::listeners::{FILE, LISTENERS};
 use crate::queue::{self, Record};
-use crate::stage::{FILE, LISTENERS};
 
 /// Polling interval of the writer thread. A process that ends abruptly loses at most this much of
 /// its trace. Polling an empty queue takes nanoseconds.
