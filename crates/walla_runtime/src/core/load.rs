@@ -1,6 +1,5 @@
 //! Loads a core from options.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
@@ -8,15 +7,17 @@ use walla_exec::{ExecOptions, Executor, Sequences};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
 
+use super::agents::Agents;
 use super::budget::Budget;
 use super::calibrate::Waiting;
-use super::collect::InFlight;
+use super::clients::Clients;
 use super::cost_file::Key;
+use super::in_flight::InFlight;
+use super::pages::Pages;
 use super::schedule::Scheduler;
-use super::slots::Parked;
 use super::source::Source;
-use super::text::TextWorker;
-use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
+use super::text::{PromptQueue, TextWorker};
+use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
@@ -140,7 +141,6 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
-        let agents = exec_options.sequences_max as usize;
         Ok(Core {
             card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
             stats: EngineStats {
@@ -148,29 +148,24 @@ impl Source {
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
                 ..EngineStats::default()
             },
-            resizes_to: None,
-            has_freed: false,
-            page_claim: None,
-            refused: None,
-            sequences,
             text: Arc::clone(text),
-            worker,
-            worker_is_full: false,
-            first_to_ask: 0,
-            failures_in_a_row: 0,
-            driver_calls_of_load,
-            context_tokens,
-            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
-            agents: (0..agents).map(|_| None).collect(),
-            slots: HashMap::with_capacity(agents),
-            parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
-            clients: Vec::new(),
-            stalls_updated_micros: 0,
+            clients: Clients::default(),
+            agents: Agents::new(
+                exec_options.sequences_max as usize,
+                (options.agents_parked_max, options.wait_for_slot),
+                context_tokens,
+            ),
+            prompts: PromptQueue::new(worker),
+            sequences,
+            pages: Pages::default(),
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
-            deadlines: options.deadlines,
-            step_meter: deadline::step_meter(),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
+            deadlines: options.deadlines,
+            context_tokens,
+            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            driver_calls_of_load,
+            refused: None,
         })
     }
 }

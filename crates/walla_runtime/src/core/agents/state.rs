@@ -7,13 +7,12 @@ use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Turn, Usage};
+use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
-
-use super::ClientKey;
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(in crate::core) struct Ask {
     pub generation: GenerationId,
     pub prompt: Prompt,
     pub arrived_micros: u64,
@@ -29,7 +28,7 @@ impl Ask {
 
 /// A reply in progress.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(in crate::core) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
     /// Time at which it left the queue of asks.
@@ -37,11 +36,11 @@ pub(super) struct Reply {
     /// The user's turn that it answers, set when it is encoded. Both become part of the
     /// conversation when the reply ends.
     pub question: Option<String>,
-    pub stage: Stage,
+    pub phase: ReplyPhase,
     pub usage: Usage,
     /// All speech so far, for the conversation.
-    pub said: String,
-    /// Bytes of `said` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
+    pub speech: String,
+    /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
     /// Value of [`AgentState::turns_removed`] when the prompt was made.
     pub turns_removed: u32,
@@ -63,9 +62,9 @@ impl Reply {
             arrived_micros: ask.arrived_micros,
             begun_micros: now_micros,
             question: None,
-            stage: Stage::Encoding,
+            phase: ReplyPhase::Encoding,
             usage: Usage::default(),
-            said: String::new(),
+            speech: String::new(),
             heard_bytes: u32::MAX,
             turns_removed,
             spoken_since_micros: None,
@@ -78,7 +77,7 @@ impl Reply {
 
 /// Progress of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::core) enum ReplyPhase {
     /// The prompt is being rendered and tokenised, on another thread.
     Encoding,
     /// The device runs prefill or decode.
@@ -87,7 +86,7 @@ pub(super) enum Stage {
 
 /// Distinguishes current results of an agent from results that are no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Epoch {
+pub(in crate::core) struct Epoch {
     agent: AgentId,
     turn: u32,
 }
@@ -99,7 +98,7 @@ pub(super) struct Epoch {
 /// If all known tokens are submitted and a sampled token is in flight, the next row can be launched
 /// ahead with the token that is stored on the device.
 #[derive(Debug)]
-pub(super) struct AgentState {
+pub(in crate::core) struct AgentState {
     pub id: AgentId,
     pub client: ClientKey,
     pub spec: AgentSpec,
@@ -245,9 +244,25 @@ impl AgentState {
         }
     }
 
+    /// Whether it has a reply in progress or an ask.
+    pub fn has_work(&self) -> bool {
+        self.reply.is_some() || !self.asks.is_empty()
+    }
+
+    /// Moves the arrival times of its asks and its reply by the duration of a pause.
+    pub fn postpone(&mut self, micros: u64) {
+        let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
+        let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
+        of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
+        if let Some(reply) = &mut self.reply {
+            reply.begun_micros += micros;
+            reply.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
+        }
+    }
+
     /// Whether the device has work of the agent or should get some.
     pub fn is_speaking(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
+        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Speaking)
     }
 
     /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in

@@ -6,90 +6,83 @@
 //! its asks and replies are moved by the duration of the pause. So the pause does not count for
 //! voice rates or in [`Usage`](crate::Usage).
 
-use super::agent::AgentState;
-use super::{ClientState, Core};
+use super::{ClientState, Clients};
 use crate::api::Pacing;
+use crate::core::Core;
 use crate::engine_core::ClientKey;
 
 impl ClientState {
-    pub(super) fn is_paused(&self) -> bool {
+    pub fn is_paused(&self) -> bool {
         self.paused_since_micros.is_some()
     }
 
     /// Time on the client's clock, which stops during a pause.
-    pub(super) fn now_micros(&self, now_micros: u64) -> u64 {
+    fn now_micros(&self, now_micros: u64) -> u64 {
         self.paused_since_micros.map_or(now_micros, |since| since.min(now_micros))
     }
 }
 
-impl AgentState {
-    /// Moves the arrival times of its asks and its reply.
-    pub(super) fn postpone(&mut self, micros: u64) {
-        let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
-        let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
-        of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
-        if let Some(reply) = &mut self.reply {
-            reply.begun_micros += micros;
-            reply.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
+impl Clients {
+    /// The host requests a pause, or its end. It applies at the next update.
+    pub fn request_pause(&mut self, key: ClientKey, is_paused: bool) {
+        if let Some(client) = self.get_mut(key) {
+            client.wants_pause = is_paused;
         }
     }
-}
 
-impl Core {
     /// Whether steps run for the agents of a client.
-    pub(super) fn runs(&self, client: ClientKey) -> bool {
-        let mut clients = self.clients.iter();
-        clients.any(|state| state.key == client && !state.is_paused() && !state.removed)
+    pub fn runs(&self, key: ClientKey) -> bool {
+        self.list.iter().any(|state| state.key == key && !state.is_paused() && !state.removed)
     }
 
     /// Whether no client runs.
-    pub(super) fn is_all_paused(&self) -> bool {
-        self.clients.iter().all(ClientState::is_paused)
+    pub fn is_all_paused(&self) -> bool {
+        self.list.iter().all(ClientState::is_paused)
     }
 
     /// Time on a client's clock.
-    pub(super) fn client_micros(&self, client: ClientKey, now_micros: u64) -> u64 {
-        let state = self.clients.iter().find(|state| state.key == client);
-        state.map_or(now_micros, |state| state.now_micros(now_micros))
+    pub fn now_micros(&self, key: ClientKey, now_micros: u64) -> u64 {
+        self.get(key).map_or(now_micros, |state| state.now_micros(now_micros))
     }
 
-    /// Begins and ends pauses.
-    pub(super) fn update_pauses(&mut self, now_micros: u64) {
-        let is_zero =
-            self.budget.is_zero() && (self.budget.holds_for_all() || !self.is_budget_lifted());
-        for place in 0..self.clients.len() {
-            let client = &mut self.clients[place];
+    /// Begins and ends pauses; with `is_zero`, all clients pause. `ended` receives each client
+    /// whose pause ends, and the duration of the pause in microseconds.
+    fn update_pauses(
+        &mut self,
+        is_zero: bool,
+        now_micros: u64,
+        mut ended: impl FnMut(ClientKey, u64),
+    ) {
+        for client in &mut self.list {
             let is_paused = is_zero || client.wants_pause;
             match (is_paused, client.paused_since_micros) {
                 (true, None) => client.paused_since_micros = Some(now_micros),
                 (false, Some(since)) => {
                     client.paused_since_micros = None;
-                    let key = client.key;
-                    self.postpone(key, now_micros.saturating_sub(since));
+                    ended(client.key, now_micros.saturating_sub(since));
                 }
                 _ => {}
             }
         }
+    }
+}
+
+impl Core {
+    /// Begins and ends pauses.
+    pub(in crate::core) fn update_pauses(&mut self, now_micros: u64) {
+        let is_zero =
+            self.budget.is_zero() && (self.budget.holds_for_all() || !self.is_budget_lifted());
+        let Self { clients, agents, budget, .. } = self;
+        clients.update_pauses(is_zero, now_micros, |client, micros| {
+            agents.postpone(client, micros, budget.ticks());
+        });
     }
 
     /// Whether a free-running client has work, which lifts the budget of all clients.
     fn is_budget_lifted(&self) -> bool {
         let runs_free =
             |client: &&ClientState| client.pacing == Pacing::FreeRunning && !client.wants_pause;
-        self.clients.iter().filter(runs_free).any(|client| {
-            let agents = self.agents.iter().flatten().chain(self.parked.agents.values());
-            let mut agents = agents.filter(|agent| agent.client == client.key);
-            agents.any(|agent| agent.reply.is_some() || !agent.asks.is_empty())
-        })
-    }
-
-    /// Ends a pause of this duration.
-    fn postpone(&mut self, client: ClientKey, micros: u64) {
-        let ticks = self.budget.ticks;
-        for agent in self.agents.iter_mut().flatten().filter(|agent| agent.client == client) {
-            agent.postpone(micros);
-            agent.waiting_since = ticks;
-        }
-        self.parked.postpone(client, micros);
+        let mut clients = self.clients.iter().filter(runs_free);
+        clients.any(|client| self.agents.has_work(client.key))
     }
 }

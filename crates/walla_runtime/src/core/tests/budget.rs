@@ -25,8 +25,8 @@ fn four_times_slower(work: StepWork) -> u64 {
 fn stage(budget_micros: u32, pacing: Pacing) -> Stage {
     let mut stage = Stage::new(&options(), &inline_cpu(), pacing);
     let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
-    stage.core.budget.governor = Governor::new(options, StepCost::from_linear(COST));
-    stage.core.budget.pretended = Some(as_expected);
+    stage.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+    stage.core.budget.pretend(as_expected);
     stage
 }
 
@@ -92,9 +92,9 @@ fn a_slow_step_is_paid_for_by_the_next_frames() {
     let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
     let generation = stage.ask(agent, tokens("ab"));
     (0..20).for_each(|_| stage.frame());
-    stage.core.budget.pretended = Some(four_times_slower);
+    stage.core.budget.pretend(four_times_slower);
     stage.frame();
-    stage.core.budget.pretended = Some(as_expected);
+    stage.core.budget.pretend(as_expected);
     let before = stage.reply(generation).tokens;
     stage.frame();
     let budget = stage.core.stats().budget;
@@ -107,11 +107,11 @@ fn a_slow_step_is_paid_for_by_the_next_frames() {
 fn a_rest_pays_what_is_owed() {
     let after_a_rest_of = |micros: u64| {
         let mut stage = framed(1_000);
-        stage.core.budget.pretended = Some(|_| 9_000_000);
+        stage.core.budget.pretend(|_| 9_000_000);
         let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
         let generation = stage.ask(agent, tokens("ab"));
         stage.frame();
-        stage.core.budget.pretended = Some(as_expected);
+        stage.core.budget.pretend(as_expected);
         let before = stage.reply(generation).tokens;
         stage.now_micros += micros;
         stage.frame();
@@ -155,7 +155,7 @@ fn a_budget_that_nothing_fits_in_is_kept_on_average() {
 fn a_budget_changes_no_word() {
     let story = |mut stage: Stage, budget: bool| {
         if budget {
-            stage.core.budget.pretended = Some(four_times_slower);
+            stage.core.budget.pretend(four_times_slower);
         }
         let asks: Vec<_> = (0..6)
             .map(|seed| {
@@ -208,7 +208,7 @@ fn costs_are_measured_at_load_and_leave_no_trace() {
     let budget = Some(Duration::from_millis(4));
     let options = EngineOptions { budget, ..options() };
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let cost = stage.core.budget.governor.cost();
+    let cost = stage.core.budget.governor().cost();
     let of_rows = |rows| cost.predict_micros(StepWork::decode(rows, rows.into()));
     assert_ne!(of_rows(1), StepCost::guess().predict_micros(StepWork::decode(1, 1)));
     assert!(of_rows(1) > 0.0 && of_rows(8) >= of_rows(1));
@@ -235,7 +235,7 @@ fn costs_are_kept_and_a_damaged_file_is_replaced() {
     let options = EngineOptions { budget, cost_cache, ..options() };
     let load = || {
         let stage = Stage::new(&options, &inline_cpu(), Pacing::default());
-        stage.core.budget.governor.cost().predict_micros(StepWork::decode(1, 1))
+        stage.core.budget.governor().cost().predict_micros(StepWork::decode(1, 1))
     };
     let first = load();
     assert_eq!(load(), first, "the same number again: it was not measured");

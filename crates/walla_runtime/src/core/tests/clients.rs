@@ -31,7 +31,7 @@ use super::stories::{
 };
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::stall::END_MICROS;
+use crate::core::clients::stall::END_MICROS;
 use crate::engine_core::Control;
 
 /// Sets other seeds.
@@ -508,14 +508,13 @@ impl Story {
     /// no later reply has started, not even a reply whose events the client has not received.
     fn check_ended_texts(&mut self) {
         for (agent, generation) in std::mem::take(&mut self.ended) {
-            let slot = self.core.slots.get(&agent);
-            let state = slot.and_then(|&slot| self.core.agents[slot].as_ref());
+            let slot = self.core.agents.slot_of(agent);
+            let state = slot.and_then(|slot| self.core.agents.get(slot));
             let Some(state) = state.filter(|state| !state.history.is_empty()) else { continue };
             let heard = &self.heard[&generation];
             let is_complete = heard.ends == [Ok(FinishReason::Length)];
             let is_last = self.started.get(&agent) == Some(&generation);
-            let mut clients = self.core.clients.iter();
-            let hears_all = clients.any(|c| c.key == state.client && c.outbox.is_empty());
+            let hears_all = self.core.clients.has_received_all(state.client);
             if !is_complete || !is_last || !hears_all {
                 continue;
             }
@@ -554,7 +553,7 @@ impl Story {
         let open = self.heard.values().filter(|reply| reply.ends.is_empty()).count() as u64;
         for place in 0..self.clients.len() {
             let client = &self.clients[place];
-            let agents = self.core.agents.iter().flatten();
+            let agents = self.core.agents.iter().map(|(_, agent)| agent);
             let steps = agents.filter(|agent| agent.client == client.key).map(|a| a.last_step);
             let progress = (client.events, steps.max().unwrap_or(0));
             let is_due = !is_held && client.does_its_part() && self.is_open_for(client.key);

@@ -137,7 +137,10 @@ fn what_was_set_and_counted_goes_on() {
     handle.lose();
     stage.core.frame(HOST, stage.now_micros);
     while !advance_or_fall_back(&mut stage, &options, &registry) {}
-    assert!(stage.core.stalls_updated_micros + 100 > stage.now_micros, "no stall is miscounted");
+    assert!(
+        stage.core.clients.stalls_updated_micros() + 100 > stage.now_micros,
+        "no stall is miscounted"
+    );
     (0..20).for_each(|_| stage.frame());
     let after = stage.core.stats();
     assert!(after.tokens > before.tokens && after.steps > before.steps);

@@ -37,7 +37,7 @@ fn prompt_tokens(options: &EngineOptions, prompt: Prompt) -> Vec<TokenId> {
     stage.run();
     stage.assert_all_ended();
     let tokens = stage.reply(generation).usage.prompt_tokens as usize;
-    let agent = stage.core.agents[0].as_ref().expect("it lives");
+    let agent = stage.core.agents.get(0).expect("it lives");
     agent.history[..tokens].to_vec()
 }
 

@@ -225,7 +225,11 @@ fn tokens(text: &str) -> Prompt {
 
 /// Tokens of the agent's sequence behind its prompt of `prompt` tokens.
 fn said(stage: &Stage, agent: AgentId, prompt: usize) -> Vec<TokenId> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+    let agent = stage
+        .core
+        .agents
+        .get(stage.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
     agent.history[prompt..].to_vec()
 }
 

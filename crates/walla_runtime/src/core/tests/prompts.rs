@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::agent::Stage as Progress;
+use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
     Turn { speaker, text: text.into() }
@@ -17,7 +17,7 @@ fn a_talk_without_end_takes_no_more_room_than_its_context() {
         let generation = stage.ask(agent, Prompt::Chat(format!("Question {n}")));
         stage.run();
         assert!(stage.reply(generation).ends[0].is_ok());
-        turns.push(stage.core.agents[0].as_ref().expect("it lives").turns.len());
+        turns.push(stage.core.agents.get(0).expect("it lives").turns.len());
     }
     assert!(turns.iter().all(|&turns| (2..16).contains(&turns)), "{turns:?}");
     stage.assert_all_ended();
@@ -51,30 +51,30 @@ fn in_a_crowd_prompts_are_encoded_in_turn() {
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| stage.agent(speaker(seed, 2))).collect();
     let ask = |stage: &mut Stage, slot: usize| stage.ask(agents[slot], Prompt::Raw("Hi".into()));
-    let begun = |stage: &Stage, progress: Progress| {
+    let begun = |stage: &Stage, phase: ReplyPhase| {
         let of = |slot: &usize| {
-            let agent = stage.core.agents[*slot].as_ref().expect("it lives");
-            agent.reply.as_ref().is_some_and(|reply| reply.stage == progress)
+            let agent = stage.core.agents.get(*slot).expect("it lives");
+            agent.reply.as_ref().is_some_and(|reply| reply.phase == phase)
         };
         (0..150).filter(of).collect::<Vec<_>>()
     };
     let first: Vec<_> = (0..150).map(|slot| ask(&mut stage, slot)).collect();
     stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Encoding), (0..64).collect::<Vec<_>>());
-    assert!(stage.core.worker_is_full);
+    assert_eq!(begun(&stage, ReplyPhase::Encoding), (0..64).collect::<Vec<_>>());
+    assert!(stage.core.prompts.is_full());
     // A prompt of tokens needs no encoding, so it does not wait.
     let spectator = stage.ask(agents[140], tokens("ab"));
     stage.command(Command::Cancel { agent: agents[140], generation: first[140] });
     stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Speaking), [140]);
-    assert_eq!(begun(&stage, Progress::Encoding).len(), 64);
+    assert_eq!(begun(&stage, ReplyPhase::Speaking), [140]);
+    assert_eq!(begun(&stage, ReplyPhase::Encoding).len(), 64);
     for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
         stage.command(Command::Cancel { agent, generation });
         ask(&mut stage, slot);
     }
     assert!(stage.core.collect_text(0));
     stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Encoding), (64..128).collect::<Vec<_>>());
+    assert_eq!(begun(&stage, ReplyPhase::Encoding), (64..128).collect::<Vec<_>>());
     (0..300).for_each(|_| stage.frame());
     assert!(stage.reply(spectator).ends[0].is_ok());
     stage.assert_all_ended();

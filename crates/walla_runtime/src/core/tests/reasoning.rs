@@ -75,7 +75,11 @@ fn split(drawn: &[TokenId], [open, close]: [u32; 2], mut is_open: bool) -> (Stri
 }
 
 fn turns(stage: &Stage, agent: AgentId) -> Vec<Turn> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+    let agent = stage
+        .core
+        .agents
+        .get(stage.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
     agent.turns.to_vec()
 }
 
@@ -306,7 +310,7 @@ fn the_time_of_reasoning_is_no_debt_of_the_voice() {
     let agent = stage.agent(spec);
     let ask = stage.ask(agent, chat("Hi"));
     let due = |stage: &Stage| {
-        let agent = stage.core.agents[0].as_ref().expect("it lives");
+        let agent = stage.core.agents.get(0).expect("it lives");
         agent.tokens_due(stage.now_micros)
     };
     while stage.reply(ask).tokens == 0 {

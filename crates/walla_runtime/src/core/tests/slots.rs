@@ -158,7 +158,7 @@ fn the_agent_that_has_been_idle_longest_gives_up_its_slot() {
         stage.run();
         assert!(stage.reply(ask).ends[0].is_ok());
     }
-    let has_slot = |agent: &&AgentId| stage.core.slots.contains_key(agent);
+    let has_slot = |agent: &&AgentId| stage.core.agents.slot_of(**agent).is_some();
     let seated: Vec<_> = agents.iter().filter(has_slot).collect();
     assert_eq!(seated, [&agents[1], &agents[2], &agents[3]], "the first spoke longest ago");
     let stats = stage.core.stats();
@@ -247,7 +247,7 @@ fn without_waiting_an_agent_takes_a_slot_that_is_free_when_it_is_asked() {
         assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
     }
     assert_eq!(stage.reply(heard).text, alone(&self::options(), speaker(1, 7), "ab").text);
-    let placed = stage.core.agents[3].as_ref().expect("it has the slot");
+    let placed = stage.core.agents.get(3).expect("it has the slot");
     assert_eq!((&placed.turns[..], placed.spec.detail), (&turns[..], Detail::Reduced));
     assert_eq!(stage.reply(unknown).ends, [Err(ReplyError::UnknownAgent)]);
     assert!([second, answered].iter().all(|&ask| stage.reply(ask).ends[0].is_ok()));

@@ -82,11 +82,11 @@ fn a_stalled_host_claims_no_pages() {
     for stall in STALLS {
         let (mut stage, asks, ask) = stalled(&options(), &stall);
         let speaks = |stage: &Stage, slot: usize| {
-            let agent = stage.core.agents[slot].as_ref()?;
+            let agent = stage.core.agents.get(slot)?;
             agent.reply.as_ref().map(|reply| reply.generation)
         };
         let slot = (0..8).find(|&slot| speaks(&stage, slot) == Some(asks[0]));
-        stage.core.page_claim = slot;
+        stage.core.pages.set_claim(slot);
         frames(&mut stage, 120, &stall);
         assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
         assert!(slot.is_some() && stage.reply(asks[0]).ends.is_empty(), "it still speaks");
@@ -94,7 +94,7 @@ fn a_stalled_host_claims_no_pages() {
         stage.command_of(OTHER, Command::AddAgent { agent, spec: Box::new(speaker(3, 5)) });
         stage.ask_of(OTHER, agent, tokens("abc"));
         frames(&mut stage, 1, &stall);
-        assert_eq!(stage.core.page_claim, None);
+        assert_eq!(stage.core.pages.claim(), None);
     }
 }
 

@@ -25,8 +25,8 @@ fn as_expected(work: StepWork) -> u64 {
 fn budgeted(budget_micros: u32, pacing: Pacing) -> Stage {
     let mut stage = Stage::new(&options(), &inline_cpu(), pacing);
     let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
-    stage.core.budget.governor = Governor::new(options, StepCost::from_linear(COST));
-    stage.core.budget.pretended = Some(as_expected);
+    stage.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+    stage.core.budget.pretend(as_expected);
     stage
 }
 

@@ -13,7 +13,11 @@ fn roomy() -> EngineOptions {
 
 /// The conversation of the agent.
 fn turns(stage: &Stage, agent: AgentId) -> Vec<String> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+    let agent = stage
+        .core
+        .agents
+        .get(stage.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
     agent.turns.iter().map(|turn| turn.text.clone()).collect()
 }
 
