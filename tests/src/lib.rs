@@ -22,7 +22,7 @@ pub fn shared_data() -> Option<PathBuf> {
         return Some(path);
     }
     let missing = format!("there is no reference data at {}", path.display());
-    assert!(std::env::var_os("WALLA_REQUIRE_DATA").is_none(), "{missing}");
+    assert!(!walla_types::environment::requires_test_data(), "{missing}");
     say_skipped(missing);
     None
 }

@@ -51,11 +51,11 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
+    // Trace marks, used on several floors.
+    ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
     ("walla_types", 0, &["thiserror"]),
     // Data without code: any crate on a higher floor may embed it.
     ("walla_demo_model", 0, &[]),
-    // Trace marks, used on several floors.
-    ("walla_trace", 0, &["libloading", "thiserror", "tracing"]),
 ];
 
 /// Crates outside the floors: they may use all crates.

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn every_type_gives_the_published_values_bit_for_bit() {
         let (Some(json), Some(bin)) = (reference("dequant.json"), reference("dequant.bin")) else {
-            let required = std::env::var_os("WALLA_REQUIRE_DATA").is_some();
+            let required = walla_types::environment::requires_test_data();
             assert!(!required, "the reference data is not here");
             // To stderr, because the output of a passing test is captured.
             let _ = writeln!(std::io::stderr(), "SKIPPED: the reference data is not here");

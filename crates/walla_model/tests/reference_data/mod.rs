@@ -13,7 +13,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let required = std::env::var_os("WALLA_REQUIRE_DATA").is_some();
+    let required = walla_types::environment::requires_test_data();
     assert!(!required, "WALLA_REQUIRE_DATA is set, and there is no {}", path.display());
     eprintln!("SKIPPED: no reference data at {}", path.display());
     None

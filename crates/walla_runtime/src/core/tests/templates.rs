@@ -39,7 +39,7 @@ fn choose(template: impl Into<TemplateChoice>) -> EngineOptions {
 fn published() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/templates");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("WALLA_REQUIRE_DATA").is_none(), "no {}", folder.display());
+        assert!(!walla_types::environment::requires_test_data(), "no {}", folder.display());
         eprintln!("SKIPPED: no reference data at {}", folder.display());
         return Vec::new();
     };
