@@ -6,6 +6,7 @@ use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
+use walla_plan::defaults::PAGE_TOKENS;
 
 use super::agents::Agents;
 use super::budget::Budget;
@@ -26,9 +27,6 @@ use crate::state::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
 const TEXT_JOBS_MAX: usize = 64;
-
-/// Tokens per KV page. On average half a page per agent is unused.
-const PAGE_TOKENS: u32 = 16;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
