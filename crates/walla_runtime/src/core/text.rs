@@ -67,7 +67,7 @@ pub(super) struct Encoded {
     pub start: Option<ReplyStart>,
 }
 
-/// Prompts on their way to the worker: which agent is next, and whether the worker is full.
+/// Prompts for the worker: which agent is next, and whether the worker is full.
 #[derive(Debug)]
 pub(super) struct PromptQueue {
     worker: TextWorker,

@@ -46,7 +46,7 @@ impl ClientChannels {
     }
 }
 
-/// Clients on their way to the device thread, and the number of all clients.
+/// Clients that join, and the number of all clients.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// Clients that the device thread has not admitted yet.

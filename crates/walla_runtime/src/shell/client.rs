@@ -53,13 +53,13 @@ impl Client {
     /// An id for a new agent, unique among all clients of the engine.
     #[must_use]
     pub fn new_agent(&self) -> AgentId {
-        AgentId(self.engine.shared().name_agent())
+        AgentId(self.engine.shared().new_agent_id())
     }
 
     /// An id for a new reply, unique among all clients of the engine.
     #[must_use]
     pub fn new_generation(&self) -> GenerationId {
-        GenerationId(self.engine.shared().name_generation())
+        GenerationId(self.engine.shared().new_generation_id())
     }
 
     /// Sends a command. Commands of one thread arrive in order. Before the engine is ready they

@@ -23,9 +23,9 @@ const JOIN_MAX: Duration = Duration::from_millis(300);
 
 /// A model on a device, with a dedicated thread. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops the engine. The drop
-/// waits 300 ms at most and then lets the thread end in the background. [`Engine::stop`] does not
-/// wait.
+/// Dropping the last handle (of [`Engine`] and [`Client`](crate::Client) together) stops the
+/// engine. The drop waits 300 ms at most and then lets the thread end in the background.
+/// [`Engine::stop`] does not wait.
 #[derive(Clone)]
 pub struct Engine {
     handle: Arc<Handle>,
@@ -118,11 +118,11 @@ impl Engine {
     ///
     /// Zero pauses all agents at once: no step begins, steps in flight are collected, and the
     /// device thread sleeps. Asks are queued; cancels and removals apply. The next non-zero budget
-    /// resumes the replies with unchanged output. [`Client::set_paused`] pauses one client and
-    /// keeps the budget.
+    /// resumes the replies with unchanged output. [`Client::set_paused`](crate::Client::set_paused)
+    /// pauses one client and keeps the budget.
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also applies to
-    /// [free-running](Pacing::FreeRunning) clients, in windows of 1/60 s.
+    /// [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s.
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.set(Control::Budget(budget));
     }

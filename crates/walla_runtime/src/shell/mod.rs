@@ -1,9 +1,9 @@
 //! The device thread around the core.
 //!
 //! One OS thread, `walla-device`, owns the device from load to drop. It loops: admit new clients,
-//! take frames and commands from mailboxes, [advance](crate::engine_core::EngineCore::advance) the core, deliver
-//! events, wake the clients that received some, and park until there is more work, or nap while a
-//! frame is due ([`cadence`]). Hosts access mailboxes and atomics only.
+//! take frames and commands from mailboxes, [advance](crate::engine_core::EngineCore::advance) the
+//! core, deliver events, wake the clients that received some, and park until there is more work, or
+//! nap while a frame is due ([`cadence`]). Hosts access mailboxes and atomics only.
 //!
 //! # Field owners
 //! | field | device thread | hosts |

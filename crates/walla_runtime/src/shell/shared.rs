@@ -22,8 +22,8 @@ const INCARNATIONS_MAX: usize = 2;
 pub(crate) struct Shared {
     pub(crate) status: Status,
     pub(super) admission: Admission,
-    agents_named: AtomicU64,
-    generations_named: AtomicU64,
+    next_agent_id: AtomicU64,
+    next_generation_id: AtomicU64,
     pub(super) stop: AtomicBool,
     pub(super) controls: Controls,
     /// Device threads by incarnation. The first is set before a handle exists that could ring.
@@ -48,8 +48,8 @@ impl Shared {
         Self {
             status: Status::new(),
             admission: Admission::new(),
-            agents_named: AtomicU64::new(1),
-            generations_named: AtomicU64::new(1),
+            next_agent_id: AtomicU64::new(1),
+            next_generation_id: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             controls: Controls::new(),
             device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
@@ -119,12 +119,12 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
-    pub(crate) fn name_agent(&self) -> u64 {
-        self.agents_named.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_agent_id(&self) -> u64 {
+        self.next_agent_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn name_generation(&self) -> u64 {
-        self.generations_named.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_generation_id(&self) -> u64 {
+        self.next_generation_id.fetch_add(1, Ordering::Relaxed)
     }
 }
 

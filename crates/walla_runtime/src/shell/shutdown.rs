@@ -9,7 +9,7 @@ use crate::engine_core::EngineCore;
 
 /// Polling interval for a client that does not take its last events. It is also checked when it
 /// frees slots.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Fails all open generations and waits until every client has received its events or has left
 /// (rule 4).
@@ -51,6 +51,6 @@ pub(super) fn shut_down<C: EngineCore>(
         }
         drop(owned);
         shared.heartbeat.rest();
-        thread::park_timeout(LOOK_AGAIN);
+        thread::park_timeout(POLL_INTERVAL);
     }
 }

@@ -26,13 +26,18 @@ pub(super) fn spawn_device_thread<C: EngineCore + 'static>(
     let of_thread = Arc::clone(shared);
     let thread = thread::Builder::new()
         .name("walla-device".into())
-        .spawn(move || live(&of_thread, number, &clock, loader))?;
+        .spawn(move || run_device_thread(&of_thread, number, &clock, loader))?;
     shared.set_device_thread(number, thread.thread().clone());
     Ok(thread)
 }
 
 /// Main function of device thread number `number`.
-fn live<C: EngineCore>(shared: &Shared, number: u32, clock: &Clock, loader: impl Loader<C>) {
+fn run_device_thread<C: EngineCore>(
+    shared: &Shared,
+    number: u32,
+    clock: &Clock,
+    loader: impl Loader<C>,
+) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
     // Until this thread ends, or the thread of another engine that outlives it.
@@ -86,7 +91,7 @@ impl Device<'_> {
     }
 
     /// Whether a load may continue. Also records that the thread is alive.
-    fn go_on(&self, fraction: Option<f32>) -> ControlFlow<()> {
+    fn report_progress(&self, fraction: Option<f32>) -> ControlFlow<()> {
         self.shared.heartbeat.work();
         match self.shared.own(self.number) {
             Some(owned) if !self.shared.is_stopping() => {
@@ -99,7 +104,7 @@ impl Device<'_> {
         }
     }
 
-    fn say_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
+    fn publish_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
         let card = core.card();
         tracing::info!(model = card.name, device = %card.device_line(), "ready");
         self.own()?.set_ready(card, core.tokenizer());
@@ -117,10 +122,10 @@ fn serve<C: EngineCore>(
 ) -> Result<(), EngineError> {
     let device = Device { shared, number, clock };
     shared.heartbeat.enter(Phase::FirstLoad);
-    let loaded = loader.load(&mut |fraction| device.go_on(Some(fraction)))?;
+    let loaded = loader.load(&mut |fraction| device.report_progress(Some(fraction)))?;
     let mut core = place.insert(loaded);
     shared.heartbeat.enter(Phase::Play);
-    device.say_ready(core)?;
+    device.publish_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
     while !shared.is_stopping() {
@@ -131,7 +136,7 @@ fn serve<C: EngineCore>(
                 is_fallback = true;
                 shared.heartbeat.enter(Phase::FallbackLoad);
                 // Hosts see a ready engine that is silent during the load; their commands wait.
-                let loaded = loader.load_fallback(&error, &mut |_| device.go_on(None));
+                let loaded = loader.load_fallback(&error, &mut |_| device.report_progress(None));
                 let mut spare = match loaded {
                     None => return Err(error),
                     Some(Err(EngineError::Stopped)) => return Err(EngineError::Stopped),
@@ -147,7 +152,7 @@ fn serve<C: EngineCore>(
                 }
                 core = place.insert(spare);
                 shared.heartbeat.enter(Phase::Play);
-                device.say_ready(core)?;
+                device.publish_ready(core)?;
                 continue;
             }
             Err(error) => return Err(error),

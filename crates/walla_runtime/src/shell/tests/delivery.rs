@@ -157,8 +157,8 @@ fn commands_arrive_in_order() {
             thread::yield_now();
         }
     }
-    eventually("all", || (script.said.lock().unwrap().len() == sent.len()).then_some(()));
-    assert_eq!(*script.said.lock().unwrap(), sent);
+    eventually("all", || (script.commands.lock().unwrap().len() == sent.len()).then_some(()));
+    assert_eq!(*script.commands.lock().unwrap(), sent);
 }
 
 #[test]

@@ -49,7 +49,7 @@ struct Script {
     /// Current clients.
     clients: Mutex<Vec<(ClientKey, Pacing)>>,
     /// Every command except asks.
-    said: Mutex<Vec<Command>>,
+    commands: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
     /// Duration of dropping the core.
     drop_millis: AtomicU32,
@@ -129,7 +129,7 @@ impl EngineCore for Fake {
     fn command(&mut self, client: ClientKey, command: Command, _now_micros: u64) {
         match command {
             Command::Ask { agent, generation, .. } => self.asks.push((client, agent, generation)),
-            other => self.script.said.lock().unwrap().push(other),
+            other => self.script.commands.lock().unwrap().push(other),
         }
     }
 
