@@ -28,7 +28,7 @@ const WINDOW_MICROS: u64 = 16_667;
 const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
 
 /// Number of measured steps between two updates of the published prediction errors.
-const STEPS_UNTOLD_MAX: u32 = 16;
+const STEPS_UNPUBLISHED_MAX: u32 = 16;
 
 /// The governor and its frames.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Budget {
     prefill_tokens: u32,
     agents_deferred: u32,
     /// Steps measured since prediction errors were last published.
-    steps_untold: u32,
+    steps_unpublished: u32,
     /// A free-running client waits for the next window.
     waits_for_window: bool,
     /// Simulated step time in tests.
@@ -64,7 +64,7 @@ impl Budget {
             ticks: 0,
             prefill_tokens: 0,
             agents_deferred: 0,
-            steps_untold: 0,
+            steps_unpublished: 0,
             waits_for_window: false,
             #[cfg(test)]
             pretended: None,
@@ -177,12 +177,12 @@ impl Budget {
         end.saturating_sub(now_micros)
     }
 
-    /// Prediction errors, once per [`STEPS_UNTOLD_MAX`] measured steps: computing them takes some
-    /// microseconds.
+    /// Prediction errors, once per [`STEPS_UNPUBLISHED_MAX`] measured steps: computing them takes
+    /// some microseconds.
     pub fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
-        let is_due = self.steps_untold >= STEPS_UNTOLD_MAX;
+        let is_due = self.steps_unpublished >= STEPS_UNPUBLISHED_MAX;
         is_due.then(|| {
-            self.steps_untold = 0;
+            self.steps_unpublished = 0;
             self.governor.errors().each()
         })
     }
@@ -222,7 +222,7 @@ impl Budget {
 
     /// Records a completed step. Without two times of the device's clock its duration is unknown.
     pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
-        self.steps_untold += 1;
+        self.steps_unpublished += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {
             return self.governor.observe(step, pretended(step.work()));

@@ -58,11 +58,11 @@ pub(super) struct Waiting<'a, 'b> {
 }
 
 /// Polling interval.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Runs some steps and fits a cost model to the times that the device measured. Returns `None` if
-/// the device measures no times or a step failed: the engine works without and learns while it
-/// runs.
+/// the device measures no times or a step failed: without it the engine corrects its costs while
+/// it runs.
 ///
 /// Steps are timed by the device's clock. All sequences are empty afterwards.
 ///
@@ -212,7 +212,7 @@ fn wait(
         if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
             return Err(super::deadline::hung(sequences, waited_micros).into());
         }
-        waiting.clock.pause(LOOK_AGAIN);
+        waiting.clock.pause(POLL_INTERVAL);
     }
     Ok(None)
 }

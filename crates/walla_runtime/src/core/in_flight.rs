@@ -17,11 +17,11 @@ use crate::clock::WaitMeter;
 const FAILURES_MAX: u32 = 16;
 
 /// Maximum time between two polls that counts as waiting.
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const POLL_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// Measures how long the oldest step has been in flight.
 pub(super) fn step_meter() -> WaitMeter {
-    WaitMeter::new(LOOK_MAX)
+    WaitMeter::new(POLL_GAP_MAX)
 }
 
 /// Agent and position of an output of a step.

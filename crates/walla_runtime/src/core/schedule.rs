@@ -197,7 +197,7 @@ impl Core {
     fn schedule(&mut self, now_micros: u64) {
         self.sequences.settle();
         self.collect_requests(now_micros);
-        self.honour_claim();
+        self.apply_claim();
         self.scheduler.batch.clear();
         self.scheduler.included.clear();
         if !self.plan() {
@@ -217,7 +217,7 @@ impl Core {
     /// Reserves pages for the agent that preempted others and waits until the steps in flight
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
-    fn honour_claim(&mut self) {
+    fn apply_claim(&mut self) {
         let Some(slot) = self.pages.claim() else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {

@@ -3,8 +3,8 @@
 //! # Rules
 //! 1. A client is stalled if none of its agents could be scheduled for [`STALL_MICROS`]: events
 //!    were left because its queue was full, or it is paced per frame and granted none. A pause is
-//!    not a stall. Of the time between two updates at most [`GAP_MICROS_MAX`] counts: a process that
-//!    was suspended or stopped in a debugger is not a stalled host.
+//!    not a stall. Of the time between two updates at most [`GAP_MICROS_MAX`] counts: a process
+//!    that was suspended or stopped in a debugger is not a stalled host.
 //! 2. Other clients may take the pages of its agents, whose tokens are recomputed later. Its agents
 //!    get no slot, and yield theirs between replies.
 //! 3. A reply in progress keeps its slot. If an agent of another client has waited for
