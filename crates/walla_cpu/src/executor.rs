@@ -141,7 +141,7 @@ impl Executor {
         self.check_lost(call)?;
         if self.thread.is_some() && self.shared.ring.free() < count {
             let max = self.shared.ring.capacity();
-            let reason = format!("the queue of {max} commands is full: poll and come back");
+            let reason = format!("the queue of {max} commands is full: retry after a poll");
             return Err(DeviceError::Failed { call, reason });
         }
         Ok(())

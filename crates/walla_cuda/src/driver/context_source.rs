@@ -63,7 +63,7 @@ impl SharedContext {
 
 impl From<SharedContext> for GpuContext {
     fn from(context: SharedContext) -> Self {
-        Self::Of(GpuHandle::new(context))
+        Self::Existing(GpuHandle::new(context))
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Found {
 /// the platform does not support the request.
 pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError> {
     match wanted {
-        GpuContext::Own => own(gpu, "its own".to_owned()),
+        GpuContext::Separate => own(gpu, "its own".to_owned()),
         GpuContext::Share { percent: 0 } => {
             Err(DeviceError::Invalid("a share of 0 % of the multiprocessors".to_owned()))
         }
@@ -111,7 +111,7 @@ pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError>
             Ok(found) => Ok(found),
             Err(why) => own(gpu, format!("its own; {percent} % of the GPU: {why}")),
         },
-        GpuContext::Of(handle) => {
+        GpuContext::Existing(handle) => {
             if let Some(context) = handle.get::<SharedContext>() {
                 program(gpu, context)
             } else if let Some(queue) = handle.get::<GraphicsQueue>() {

@@ -69,7 +69,7 @@ impl GraphicsQueue {
 
 impl From<GraphicsQueue> for GpuContext {
     fn from(queue: GraphicsQueue) -> Self {
-        Self::Of(GpuHandle::new(queue))
+        Self::Existing(GpuHandle::new(queue))
     }
 }
 
