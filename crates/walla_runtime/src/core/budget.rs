@@ -265,7 +265,7 @@ impl Core {
         if !self.budget.governor.is_limiting() {
             return client.credits() > 0;
         }
-        let taken = if agent.grant == client.grants() { agent.taken } else { 0 };
+        let taken = agent.sequence.taken_of(client.grants());
         let is_late = due.is_some_and(|due| due >= 0.0);
         let wants_more = self.budget.has_limit() && (reads || is_late);
         let most = match agent.spec.detail {

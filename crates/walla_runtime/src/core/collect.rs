@@ -71,22 +71,22 @@ impl Core {
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) {
-        let Some(agent) = self.agents.get(tag.slot).filter(|a| a.epoch == tag.epoch) else {
+        let Some(agent) =
+            self.agents.get(tag.slot).filter(|agent| agent.sequence.expects(tag.epoch))
+        else {
             return;
         };
         let now_micros = self.clients.now_micros(agent.client, now_micros);
         let Some(agent) = self.agents.get_mut(tag.slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
-        agent.unread = agent.unread.saturating_sub(1);
+        agent.sequence.read_draw();
         if row.flags & ResultRow::NOT_FINITE != 0 {
             self.fail(tag.slot, ReplyError::NotFinite);
             // The cause may be in the cache: neither this agent nor another may continue from it.
             return self.drop_sequence(tag.slot);
         }
-        agent.evaluated = agent.evaluated.max(tag.position + 1);
-        debug_assert_eq!(agent.history.len() as u32, tag.position + 1, "draws come back in order");
         let token = TokenId(row.token);
-        agent.history.push(token);
+        agent.sequence.append_sampled(tag.position, token);
         if reply.usage.first_token_micros == 0 {
             reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
         }
@@ -146,7 +146,7 @@ impl Core {
             () if stopped => FinishReason::Stop { index: agent.text.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
-            () if agent.history.len() > context_tokens => FinishReason::ContextFull,
+            () if agent.sequence.history().len() > context_tokens => FinishReason::ContextFull,
             () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
             () => return self.close_reasoning(slot, now_micros),
         };

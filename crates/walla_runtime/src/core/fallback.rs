@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use walla_device::Registry;
 
-use super::agents::AgentState;
 use super::{Core, Source};
 use crate::api::EngineStats;
 use crate::clock::Clock;
@@ -59,7 +58,7 @@ impl Core {
         let Self { text, prompts, mut agents, clients, stats, budget, sequences, .. } = lost;
         let slots = self.agents.slots();
         let is_same = Arc::ptr_eq(&self.text, &text) && agents.slots() == slots;
-        agents.iter_mut().for_each(AgentState::forget_cache);
+        agents.iter_mut().for_each(|agent| agent.sequence.forget_cache());
         self.text = text;
         self.prompts = prompts;
         self.agents = agents;

@@ -63,9 +63,8 @@ impl Core {
         let seq = SeqId(slot as u32);
         let cached = self.sequences.ledger.len(seq);
         let Some(agent) = self.agents.get_mut(slot) else { return 0 };
-        let same = common_tokens(&agent.history, prompt).min(cached);
-        let keep = agent.reusable_prefix(prompt, same, agent.reached);
-        agent.evaluated = agent.evaluated.min(keep);
+        let window = agent.penalty_window();
+        let keep = agent.sequence.keep_prefix(prompt, cached, window);
         if keep == cached || self.cut(seq, keep) {
             return keep;
         }
@@ -86,20 +85,22 @@ impl Core {
         // The state of a recurrent layer covers a whole sequence, so it has no prefix to share.
         let agent = self.agents.get(slot).filter(|_| !options.recurrent)?;
         let own = self.sequences.ledger.len(SeqId(slot as u32));
-        let page = options.page_tokens;
+        let (page, window) = (options.page_tokens, agent.penalty_window());
         let mut best = None;
         for (other, source) in self.agents.iter().filter(|&(other, _)| other != slot) {
-            debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
-            let evaluated = &source.history[..source.evaluated as usize];
+            let evaluated = source.sequence.evaluated();
+            debug_assert!(evaluated.len() as u32 <= self.sequences.ledger.len(SeqId(other as u32)));
             // The source must have one page more. Nearly all sources fail at the last token of that
             // page: they are shorter or differ there.
             let needed = (best.map_or(own, |(tokens, _)| tokens) / page + 1) * page;
             let last = needed as usize - 1;
-            if evaluated.get(last).is_none_or(|token| agent.history.get(last) != Some(token)) {
+            if evaluated
+                .get(last)
+                .is_none_or(|token| agent.sequence.history().get(last) != Some(token))
+            {
                 continue;
             }
-            let same = common_tokens(evaluated, &agent.history);
-            let tokens = agent.reusable_prefix(&agent.history, same, source.reached) / page * page;
+            let tokens = agent.sequence.prefix_of(&source.sequence, window) / page * page;
             if tokens >= needed {
                 best = Some((tokens, other));
             }
@@ -126,9 +127,9 @@ impl Core {
         if copied.is_err() {
             return 0;
         }
-        let reached = self.agents.get(other).map_or(0, |source| source.reached);
+        let reached = self.agents.get(other).map_or(0, |source| source.sequence.reached());
         let Some(agent) = self.agents.get_mut(slot) else { return 0 };
-        (agent.evaluated, agent.reached) = (tokens, reached);
+        agent.sequence.share(tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
             // After a recompute, the shared prefix may include tokens of the reply.
             reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
@@ -157,7 +158,7 @@ impl Core {
             );
         }
         if let Some(agent) = self.agents.get_mut(slot) {
-            agent.forget_cache();
+            agent.sequence.forget_cache();
         }
     }
 
@@ -270,7 +271,8 @@ impl Core {
             let speaks = self.agents.get(slot).is_some_and(speaks);
             slot != except && holds && !speaks
         };
-        let least_recent = |&slot: &usize| self.agents.get(slot).map_or(0, |a| a.last_step);
+        let least_recent =
+            |&slot: &usize| self.agents.get(slot).map_or(0, |agent| agent.sequence.last_step());
         let Some(slot) = (0..self.agents.slots()).filter(idle).min_by_key(least_recent) else {
             return false;
         };
@@ -302,9 +304,4 @@ impl Core {
         (0..self.agents.slots())
             .all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
     }
-}
-
-/// Length of the common prefix.
-fn common_tokens(a: &[TokenId], b: &[TokenId]) -> u32 {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count() as u32
 }

@@ -71,12 +71,11 @@ impl Core {
             }
             // The last token of the marker needs a position, because the first speech token is
             // sampled from it.
-            () if agent.history.len() + closing.len() > self.context_tokens as usize => {
+            () if agent.sequence.history().len() + closing.len() > self.context_tokens as usize => {
                 FinishReason::ContextFull
             }
             () => {
                 reply.blocks_closed += 1;
-                agent.history.extend_from_slice(closing);
                 let (id, generation) = (agent.id, reply.generation);
                 let mut outbox = clients.outbox(agent.client);
                 agent.text.close(&mut |part, text, tokens| {
@@ -85,7 +84,7 @@ impl Core {
                         outbox.queue(Event { agent: id, generation, what });
                     }
                 });
-                agent.forget_in_flight();
+                agent.sequence.append_known(closing);
                 return;
             }
         };

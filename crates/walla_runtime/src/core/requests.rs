@@ -232,10 +232,7 @@ impl Core {
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        agent.history.clear();
-        agent.history.extend_from_slice(&prompt);
-        agent.forget_in_flight();
-        agent.waiting_since = self.budget.ticks();
+        agent.sequence.begin(&prompt, self.budget.ticks());
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.phase = ReplyPhase::Speaking;
@@ -267,7 +264,7 @@ impl Core {
         let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(mut reply) = agent.reply.take() else { return };
         self.pages.note_freed();
-        agent.forget_in_flight();
+        agent.sequence.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.outbox(client);
         let speech = &mut reply.speech;

@@ -90,11 +90,11 @@ impl Core {
     fn work_of(&self, slot: usize) -> Option<PlanState> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
         let submitted = self.sequences.ledger.len(SeqId(slot as u32));
-        let missing = (agent.history.len() as u32).saturating_sub(submitted);
+        let missing = (agent.sequence.history().len() as u32).saturating_sub(submitted);
         match missing {
             // All known tokens are submitted. The next token is in flight, and only the device
             // knows it.
-            0 if agent.unread == 0 || agent.unread >= STEPS_AHEAD_MAX => None,
+            0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
             0 | 1 => Some(PlanState::Decoding),
             tokens => Some(PlanState::Prefill { tokens }),
@@ -106,9 +106,10 @@ impl Core {
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
         if agent.text.open_format().is_some() {
-            return reply.usage.reasoning_tokens + agent.unread < reply.reasoning_tokens_max;
+            return reply.usage.reasoning_tokens + agent.sequence.unread()
+                < reply.reasoning_tokens_max;
         }
-        reply.usage.reply_tokens + agent.unread < agent.spec.reply_tokens_max
+        reply.usage.reply_tokens + agent.sequence.unread() < agent.spec.reply_tokens_max
     }
 
     /// Collects the requests of agents whose clients can step.
@@ -128,7 +129,7 @@ impl Core {
             }
             is_lifted |= self.budget.is_lifted_by(client.pacing());
             has_window |= client.pacing() == Pacing::FreeRunning;
-            let waited = self.budget.ticks().saturating_sub(agent.waiting_since);
+            let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
                 detail: agent.spec.detail,
@@ -155,7 +156,7 @@ impl Core {
         let ticks = budget.ticks();
         let waits = |seq: &SeqId| {
             let agent = agents.get(seq.index());
-            agent.is_some_and(|agent| agent.waiting_since < ticks)
+            agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
         if !*is_lifted && budget.is_spent() {
@@ -286,9 +287,9 @@ impl Core {
         let start = self.sequences.ledger.len(seq);
         let first = self.scheduler.batch.len();
         for position in start..start + rows {
-            let token = agent.history.get(position as usize);
+            let token = agent.sequence.history().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
-            let is_end = position as usize + 1 >= agent.history.len();
+            let is_end = position as usize + 1 >= agent.sequence.history().len();
             let output = if is_end { Output::Sample } else { Output::None };
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
@@ -349,15 +350,13 @@ impl Core {
         for place in 0..self.scheduler.included.len() {
             let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            agent.last_step = step;
-            agent.reached = agent.reached.max(self.sequences.ledger.len(SeqId(slot as u32)));
-            agent.waiting_since = self.budget.ticks();
+            let tokens = self.sequences.ledger.len(SeqId(slot as u32));
+            agent.sequence.stepped(step, tokens, self.budget.ticks());
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }
             if let Some(grant) = self.clients.take_step(agent.client) {
-                agent.taken = if agent.grant == grant { agent.taken + 1 } else { 1 };
-                agent.grant = grant;
+                agent.sequence.charge(grant);
             }
         }
         self.clients.charge_step();
@@ -370,8 +369,8 @@ impl Core {
             }
             let slot = row.seq.index();
             if let Some(agent) = self.agents.get_mut(slot) {
-                agent.unread += 1;
-                self.in_flight.push(Tag { slot, epoch: agent.epoch, position: row.position });
+                let epoch = agent.sequence.drawing();
+                self.in_flight.push(Tag { slot, epoch, position: row.position });
             }
         }
         self.stats.steps += 1;

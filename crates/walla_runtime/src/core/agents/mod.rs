@@ -17,6 +17,7 @@
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
 mod parked;
+mod sequence;
 mod state;
 mod turns;
 
@@ -26,7 +27,8 @@ use walla_types::TokenId;
 
 pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
-pub(super) use self::state::{AgentState, Ask, Epoch, Reply, ReplyPhase};
+pub(super) use self::sequence::Epoch;
+pub(super) use self::state::{AgentState, Ask, Reply, ReplyPhase};
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, GenerationId, ReplyError};
 use crate::engine_core::ClientKey;
 
@@ -213,7 +215,7 @@ impl Agents {
     pub fn postpone(&mut self, client: ClientKey, micros: u64, ticks: u64) {
         for agent in self.iter_mut().filter(|agent| agent.client == client) {
             agent.postpone(micros);
-            agent.waiting_since = ticks;
+            agent.sequence.wait_since(ticks);
         }
         self.parked.postpone(client, micros);
     }
@@ -305,8 +307,8 @@ impl Agents {
             Some(order(agent.spec.priority, ask.arrived_micros, agent.id, now_micros))
         };
         let between_replies = self.iter().filter(|(_, agent)| agent.reply.is_none());
-        let (slot, agent) =
-            between_replies.min_by_key(|(_, agent)| (order_of(agent), agent.last_step))?;
+        let (slot, agent) = between_replies
+            .min_by_key(|(_, agent)| (order_of(agent), agent.sequence.last_step()))?;
         Some((order_of(agent), slot))
     }
 

@@ -191,7 +191,7 @@ pub(super) fn check_tokens(core: &Core) {
             continue;
         };
         let prompt = reply.usage.prompt_tokens as usize;
-        if let Some((token, before)) = agent.history.split_last()
+        if let Some((token, before)) = agent.sequence.history().split_last()
             && before.len() >= prompt
         {
             let expected = reference_draw(before, &agent.spec.sampling, 320);
@@ -205,8 +205,10 @@ pub(super) fn describe(core: &Core) -> String {
     let ledger = &core.sequences.ledger;
     let mut text = format!("{:?}\n", core.stats());
     for (slot, agent) in core.agents.iter() {
-        let (tokens, known) = (ledger.len(walla_types::SeqId(slot as u32)), agent.history.len());
-        let state = (agent.spec.detail, agent.spec.priority, agent.unread, agent.asks.len());
+        let (tokens, known) =
+            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.history().len());
+        let state =
+            (agent.spec.detail, agent.spec.priority, agent.sequence.unread(), agent.asks.len());
         writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
             .and_then(|()| writeln!(text, "  {:?}", agent.reply))
             .expect("a string takes everything");

@@ -104,7 +104,9 @@ impl Story {
         for (agent, generation) in std::mem::take(&mut self.ended) {
             let slot = self.core.agents.slot_of(agent);
             let state = slot.and_then(|slot| self.core.agents.get(slot));
-            let Some(state) = state.filter(|state| !state.history.is_empty()) else { continue };
+            let Some(state) = state.filter(|state| !state.sequence.history().is_empty()) else {
+                continue;
+            };
             let heard = &self.heard[&generation];
             let is_complete = heard.ends == [Ok(FinishReason::Length)];
             let is_last = self.started.get(&agent) == Some(&generation);
@@ -112,7 +114,7 @@ impl Story {
             if !is_complete || !is_last || !hears_all {
                 continue;
             }
-            let said = &state.history[heard.usage.prompt_tokens as usize..];
+            let said = &state.sequence.history()[heard.usage.prompt_tokens as usize..];
             let bytes = said.iter().flat_map(|&token| self.core.text.tokenizer.text_bytes(token));
             let bytes: Vec<u8> = bytes.copied().collect();
             assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{generation:?}");
@@ -148,7 +150,8 @@ impl Story {
         for place in 0..self.clients.len() {
             let client = &self.clients[place];
             let agents = self.core.agents.iter().map(|(_, agent)| agent);
-            let steps = agents.filter(|agent| agent.client == client.key).map(|a| a.last_step);
+            let steps =
+                agents.filter(|agent| agent.client == client.key).map(|a| a.sequence.last_step());
             let progress = (client.events, steps.max().unwrap_or(0));
             let is_due = !is_held && client.does_its_part() && self.is_open_for(client.key);
             let client = &mut self.clients[place];
