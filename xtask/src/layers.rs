@@ -47,7 +47,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
-    ("walla_cpu", 3, &["bytemuck", "half", "libc"]),
+    ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
