@@ -6,7 +6,7 @@
 //!
 //! Threads that the device starts park with `std` and are woken through their handles, which takes
 //! no lock: a call of the device must not wait for a thread that was descheduled while it parks.
-//! A thread of the program has no handle here, and parks with a parker of its own.
+//! A thread of the program has no handle here, so it owns a parker.
 
 use crate::sync::{Parker, thread};
 

@@ -22,8 +22,8 @@
 //!    sees the tiles.
 //! 4. No thread waits for a worker without a claim: a worker that the system descheduled delays at
 //!    most one tile.
-//! 5. Waiting is a bounded spin, then [parking](crate::parker). Only the executor wakes helpers, and
-//!    only helpers wake the executor.
+//! 5. Waiting is a bounded spin, then [parking](crate::parker). Only the executor wakes helpers;
+//!    the thread that finishes the last tile wakes the executor.
 //! 6. A panic in a tile is recorded and the tile counts as done. The executor panics after all
 //!    tiles are done, so it never hangs.
 

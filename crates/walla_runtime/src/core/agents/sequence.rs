@@ -1,5 +1,5 @@
-//! The sequence of an agent: its tokens, and which of them the cache holds. Only this module changes
-//! them.
+//! The sequence of an agent: its tokens, and which of them the cache holds. Only this module
+//! changes them.
 
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
