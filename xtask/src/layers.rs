@@ -57,15 +57,15 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
-    ("walla_cpu", 3, &["bytemuck", "half", "libc"]),
+    ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
+    // Trace marks, used on several layers.
+    ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),
     ("walla_types", 0, &["thiserror"]),
     // Data without code: any crate on a higher layer may embed it.
     ("walla_demo_model", 0, &[]),
-    // Trace marks, used on several layers.
-    ("walla_trace", 0, &["libloading", "thiserror", "tracing"]),
 ];
 
 /// Crates outside the layers: they may use all crates.

@@ -11,7 +11,7 @@ use bevy_walla::prelude::*;
 use serde_json::{Value, json};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 
-use crate::parts;
+use crate::fields;
 use crate::talk;
 use crate::voices::Voices;
 
@@ -62,7 +62,7 @@ pub struct Met {
 impl Met {
     /// Parses the output of [`to_json`](Self::to_json).
     pub fn of(value: &Value) -> Result<Self, Box<dyn Error>> {
-        let count = |name: &str| parts::count(&value[name]);
+        let count = |name: &str| fields::count(&value[name]);
         Ok(Self {
             prompt_tokens: count("prompt_tokens")? as u32,
             was_answered: value["answered"] == true,

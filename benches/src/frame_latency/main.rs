@@ -13,6 +13,7 @@
 mod args;
 mod cell;
 mod event;
+mod fields;
 mod llama;
 mod load;
 mod measure;

@@ -17,6 +17,7 @@ use walla_benches::output;
 use crate::args::Mode;
 use crate::cell::Cell;
 use crate::event::Met;
+use crate::fields::{Found, count, list, number, pairs, text, time};
 use crate::measure::Times;
 use crate::run::{Bucket, Frame, Outcome};
 use crate::voices::Heard;
@@ -31,8 +32,6 @@ pub struct Facts {
     pub model: String,
     pub voice_rate: f32,
 }
-
-type Found<T> = Result<T, Box<dyn Error>>;
 
 pub fn write(folder: &Path, facts: &Facts, outcomes: &[Outcome]) -> std::io::Result<()> {
     let part = json!({
@@ -208,30 +207,4 @@ fn stats_of(engine: &Value) -> Found<EngineStats> {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Pairs of numbers.
-fn pairs(value: &Value) -> Found<Vec<[u64; 2]>> {
-    let pair = |pair: &Value| Ok([count(&pair[0])?, count(&pair[1])?]);
-    list(value)?.iter().map(pair).collect()
-}
-
-pub fn list(value: &Value) -> Found<&Vec<Value>> {
-    value.as_array().ok_or_else(|| "a list is missing".into())
-}
-
-pub fn count(value: &Value) -> Found<u64> {
-    value.as_u64().ok_or_else(|| "a count is missing".into())
-}
-
-fn number(value: &Value) -> Found<f64> {
-    value.as_f64().ok_or_else(|| "a number is missing".into())
-}
-
-fn text(value: &Value) -> Found<&str> {
-    value.as_str().ok_or_else(|| "a text is missing".into())
-}
-
-fn time(value: &Value) -> Found<Duration> {
-    count(value).map(Duration::from_nanos)
 }

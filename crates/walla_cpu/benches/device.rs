@@ -2,8 +2,10 @@
 //! real model shapes with random weights.
 //!
 //! ```text
-//! cargo bench -p walla_cpu --bench device -- [linear|model] [filter]
+//! cargo bench -p walla_cpu --bench device -- [linear|model|wake] [filter]
 //! ```
+//!
+//! `wake` measures small products, whose time is that of publishing and waking.
 //!
 //! `WALLA_BENCH_THREADS` sets the number of threads (default 2), `WALLA_BENCH_VARIANT` the kernel
 //! variant. Each time is the minimum over repeats, because other load on the machine only adds
@@ -149,6 +151,18 @@ impl Bench {
 
     /// Seconds of one run: the minimum of several.
     fn time(&mut self, rows: u32, sequences: u32, position: u32, ops: &[Op]) -> f64 {
+        self.time_of(rows, sequences, position, ops, (0.7, 100))
+    }
+
+    /// Seconds of one run: the minimum of up to `runs_max` runs within `seconds_max`.
+    fn time_of(
+        &mut self,
+        rows: u32,
+        sequences: u32,
+        position: u32,
+        ops: &[Op],
+        (seconds_max, runs_max): (f64, u32),
+    ) -> f64 {
         let stream = self.device.create_stream(StreamPriority::Low).expect("a stream");
         let program = Program { ops: ops.to_vec(), ..self.program.clone() };
         let graph = self.device.prepare(vec![program]).expect("prepares")[0].graph;
@@ -190,7 +204,7 @@ impl Bench {
         let mut best = f64::INFINITY;
         let began = Instant::now();
         let mut runs = 0;
-        while runs < 3 || (began.elapsed().as_secs_f64() < 0.7 && runs < 100) {
+        while runs < 3 || (began.elapsed().as_secs_f64() < seconds_max && runs < runs_max) {
             let start = now();
             self.device.launch(stream, graph).expect("launches");
             self.device.synchronise().expect("runs");
@@ -229,6 +243,24 @@ fn linear(filter: &str) {
             .map(|(r, s)| format!("{:5.0}", macs * f64::from(*r) / s / 1e9))
             .collect();
         println!("{:5} {speed}  | {}", ty.name(), work.join(" "));
+    }
+}
+
+/// Microseconds of a launch with one small product, whose threads sleep before it, and of each
+/// further product, whose threads are awake.
+fn wake() {
+    let width = 256;
+    let mut bench = Bench::new(16, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
+    let matrix = load(&mut bench.device, TensorType::Q8_0, width, width, false);
+    let (x, y) = (Slot(0), Slot(1));
+    let op = Op::Project { y: x, linear: Linear { matrix, bias: None }, post_norm: None, x: y };
+    for rows in [1, 12] {
+        let mut micros = |ops: usize| {
+            let ops = vec![op.clone(); ops];
+            1e6 * bench.time_of(rows, 1, 0, &ops, (2.0, 100_000))
+        };
+        let (one, many) = (micros(1), micros(101));
+        println!("{rows} rows: launch {one:.2} us, further product {:.3} us", (many - one) / 100.0);
     }
 }
 
@@ -393,6 +425,9 @@ fn main() {
     let filter = args.get(1).map_or("", String::as_str);
     let probe = CpuDevice::new(options()).expect("opens");
     println!("{:?}", probe.info());
+    if what == "wake" {
+        return wake();
+    }
     if what != "model" {
         linear(filter);
     }

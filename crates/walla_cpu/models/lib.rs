@@ -29,10 +29,49 @@ mod tiles;
 /// Replaces `walla_cpu::sync`.
 mod sync {
     pub(crate) use loom::{
-        sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
-        sync::{Arc, Mutex, MutexGuard},
-        thread::{self, Thread},
+        sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+        sync::{Arc, Condvar, Mutex, MutexGuard},
+        thread,
     };
+
+    /// Model of `crossbeam_utils::sync::Parker`, which loom does not know.
+    pub(crate) struct Parker {
+        unparker: Unparker,
+    }
+
+    /// Model of `crossbeam_utils::sync::Unparker`: sets the token, which one park consumes.
+    #[derive(Clone)]
+    pub(crate) struct Unparker {
+        token: Arc<(Mutex<bool>, Condvar)>,
+    }
+
+    impl Parker {
+        pub(crate) fn new() -> Self {
+            let token = Arc::new((Mutex::new(false), Condvar::new()));
+            Self { unparker: Unparker { token } }
+        }
+
+        pub(crate) fn unparker(&self) -> &Unparker {
+            &self.unparker
+        }
+
+        pub(crate) fn park(&self) {
+            let (token, condition) = &*self.unparker.token;
+            let mut token = token.lock().unwrap();
+            while !*token {
+                token = condition.wait(token).unwrap();
+            }
+            *token = false;
+        }
+    }
+
+    impl Unparker {
+        pub(crate) fn unpark(&self) {
+            let (token, condition) = &*self.token;
+            *token.lock().unwrap() = true;
+            condition.notify_one();
+        }
+    }
 
     /// A model checker has no time and tries every order of events, so one check is enough.
     pub(crate) fn spin_until(_pauses: u32, mut ready: impl FnMut() -> bool) -> bool {

@@ -1,25 +1,41 @@
-//! The parker (`Parker`) and the ring.
+//! Parking and the ring.
 
 use loom::thread;
 
 use crate::check;
-use crate::parker::Parker;
+use crate::parker::{park_in_until, park_until};
 use crate::ring::Ring;
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering, Parker};
 
 #[test]
-fn no_wake_up_is_lost() {
+fn no_wake_up_of_a_parker_is_lost() {
     check(|| {
-        let shared = Arc::new((Parker::new(), AtomicBool::new(false)));
+        let parker = Parker::new();
+        let is_ready = Arc::new(AtomicBool::new(false));
         let waker = thread::spawn({
-            let shared = Arc::clone(&shared);
+            let (is_ready, unparker) = (Arc::clone(&is_ready), parker.unparker().clone());
             move || {
-                shared.1.store(true, Ordering::Release);
-                shared.0.wake();
+                // The parker orders the store.
+                is_ready.store(true, Ordering::Relaxed);
+                unparker.unpark();
             }
         });
-        shared.0.sleep_until(|| shared.1.load(Ordering::Acquire));
+        park_in_until(&parker, || is_ready.load(Ordering::Relaxed));
         waker.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_of_a_thread_is_lost() {
+    check(|| {
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let sleeper = thread::spawn({
+            let is_ready = Arc::clone(&is_ready);
+            move || park_until(|| is_ready.load(Ordering::Relaxed))
+        });
+        is_ready.store(true, Ordering::Relaxed);
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
     });
 }
 

@@ -1,8 +1,8 @@
-use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOptions};
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
 use crate::device::CpuDevice;
+use crate::info::describe;
 use crate::options::CpuOptions;
-use crate::system::SystemMemory;
 
 /// The backend with one device: `cpu`.
 ///
@@ -54,28 +54,6 @@ impl Backend for CpuBackend {
         };
         Ok(Box::new(CpuDevice::new(options)?))
     }
-}
-
-/// The information about a device with these options.
-pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
-    let memory = SystemMemory::now();
-    DeviceInfo {
-        name: "cpu".to_owned(),
-        kind: DeviceKind::Cpu,
-        description: processor_name(),
-        variant: options.variant.unwrap_or_else(crate::Variant::best).name().to_owned(),
-        threads: options.threads_resolved(),
-        memory_total_bytes: memory.map(|memory| memory.total),
-        memory_free_bytes: memory.map(|memory| memory.available),
-        gpu: None,
-    }
-}
-
-fn processor_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    let name = line.and_then(|rest| rest.split_once(':')).map(|(_, name)| name.trim());
-    name.filter(|name| !name.is_empty()).unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Sl
 
 use crate::cache::{Cache, Layer};
 use crate::forward::attention::{GROUP_MAX, QUERIES};
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::Matrix;
 use crate::memory::Bytes;
+use crate::operands::PANEL;
 use crate::quantise::GROUP;
 use crate::workspace::{Rope, Sizes};
 
@@ -265,11 +266,11 @@ impl<'a> Checker<'a> {
         let rope = self.resources.ropes.get(id as usize);
         let pairs = rope.ok_or_else(|| format!("rope {id} is unknown"))?.frequencies.len();
         if 2 * pairs > head_dim {
-            return Err(format!("rope {id} turns {pairs} pairs of a head of {head_dim}"));
+            return Err(format!("rope {id} rotations {pairs} pairs of a head of {head_dim}"));
         }
-        let turns = &mut self.sizes.turns;
-        turns.resize(turns.len().max(id as usize + 1), 0);
-        turns[id as usize] = self.sizes.rows * pairs * 2;
+        let rotations = &mut self.sizes.rotations;
+        rotations.resize(rotations.len().max(id as usize + 1), 0);
+        rotations[id as usize] = self.sizes.rows * pairs * 2;
         Ok(())
     }
 }

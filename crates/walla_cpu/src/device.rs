@@ -7,11 +7,11 @@ use walla_device::{
     StreamId, StreamPriority, VectorId, WeightSource,
 };
 
-use crate::backend::describe;
 use crate::cache::Cache;
 use crate::check;
 use crate::command::Command;
 use crate::executor::Executor;
+use crate::info::describe;
 use crate::machine::{Host, Machine};
 use crate::matrix::Matrix;
 use crate::memory::{Bytes, filled};

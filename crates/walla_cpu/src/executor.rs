@@ -12,7 +12,7 @@
 //! Rules:
 //! 1. After loading, the owner touches only `ring`, flags and event counters: atomics, and locks
 //!    that are free by construction.
-//! 2. Both sides sleep in a [`Parker`]: the executor when the ring is empty, the owner only in
+//! 2. Both sides [park](crate::parker): the executor when the ring is empty, the owner only in
 //!    `synchronise`.
 //! 3. After a panic the executor exits. The owner never waits for it, because every wait also
 //!    checks `lost`.
@@ -24,9 +24,11 @@ use walla_device::DeviceError;
 
 use crate::command::Command;
 use crate::machine::Machine;
-use crate::parker::Parker;
+use crate::parker::{park_in_until, park_until};
 use crate::ring::Ring;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, spin_until, thread};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Parker, Unparker, spin_until, thread,
+};
 
 /// Spins before the executor sleeps: about 10 µs, because the commands of one step follow in quick
 /// succession.
@@ -41,8 +43,7 @@ struct Shared {
     fault: Mutex<Option<String>>,
     is_lost: AtomicBool,
     lost: Mutex<String>,
-    executor: Parker,
-    owner: Parker,
+    owner: Unparker,
 }
 
 impl Shared {
@@ -77,7 +78,7 @@ impl Shared {
         let ready = || !self.ring.is_empty() || self.cancel.load(Ordering::Relaxed);
         loop {
             if !spin_until(IDLE_PAUSES, ready) {
-                self.executor.sleep_until(ready);
+                park_until(ready);
             }
             if self.cancel.load(Ordering::Relaxed) {
                 return;
@@ -85,7 +86,7 @@ impl Shared {
             let Some(command) = self.ring.pop() else { continue };
             let lives = self.run(&command);
             self.done.fetch_add(1, Ordering::Release);
-            self.owner.wake();
+            self.owner.unpark();
             if !lives {
                 return;
             }
@@ -98,6 +99,8 @@ pub(crate) struct Executor {
     shared: Arc<Shared>,
     /// `None`: commands run inside the call.
     thread: Option<thread::JoinHandle<()>>,
+    /// Of the owner's thread.
+    parker: Parker,
     pushed: u64,
 }
 
@@ -105,6 +108,7 @@ impl Executor {
     /// Starts an executor of this machine: on a separate thread with a queue of `commands_max`
     /// commands, or (`None`) inside the call.
     pub(crate) fn start(machine: Machine, commands_max: Option<usize>) -> std::io::Result<Self> {
+        let parker = Parker::new();
         let shared = Arc::new(Shared {
             ring: Ring::new(commands_max.unwrap_or(0)),
             machine: Mutex::new(machine),
@@ -114,8 +118,7 @@ impl Executor {
             fault: Mutex::new(None),
             is_lost: AtomicBool::new(false),
             lost: Mutex::new(String::new()),
-            executor: Parker::new(),
-            owner: Parker::new(),
+            owner: parker.unparker().clone(),
         });
         let thread = if commands_max.is_none() {
             None
@@ -124,7 +127,7 @@ impl Executor {
             let builder = thread::Builder::new().name("walla-cpu-0".to_owned());
             Some(builder.spawn(move || shared.serve())?)
         };
-        Ok(Self { shared, thread, pushed: 0 })
+        Ok(Self { shared, thread, parker, pushed: 0 })
     }
 
     /// The machine, for loading. Waits for the running command.
@@ -141,7 +144,7 @@ impl Executor {
         self.check_lost(call)?;
         if self.thread.is_some() && self.shared.ring.free() < count {
             let max = self.shared.ring.capacity();
-            let reason = format!("the queue of {max} commands is full: poll and come back");
+            let reason = format!("the queue of {max} commands is full: retry after a poll");
             return Err(DeviceError::Failed { call, reason });
         }
         Ok(())
@@ -158,7 +161,7 @@ impl Executor {
         // Cannot fail after the reservation: this side is the only producer.
         if self.shared.ring.push(command).is_ok() {
             self.pushed += 1;
-            self.shared.executor.wake();
+            self.thread.iter().for_each(|thread| thread.thread().unpark());
         }
         Ok(())
     }
@@ -192,7 +195,7 @@ impl Executor {
     /// Waits until every command is done or the device is lost.
     pub(crate) fn drain(&self) {
         if self.thread.is_some() {
-            self.shared.owner.sleep_until(|| {
+            park_in_until(&self.parker, || {
                 let done = self.shared.done.load(Ordering::Acquire) == self.pushed;
                 done || self.shared.is_lost.load(Ordering::Acquire)
             });
@@ -204,8 +207,8 @@ impl Drop for Executor {
     /// Exits within one op.
     fn drop(&mut self) {
         self.shared.cancel.store(true, Ordering::Relaxed);
-        self.shared.executor.wake();
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // `run` catches panics, so the thread does not panic.
             let _ = thread.join();
         }

@@ -9,7 +9,7 @@
 
 use walla_types::{Activation, TensorType};
 
-use crate::matrix::{Input, Products};
+use crate::operands::{Input, Products, Scores, Values};
 use crate::options::Variant;
 use crate::quantise::{self, Group};
 #[cfg(target_arch = "aarch64")]
@@ -139,22 +139,6 @@ pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) 
     })
 }
 
-/// Scores of several queries (`[queries, dim]`) with the cells of an f16 page.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
-pub(crate) struct Scores<'a> {
-    pub queries: &'a [f32],
-    pub dim: usize,
-    /// `[dim, stride]`
-    pub keys: &'a [u16],
-    pub stride: usize,
-    /// Keys of the next page, to be prefetched; for the last page, the keys of that page.
-    pub next: &'a [u16],
-    /// A multiple of 16.
-    pub cells: usize,
-    /// Row stride of the result.
-    pub width: usize,
-}
-
 impl Scores<'_> {
     /// `out[q][c] = sum_d queries[q][d] * keys[d][c]`.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no kernels"))]
@@ -166,20 +150,6 @@ impl Scores<'_> {
 /// Variants without SIMD attention kernels do not reach this: they compute attention in plain Rust.
 fn unreachable_attention(variant: Variant) {
     unreachable!("{variant} has an attention of its own");
-}
-
-/// Weights of several queries (row stride `width`) for the cells of an f16 page.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
-pub(crate) struct Values<'a> {
-    pub weights: &'a [f32],
-    pub width: usize,
-    pub cells: usize,
-    /// `[cells, dim]`
-    pub values: &'a [u16],
-    /// Values of the next page, to be prefetched; for the last page, the values of that page.
-    pub next: &'a [u16],
-    /// A multiple of 16.
-    pub dim: usize,
 }
 
 impl Values<'_> {

@@ -42,6 +42,7 @@ mod command;
 mod device;
 mod executor;
 mod forward;
+mod info;
 #[cfg(test)]
 mod int_dot;
 mod kernels;
@@ -50,6 +51,7 @@ mod math;
 mod matrix;
 mod memory;
 mod memory_budget;
+mod operands;
 mod options;
 mod panels;
 mod parker;

@@ -6,26 +6,18 @@ use walla_types::TensorType;
 
 use crate::blocks;
 use crate::memory::Bytes;
+use crate::operands::{Input, PANEL, Products};
 use crate::options::Variant;
 use crate::panels::{self, Layout};
 use crate::pool::Pool;
-use crate::quantise::Group;
 use crate::{kernels, scalar};
 
 #[cfg(test)]
 mod tests;
 
-/// Weight rows that a kernel multiplies at once.
-pub(crate) const PANEL: usize = 16;
-/// Activation rows that a kernel multiplies at once.
-pub(crate) const ROWS: usize = 8;
-
 /// Bytes that a thread reads from a file per call. Large enough that the copy costs more than the
 /// call, and small enough that the copy is still in the L2 cache when it is packed.
 const READ_BYTES: usize = 256 << 10;
-
-/// Products of one panel with up to [`ROWS`] activation rows.
-pub(crate) type Products = [[f32; PANEL]; ROWS];
 
 /// A weight matrix in the layout of its variant.
 pub(crate) struct Matrix {
@@ -37,33 +29,6 @@ pub(crate) struct Matrix {
     /// `None`: rows are stored as in the file.
     panels: Option<Layout>,
     bytes: Bytes,
-}
-
-/// Activations to multiply with, `[rows, cols]`.
-#[derive(Clone, Copy)]
-pub(crate) struct Input<'a> {
-    pub cols: usize,
-    pub values: &'a [f32],
-    /// The same activations rounded, for quantised matrices of variants that round: blocks of
-    /// [`ROWS`] rows (the last one smaller), each `[cols / 32, rows of the block]`.
-    pub groups: &'a [Group],
-}
-
-impl Input<'_> {
-    /// Number of rows.
-    pub(crate) fn rows(&self) -> usize {
-        self.values.len() / self.cols
-    }
-
-    /// Rows `first..first + count`, which must be exactly one block.
-    pub(crate) fn part(self, first: usize, count: usize) -> Self {
-        let groups = if self.groups.is_empty() { 0 } else { self.cols / crate::quantise::GROUP };
-        Self {
-            values: &self.values[first * self.cols..][..count * self.cols],
-            groups: &self.groups[first * groups..][..count * groups],
-            ..self
-        }
-    }
 }
 
 impl Matrix {

@@ -27,9 +27,21 @@ use half::f16;
 use walla_types::TensorType;
 
 use crate::blocks::{self, Block};
-use crate::matrix::PANEL;
+use crate::operands::PANEL;
 use crate::quantise::GROUP;
-use crate::simd::{code, of_code};
+
+/// The type as a number for a const parameter: its code in GGUF files.
+pub(crate) const fn code(ty: TensorType) -> u32 {
+    ty.to_ggml()
+}
+
+/// The type with this code.
+pub(crate) const fn of_code(code: u32) -> TensorType {
+    match TensorType::from_ggml(code) {
+        Ok(ty) => ty,
+        Err(_) => panic!("not the code of a type"),
+    }
+}
 
 /// Sizes of a type's panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

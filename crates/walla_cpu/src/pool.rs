@@ -22,7 +22,8 @@
 //!    sees the tiles.
 //! 4. No thread waits for a worker without a claim: a worker that the system descheduled delays at
 //!    most one tile.
-//! 5. Waiting is a bounded spin, then sleep ([`Parker`]).
+//! 5. Waiting is a bounded spin, then [parking](crate::parker). Only the executor wakes helpers;
+//!    the thread that finishes the last tile wakes the executor.
 //! 6. A panic in a tile is recorded and the tile counts as done. The executor panics after all
 //!    tiles are done, so it never hangs.
 
@@ -32,9 +33,10 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::parker::Parker;
+use crate::parker::{park_in_until, park_until};
 use crate::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_until, thread,
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, Parker, Unparker, spin_until,
+    thread,
 };
 use crate::tile::{Grid, Tile};
 
@@ -57,12 +59,11 @@ struct Shared {
     busy: AtomicBool,
     stop: AtomicBool,
     panicked: AtomicBool,
-    parkers: Box<[Parker]>,
-    executor: Parker,
+    executor: Unparker,
 }
 
 impl Shared {
-    fn new(helpers: usize) -> Self {
+    fn new(executor: &Parker) -> Self {
         Self {
             work: AtomicPtr::new(ptr::null_mut()),
             claims: AtomicU64::new(0),
@@ -70,8 +71,7 @@ impl Shared {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            parkers: (0..helpers).map(|_| Parker::new()).collect(),
-            executor: Parker::new(),
+            executor: executor.unparker().clone(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Shared {
                 self.panicked.store(true, Ordering::Relaxed);
             }
             if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.executor.wake();
+                self.executor.unpark();
             }
         }
     }
@@ -119,32 +119,17 @@ impl Shared {
             if !spin_until(pauses, ready) {
                 let busy = || ready() || self.busy.load(Ordering::Relaxed);
                 if self.busy.load(Ordering::Relaxed) {
-                    self.parkers[worker - 1].sleep_until(ready);
+                    park_until(ready);
                 } else {
-                    self.parkers[worker - 1].sleep_until(busy);
+                    park_until(busy);
                 }
             }
         }
     }
+}
 
-    /// Calls `work` once for every index below `count`, on this thread and the helpers.
-    fn each(&self, count: u32, work: Work<'_>) {
-        let on_stack: *const Work<'_> = &raw const work;
-        self.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
-        self.remaining.store(count as usize, Ordering::Relaxed);
-        // A swap, not a store: loom lets a store race with a late claimer's addition in either
-        // order.
-        self.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
-        for parker in self.parkers.iter().take(count as usize - 1) {
-            parker.wake();
-        }
-        self.help(0);
-        let done = || self.remaining.load(Ordering::Acquire) == 0;
-        if !spin_until(EXECUTOR_PAUSES, done) {
-            self.executor.sleep_until(done);
-        }
-        assert!(!self.panicked.load(Ordering::Relaxed), "a kernel panicked");
-    }
+fn unpark(helper: &thread::JoinHandle<()>) {
+    helper.thread().unpark();
 }
 
 /// Runs the tiles of an op on the calling thread and its helpers.
@@ -153,22 +138,25 @@ impl Shared {
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<thread::JoinHandle<()>>,
+    /// Of the thread that publishes.
+    parker: Parker,
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl Pool {
     /// A pool that runs everything on the calling thread.
     pub(crate) fn inline() -> Self {
-        Self { shared: Arc::new(Shared::new(0)), helpers: Vec::new(), not_sync: PhantomData }
+        let parker = Parker::new();
+        let shared = Arc::new(Shared::new(&parker));
+        Self { shared, helpers: Vec::new(), parker, not_sync: PhantomData }
     }
 
     /// A pool of `threads` threads, including the calling thread.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
-        let mut pool = Self {
-            shared: Arc::new(Shared::new(threads.saturating_sub(1))),
-            helpers: Vec::with_capacity(threads),
-            not_sync: PhantomData,
-        };
+        let parker = Parker::new();
+        let shared = Arc::new(Shared::new(&parker));
+        let helpers = Vec::with_capacity(threads);
+        let mut pool = Self { shared, helpers, parker, not_sync: PhantomData };
         for worker in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
@@ -177,10 +165,28 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Calls `work` once for every index below `count`, on this thread and the helpers.
+    fn each(&self, count: u32, work: Work<'_>) {
+        let Self { shared, helpers, parker, .. } = self;
+        let on_stack: *const Work<'_> = &raw const work;
+        shared.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
+        shared.remaining.store(count as usize, Ordering::Relaxed);
+        // A swap, not a store: loom lets a store race with a late claimer's addition in either
+        // order.
+        shared.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
+        helpers.iter().take(count as usize - 1).for_each(unpark);
+        shared.help(0);
+        let done = || shared.remaining.load(Ordering::Acquire) == 0;
+        if !spin_until(EXECUTOR_PAUSES, done) {
+            park_in_until(parker, done);
+        }
+        assert!(!shared.panicked.load(Ordering::Relaxed), "a kernel panicked");
+    }
+
     /// Number of threads that may work at the same time, including the caller. Worker numbers are
     /// below it.
     pub(crate) fn workers(&self) -> usize {
-        self.shared.parkers.len() + 1
+        self.helpers.len() + 1
     }
 
     /// Sets whether a launch is running. If so, helpers wake up and stay awake; otherwise they
@@ -188,7 +194,7 @@ impl Pool {
     pub(crate) fn set_busy(&self, busy: bool) {
         self.shared.busy.store(busy, Ordering::Relaxed);
         if busy {
-            self.shared.parkers.iter().for_each(Parker::wake);
+            self.helpers.iter().for_each(unpark);
         }
     }
 
@@ -216,7 +222,7 @@ impl Pool {
         };
         let tiles = grid.tiles();
         match u32::try_from(tiles) {
-            Ok(count) if count > 1 && self.workers() > 1 => self.shared.each(count, &work),
+            Ok(count) if count > 1 && self.workers() > 1 => self.each(count, &work),
             _ => (0..tiles).for_each(|index| work(0, index)),
         }
     }
@@ -225,7 +231,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.parkers.iter().for_each(Parker::wake);
+        self.helpers.iter().for_each(unpark);
         for helper in self.helpers.drain(..) {
             // A helper cannot panic: panics of tiles are caught.
             let _ = helper.join();

@@ -53,18 +53,18 @@ pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
     }
 }
 
-/// Rotates the pairs of one head: `turns` are `[cos, sin]` of each pair.
-pub(crate) fn rotate(head: &mut [f32], turns: &[[f32; 2]], pairs: RopePairs) {
+/// Rotates the pairs of one head: `rotations` are `[cos, sin]` of each pair.
+pub(crate) fn rotate(head: &mut [f32], rotations: &[[f32; 2]], pairs: RopePairs) {
     match pairs {
         RopePairs::Interleaved => {
-            for (pair, [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
+            for (pair, [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(rotations) {
                 let [a, b] = *pair;
                 *pair = [a * cos - b * sin, a * sin + b * cos];
             }
         }
         RopePairs::Halves => {
-            let (low, high) = head.split_at_mut(turns.len());
-            for ((low, high), [cos, sin]) in low.iter_mut().zip(high).zip(turns) {
+            let (low, high) = head.split_at_mut(rotations.len());
+            for ((low, high), [cos, sin]) in low.iter_mut().zip(high).zip(rotations) {
                 let (a, b) = (*low, *high);
                 (*low, *high) = (a * cos - b * sin, a * sin + b * cos);
             }

@@ -28,7 +28,7 @@ pub(crate) fn check(
     ];
     for (what, count, max) in bounds {
         if count > max {
-            return Err(format!("{count} {what} in a step of at most {max}"));
+            return Err(format!("a step has {count} {what}, the maximum is {max}"));
         }
     }
     if header.masks as usize > mask_slots {

@@ -35,7 +35,7 @@ pub(crate) struct Sizes {
     /// Elements of joined products.
     pub product: usize,
     /// Cosines and sines of each rope, two elements per pair and row; 0 for unused ropes.
-    pub turns: Vec<usize>,
+    pub rotations: Vec<usize>,
     /// Attention scores of one worker.
     pub scores: usize,
     /// The widest row of weights or page of keys: scratch of one worker.
@@ -53,7 +53,7 @@ impl Sizes {
     pub(crate) fn bytes(&self, workers: usize) -> u64 {
         let worker =
             self.scores.saturating_add(self.row).saturating_add(self.vocab.saturating_mul(2));
-        let shared = self.slots.iter().chain(&self.turns).copied();
+        let shared = self.slots.iter().chain(&self.rotations).copied();
         let shared = shared.chain([self.normed, self.product, worker.saturating_mul(workers)]);
         let floats = shared.fold(0, usize::saturating_add).saturating_mul(size_of::<f32>());
         floats.saturating_add(self.groups.saturating_mul(size_of::<Group>())) as u64
@@ -66,7 +66,7 @@ impl Sizes {
             a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
         };
         longest(&mut self.slots, &other.slots);
-        longest(&mut self.turns, &other.turns);
+        longest(&mut self.rotations, &other.rotations);
         let pairs = [
             (&mut self.normed, other.normed),
             (&mut self.groups, other.groups),
@@ -102,7 +102,7 @@ pub(crate) struct Workspace {
     pub normed: Bytes,
     pub groups: Bytes,
     pub product: Bytes,
-    pub turns: Vec<Bytes>,
+    pub rotations: Vec<Bytes>,
     pub workers: Vec<Mutex<Scratch>>,
     /// Highest page index of each table that a row reaches, for checks.
     pub reach: Vec<u32>,
@@ -115,7 +115,7 @@ impl Workspace {
         let floats =
             |numbers: usize| Bytes::zeroed("activations", numbers.saturating_mul(size_of::<f32>()));
         let slots = sizes.slots.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
-        let turns = sizes.turns.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
+        let rotations = sizes.rotations.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
         let (normed, product) = (floats(sizes.normed)?, floats(sizes.product)?);
         let groups = sizes.groups.saturating_mul(size_of::<Group>());
         let groups = Bytes::zeroed("activations", groups)?;
@@ -126,7 +126,17 @@ impl Workspace {
             all.push(Mutex::new(Scratch { scores, row, logits, ids }));
         }
         let reach = filled("page tables", sizes.tables, 0)?;
-        Ok(Self { sizes, slots, normed, groups, product, turns, workers: all, reach, held_bytes })
+        Ok(Self {
+            sizes,
+            slots,
+            normed,
+            groups,
+            product,
+            rotations,
+            workers: all,
+            reach,
+            held_bytes,
+        })
     }
 
     /// Runs `work` with the scratch memory of a worker. The lock is free: a worker runs one tile at

@@ -1,19 +1,11 @@
 use std::path::PathBuf;
 
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+use walla_types::environment::{self, CUDA_GRAPHS};
 
 use crate::device::{self, CudaDevice};
 use crate::driver::Library;
 use crate::images::Images;
-
-/// `0` in this environment variable disables graph capture.
-const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
-
-/// `0` in this environment variable disables the WGMMA kernels.
-const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
-
-/// Kernel images to consider in addition to the crate's: files and folders, separated as in `PATH`.
-const IMAGES: &str = "WALLA_CUDA_IMAGES";
 
 /// Lists and opens GPUs through CUDA's driver API. Without a driver, it reports why and lists no
 /// GPU.
@@ -26,22 +18,19 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// A backend with settings from the environment. `WALLA_CUDA_GRAPHS=0` launches programs op by
-    /// op. `WALLA_CUDA_IMAGES` names kernel images (files and folders, separated as in `PATH`); one
-    /// is used if it is at least as good as the crate's. Images in a folder `walla_images` next to
-    /// the executable are considered as well.
+    /// A backend with settings from the [environment](walla_types::environment).
+    /// `WALLA_CUDA_GRAPHS=0` launches programs op by op. `WALLA_CUDA_IMAGES` names kernel images
+    /// (files and folders, separated as in `PATH`); one is used if it is at least as good as the
+    /// crate's. Images in a folder `walla_images` next to the executable are considered as well.
     ///
     /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then use the
     /// same kernels for many rows as other GPUs, instead of WGMMA kernels
     /// (`kernels/gemm/gemm_sm90.cuh`). Results are bitwise identical.
     #[must_use]
     pub fn from_env() -> Self {
-        let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
-        let without_warpgroups = std::env::var_os(WARPGROUPS).is_some_and(|value| value == "0");
-        let named = std::env::var_os(IMAGES);
-        let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
-        let eager = off.then(|| format!("{GRAPHS} is 0"));
-        let images = Images::find(&named);
+        let without_warpgroups = !environment::cuda_warpgroups();
+        let eager = (!environment::cuda_graphs()).then(|| format!("{CUDA_GRAPHS} is 0"));
+        let images = Images::find(&environment::cuda_images());
         Self { eager, without_warpgroups, load_threads: None, images }
     }
 

@@ -98,7 +98,8 @@ impl CudaDevice {
             let is_idle = self.context.stream_is_idle(raw)?;
             is_there = stands(self)?;
             if is_idle && !is_there {
-                let reason = "a step ended without telling so".to_owned();
+                let reason =
+                    "the stream is idle, but the completion flag of the step is not set".to_owned();
                 return Err(DeviceError::Failed { call: "cuGraphLaunch", reason });
             }
         }

@@ -1,4 +1,4 @@
-use crate::device::RopeId;
+use crate::handles::RopeId;
 
 /// Storage format of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

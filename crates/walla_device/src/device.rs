@@ -3,39 +3,12 @@ use walla_types::{RopePairs, TensorType};
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::error::DeviceError;
+use crate::handles::{
+    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
+};
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::weights::WeightSource;
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(transparent)]
-        pub struct $name(pub u32);
-    )*};
-}
-
-handles! {
-    /// A weight matrix on a device.
-    MatrixId
-    /// A vector of f32 on a device.
-    VectorId
-    /// A RoPE table on a device.
-    RopeId
-    /// A cache on a device.
-    CacheId
-    /// Untyped device memory.
-    BufferId
-    /// Untyped pinned host memory for asynchronous copies, aligned to 64 bytes.
-    HostId
-    /// An ordered work queue.
-    StreamId
-    /// A completion event.
-    EventId
-    /// A prepared program.
-    GraphId
-}
 
 /// Uses of a matrix. A device chooses the layout accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

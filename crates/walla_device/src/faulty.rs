@@ -26,10 +26,12 @@ use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
-    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId,
-    MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    CompletionFlag, Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,
 };
 use crate::error::DeviceError;
+use crate::handles::{
+    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
+};
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::step::{StepHeader, StepLayout};

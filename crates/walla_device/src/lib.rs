@@ -40,6 +40,7 @@ mod counters;
 mod device;
 mod error;
 pub mod faulty;
+mod handles;
 pub mod hash;
 mod info;
 mod lost;
@@ -53,11 +54,14 @@ mod weights;
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
-    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc,
-    MatrixId, MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    CompletionFlag, Device, LaunchMode, MatrixDesc, MatrixUse, MemoryUse, Prepared, RopeDesc,
+    StreamPriority,
 };
 pub use error::DeviceError;
 pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};
+pub use handles::{
+    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
+};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use lost::abandon;
 pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};

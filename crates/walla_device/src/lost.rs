@@ -1,10 +1,10 @@
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
-use crate::device::{
-    BufferId, CacheId, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, Prepared,
-    RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
-};
+use crate::device::{Device, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority};
 use crate::error::DeviceError;
+use crate::handles::{
+    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
+};
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::weights::WeightSource;

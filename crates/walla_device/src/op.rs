@@ -1,6 +1,6 @@
 use walla_types::Activation;
 
-use crate::device::{BufferId, CacheId, MatrixId, RopeId, VectorId};
+use crate::handles::{BufferId, CacheId, MatrixId, RopeId, VectorId};
 use crate::step::StepLayout;
 
 /// An activation of a program: `[rows, width]`, in a number format that the device chooses.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub enum GpuContext {
     /// A separate context on the whole GPU, with low-priority streams.
     #[default]
-    Own,
+    Separate,
     /// A separate context on a part of the multiprocessors, so that the rest is always free for the
     /// renderer (a "green context").
     Share {
@@ -22,7 +22,7 @@ pub enum GpuContext {
     },
     /// An existing context of the program, or its rendering queue. The device's crate creates such
     /// handles: `walla_cuda::SharedContext` and `walla_cuda::GraphicsQueue`.
-    Of(GpuHandle),
+    Existing(GpuHandle),
 }
 
 /// An object of the program whose type only the device's crate knows. Opaque here, cheap to clone,

@@ -26,7 +26,7 @@ pub enum ExecError {
     NoRows,
     /// A step has more rows, outputs, logits rows or sequences than the executor was loaded for:
     /// split it.
-    #[error("a step of {wanted} {what}, at most {max}")]
+    #[error("a step has {wanted} {what}, the maximum is {max}")]
     StepTooLarge {
         /// The exceeded quantity.
         what: &'static str,
@@ -45,7 +45,7 @@ pub enum ExecError {
     },
     /// The result block of a step holds the results of another step. The device is broken: use
     /// another one.
-    #[error("results of step {found} where those of step {step} should be")]
+    #[error("results of step {found} instead of step {step}")]
     ForeignResults {
         /// Step whose results were requested.
         step: u64,

@@ -2,6 +2,7 @@
 
 use walla_device::KvType;
 use walla_device::step::StepLayout;
+use walla_plan::defaults;
 use walla_types::LOGIT_BIASES_MAX;
 
 use crate::error::ExecError;
@@ -9,19 +10,19 @@ use crate::error::ExecError;
 /// Capacities of an executor. They determine all memory, which is allocated at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Maximum number of live sequences: the bound of every `SeqId`. Default 64.
+    /// Maximum number of live sequences: the bound of every `SeqId`. Default:
+    /// [`defaults::SEQUENCES_MAX`].
     pub sequences_max: u32,
-    /// Maximum tokens of one sequence. Default 1,024.
+    /// Maximum tokens of one sequence. Default: [`defaults::CONTEXT_TOKENS`].
     pub context_tokens: u32,
-    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a page
-    /// table for 1,024 tokens has 64 entries.
+    /// Tokens in a KV page. Default: [`defaults::PAGE_TOKENS`].
     pub page_tokens: u32,
-    /// KV pages of all sequences together, including the reserved page 0. Default 4,097: 64 full
-    /// contexts.
+    /// KV pages of all sequences together, including the reserved page 0. Default: enough for
+    /// every sequence at its maximum length.
     pub pages: u32,
-    /// Rows of one step. Default 128.
+    /// Rows of one step. Default: [`defaults::ROWS_MAX`].
     pub rows_max: u32,
-    /// Outputs of one step. Default 64.
+    /// Outputs of one step. Default: [`defaults::SEQUENCES_MAX`].
     pub outputs_max: u32,
     /// Rows of logits that one step can copy to the host. Default 4: few agents request logits, and
     /// a row of a 150,000-token vocabulary is 600 kB.
@@ -43,12 +44,12 @@ pub struct ExecOptions {
 impl Default for ExecOptions {
     fn default() -> Self {
         Self {
-            sequences_max: 64,
-            context_tokens: 1_024,
-            page_tokens: 16,
-            pages: 64 * 64 + 1,
-            rows_max: 128,
-            outputs_max: 64,
+            sequences_max: defaults::SEQUENCES_MAX,
+            context_tokens: defaults::CONTEXT_TOKENS,
+            page_tokens: defaults::PAGE_TOKENS,
+            pages: defaults::SEQUENCES_MAX * (defaults::CONTEXT_TOKENS / defaults::PAGE_TOKENS) + 1,
+            rows_max: defaults::ROWS_MAX,
+            outputs_max: defaults::SEQUENCES_MAX,
             logits_rows_max: 4,
             masks_max: 0,
             mapped_results: true,

@@ -30,12 +30,12 @@
 //!
 //! // 1. Plan the frame. Steps after the first decode further tokens.
 //! let prompt: Vec<TokenId> = (100..130).map(TokenId).collect();
-//! let wishes = [
+//! let requests = [
 //!     PlanRequest::new(greta, AgentState::Decoding),
 //!     PlanRequest::new(finn, AgentState::Prefill { tokens: prompt.len() as u32 }),
 //! ];
 //! let mut frame = Plan::new(64);
-//! plan(&wishes, &ledger, &Limits { steps_max: 2, ..Limits::default() }, &mut frame)?;
+//! plan(&requests, &ledger, &Limits { steps_max: 2, ..Limits::default() }, &mut frame)?;
 //! assert_eq!(frame.steps().len(), 2);
 //!
 //! let limits = BatchLimits::new(32_000, 64, 512);
@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod defaults;
 pub mod frame;
 pub mod governor;
 pub mod kv;

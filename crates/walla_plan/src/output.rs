@@ -23,13 +23,13 @@ pub enum OutputError {
         index: i32,
     },
     /// The token was pushed without logits. Request them in `Batch::push`.
-    #[error("the output at index {index} was asked for no logits")]
+    #[error("no logits were requested for the output at index {index}")]
     NoLogits {
         /// The given index.
         index: i32,
     },
     /// The token was pushed without a sample. Request one in `Batch::push`.
-    #[error("the output at index {index} was asked for no sample")]
+    #[error("no sample was requested for the output at index {index}")]
     NoSample {
         /// The given index.
         index: i32,
@@ -41,7 +41,7 @@ pub enum OutputError {
         index: i32,
     },
     /// The argument is not a permutation of the rows. The map is unchanged.
-    #[error("{rows} rows were given new places that are no permutation")]
+    #[error("the new order of {rows} rows is no permutation")]
     NotAPermutation {
         /// Number of rows.
         rows: u32,
@@ -151,7 +151,7 @@ pub struct OutputMap {
     outputs: Rows,
     logits: Rows,
     /// Requested output of each token of the batch.
-    wishes: Vec<Output>,
+    requested: Vec<Output>,
     /// Batch indices of all outputs, ascending. Negative indices count in this list.
     output_indices: Vec<u32>,
     scratch: Vec<u32>,
@@ -165,7 +165,7 @@ impl OutputMap {
         Self {
             outputs: Rows::new(tokens_max, outputs_max),
             logits: Rows::new(tokens_max, logits_max),
-            wishes: Vec::with_capacity(tokens_max as usize),
+            requested: Vec::with_capacity(tokens_max as usize),
             output_indices: Vec::with_capacity(outputs_max as usize),
             scratch: Vec::with_capacity(outputs_max as usize),
         }
@@ -174,10 +174,10 @@ impl OutputMap {
     pub(crate) fn start(&mut self, batch: CheckedBatch<'_>) {
         self.outputs.clear(batch.len());
         self.logits.clear(batch.len());
-        self.wishes.clear();
+        self.requested.clear();
         self.output_indices.clear();
-        self.wishes.extend(batch.tokens().map(|(_, link)| link.output));
-        let outputs = self.wishes.iter().enumerate().filter(|(_, output)| output.is_output());
+        self.requested.extend(batch.tokens().map(|(_, link)| link.output));
+        let outputs = self.requested.iter().enumerate().filter(|(_, output)| output.is_output());
         self.output_indices.extend(outputs.map(|(index, _)| index as u32));
     }
 
@@ -267,7 +267,7 @@ impl OutputMap {
     /// Resolves a (possibly negative) index to the batch index and the requested output of the
     /// token.
     fn resolve(&self, index: i32) -> Result<(usize, Output), OutputError> {
-        let (tokens, outputs) = (self.wishes.len(), self.output_indices.len());
+        let (tokens, outputs) = (self.requested.len(), self.output_indices.len());
         let place = match usize::try_from(index) {
             Ok(place) => Some(place),
             Err(_) => outputs
@@ -278,7 +278,7 @@ impl OutputMap {
         let out_of_range =
             OutputError::OutOfRange { index, tokens: tokens as u32, outputs: outputs as u32 };
         let place = place.ok_or(out_of_range)?;
-        let output = *self.wishes.get(place).ok_or(out_of_range)?;
+        let output = *self.requested.get(place).ok_or(out_of_range)?;
         if output.is_output() {
             Ok((place, output))
         } else {

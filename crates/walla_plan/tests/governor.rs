@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Stage, cost};
+use common::{Rig, cost};
 use proptest::prelude::*;
 use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
 use walla_plan::{AgentState, GovernorOptions, PlanRequest, StepWork};
@@ -18,61 +18,61 @@ fn speakers(count: u32) -> Vec<PlanRequest> {
 
 #[test]
 fn a_frame_stays_within_its_budget() {
-    let mut stage = Stage::new(options(3_000), cost(700.0, 20.0), speakers(40));
+    let mut rig = Rig::new(options(3_000), cost(700.0, 20.0), speakers(40));
     for _ in 0..100 {
-        let frame = stage.frame(|predicted| predicted);
+        let frame = rig.frame(|predicted| predicted);
         assert!(frame.predicted_micros <= 3_000.0, "{frame:?}");
         assert!(frame.rows > 0);
     }
-    assert_eq!(stage.governor.stats().frames_over, 0);
+    assert_eq!(rig.governor.stats().frames_over, 0);
 }
 
 #[test]
 fn what_a_frame_uses_too_much_the_next_ones_pay() {
-    let mut stage = Stage::new(options(1_000), cost(400.0, 10.0), speakers(4));
-    stage.frame(|expected| expected);
-    let usual = stage.frame(|expected| expected);
+    let mut rig = Rig::new(options(1_000), cost(400.0, 10.0), speakers(4));
+    rig.frame(|expected| expected);
+    let usual = rig.frame(|expected| expected);
     assert!(usual.rows > 0);
-    let over = stage.frame(|_| 2_600.0);
+    let over = rig.frame(|_| 2_600.0);
     assert!(over.rows > 0);
-    let after: Vec<_> = (0..3).map(|_| stage.frame(|expected| expected).rows).collect();
+    let after: Vec<_> = (0..3).map(|_| rig.frame(|expected| expected).rows).collect();
     assert_eq!(after[..2], [0, 0], "1,600 µs are owed: one frame whole, 600 µs of the next");
     assert!(after[2] > 0);
-    assert_eq!((stage.governor.stats().frames_over, stage.governor.stats().frames_skipped), (1, 2));
+    assert_eq!((rig.governor.stats().frames_over, rig.governor.stats().frames_skipped), (1, 2));
 }
 
 #[test]
 fn a_new_budget_counts_from_the_next_frame_on() {
-    let mut stage = Stage::new(options(400), cost(100.0, 10.0), speakers(100));
-    let small = stage.frame(|expected| expected);
-    stage.governor.set_budget(Some(3_000));
-    assert_eq!(stage.governor.stats().budget_micros, Some(400), "not yet");
-    let large = stage.frame(|expected| expected);
-    assert_eq!(stage.governor.stats().budget_micros, Some(3_000));
+    let mut rig = Rig::new(options(400), cost(100.0, 10.0), speakers(100));
+    let small = rig.frame(|expected| expected);
+    rig.governor.set_budget(Some(3_000));
+    assert_eq!(rig.governor.stats().budget_micros, Some(400), "not yet");
+    let large = rig.frame(|expected| expected);
+    assert_eq!(rig.governor.stats().budget_micros, Some(3_000));
     assert!(
         small.predicted_micros <= 400.0 && large.predicted_micros > 900.0,
         "{small:?} {large:?}"
     );
-    stage.governor.set_budget(Some(400));
-    assert!(stage.frame(|expected| expected).predicted_micros <= 400.0);
-    stage.governor.set_budget(None);
-    assert_eq!(stage.frame(|expected| expected).rows, 100, "no limit but rows");
+    rig.governor.set_budget(Some(400));
+    assert!(rig.frame(|expected| expected).predicted_micros <= 400.0);
+    rig.governor.set_budget(None);
+    assert_eq!(rig.frame(|expected| expected).rows, 100, "no limit but rows");
 }
 
 #[test]
 fn no_step_is_longer_than_a_launch_may_be() {
     let launch = GovernorOptions { budget_micros: Some(4_000), launch_micros_max: Some(500) };
-    let mut stage = Stage::new(launch, cost(150.0, 10.0), speakers(100));
-    let frame = stage.frame(|expected| expected);
+    let mut rig = Rig::new(launch, cost(150.0, 10.0), speakers(100));
+    let frame = rig.frame(|expected| expected);
     assert!(frame.longest_micros <= 500.0, "{frame:?}");
     assert!(frame.steps >= 4 && frame.rows == 100, "cut, not dropped: {frame:?}");
     // One step just fits. A step close to the limit does not permit a longer one.
-    let mut close = Stage::new(launch, cost(330.0, 10.0), speakers(100));
+    let mut close = Rig::new(launch, cost(330.0, 10.0), speakers(100));
     let frame = close.frame(|expected| expected);
     assert!(frame.smallest_micros > 500.0 / OVERDRAFT, "{frame:?}");
     assert!(frame.rows > 0 && frame.longest_micros <= 500.0, "{frame:?}");
     // No step of this device is that short: the limit is relative to the smallest step.
-    let mut slow = Stage::new(launch, cost(900.0, 10.0), speakers(100));
+    let mut slow = Rig::new(launch, cost(900.0, 10.0), speakers(100));
     let frame = slow.frame(|expected| expected);
     assert!(frame.rows > 1 && frame.longest_micros <= 910.0 * 1.2 * OVERDRAFT, "{frame:?}");
 }
@@ -80,18 +80,18 @@ fn no_step_is_longer_than_a_launch_may_be() {
 #[test]
 fn a_budget_too_small_for_any_step_is_kept_on_average() {
     for (budget, smallest) in [(1_000, 1_500.0), (1_000, 8_000.0), (300, 4_000.0)] {
-        let mut stage = Stage::new(options(budget), cost(smallest, 1.0), speakers(4));
+        let mut rig = Rig::new(options(budget), cost(smallest, 1.0), speakers(4));
         let (mut used, mut most_rows) = (0.0, 0);
         for _ in 0..2_000 {
-            let frame = stage.frame(|expected| expected);
+            let frame = rig.frame(|expected| expected);
             used += frame.measured_micros;
             most_rows = most_rows.max(frame.rows);
             assert!(frame.predicted_micros <= smallest * 1.3 * OVERDRAFT, "{frame:?}");
         }
         assert!(used / 2_000.0 <= budget as f32 * 1.02, "{used} of {budget} for {smallest}");
         assert!(used / 2_000.0 >= budget as f32 * 0.45, "{used} of {budget} for {smallest}");
-        assert_eq!(most_rows, 4, "company that costs little comes along");
-        let stats = stage.governor.stats();
+        assert_eq!(most_rows, 4, "rows that cost little are added");
+        let stats = rig.governor.stats();
         assert_eq!(stats.frames_over, stats.frames_overdrawn);
     }
 }
@@ -100,13 +100,13 @@ fn a_budget_too_small_for_any_step_is_kept_on_average() {
 fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
     // 400 agents on a device that serves 300 per second: every agent has waited for more than a
     // second.
-    let mut stage = Stage::new(options(300), cost(280.0, 10.0), speakers(400));
+    let mut rig = Rig::new(options(300), cost(280.0, 10.0), speakers(400));
     let mut used = 0.0;
     for _ in 0..600 {
-        used += stage.frame(|expected| expected).measured_micros;
+        used += rig.frame(|expected| expected).measured_micros;
     }
     assert!(used / 600.0 <= 300.0 * 1.02, "{}", used / 600.0);
-    let waits = stage.requests.iter().map(|request| request.waited_frames);
+    let waits = rig.requests.iter().map(|request| request.waited_frames);
     assert!(waits.clone().min() > Some(0) || waits.max() > Some(60));
 }
 
@@ -114,62 +114,62 @@ fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
 #[test]
 fn caution_fades_after_the_budget_is_lifted() {
     let launch = GovernorOptions { budget_micros: Some(1_000), launch_micros_max: Some(600) };
-    let mut stage = Stage::new(launch, cost(300.0, 10.0), speakers(8));
-    let run = |stage: &mut Stage, frames: u32| {
+    let mut rig = Rig::new(launch, cost(300.0, 10.0), speakers(8));
+    let run = |rig: &mut Rig, frames: u32| {
         for _ in 0..frames {
-            stage.frame(|expected| expected);
+            rig.frame(|expected| expected);
         }
     };
-    let margin = |stage: &Stage| {
+    let margin = |rig: &Rig| {
         let row = StepWork::decode(1, 1);
-        stage.governor.cost().predict_micros(row) / stage.governor.expect_micros(row)
+        rig.governor.cost().predict_micros(row) / rig.governor.expect_micros(row)
     };
-    run(&mut stage, 200);
-    let before = margin(&stage);
+    run(&mut rig, 200);
+    let before = margin(&rig);
     for _ in 0..8 {
-        stage.frame(|expected| 4.0 * expected);
-        run(&mut stage, 40);
+        rig.frame(|expected| 4.0 * expected);
+        run(&mut rig, 40);
     }
-    let careful = margin(&stage);
+    let careful = margin(&rig);
     assert!(careful > before + 0.1, "{before} {careful}");
-    stage.governor.set_budget(None);
-    run(&mut stage, 20_000);
-    let after = margin(&stage);
+    rig.governor.set_budget(None);
+    run(&mut rig, 20_000);
+    let after = margin(&rig);
     assert!(after < before + 0.01, "{before} {careful} {after}");
 }
 
 #[test]
 fn a_budget_of_zero_runs_nothing_however_long_it_lasts() {
-    let mut stage = Stage::new(options(0), cost(100.0, 1.0), speakers(4));
-    let rows: u32 = (0..1_000).map(|_| stage.frame(|expected| expected).rows).sum();
-    assert_eq!((rows, stage.governor.stats().frames_skipped), (0, 0));
+    let mut rig = Rig::new(options(0), cost(100.0, 1.0), speakers(4));
+    let rows: u32 = (0..1_000).map(|_| rig.frame(|expected| expected).rows).sum();
+    assert_eq!((rows, rig.governor.stats().frames_skipped), (0, 0));
 }
 
 #[test]
 fn a_long_prompt_takes_no_token_from_those_who_speak() {
     let mut requests = speakers(8);
     requests.push(PlanRequest::new(SeqId(8), AgentState::Prefill { tokens: 1_000 }));
-    let mut stage = Stage::new(options(1_000), cost(300.0, 5.0), requests);
+    let mut rig = Rig::new(options(1_000), cost(300.0, 5.0), requests);
     let mut read = 0;
     for _ in 0..400 {
-        let frame = stage.frame(|expected| expected);
+        let frame = rig.frame(|expected| expected);
         assert_eq!(frame.decode_rows, 8, "{frame:?}");
         read += frame.prefill_tokens;
     }
     assert!(read >= 1_000, "{read} tokens");
-    assert_eq!(stage.governor.stats().frames_over, 0);
+    assert_eq!(rig.governor.stats().frames_over, 0);
 }
 
 #[test]
 fn a_device_that_turns_slow_is_known_after_a_few_frames() {
-    let mut stage = Stage::new(options(2_000), cost(400.0, 10.0), speakers(64));
+    let mut rig = Rig::new(options(2_000), cost(400.0, 10.0), speakers(64));
     for _ in 0..100 {
-        stage.frame(|expected| expected);
+        rig.frame(|expected| expected);
     }
     let mut over = 0;
     for frame in 0..200 {
         let slow = cost(400.0 * 2.0, 10.0 * 2.0);
-        let used = stage.frame_on(&slow);
+        let used = rig.frame_on(&slow);
         let is_over = used.measured_micros > 2_000.0;
         over += u32::from(is_over);
         assert!(!is_over || frame < 60, "frame {frame}: {used:?}");
@@ -195,11 +195,11 @@ proptest! {
         for seq in agents..agents + prompts {
             requests.push(PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens: 200 }));
         }
-        let mut stage = Stage::new(options(budget), cost(step_micros, row_micros), requests);
+        let mut rig = Rig::new(options(budget), cost(step_micros, row_micros), requests);
         for noise in noise {
-            let owed = stage.governor.stats().debt_micros;
+            let owed = rig.governor.stats().debt_micros;
             prop_assert!(owed <= budget * DEBT_FRAMES_MAX);
-            let frame = stage.frame(|expected| expected * noise);
+            let frame = rig.frame(|expected| expected * noise);
             let grant = (budget as f32 - frame.debt_micros).max(0.0);
             let is_within = frame.predicted_micros <= grant + 1.0;
             let nothing_fits = frame.smallest_micros > budget as f32 && frame.debt_micros < 1.0;
@@ -216,10 +216,10 @@ proptest! {
         agents in 1u32..30,
         noise in prop::collection::vec(0.5f32..4.0, 7),
     ) {
-        let mut stage = Stage::new(options(budget), cost(step_micros, 5.0), speakers(agents));
+        let mut rig = Rig::new(options(budget), cost(step_micros, 5.0), speakers(agents));
         for n in 0..1_000 {
-            stage.frame(|expected| expected * noise[n % noise.len()]);
-            let longest = stage.requests.iter().map(|request| request.waited_frames).max();
+            rig.frame(|expected| expected * noise[n % noise.len()]);
+            let longest = rig.requests.iter().map(|request| request.waited_frames).max();
             // Each of the other agents can be followed by this number of frames that pay its debt.
             let bound = 60 + (DEBT_FRAMES_MAX + 2) * agents;
             prop_assert!(longest <= Some(bound), "{longest:?}");
@@ -235,7 +235,7 @@ proptest! {
     ) {
         let rows_of = |budget| {
             let cost = cost(step_micros, row_micros);
-            Stage::new(options(budget), cost, speakers(agents)).frame(|expected| expected).rows
+            Rig::new(options(budget), cost, speakers(agents)).frame(|expected| expected).rows
         };
         // A budget in which nothing fits is overdrawn: compare budgets in which a step fits.
         let less = (1.2 * (step_micros + row_micros)).ceil() as u32 + beyond.0;

@@ -4,19 +4,19 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_device::Registry;
 #[cfg(not(feature = "cuda"))]
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+use walla_types::environment::{self, CPU_VARIANT};
 
 /// A registry of all devices of this build. Without the feature `cuda` it lists the CUDA family
 /// with the reason for its absence.
 ///
-/// Device settings in the environment are read only here. `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`,
-/// `avxvnni`, `avx512vnni`, `neon`) selects the CPU kernels. A name that is unknown, or whose
-/// kernels this machine cannot run, logs a warning, and the best kernels are used. With the feature
-/// `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
-/// images to consider, and `WALLA_CUDA_WARPGROUPS=0` disables warpgroup kernels
+/// Settings of devices are taken from the [environment](walla_types::environment):
+/// `WALLA_CPU_VARIANT` selects the CPU kernels. A name that is unknown, or whose kernels this
+/// machine cannot run, logs a warning, and the best kernels are used. With the feature `cuda`,
+/// `WALLA_CUDA_GRAPHS`, `WALLA_CUDA_IMAGES` and `WALLA_CUDA_WARPGROUPS` apply
 /// (`walla_cuda::CudaBackend::from_env`).
 #[must_use]
 pub fn default_registry() -> Registry {
-    let variant = std::env::var("WALLA_CPU_VARIANT").ok().and_then(|name| variant_named(&name));
+    let variant = environment::cpu_variant().and_then(|name| variant_named(&name));
     let registry =
         Registry::new().with(CpuBackend::new(CpuOptions { variant, ..CpuOptions::default() }));
     #[cfg(feature = "cuda")]
@@ -61,7 +61,7 @@ fn variant_named(name: &str) -> Option<Variant> {
     if variant.is_none() {
         let runs = Variant::ALL.iter().filter(|variant| variant.score().is_some());
         let runs: Vec<_> = runs.map(|variant| variant.name()).collect();
-        let what = "WALLA_CPU_VARIANT names no kernels that run here";
+        let what = format!("{CPU_VARIANT} names no kernels that run here");
         tracing::warn!(%name, ?runs, "{what}");
         walla_trace::warn_if_unlogged(format_args!("{what}: {name:?}, not {runs:?}"));
     }

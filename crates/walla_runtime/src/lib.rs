@@ -15,12 +15,13 @@
 //! `tracing` spans and, with `WALLA_TRACE=file.json` in the environment, as a file for Perfetto.
 
 mod api;
-mod client;
 mod clock;
 mod core;
 mod devices;
+mod engine_core;
 mod inline_text;
 mod mailbox;
+mod model_text;
 mod options;
 mod reply_parts;
 mod reply_text;
@@ -33,13 +34,12 @@ pub use api::{
     EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt,
     ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
-pub use client::Client;
 pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
 pub use options::{Deadlines, EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
-pub use shell::Engine;
+pub use shell::{Client, Engine};
 pub use state::{EngineState, ModelCard};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{

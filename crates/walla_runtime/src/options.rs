@@ -6,6 +6,7 @@ use walla_exec::{ExecError, StepError};
 use walla_model::chat::{LoadError, LoadedText, TemplateChoice, TemplateError};
 use walla_model::tokenizer::{Tokenizer, VocabularyError};
 use walla_model::{Gguf, GgufError, SpecError};
+use walla_plan::defaults;
 
 /// Source of a model.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,7 +80,10 @@ impl Default for Deadlines {
     }
 }
 
-/// Options of an engine.
+/// Options of an engine. The plugin and the async API set these options, and have no defaults of
+/// their own except one: the async API sets no [budget](Self::budget), because its host has no
+/// frames. Defaults that other crates share are in [`walla_plan::defaults`].
+///
 /// # Examples
 /// ```
 /// use walla_runtime::{EngineOptions, ModelSource};
@@ -190,19 +194,19 @@ impl EngineOptions {
             device: "auto".to_owned(),
             threads: None,
             gpu_context: GpuContext::default(),
-            context_tokens: 1_024,
-            agents_max: 64,
+            context_tokens: defaults::CONTEXT_TOKENS,
+            agents_max: defaults::SEQUENCES_MAX,
             wait_for_slot: true,
             agents_parked_max: 16_384,
             kv_tokens: None,
-            rows_max: 128,
-            prefill_tokens_max: 64,
+            rows_max: defaults::ROWS_MAX,
+            prefill_tokens_max: defaults::PREFILL_TOKENS_MAX,
             command_queue: 1_024,
             event_queue: 4_096,
             kv_type: KvType::default(),
-            budget: Some(DEFAULT_BUDGET),
+            budget: Some(micros(defaults::BUDGET_MICROS)),
             budget_free_running: false,
-            launch_max: Some(Duration::from_millis(2)),
+            launch_max: Some(micros(defaults::LAUNCH_MICROS_MAX)),
             cost_cache: None,
             pre_tokenizer: None,
             fallback: true,
@@ -254,9 +258,9 @@ impl EngineOptions {
     }
 }
 
-/// A quarter of a frame at 60 Hz.
-const DEFAULT_BUDGET: Duration =
-    Duration::from_micros(walla_plan::governor::DEFAULT_BUDGET_MICROS as u64);
+const fn micros(micros: u32) -> Duration {
+    Duration::from_micros(micros as u64)
+}
 
 /// Upper bound of [`EngineOptions::agents_parked_max`].
 const AGENTS_PARKED_MAX: usize = 1 << 20;
@@ -320,16 +324,16 @@ pub enum EngineError {
         reason: Box<EngineError>,
     },
     /// The model loaded on the fallback device differs from the first one: a defect in walla.
-    #[error("the model that was loaded after the device was lost is another one")]
+    #[error("the model loaded after the device was lost differs from the first one")]
     OtherModel,
     /// Inconsistent internal state of the engine: a defect in walla.
     #[error(transparent)]
     Step(StepError),
     /// The operating system could not start a thread.
-    #[error("no thread: {0}")]
+    #[error("a thread cannot be started: {0}")]
     Thread(String),
     /// The engine has the maximum number of clients: drop or share one.
-    #[error("{clients_max} clients are the most that an engine serves")]
+    #[error("an engine serves at most {clients_max} clients")]
     TooManyClients {
         /// The limit.
         clients_max: u32,

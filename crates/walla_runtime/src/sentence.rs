@@ -46,12 +46,12 @@ pub struct SentenceSplitter {
     /// The sentence so far. It does not begin with white space and has at most `bytes_max` bytes.
     text: String,
     bytes_max: usize,
-    place: Place,
+    state: State,
 }
 
 /// State of the text's end within the sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum State {
     /// Before any end.
     Inside,
     /// Behind one or more terminators and possibly closing marks.
@@ -99,7 +99,7 @@ impl SentenceSplitter {
     #[must_use]
     pub fn with_bytes_max(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.max(4);
-        Self { text: String::with_capacity(bytes_max), bytes_max, place: Place::Inside }
+        Self { text: String::with_capacity(bytes_max), bytes_max, state: State::Inside }
     }
 
     /// Takes more text and passes each complete sentence to `say`.
@@ -118,7 +118,7 @@ impl SentenceSplitter {
     /// Length of the prefix of `text` that only extends the sentence. Most text is taken this way,
     /// in bulk.
     fn plain(&self, text: &str) -> usize {
-        if self.place != Place::Inside || self.text.is_empty() {
+        if self.state != State::Inside || self.text.is_empty() {
             return 0;
         }
         let ends = |byte: u8| !byte.is_ascii() || byte == b'\n' || is_terminator(byte.into());
@@ -136,13 +136,13 @@ impl SentenceSplitter {
     /// [`finish`](Self::finish) returns no fragment.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
-        self.text.is_empty() || self.place != Place::Inside
+        self.text.is_empty() || self.state != State::Inside
     }
 
     /// Discards the remaining text, for example of a cancelled reply.
     pub fn clear(&mut self) {
         self.text.clear();
-        self.place = Place::Inside;
+        self.state = State::Inside;
     }
 
     fn take(&mut self, c: char, say: &mut impl FnMut(&str)) {
@@ -152,17 +152,17 @@ impl SentenceSplitter {
         while self.text.len() + c.len_utf8() > self.bytes_max {
             self.cut(say);
         }
-        match self.place {
-            Place::Inside if is_terminator(c) => self.begin_end(c),
-            Place::Inside => self.add(c),
-            Place::AtEnd { at, wide, closed, stops } => {
+        match self.state {
+            State::Inside if is_terminator(c) => self.begin_end(c),
+            State::Inside => self.add(c),
+            State::AtEnd { at, wide, closed, stops } => {
                 if !closed && is_terminator(c) {
                     let stops = if c == '.' && stops > 0 { stops + 1 } else { 0 };
                     let wide = wide || is_wide_terminator(c);
-                    self.place = Place::AtEnd { at, wide, closed, stops };
+                    self.state = State::AtEnd { at, wide, closed, stops };
                     self.text.push(c);
                 } else if is_closing(c) {
-                    self.place = Place::AtEnd { at, wide, closed: true, stops };
+                    self.state = State::AtEnd { at, wide, closed: true, stops };
                     self.text.push(c);
                 } else if wide {
                     self.end(say);
@@ -170,18 +170,18 @@ impl SentenceSplitter {
                 } else if c.is_whitespace() {
                     self.space_after_end(c, at, stops, closed, say);
                 } else {
-                    self.place = Place::Inside;
+                    self.state = State::Inside;
                     self.take(c, say);
                 }
             }
-            Place::Undecided { .. } if c.is_whitespace() => self.add(c),
-            Place::Undecided { end, only_before_capital } => {
+            State::Undecided { .. } if c.is_whitespace() => self.add(c),
+            State::Undecided { end, only_before_capital } => {
                 let begins = if only_before_capital { c.is_uppercase() } else { !c.is_lowercase() };
                 if begins {
                     say(&self.text[..end]);
                     self.clear();
                 }
-                self.place = Place::Inside;
+                self.state = State::Inside;
                 self.take(c, say);
             }
         }
@@ -189,7 +189,7 @@ impl SentenceSplitter {
 
     fn begin_end(&mut self, c: char) {
         let (at, stops) = (self.text.len(), usize::from(c == '.'));
-        self.place = Place::AtEnd { at, wide: is_wide_terminator(c), closed: false, stops };
+        self.state = State::AtEnd { at, wide: is_wide_terminator(c), closed: false, stops };
         self.text.push(c);
     }
 
@@ -204,11 +204,11 @@ impl SentenceSplitter {
         match self.verdict(at, stops, closed) {
             Verdict::Ends => self.end(say),
             Verdict::GoesOn => {
-                self.place = Place::Inside;
+                self.state = State::Inside;
                 self.add(space);
             }
             Verdict::AskNextWord { only_before_capital } => {
-                self.place = Place::Undecided { end: self.text.len(), only_before_capital };
+                self.state = State::Undecided { end: self.text.len(), only_before_capital };
                 self.add(space);
             }
         }
@@ -245,10 +245,10 @@ impl SentenceSplitter {
 
     /// Frees capacity: passes the text up to its last word boundary to `say`.
     fn cut(&mut self, say: &mut impl FnMut(&str)) {
-        let border = match self.place {
-            Place::Inside => self.text.rfind(char::is_whitespace),
+        let border = match self.state {
+            State::Inside => self.text.rfind(char::is_whitespace),
             // A position behind a terminator is treated as the end of the sentence.
-            Place::AtEnd { .. } | Place::Undecided { .. } => None,
+            State::AtEnd { .. } | State::Undecided { .. } => None,
         };
         let Some(border) = border else { return self.end(say) };
         say(self.text[..border].trim_end());

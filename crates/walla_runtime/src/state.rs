@@ -12,8 +12,8 @@ use walla_plan::governor::BucketError;
 use walla_types::TokenId;
 
 use crate::api::{BudgetStats, EngineStats};
-use crate::core::ModelText;
 use crate::mailbox::Snapshot;
+use crate::model_text::ModelText;
 use crate::options::EngineError;
 
 /// State of an engine.

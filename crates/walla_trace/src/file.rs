@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use walla_types::environment;
+
 use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
+use crate::listeners::{FILE, LISTENERS};
 use crate::queue::{self, Record};
-use crate::stage::{FILE, LISTENERS};
 
 /// Polling interval of the writer thread. A process that ends abruptly loses at most this much of
 /// its trace. Polling an empty queue takes nanoseconds.
@@ -19,9 +21,6 @@ const ROUND: Duration = Duration::from_millis(5);
 
 /// Default file size limit: 256 MiB, a million spans, about half an hour of a game.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-
-/// Environment variable with the file's path.
-const VARIABLE: &str = "WALLA_TRACE";
 
 /// Reasons why no trace file was started.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +41,7 @@ pub enum TraceError {
     #[error("a trace file is being written already")]
     Busy,
     /// The operating system could not start the writer thread.
-    #[error("no thread: {0}")]
+    #[error("a thread cannot be started: {0}")]
     Thread(io::Error),
 }
 
@@ -110,7 +109,7 @@ impl TraceFile {
     /// callers. Returns `None` if the variable is unset or empty.
     #[must_use]
     pub fn from_environment() -> Option<SharedTrace> {
-        Self::share(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?)
+        Self::share(environment::trace_file()?)
     }
 
     /// A file shared by several engines of one process, concurrently or sequentially. It ends when
@@ -147,7 +146,7 @@ impl TraceFile {
     /// Whether the environment names a file.
     #[must_use]
     pub fn is_in_environment() -> bool {
-        std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+        environment::trace_file().is_some()
     }
 
     /// Ends the file and waits until it is written, about 5 ms.

@@ -36,14 +36,17 @@
 mod clock;
 mod file;
 mod json;
+mod listeners;
 #[cfg(feature = "nvtx")]
 mod nvtx;
 mod queue;
 mod stage;
+mod track;
 
 pub use clock::{DeviceClock, now_nanos};
 pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
-pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
+pub use stage::{Entered, Stage, StepTimes, device_step, enter, host_span, is_listening};
+pub use track::Track;
 
 /// Writes a warning to standard error if no `tracing` subscriber exists that could receive it. For
 /// settings of the environment that have no effect.

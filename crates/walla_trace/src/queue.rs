@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 
-use crate::stage::Track;
+use crate::track::Track;
 
 /// Capacity between two polls of the writer: 4 MiB. At one poll per 5 ms it is 13 million marks per
 /// second.

@@ -1,49 +1,16 @@
 //! Marks: begin and end of stages.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use tracing::span::EnteredSpan;
 
 use crate::clock::{DeviceClock, now_nanos};
-use crate::queue::{self, Record};
-
-/// Bits of [`LISTENERS`]: the listeners other than `tracing`.
-pub(crate) const FILE: u8 = 1;
 #[cfg(feature = "nvtx")]
-pub(crate) const NVTX: u8 = 2;
-
-/// Active listeners. Marks are not ordered with changes of this value: some marks may be missed
-/// while a listener starts or ends.
-pub(crate) static LISTENERS: AtomicU8 = AtomicU8::new(0);
-
-/// A row of the trace file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Track {
-    /// Host frames, on whichever threads the host's systems run.
-    Host,
-    /// The thread that owns the device.
-    DeviceThread,
-    /// The thread that encodes prompts.
-    Text,
-    /// The device's program, by the device's clock.
-    Device,
-    /// Results in flight to the host.
-    Copies,
-}
-
-impl Track {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host frame",
-            Self::DeviceThread => "device thread",
-            Self::Text => "text thread",
-            Self::Device => "device",
-            Self::Copies => "device copies",
-        }
-    }
-}
+use crate::listeners::NVTX;
+use crate::listeners::{FILE, LISTENERS};
+use crate::queue::{self, Record};
+use crate::track::Track;
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident: $target:literal, $name:literal, $track:ident;)*) => {

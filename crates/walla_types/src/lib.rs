@@ -1,11 +1,12 @@
 //! Ids, units, limits and sampling parameters shared by all walla crates.
 //!
-//! This is floor 0 of the workspace: it depends on no other walla crate and has no runtime
-//! behaviour.
+//! This is floor 0 of the workspace: it depends on no other walla crate. Its only runtime behaviour
+//! is to read the [`environment`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+pub mod environment;
 mod ids;
 mod operators;
 mod sampling;

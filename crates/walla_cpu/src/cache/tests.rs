@@ -130,7 +130,7 @@ fn a_copied_page_is_the_same_in_every_layer() {
 /// Moved keys equal the keys of tokens that were at the new position from the start. Values and
 /// layers without rotation do not change.
 #[test]
-fn moved_cells_are_turned() {
+fn moved_cells_are_rotated() {
     for (to_page, to_cell) in [(1, 0), (3, 2)] {
         let mut cache = cache(KvType::F32);
         fill(&mut cache);

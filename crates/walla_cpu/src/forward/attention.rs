@@ -3,7 +3,8 @@ use walla_device::{HeadShape, KvType, Slot};
 
 use super::Frame;
 use crate::cache::{KvLayer, Layer};
-use crate::kernels::{self, Scores, Values};
+use crate::kernels;
+use crate::operands::{Scores, Values};
 use crate::options::Variant;
 use crate::scalar;
 use crate::tile::Tile;

@@ -2,8 +2,9 @@ use walla_device::{Norm, Slot};
 
 use super::Frame;
 use crate::kernels;
-use crate::matrix::{Input, Matrix, PANEL, Products, ROWS};
+use crate::matrix::Matrix;
 use crate::memory::Bytes;
+use crate::operands::{Input, PANEL, Products, ROWS};
 use crate::options::Variant;
 use crate::pool::{Pool, rows_per_tile};
 use crate::quantise::{GROUP, Group};

@@ -52,7 +52,7 @@ pub(crate) struct Frame<'a> {
 impl Frame<'_> {
     /// Runs all ops, or the ops before `cancel` is seen.
     pub(crate) fn run(&mut self, cancel: &AtomicBool) {
-        self.turns();
+        self.compute_rotations();
         self.remember();
         for op in &self.program.ops {
             if cancel.load(Ordering::Relaxed) {
@@ -87,17 +87,17 @@ impl Frame<'_> {
     ///
     /// The angle is rounded to f32, as the contract requires; its sine and cosine are computed in
     /// f64.
-    fn turns(&mut self) {
-        for (rope, turns) in self.ropes.iter().zip(&mut self.workspace.turns) {
-            let turns: &mut [[f32; 2]] = turns.as_mut_slice();
+    fn compute_rotations(&mut self) {
+        for (rope, rotations) in self.ropes.iter().zip(&mut self.workspace.rotations) {
+            let rotations: &mut [[f32; 2]] = rotations.as_mut_slice();
             let pairs = rope.frequencies.len();
-            if turns.is_empty() || pairs == 0 {
+            if rotations.is_empty() || pairs == 0 {
                 continue;
             }
-            let used = turns.len().min(self.rows.len() * pairs);
+            let used = rotations.len().min(self.rows.len() * pairs);
             let magnitude = f64::from(rope.magnitude);
             self.pool.grid(
-                &mut turns[..used],
+                &mut rotations[..used],
                 pairs,
                 (rows_per_tile(pairs * 64), pairs),
                 &|_, tile| {

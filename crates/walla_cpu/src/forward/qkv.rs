@@ -21,7 +21,8 @@ impl Frame<'_> {
         let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
         let vector = |norm: &Norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps);
         let norms = head_norms.as_ref().map(|(q, k)| [vector(q), vector(k)]);
-        let Workspace { slots, normed, groups, product, turns, workers, .. } = &mut *self.workspace;
+        let Workspace { slots, normed, groups, product, rotations, workers, .. } =
+            &mut *self.workspace;
         let cols = self.vectors[norm.weight.0 as usize].len();
         let product: &mut [f32] = &mut product.as_mut_slice()[..self.rows.len() * width];
         let tools = Tools { variant: self.variant, pool: self.pool, workers };
@@ -33,7 +34,7 @@ impl Frame<'_> {
             (shape.heads as usize * head_dim, shape.kv_heads as usize * head_dim);
         let rope = rope.map(|id| {
             let rope = &self.ropes[id.0 as usize];
-            Turns { rope, turns: turns[id.0 as usize].as_slice() }
+            Rotations { rope, rotations: rotations[id.0 as usize].as_slice() }
         });
         let finish = |row: usize, part: usize, heads: &mut [f32]| {
             if let Some(bias) = biases[part] {
@@ -44,7 +45,7 @@ impl Frame<'_> {
                     scalar::rms_norm_in_place(head, weight, *eps);
                 }
                 if let (Some(rope), true) = (&rope, part < 2) {
-                    rope.turn(row, head);
+                    rope.rotate(row, head);
                 }
             }
         };
@@ -74,16 +75,16 @@ impl Frame<'_> {
     }
 }
 
-struct Turns<'a> {
+struct Rotations<'a> {
     rope: &'a Rope,
     /// `[rows, pairs]` of cosine and sine.
-    turns: &'a [[f32; 2]],
+    rotations: &'a [[f32; 2]],
 }
 
-impl Turns<'_> {
-    fn turn(&self, row: usize, head: &mut [f32]) {
+impl Rotations<'_> {
+    fn rotate(&self, row: usize, head: &mut [f32]) {
         let pairs = self.rope.frequencies.len();
         let rotated = &mut head[..2 * pairs];
-        scalar::rotate(rotated, &self.turns[row * pairs..][..pairs], self.rope.pairs);
+        scalar::rotate(rotated, &self.rotations[row * pairs..][..pairs], self.rope.pairs);
     }
 }

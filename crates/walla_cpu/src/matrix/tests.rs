@@ -4,7 +4,8 @@ use walla_device::{philox4x32, unit_interval};
 
 use super::*;
 use crate::int_dot::{self, Offset};
-use crate::quantise::GROUP;
+use crate::operands::ROWS;
+use crate::quantise::{GROUP, Group};
 
 fn word(i: u32, seed: u32) -> u32 {
     philox4x32([i, 0, 0, 0], [seed, 5])[0]

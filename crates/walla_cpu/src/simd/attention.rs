@@ -12,7 +12,7 @@ macro_rules! attention_kernels {
         /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16) of a
         /// page. `keys` is `[dim, stride]`; the row stride of `out` is `width`.
         #[target_feature(enable = $features)]
-        pub(crate) fn scores(page: &crate::kernels::Scores<'_>, out: &mut [f32]) {
+        pub(crate) fn scores(page: &crate::operands::Scores<'_>, out: &mut [f32]) {
             let count = page.queries.len() / page.dim;
             for first in (0..count).step_by(4) {
                 let queries = &page.queries[first * page.dim..];
@@ -29,7 +29,7 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         #[inline]
         fn some_scores<const Q: usize>(
-            page: &crate::kernels::Scores<'_>,
+            page: &crate::operands::Scores<'_>,
             queries: &[f32],
             out: &mut [f32],
         ) {
@@ -63,7 +63,7 @@ macro_rules! attention_kernels {
         /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells of a page. The row
         /// stride of `weights` is `width`; `dim` is a multiple of 16.
         #[target_feature(enable = $features)]
-        pub(crate) fn values(page: &crate::kernels::Values<'_>, out: &mut [f32]) {
+        pub(crate) fn values(page: &crate::operands::Values<'_>, out: &mut [f32]) {
             let count = out.len() / page.dim;
             for first in (0..count).step_by(4) {
                 let weights = &page.weights[first * page.width..];
@@ -80,7 +80,7 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         #[inline]
         fn some_values<const Q: usize>(
-            page: &crate::kernels::Values<'_>,
+            page: &crate::operands::Values<'_>,
             weights: &[f32],
             out: &mut [f32],
         ) {
@@ -104,7 +104,7 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         #[inline]
         fn block_of_values<const Q: usize, const N: usize>(
-            page: &crate::kernels::Values<'_>,
+            page: &crate::operands::Values<'_>,
             weights: &[f32],
             d: usize,
             out: &mut [f32],

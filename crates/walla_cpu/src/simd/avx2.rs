@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, code, of_code, rows_of};
-use crate::matrix::{Input, PANEL, Products};
-use crate::panels::{Format, Layout};
+use super::{by_type_and_rows, rows_of};
+use crate::operands::{Input, PANEL, Products};
+use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{GROUP, Group, round_block};
 
 /// Prefetch distance of weights, see the AVX-512 kernel.

@@ -4,9 +4,9 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, code, of_code, rows_of};
-use crate::matrix::{Input, PANEL, Products};
-use crate::panels::{Format, Layout};
+use super::{by_type_and_rows, rows_of};
+use crate::operands::{Input, PANEL, Products};
+use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{GROUP, Group, round_block};
 
 /// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load

@@ -6,9 +6,9 @@ use std::arch::x86_64::*;
 use walla_types::TensorType;
 
 use super::avx2::{self, Rows, add, codes, factors, prefetch, quantised_kernel, store};
-use super::{by_type_and_rows, code, of_code};
-use crate::matrix::{Input, PANEL, Products};
-use crate::panels::{Format, Layout};
+use super::by_type_and_rows;
+use crate::operands::{Input, PANEL, Products};
+use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{GROUP, Group, round_block};
 
 /// Products of one panel with the rows of `input`: four rows and 8 lanes at a time.

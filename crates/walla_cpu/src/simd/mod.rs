@@ -16,21 +16,6 @@ pub(crate) mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 
-use walla_types::TensorType;
-
-/// The type as a number for a const parameter: its code in GGUF files.
-pub(crate) const fn code(ty: TensorType) -> u32 {
-    ty.to_ggml()
-}
-
-/// The type with this code.
-pub(crate) const fn of_code(code: u32) -> TensorType {
-    match TensorType::from_ggml(code) {
-        Ok(ty) => ty,
-        Err(_) => panic!("not the code of a type"),
-    }
-}
-
 /// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known only
 /// at run time.
 macro_rules! by_type_and_rows {

@@ -8,9 +8,9 @@ use std::arch::aarch64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, code, of_code};
-use crate::matrix::{Input, PANEL, Products};
-use crate::panels::{Format, Layout};
+use super::by_type_and_rows;
+use crate::operands::{Input, PANEL, Products};
+use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{GROUP, Group, round_block};
 
 /// A range of rows of a block of rounded activations.

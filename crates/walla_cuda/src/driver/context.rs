@@ -6,10 +6,11 @@ use cudarc::driver::sys::{self, CUcontext, CUresult};
 use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
 use super::arena::Arena;
-use super::context_source::{self, ContextOrigin};
+use super::context_source;
+use super::gpu::{Gpu, describe};
 use super::green;
-use super::library::{Gpu, describe};
 use super::objects::Object;
+use super::origin::ContextOrigin;
 use super::stream::Stream;
 
 /// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.

@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUgreenCtx, CUlimit, CUresult};
+use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUlimit, CUresult};
 use walla_device::{DeviceError, GpuContext, GpuHandle};
 
+use super::gpu::{Gpu, describe};
 use super::graphics::{self, GraphicsQueue};
 use super::green;
-use super::library::{Gpu, describe};
+use super::origin::{ContextOrigin, Found, seen};
 
 /// A CUDA context of the program. The device works in it next to the program's own work, frees its
 /// own objects when it is dropped, and never destroys the context.
@@ -63,47 +64,15 @@ impl SharedContext {
 
 impl From<SharedContext> for GpuContext {
     fn from(context: SharedContext) -> Self {
-        Self::Of(GpuHandle::new(context))
+        Self::Existing(GpuHandle::new(context))
     }
-}
-
-/// Origin of a context, which determines how it is released.
-pub(super) enum ContextOrigin {
-    /// Created by the device: destroyed with everything in it.
-    Own,
-    /// A green context created by the device, which shares its addresses with the GPU's primary
-    /// context.
-    Green(CUgreenCtx),
-    /// Owned by the program.
-    Program(Arc<dyn Any + Send + Sync>),
-    /// Created by the device for the program's queue; keeps the queue alive.
-    Graphics(Arc<dyn Any + Send + Sync>),
-}
-
-impl fmt::Debug for ContextOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Own => "Own",
-            Self::Green(_) => "Green",
-            Self::Program(_) => "Program",
-            Self::Graphics(_) => "Graphics",
-        })
-    }
-}
-
-/// A context found or created.
-pub(super) struct Found {
-    pub(super) raw: CUcontext,
-    pub(super) origin: ContextOrigin,
-    /// The GPU as seen from the context: number of multiprocessors, virtual memory support.
-    pub(super) gpu: Gpu,
 }
 
 /// Finds or creates the requested context. Falls back to a context of the device if the driver or
 /// the platform does not support the request.
 pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError> {
     match wanted {
-        GpuContext::Own => own(gpu, "its own".to_owned()),
+        GpuContext::Separate => own(gpu, "its own".to_owned()),
         GpuContext::Share { percent: 0 } => {
             Err(DeviceError::Invalid("a share of 0 % of the multiprocessors".to_owned()))
         }
@@ -111,7 +80,7 @@ pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError>
             Ok(found) => Ok(found),
             Err(why) => own(gpu, format!("its own; {percent} % of the GPU: {why}")),
         },
-        GpuContext::Of(handle) => {
+        GpuContext::Existing(handle) => {
             if let Some(context) = handle.get::<SharedContext>() {
                 program(gpu, context)
             } else if let Some(queue) = handle.get::<GraphicsQueue>() {
@@ -125,14 +94,6 @@ pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError>
             }
         }
     }
-}
-
-/// The GPU with the facts of a context.
-pub(super) fn seen(gpu: &Gpu, context: String) -> Gpu {
-    let mut gpu = gpu.clone();
-    gpu.facts.context = context;
-    gpu.facts.multiprocessors_used = gpu.facts.multiprocessors;
-    gpu
 }
 
 fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {

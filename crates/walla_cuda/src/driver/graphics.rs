@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUresult};
 use walla_device::{GpuContext, GpuHandle, Support};
 
-use super::context_source::{ContextOrigin, Found, seen};
-use super::library::{Gpu, describe, lacks};
+use super::gpu::{Gpu, describe, lacks};
+use super::origin::{ContextOrigin, Found, seen};
 
 /// Creates such contexts: CUDA 12.5.
 const CREATE: &CStr = c"cuCtxCreate_v4";
@@ -69,7 +69,7 @@ impl GraphicsQueue {
 
 impl From<GraphicsQueue> for GpuContext {
     fn from(queue: GraphicsQueue) -> Self {
-        Self::Of(GpuHandle::new(queue))
+        Self::Existing(GpuHandle::new(queue))
     }
 }
 

@@ -1,10 +1,11 @@
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 use walla_device::GpuFacts;
 
 use super::arena::properties;
+use super::gpu::{Gpu, describe, lacks};
 use super::{graphics, green};
 
 /// Entry points that walla requires: all of CUDA 12.0. (The crate's kernels need a later driver:
@@ -74,21 +75,6 @@ const VIRTUAL_MEMORY: &[&CStr] = &[
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library {
     driver_version: u32,
-}
-
-/// A GPU that the driver lists.
-#[derive(Clone, Debug)]
-pub(crate) struct Gpu {
-    pub(super) device: CUdevice,
-    /// Product name.
-    pub(crate) description: String,
-    /// Total memory in bytes.
-    pub(crate) memory_total_bytes: u64,
-    /// Whether kernels can read and write pinned host memory at the host's addresses, as every step
-    /// does.
-    pub(crate) maps_host_memory: bool,
-    /// Capabilities.
-    pub(crate) facts: GpuFacts,
 }
 
 impl Library {
@@ -172,17 +158,6 @@ fn probe() -> Result<Library, String> {
     Ok(Library { driver_version: version.unsigned_abs() })
 }
 
-/// The first of some entry points that the driver library lacks. The library must be present.
-pub(super) fn lacks(names: &[&CStr]) -> Option<String> {
-    // SAFETY: the library is present, so this cannot panic.
-    let library = unsafe { sys::culib() };
-    let is_missing = |name: &&&CStr| {
-        // SAFETY: the symbol is only looked up, not called.
-        unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) }.is_err()
-    };
-    names.iter().find(is_missing).map(|name| name.to_string_lossy().into_owned())
-}
-
 fn attribute_of(device: CUdevice, attribute: Attribute) -> Option<c_int> {
     let mut value: c_int = 0;
     // SAFETY: `value` lives through the call and `device` came from cuDeviceGet.
@@ -219,22 +194,4 @@ fn said(result: CUresult, call: &str) -> Result<(), String> {
         CUresult::CUDA_ERROR_NO_DEVICE => Err("the NVIDIA driver finds no GPU".to_owned()),
         error => Err(format!("{call} failed: {}", describe(error))),
     }
-}
-
-/// The driver's name and description of an error.
-pub(super) fn describe(error: CUresult) -> String {
-    let mut name: *const c_char = std::ptr::null();
-    // SAFETY: `name` lives through the call; the driver returns a static string or an error.
-    let named = unsafe { sys::cuGetErrorName(error, &raw mut name) };
-    let mut words: *const c_char = std::ptr::null();
-    // SAFETY: as above.
-    let worded = unsafe { sys::cuGetErrorString(error, &raw mut words) };
-    if named != CUresult::CUDA_SUCCESS || worded != CUresult::CUDA_SUCCESS {
-        return format!("CUDA error {}", error as u32);
-    }
-    // SAFETY: success means that the pointer is a static, terminated string.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    // SAFETY: as above.
-    let words = unsafe { CStr::from_ptr(words) }.to_string_lossy();
-    format!("{name}: {words}")
 }

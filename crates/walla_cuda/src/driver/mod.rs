@@ -20,6 +20,7 @@ mod context;
 mod context_source;
 #[cfg(feature = "cupti")]
 pub(crate) mod cupti;
+mod gpu;
 mod graph;
 mod graphics;
 mod green;
@@ -27,14 +28,16 @@ mod library;
 mod memory;
 mod module;
 mod objects;
+mod origin;
 mod stream;
 
 pub(crate) use arena::{ArenaId, Blocks, Resized};
 pub(crate) use context::Context;
 pub use context_source::SharedContext;
+pub(crate) use gpu::Gpu;
 pub(crate) use graph::GraphExec;
 pub use graphics::GraphicsQueue;
-pub(crate) use library::{Gpu, Library};
+pub(crate) use library::Library;
 pub(crate) use memory::{DeviceMemory, PinnedMemory};
 pub(crate) use module::{Function, Launch, Module};
 pub(crate) use stream::{Event, Stream};

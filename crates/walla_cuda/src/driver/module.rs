@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
 };
 use walla_device::DeviceError;
 
-use super::library::describe;
+use super::gpu::describe;
 use super::objects::Object;
 use super::{Context, Stream};
 use crate::images::Code;

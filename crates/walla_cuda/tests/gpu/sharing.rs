@@ -111,7 +111,7 @@ fn handles_that_do_not_fit_are_refused() {
     if gpu().is_none() {
         return;
     }
-    let unknown = open(GpuContext::Of(GpuHandle::new("a string"))).err().unwrap();
+    let unknown = open(GpuContext::Existing(GpuHandle::new("a string"))).err().unwrap();
     assert!(matches!(unknown, DeviceError::Unsupported { .. }), "{unknown}");
     let nothing = open(GpuContext::Share { percent: 0 }).err().unwrap();
     assert!(matches!(nothing, DeviceError::Invalid(_)), "{nothing}");

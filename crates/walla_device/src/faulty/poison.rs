@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use bytemuck::{bytes_of, pod_read_unaligned};
 
 use super::plan::FaultPlan;
-use crate::device::{BufferId, GraphId, HostId};
+use crate::handles::{BufferId, GraphId, HostId};
 use crate::op::Program;
 use crate::step::{ResultHeader, ResultRow, StepHeader, StepLayout};
 

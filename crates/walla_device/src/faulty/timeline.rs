@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use super::plan::FaultPlan;
-use crate::device::{EventId, HostId, StreamId};
+use crate::handles::{EventId, HostId, StreamId};
 
 /// Completion times, in microseconds of the plan's clock: never earlier than on the wrapped device.
 ///

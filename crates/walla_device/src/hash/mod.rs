@@ -24,11 +24,13 @@ use self::sample::{Sampler, cell_hash, penalty_hash};
 use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::device::{
-    BufferId, CacheId, CompletionFlag, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc,
-    MatrixId, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    CompletionFlag, Device, LaunchMode, MatrixDesc, MemoryUse, Prepared, RopeDesc, StreamPriority,
 };
 use crate::error::DeviceError;
 use crate::faulty::VirtualClock;
+use crate::handles::{
+    BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
+};
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::step::{

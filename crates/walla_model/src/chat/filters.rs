@@ -1,45 +1,15 @@
 //! Filters that replace the engine's: they handle untrusted text, or they are bounded.
 
-use std::cell::Cell;
-
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
+use super::budget::{NESTING_MAX, charge, too_deep};
+use super::values::{checked, join_text, list, printed};
 use super::{guard, methods, product, reading, slice, taint};
-
-/// Charge for one item of a list, in bytes.
-pub(super) const ITEM_BYTES: usize = 32;
-
-/// Maximum nesting depth of lists and maps.
-pub(super) const NESTING_MAX: usize = 16;
 
 /// Engine filters that are removed: they amplify their input, or their output format is of no use.
 const LEFT_OUT: [&str; 10] =
     ["batch", "slice", "format", "pprint", "chain", "zip", "groupby", "sum", "split", "lines"];
-
-thread_local! {
-    /// Remaining budget of the running template, in bytes.
-    static LEFT: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Runs a template with a budget of `bytes` bytes.
-pub(super) fn with_budget<T>(bytes: u64, run: impl FnOnce() -> T) -> T {
-    let before = LEFT.replace(bytes);
-    let result = run();
-    LEFT.set(before);
-    result
-}
-
-/// Charges `bytes` bytes to the budget.
-pub(super) fn charge(bytes: usize) -> Result<(), Error> {
-    match LEFT.get().checked_sub(bytes as u64) {
-        Some(left) => {
-            LEFT.set(left);
-            Ok(())
-        }
-        None => Err(Error::new(ErrorKind::OutOfFuel, "the template handles too much text")),
-    }
-}
 
 pub(super) fn install(environment: &mut Environment<'static>) {
     for name in LEFT_OUT {
@@ -74,16 +44,6 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.set_formatter(print);
 }
 
-/// Items as a list. A text becomes its characters; untrusted characters stay whole.
-pub(super) fn list(value: &Value) -> Result<Value, Error> {
-    if let Some(text) = value.as_str() {
-        charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
-        return Ok(taint::split(text).into_iter().map(Value::from).collect());
-    }
-    charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
-    Ok(Value::from(value.try_iter()?.collect::<Vec<Value>>()))
-}
-
 /// The engine's `range`, without bounds whose difference overflows.
 fn range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value, Error> {
     let is_sane = |bound: isize| bound.unsigned_abs() <= i32::MAX as usize;
@@ -94,96 +54,11 @@ fn range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Valu
     }
 }
 
-/// Charges for a newly created value and returns it.
-pub(super) fn checked(value: &Value) -> Result<Value, Error> {
-    pay(value, 0)?;
-    Ok(value.clone())
-}
-
-fn pay(value: &Value, depth: usize) -> Result<(), Error> {
-    match value.kind() {
-        ValueKind::String => charge(value.as_str().map_or(0, str::len)),
-        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-            if depth == NESTING_MAX {
-                return Err(too_deep());
-            }
-            // The length first: a lazy list may be too long to iterate.
-            charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
-            for item in value.try_iter()? {
-                charge(ITEM_BYTES)?;
-                if value.kind() == ValueKind::Map {
-                    pay(&value.get_item(&item)?, depth + 1)?;
-                }
-                pay(&item, depth + 1)?;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn too_deep() -> Error {
-    Error::new(ErrorKind::OutOfFuel, "lists within lists are nested too deeply")
-}
-
 /// Prints a value into a prompt, as Python does.
 fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
     let text = printed(value)?;
     charge(text.len())?;
     out.write_str(&text).map_err(|_| Error::new(ErrorKind::WriteFailure, "the output is full"))
-}
-
-/// A value as text, as Python's `str` formats it.
-pub(super) fn printed(value: &Value) -> Result<String, Error> {
-    match value.kind() {
-        ValueKind::Undefined => Ok(String::new()),
-        ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
-        _ => {
-            let mut text = String::new();
-            represent(value, 0, &mut text)?;
-            Ok(text)
-        }
-    }
-}
-
-/// Appends a value as Python's `repr` formats it.
-fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
-    if depth > NESTING_MAX {
-        return Err(too_deep());
-    }
-    charge(16)?;
-    match value.kind() {
-        ValueKind::Undefined => out.push_str("Undefined"),
-        ValueKind::None => out.push_str("None"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
-        ValueKind::String => {
-            let text = value.as_str().unwrap_or_default();
-            charge(text.len())?;
-            charge(text.len())?; // escapes
-            taint::push_quoted(text, out);
-        }
-        ValueKind::Map => {
-            let mut separator = "{";
-            for key in value.try_iter()? {
-                out.push_str(separator);
-                separator = ", ";
-                represent(&key, depth + 1, out)?;
-                out.push_str(": ");
-                represent(&value.get_item(&key)?, depth + 1, out)?;
-            }
-            out.push_str(if separator == "{" { "{}" } else { "}" });
-        }
-        ValueKind::Seq | ValueKind::Iterable => {
-            out.push('[');
-            for (nth, item) in value.try_iter()?.enumerate() {
-                out.push_str(if nth > 0 { ", " } else { "" });
-                represent(&item, depth + 1, out)?;
-            }
-            out.push(']');
-        }
-        _ => out.push_str(&value.to_string()),
-    }
-    Ok(())
 }
 
 /// Number of characters of a text or items of a list.
@@ -206,23 +81,6 @@ fn join(items: &Value, separator: Option<&Value>, options: Kwargs) -> Result<Str
     options.assert_all_used()?;
     let separator = separator.or(named.as_ref()).map_or_else(|| Ok(String::new()), printed)?;
     join_text(items, &separator, attribute.as_ref())
-}
-
-/// Items as text, with a separator between them.
-pub(super) fn join_text(
-    items: &Value,
-    separator: &str,
-    attribute: Option<&Value>,
-) -> Result<String, Error> {
-    let mut joined = String::new();
-    for (nth, item) in items.try_iter()?.enumerate() {
-        let item = attribute.map_or_else(|| Ok(item.clone()), |name| item.get_item(name))?;
-        let text = printed(&item)?;
-        charge(text.len() + separator.len())?;
-        joined.push_str(if nth > 0 { separator } else { "" });
-        joined.push_str(&text);
-    }
-    Ok(joined)
 }
 
 /// `indent(width, first, blank)`

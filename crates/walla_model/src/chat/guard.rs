@@ -6,7 +6,7 @@
 //! itself in a loop exhausts any memory). Both would end the process. Therefore:
 //!
 //! - Before the engine parses a source, its tokens are [checked](check).
-//! - [`compile`] inserts a [check of the value](super::filters::checked) after every instruction
+//! - [`compile`] inserts a [check of the value](super::values::checked) after every instruction
 //!   that creates a value. It charges the value's size to a budget, so a value exceeds the charged
 //!   size by at most one operation. It also bounds the nesting depth of lists.
 //! - Filters that amplify their input in one operation are replaced or removed (`filters`).

@@ -6,7 +6,9 @@ use std::ops::Range;
 use minijinja::value::{Rest, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
-use super::{Date, filters, reading, taint};
+use super::budget::{ITEM_BYTES, charge};
+use super::values::join_text;
+use super::{Date, reading, taint};
 
 /// Marks an error that the template raised.
 const RAISED: &str = "raise_exception: ";
@@ -37,7 +39,7 @@ pub(super) fn call(
 }
 
 fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
-    filters::charge(text.len())?;
+    charge(text.len())?;
     args.iter().try_for_each(reading::read)?;
     let value = match method {
         "strip" => Value::from(strip(text, args, true, true)?),
@@ -78,7 +80,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Er
         "splitlines" => split_lines(text, args)?,
         "join" => {
             let (items,): (Value,) = from_args(args)?;
-            Value::from(filters::join_text(&items, text, None)?)
+            Value::from(join_text(&items, text, None)?)
         }
         "isdigit" => Value::from(!text.is_empty() && text.chars().all(char::is_numeric)),
         _ => return Ok(None),
@@ -170,7 +172,7 @@ pub(super) fn lines(text: &str) -> Result<Vec<(&str, &str)>, Error> {
                 characters.next_if(|&(_, c)| c == '\n');
             }
             let end = characters.peek().map_or(text.len(), |&(at, _)| at);
-            filters::charge(filters::ITEM_BYTES)?;
+            charge(ITEM_BYTES)?;
             let line = text.get(start..at).unwrap_or_default();
             lines.push((line, text.get(at..end).unwrap_or_default()));
             start = end;
@@ -193,7 +195,7 @@ fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
 /// Byte ranges of all occurrences of `part` in a text, without overlaps. Both are compared as
 /// templates [see](seen) them.
 fn places(text: &str, part: &str) -> Result<Vec<Range<usize>>, Error> {
-    let paid = |place| filters::charge(filters::ITEM_BYTES).map(|()| place);
+    let paid = |place| charge(ITEM_BYTES).map(|()| place);
     if !part.contains(|c| taint::space(c).is_some()) {
         let found = text.match_indices(part).map(|(at, found)| paid(at..at + found.len()));
         return found.collect();
@@ -223,7 +225,7 @@ pub(super) fn replace(
 ) -> Result<String, Error> {
     let places = places(text, from)?;
     let count = count.unwrap_or(usize::MAX).min(places.len());
-    filters::charge(text.len() + to.len().saturating_mul(count))?;
+    charge(text.len() + to.len().saturating_mul(count))?;
     let mut replaced = String::new();
     let mut at = 0;
     for place in places.into_iter().take(count) {
@@ -262,7 +264,7 @@ fn split_words(text: &str, splits_max: usize) -> Result<Vec<Value>, Error> {
     while !rest.is_empty() {
         let end = rest.find(char::is_whitespace).filter(|_| words.len() < splits_max);
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
-        filters::charge(filters::ITEM_BYTES)?;
+        charge(ITEM_BYTES)?;
         words.push(Value::from(word));
         rest = behind.trim_start();
     }

@@ -28,6 +28,7 @@
 //! that loses text. [`LoadedText`] loads a model's tokenizer together with its template or one that
 //! the user chose ([`TemplateChoice`]).
 
+mod budget;
 mod built_in;
 mod choice;
 mod error;
@@ -44,6 +45,7 @@ mod reasoning;
 mod slice;
 mod taint;
 mod thoughts;
+mod values;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -349,7 +351,7 @@ impl ChatTemplate {
             ),
         };
         let run = || evaluate(environment, instructions, &context);
-        let text = filters::with_budget(budget, run)?;
+        let text = budget::with_budget(budget, run)?;
         if text.len() > OUTPUT_BYTES_MAX {
             return Err(TemplateError::OutputTooLong);
         }

@@ -4,7 +4,7 @@
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-use super::filters::{ITEM_BYTES, charge};
+use super::budget::{ITEM_BYTES, charge};
 
 /// `left * right`.
 pub(super) fn multiply(left: &Value, right: &Value) -> Result<Value, Error> {
@@ -61,7 +61,7 @@ fn product(left: &Value, right: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::filters::with_budget;
+    use crate::chat::budget::with_budget;
 
     fn text(left: impl Into<Value>, right: impl Into<Value>) -> Result<String, Error> {
         let product = with_budget(1_000, || multiply(&left.into(), &right.into()))?;

@@ -8,7 +8,8 @@
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
 
-use super::filters::{ITEM_BYTES, NESTING_MAX, charge, list};
+use super::budget::{ITEM_BYTES, NESTING_MAX, charge};
+use super::values::list;
 use super::{guard, taint};
 
 /// Cost of creating a byte relative to reading it: a read allocates nothing.

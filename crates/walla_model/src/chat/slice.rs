@@ -4,7 +4,7 @@
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-use super::filters::{ITEM_BYTES, charge};
+use super::budget::{ITEM_BYTES, charge};
 use super::reading::read_text;
 use super::taint;
 
@@ -93,7 +93,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::filters::with_budget;
+    use crate::chat::budget::with_budget;
 
     fn sliced(text: &str, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> String {
         let value = |bound: Option<i64>| bound.map_or(Value::from(()), Value::from);

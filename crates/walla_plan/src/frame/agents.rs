@@ -1,7 +1,7 @@
 use walla_types::SeqId;
 
 use super::CostModel;
-use crate::governor::DEFAULT_BUDGET_MICROS;
+use crate::defaults;
 
 /// Maximum prompt tokens per frame for an aged agent, if rows and budget allow.
 pub const AGED_CHUNK_TOKENS: u32 = 16;
@@ -78,18 +78,17 @@ impl PlanRequest {
 /// Limits of one frame.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// Maximum rows of one pass: decode rows and prompt tokens together. Default: `128`, the
-    /// largest decode bucket.
+    /// Maximum rows of one pass: decode rows and prompt tokens together. Default:
+    /// [`defaults::ROWS_MAX`].
     pub rows_max: u32,
-    /// Maximum prompt tokens of one frame. Default: `64`: a prompt may lengthen a step, but not by
-    /// a multiple.
+    /// Maximum prompt tokens of one frame. Default: [`defaults::PREFILL_TOKENS_MAX`].
     pub prefill_tokens_max: u32,
     /// Minimum cost of a step that is started for a prompt chunk alone, as a multiple of the cost
     /// of a step with one token. In a smaller step the fixed cost dominates. A chunk that finishes
     /// its prompt is exempt. Default: `1.0`: any chunk is accepted. A host that fills the rest of a
     /// frame uses a higher value.
     pub chunk_gain_min: f32,
-    /// Maximum sequences of one pass. Default: `128`.
+    /// Maximum sequences of one pass. Default: [`defaults::ROWS_MAX`].
     pub sequences_max: u32,
     /// Maximum decode steps of one frame, clamped to `1..=`[`STEPS_MAX`](super::STEPS_MAX).
     /// Default: `4`.
@@ -97,8 +96,8 @@ pub struct Limits<'a> {
     /// Frames after which a waiting agent is served before others. Default: `60`, one second at 60
     /// Hz.
     pub wait_frames_max: u32,
-    /// Maximum device time of the frame, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a
-    /// quarter of a 60 Hz frame.
+    /// Maximum device time of the frame, in microseconds. Default:
+    /// [`defaults::BUDGET_MICROS`].
     pub device_micros_max: u32,
     /// Maximum device time of one step, in microseconds. Default: [`u32::MAX`], limited by the
     /// frame only.
@@ -114,13 +113,13 @@ pub struct Limits<'a> {
 impl Default for Limits<'_> {
     fn default() -> Self {
         Self {
-            rows_max: 128,
-            prefill_tokens_max: 64,
+            rows_max: defaults::ROWS_MAX,
+            prefill_tokens_max: defaults::PREFILL_TOKENS_MAX,
             chunk_gain_min: 1.0,
-            sequences_max: 128,
+            sequences_max: defaults::ROWS_MAX,
             steps_max: 4,
             wait_frames_max: 60,
-            device_micros_max: DEFAULT_BUDGET_MICROS,
+            device_micros_max: defaults::BUDGET_MICROS,
             step_micros_max: u32::MAX,
             forces: true,
             cost: None,

@@ -68,6 +68,7 @@ pub use prediction_error::{BucketError, PredictionErrors};
 
 use self::correction::Corrections;
 use self::frames::{Closed, Frames};
+use crate::defaults;
 use crate::frame::{CostModel, Limits, StepWork};
 
 /// Limit of a step, relative to the smallest step, when even the smallest step exceeds the budget
@@ -77,9 +78,6 @@ pub const OVERDRAFT: f32 = 1.5;
 /// Maximum share of a budget that is reserved for outliers after a frame's first step.
 const RESERVE_MAX: f32 = 0.6;
 
-/// Default device time of a frame, in microseconds: a quarter of a frame at 60 Hz.
-pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
-
 /// Frame number of steps that are charged to no frame. Frame numbers start at 1.
 const UNCHARGED: u64 = 0;
 
@@ -87,17 +85,20 @@ const UNCHARGED: u64 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GovernorOptions {
     /// Maximum device time of a frame, in microseconds; `None`: no limit. Default:
-    /// [`DEFAULT_BUDGET_MICROS`].
+    /// [`defaults::BUDGET_MICROS`].
     pub budget_micros: Option<u32>,
-    /// Maximum device time of one step, in microseconds; `None`: no limit. Default: `2_000`. A
-    /// renderer on the same device waits for the running step, so this bounds the delay of its next
-    /// launch by walla.
+    /// Maximum device time of one step, in microseconds; `None`: no limit. Default:
+    /// [`defaults::LAUNCH_MICROS_MAX`]. A renderer on the same device waits for the running step,
+    /// so this bounds the delay of its next launch by walla.
     pub launch_micros_max: Option<u32>,
 }
 
 impl Default for GovernorOptions {
     fn default() -> Self {
-        Self { budget_micros: Some(DEFAULT_BUDGET_MICROS), launch_micros_max: Some(2_000) }
+        Self {
+            budget_micros: Some(defaults::BUDGET_MICROS),
+            launch_micros_max: Some(defaults::LAUNCH_MICROS_MAX),
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub enum LedgerError {
         seq: SeqId,
     },
     /// The model or the device cannot rotate stored keys: remove a tail, or restart the sequence.
-    #[error("sequence {seq} cannot be shifted: stored keys cannot be turned")]
+    #[error("sequence {seq} cannot be shifted: the device cannot rotate stored keys")]
     CannotShift {
         /// The sequence.
         seq: SeqId,

@@ -4,18 +4,19 @@ use walla_types::{Position, SeqId};
 
 use super::pool::PagePool;
 use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
+use crate::defaults;
 
 /// Sizes and capabilities of a ledger, fixed at construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// Tokens per page. Default: `16`; 16 to 64 suit GPUs. Larger pages waste memory on short
+    /// Tokens per page. Default: [`defaults::PAGE_TOKENS`]. Larger pages waste memory on short
     /// replies (half a page per sequence on average); smaller pages add table lookups to attention.
     pub page_tokens: u32,
     /// Pages of the arena, including the reserved one. Default: `1_025`: 16,384 tokens.
     pub pages: u32,
     /// Maximum pages of one sequence. Default: `128`: a context of 2,048 tokens.
     pub pages_per_sequence_max: u32,
-    /// Number of sequences: ids are below it. Default: `64`.
+    /// Number of sequences: ids are below it. Default: [`defaults::SEQUENCES_MAX`].
     pub sequences_max: u32,
     /// Whether sequences have recurrent state, which cannot be truncated. Default: `false`.
     pub recurrent: bool,
@@ -26,10 +27,10 @@ pub struct LedgerOptions {
 impl Default for LedgerOptions {
     fn default() -> Self {
         Self {
-            page_tokens: 16,
+            page_tokens: defaults::PAGE_TOKENS,
             pages: 1_025,
             pages_per_sequence_max: 128,
-            sequences_max: 64,
+            sequences_max: defaults::SEQUENCES_MAX,
             recurrent: false,
             can_shift: true,
         }

@@ -73,7 +73,7 @@ impl KvLedger {
     /// ledger.retire(1);
     /// ledger.remove_and_shift(SeqId(0), 32..64, &mut commands)?;
     /// assert_eq!(ledger.len(SeqId(0)), 68);
-    /// assert_eq!(commands.as_slice().len(), 3); // two pages of keys turned in place, recent tokens renumbered
+    /// assert_eq!(commands.as_slice().len(), 3); // two pages of keys rotated in place, recent tokens renumbered
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove_and_shift(

@@ -28,7 +28,7 @@ pub struct FrameUse {
 }
 
 /// Agents with one permanent request each (prompts are evaluated once), at most one step per frame.
-pub struct Stage {
+pub struct Rig {
     pub governor: Governor,
     pub requests: Vec<PlanRequest>,
     ledger: KvLedger,
@@ -37,7 +37,7 @@ pub struct Stage {
     left: Vec<PlanRequest>,
 }
 
-impl Stage {
+impl Rig {
     pub fn new(options: GovernorOptions, cost: StepCost, requests: Vec<PlanRequest>) -> Self {
         let sequences_max = requests.len() as u32;
         let ledger = LedgerOptions {

@@ -8,11 +8,16 @@
 use std::time::Duration;
 
 use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
-use walla_plan::{BUCKETS, Detail, Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
+use walla_plan::{
+    BUCKETS, Detail, Governor, GovernorOptions, Limits, STEPS_MAX, StepCost, StepWork,
+};
 use walla_types::SeqId;
 
-use super::{ClientState, Core};
+use super::Core;
+use super::agents::AgentState;
+use super::clients::ClientState;
 use crate::api::{BudgetStats, Pacing};
+use crate::engine_core::ClientKey;
 use crate::options::EngineOptions;
 
 /// Frame of free-running clients, in microseconds: 1/60 s.
@@ -23,27 +28,27 @@ const WINDOW_MICROS: u64 = 16_667;
 const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
 
 /// Number of measured steps between two updates of the published prediction errors.
-const STEPS_UNTOLD_MAX: u32 = 16;
+const STEPS_UNPUBLISHED_MAX: u32 = 16;
 
 /// The governor and its frames.
 #[derive(Debug)]
 pub(super) struct Budget {
-    pub governor: Governor,
+    governor: Governor,
     /// Whether the budget applies to free-running clients.
     holds_for_all: bool,
     /// Begin of the current frame. `None` before the first frame.
     begun_micros: Option<u64>,
     /// Number of frames, and of steps that no frame limits. Waiting times are measured in ticks.
-    pub ticks: u64,
+    ticks: u64,
     prefill_tokens: u32,
-    pub agents_deferred: u32,
+    agents_deferred: u32,
     /// Steps measured since prediction errors were last published.
-    steps_untold: u32,
+    steps_unpublished: u32,
     /// A free-running client waits for the next window.
-    pub waits_for_window: bool,
+    waits_for_window: bool,
     /// Simulated step time in tests.
     #[cfg(test)]
-    pub pretended: Option<fn(StepWork) -> u64>,
+    pretended: Option<fn(StepWork) -> u64>,
 }
 
 impl Budget {
@@ -59,7 +64,7 @@ impl Budget {
             ticks: 0,
             prefill_tokens: 0,
             agents_deferred: 0,
-            steps_untold: 0,
+            steps_unpublished: 0,
             waits_for_window: false,
             #[cfg(test)]
             pretended: None,
@@ -69,6 +74,52 @@ impl Budget {
     pub fn set(&mut self, budget: Option<Duration>) {
         self.governor.set_budget(budget.map(micros));
         self.holds_for_all = true;
+    }
+
+    /// Number of frames, and of steps that no frame limits.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// Limits of the next step: see [`Governor::limits`].
+    pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
+        self.governor.limits(base, smallest)
+    }
+
+    /// Whether the frame's budget is spent, or the budget is zero: no step may begin.
+    pub fn is_spent(&self) -> bool {
+        self.is_zero() || self.governor.is_spent()
+    }
+
+    /// Number of agents that the latest plan deferred and that had no row in this frame.
+    pub fn set_deferred(&mut self, agents: u32) {
+        self.agents_deferred = agents;
+    }
+
+    /// Whether a free-running client waits for the next window.
+    pub fn set_waits_for_window(&mut self, waits: bool) {
+        self.waits_for_window = waits;
+    }
+
+    /// See [`set_waits_for_window`](Self::set_waits_for_window).
+    pub fn waits_for_window(&self) -> bool {
+        self.waits_for_window
+    }
+
+    /// Replaces the governor and the step times of a test.
+    #[cfg(test)]
+    pub fn replace_governor(&mut self, governor: Governor) {
+        self.governor = governor;
+    }
+
+    /// Simulates step times.
+    #[cfg(test)]
+    pub fn pretend(&mut self, micros: fn(StepWork) -> u64) {
+        self.pretended = Some(micros);
     }
 
     /// Whether the budget was last set to zero, which is a pause. It applies at once, not from the
@@ -121,12 +172,12 @@ impl Budget {
         end.saturating_sub(now_micros)
     }
 
-    /// Prediction errors, once per [`STEPS_UNTOLD_MAX`] measured steps: computing them takes some
-    /// microseconds.
+    /// Prediction errors, once per [`STEPS_UNPUBLISHED_MAX`] measured steps: computing them takes
+    /// some microseconds.
     pub fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
-        let is_due = self.steps_untold >= STEPS_UNTOLD_MAX;
+        let is_due = self.steps_unpublished >= STEPS_UNPUBLISHED_MAX;
         is_due.then(|| {
-            self.steps_untold = 0;
+            self.steps_unpublished = 0;
             self.governor.errors().each()
         })
     }
@@ -166,7 +217,7 @@ impl Budget {
 
     /// Records a completed step. Without two times of the device's clock its duration is unknown.
     pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
-        self.steps_untold += 1;
+        self.steps_unpublished += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {
             return self.governor.observe(step, pretended(step.work()));
@@ -186,17 +237,10 @@ fn micros(duration: Duration) -> u32 {
 
 impl Core {
     /// A client grants a frame.
-    pub(super) fn grant_frame(&mut self, place: usize, now_micros: u64) {
-        let Pacing::PerFrame { steps } = self.clients[place].pacing else { return };
-        if self.clients[place].is_framed || self.clients.iter().all(|client| !client.is_framed) {
+    pub(super) fn grant_frame(&mut self, client: ClientKey, now_micros: u64) {
+        if self.clients.grant_frame(client, now_micros) == Some(true) {
             self.budget.begin(now_micros);
-            self.clients.iter_mut().for_each(|client| client.is_framed = false);
         }
-        let client = &mut self.clients[place];
-        client.is_framed = true;
-        client.credits = steps;
-        client.grants += 1;
-        client.granted_micros = now_micros;
     }
 
     /// Whether an agent may take another step of its client's grant. `due` is the number of tokens
@@ -208,15 +252,15 @@ impl Core {
     pub(super) fn may_take(
         &self,
         client: &ClientState,
-        agent: &super::AgentState,
+        agent: &AgentState,
         due: Option<f32>,
         reads: bool,
     ) -> bool {
-        let Pacing::PerFrame { steps } = client.pacing else { return true };
+        let Pacing::PerFrame { steps } = client.pacing() else { return true };
         if !self.budget.governor.is_limiting() {
-            return client.credits > 0;
+            return client.credits() > 0;
         }
-        let taken = if agent.grant == client.grants { agent.taken } else { 0 };
+        let taken = agent.sequence.taken_of(client.grants());
         let is_late = due.is_some_and(|due| due >= 0.0);
         let wants_more = self.budget.has_limit() && (reads || is_late);
         let most = match agent.spec.detail {
@@ -224,7 +268,7 @@ impl Core {
             Detail::Full => steps,
             Detail::Reduced | Detail::Background => steps.min(1),
         };
-        client.grants > 0 && taken < most
+        client.grants() > 0 && taken < most
     }
 
     /// Work of the composed step in the units of the governor. The ledger already contains the rows

@@ -8,7 +8,7 @@ use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
 use crate::clock::Clock;
-use crate::shell::Progress;
+use crate::engine_core::Progress;
 
 /// Maximum device time of the measurement, in microseconds. A step that could exceed the remaining
 /// time is not started, so only one step of a very slow device can exceed this limit.
@@ -58,11 +58,11 @@ pub(super) struct Waiting<'a, 'b> {
 }
 
 /// Polling interval.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Runs some steps and fits a cost model to the times that the device measured. Returns `None` if
-/// the device measures no times or a step failed: the engine works without and learns while it
-/// runs.
+/// the device measures no times or a step failed: without it the engine corrects its costs while
+/// it runs.
 ///
 /// Steps are timed by the device's clock. All sequences are empty afterwards.
 ///
@@ -210,9 +210,9 @@ fn wait(
         }
         let waited_micros = waiting.clock.now_micros() - start_micros;
         if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
-            return Err(super::hung(sequences, waited_micros).into());
+            return Err(super::deadline::hung(sequences, waited_micros).into());
         }
-        waiting.clock.pause(LOOK_AGAIN);
+        waiting.clock.pause(POLL_INTERVAL);
     }
     Ok(None)
 }

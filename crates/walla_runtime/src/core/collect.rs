@@ -1,72 +1,17 @@
 //! Output processing: tokens become text, text becomes events.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use walla_device::step::{ResultHeader, ResultRow};
+use walla_device::step::ResultRow;
 use walla_exec::{Completed, ExecError};
-use walla_plan::SubmittedStep;
-use walla_trace::{DeviceClock, Stage, StepTimes, enter};
-use walla_types::{CANDIDATES_MAX, TokenId};
+use walla_trace::{Stage, enter};
+use walla_types::TokenId;
 
-use super::agent::Epoch;
-use super::{Core, outbox_of};
+use super::Core;
+use super::in_flight::Tag;
 use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
+use crate::engine_core::Emit;
 use crate::reply_parts::Part;
-use crate::shell::Emit;
-
-/// Agent and position of an output of a step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tag {
-    pub slot: usize,
-    pub epoch: Epoch,
-    pub position: u32,
-}
-
-#[derive(Debug)]
-struct Submitted {
-    step: u64,
-    at_micros: u64,
-    tags: Vec<Tag>,
-    booked: SubmittedStep,
-}
-
-/// Steps whose results have not been read, oldest first. Their buffers are reused.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    steps: VecDeque<Submitted>,
-    free: Vec<Vec<Tag>>,
-    /// For traces.
-    device_clock: DeviceClock,
-    /// Results of the step being read.
-    results: Vec<(ResultRow, Option<Box<TokenDetail>>)>,
-}
-
-impl InFlight {
-    pub fn new(steps_max: usize, outputs_max: usize) -> Self {
-        let free = (0..steps_max).map(|_| Vec::with_capacity(outputs_max)).collect();
-        let steps = VecDeque::with_capacity(steps_max);
-        let device_clock = DeviceClock::default();
-        Self { steps, free, device_clock, results: Vec::with_capacity(outputs_max) }
-    }
-
-    pub fn start(&mut self, step: u64, at_micros: u64, booked: SubmittedStep) {
-        let tags = self.free.pop().unwrap_or_default();
-        self.steps.push_back(Submitted { step, at_micros, tags, booked });
-    }
-
-    /// Number of the oldest step.
-    pub fn oldest(&self) -> Option<u64> {
-        self.steps.front().map(|step| step.step)
-    }
-
-    /// Adds the next output of the step started last.
-    pub fn push(&mut self, tag: Tag) {
-        if let Some(step) = self.steps.back_mut() {
-            step.tags.push(tag);
-        }
-    }
-}
 
 impl Core {
     /// Reads all completed steps. Returns `true` if there was one.
@@ -90,12 +35,12 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExecError> {
         let _stage = enter(Stage::Read);
-        let read = match self.read(completed) {
+        let read = match self.in_flight.read(&mut self.sequences.executor, completed) {
             Err(refused @ ExecError::ForeignResults { .. }) => Err(refused.to_string()),
             read => Ok(read?),
         };
         self.sequences.release(completed);
-        let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
+        let Some(mut submitted) = self.in_flight.complete() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
         let (begin_nanos, end_nanos) = *read.as_ref().unwrap_or(&(0, 0));
         self.budget.completed(submitted.booked, begin_nanos, end_nanos);
@@ -107,39 +52,14 @@ impl Core {
             self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
             self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
             tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
-            let mut results = std::mem::take(&mut self.in_flight.results);
+            let mut results = self.in_flight.take_results();
             for (tag, (row, detail)) in submitted.tags.drain(..).zip(results.drain(..)) {
                 self.take_token(tag, row, detail, now_micros, emit);
             }
-            self.in_flight.results = results;
+            self.in_flight.return_results(results);
         }
-        self.in_flight.free.push(submitted.tags);
+        self.in_flight.recycle(submitted.tags);
         Ok(())
-    }
-
-    /// Reads a step's results. Returns its begin and end on the device's clock.
-    fn read(&mut self, completed: Completed) -> Result<(u64, u64), ExecError> {
-        let InFlight { results, device_clock, .. } = &mut self.in_flight;
-        results.clear();
-        let mut nanos = (0, 0);
-        self.sequences.executor.read_results(completed, &mut |view| {
-            nanos = (view.header.begin_nanos, view.header.end_nanos);
-            trace_step(device_clock, completed, view.header);
-            for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
-                let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
-                let detail = (row.candidates > 0).then(|| {
-                    let listed =
-                        candidates.unwrap_or_default().iter().take(row.candidates as usize);
-                    Box::new(TokenDetail {
-                        token: TokenId(row.token),
-                        log_probability: row.log_probability,
-                        candidates: listed.map(|c| (TokenId(c.token), c.log_probability)).collect(),
-                    })
-                });
-                results.push((*row, detail));
-            }
-        })?;
-        Ok(nanos)
     }
 
     /// Handles one sampled token of one agent.
@@ -151,22 +71,22 @@ impl Core {
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) {
-        let Some(agent) = self.agents[tag.slot].as_ref().filter(|a| a.epoch == tag.epoch) else {
+        let Some(agent) =
+            self.agents.get(tag.slot).filter(|agent| agent.sequence.expects(tag.epoch))
+        else {
             return;
         };
-        let now_micros = self.client_micros(agent.client, now_micros);
-        let Some(agent) = self.agents[tag.slot].as_mut() else { return };
+        let now_micros = self.clients.now_micros(agent.client, now_micros);
+        let Some(agent) = self.agents.get_mut(tag.slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
-        agent.unread = agent.unread.saturating_sub(1);
+        agent.sequence.read_draw();
         if row.flags & ResultRow::NOT_FINITE != 0 {
             self.fail(tag.slot, ReplyError::NotFinite);
             // The cause may be in the cache: neither this agent nor another may continue from it.
             return self.drop_sequence(tag.slot);
         }
-        agent.evaluated = agent.evaluated.max(tag.position + 1);
-        debug_assert_eq!(agent.history.len() as u32, tag.position + 1, "draws come back in order");
         let token = TokenId(row.token);
-        agent.history.push(token);
+        agent.sequence.append_sampled(tag.position, token);
         if reply.usage.first_token_micros == 0 {
             reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
         }
@@ -180,11 +100,10 @@ impl Core {
         }
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         if let Some(detail) = detail {
-            self.send(
-                client,
-                Event { agent: id, generation, what: ReplyEvent::Token(detail) },
-                emit,
-            );
+            let event = Event { agent: id, generation, what: ReplyEvent::Token(detail) };
+            if let Some(outbox) = self.clients.outbox(client) {
+                outbox.send(event, emit);
+            }
         }
         let stopped = self.take_text(tag.slot, token, now_micros, emit);
         self.finish_if_over(tag.slot, stopped, now_micros);
@@ -198,24 +117,18 @@ impl Core {
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) -> bool {
-        let Self { agents, clients, text, stats, .. } = self;
-        let Some(agent) = agents[slot].as_mut() else { return false };
+        let Self { agents, clients, text, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return false };
         let Some(reply) = agent.reply.as_mut() else { return false };
-        let (id, generation, key) = (agent.id, reply.generation, agent.client);
-        let mut outbox = outbox_of(clients, key);
+        let (id, generation) = (agent.id, reply.generation);
+        let mut outbox = clients.outbox(agent.client);
         let bytes = text.tokenizer.text_bytes(token);
         let stopped = agent.text.push(token, bytes, &mut |part, text, tokens| {
             if part == Part::Speech {
-                reply.said.push_str(&text);
+                reply.speech.push_str(&text);
             }
             let Some(outbox) = outbox.as_mut() else { return };
-            let event = Event { agent: id, generation, what: part.event(text, tokens) };
-            if !outbox.is_empty() {
-                outbox.push_back(event);
-            } else if let Err(event) = emit(key, event) {
-                outbox.push_back(event);
-                stats.queue_full += 1;
-            }
+            outbox.send(Event { agent: id, generation, what: part.event(text, tokens) }, emit);
         });
         reply.usage.reply_tokens = agent.text.speech_tokens();
         reply.usage.reasoning_tokens = agent.text.reasoning_tokens();
@@ -227,29 +140,16 @@ impl Core {
 
     fn finish_if_over(&mut self, slot: usize, stopped: bool, now_micros: u64) {
         let context_tokens = self.context_tokens as usize;
-        let Some(agent) = self.agents[slot].as_ref() else { return };
+        let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         let reason = match () {
             () if stopped => FinishReason::Stop { index: agent.text.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
-            () if agent.history.len() > context_tokens => FinishReason::ContextFull,
+            () if agent.sequence.history().len() > context_tokens => FinishReason::ContextFull,
             () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
             () => return self.close_reasoning(slot, now_micros),
         };
         self.finish(slot, reason, now_micros);
     }
-}
-
-/// Traces when the device ran the step. A step that was launched before a listener existed is
-/// skipped.
-fn trace_step(clock: &mut DeviceClock, completed: Completed, header: &ResultHeader) {
-    let Completed { step, rows, launched_nanos, .. } = completed;
-    if launched_nanos == 0 || !walla_trace::is_listening() {
-        return;
-    }
-    let device_nanos = header.begin_nanos..header.end_nanos;
-    let seen_nanos = walla_trace::now_nanos();
-    let times = StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos };
-    walla_trace::device_step(clock, times);
 }

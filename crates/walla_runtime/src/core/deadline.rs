@@ -1,21 +1,10 @@
 //! Deadlines of steps and replies, on the injected clock.
 
-use std::time::Duration;
-
 use walla_device::DeviceError;
 use walla_exec::Sequences;
 
 use super::Core;
 use crate::api::FinishReason;
-use crate::clock::WaitMeter;
-
-/// Maximum time between two polls that counts as waiting.
-const LOOK_MAX: Duration = Duration::from_millis(250);
-
-/// Measures how long the oldest step has been in flight.
-pub(super) fn step_meter() -> WaitMeter {
-    WaitMeter::new(LOOK_MAX)
-}
 
 /// Gives up the device of `sequences`, which has not completed a step for `waited_micros`.
 pub(super) fn hung(sequences: &mut Sequences, waited_micros: u64) -> DeviceError {
@@ -33,20 +22,19 @@ impl Core {
     /// [`DeviceError::Lost`] if so.
     pub(super) fn check_step_deadline(&mut self, now_micros: u64) -> Result<(), DeviceError> {
         let Some(max) = self.deadlines.step else { return Ok(()) };
-        let step = self.in_flight.oldest();
-        let waited_micros = self.step_meter.look(step, now_micros);
-        if step.is_none() || Duration::from_micros(waited_micros) <= max {
-            return Ok(());
+        match self.in_flight.overdue_micros(max, now_micros) {
+            Some(waited_micros) => Err(hung(&mut self.sequences, waited_micros)),
+            None => Ok(()),
         }
-        Err(hung(&mut self.sequences, waited_micros))
     }
 
     /// Deadlines of open replies, with their slots. Replies of paused clients are skipped.
     fn reply_ends(&self) -> impl Iterator<Item = (usize, u64)> {
         self.deadlines.reply.into_iter().flat_map(move |max| {
             let max_micros = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
-            self.agents.iter().enumerate().filter_map(move |(slot, agent)| {
-                let agent = agent.as_ref().filter(|agent| self.runs(agent.client))?;
+            let agents =
+                self.agents.iter().filter(move |(_, agent)| self.clients.runs(agent.client));
+            agents.filter_map(move |(slot, agent)| {
                 let begun_micros = agent.reply.as_ref()?.begun_micros;
                 Some((slot, begun_micros.saturating_add(max_micros)))
             })

@@ -7,8 +7,8 @@ use walla_device::Registry;
 use super::{Core, Source};
 use crate::api::EngineStats;
 use crate::clock::Clock;
+use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions};
-use crate::shell::Progress;
 
 /// Name of the fallback device.
 const FALLBACK: &str = "cpu";
@@ -55,35 +55,14 @@ impl Core {
     /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
-        let Self {
-            text,
-            worker,
-            worker_is_full,
-            first_to_ask,
-            mut agents,
-            slots,
-            parked,
-            clients,
-            stalls_updated_micros,
-            stats,
-            budget,
-            sequences,
-            ..
-        } = lost;
-        let agents_max = self.agents.len();
-        let is_same = Arc::ptr_eq(&self.text, &text) && agents.len() == agents_max;
-        for agent in agents.iter_mut().flatten() {
-            agent.forget_cache();
-        }
+        let Self { text, prompts, mut agents, clients, stats, budget, sequences, .. } = lost;
+        let slots = self.agents.slots();
+        let is_same = Arc::ptr_eq(&self.text, &text) && agents.slots() == slots;
+        agents.iter_mut().for_each(|agent| agent.sequence.forget_cache());
         self.text = text;
-        self.worker = worker;
-        self.worker_is_full = worker_is_full;
-        self.first_to_ask = first_to_ask;
+        self.prompts = prompts;
         self.agents = agents;
-        self.slots = slots;
-        self.parked = parked;
         self.clients = clients;
-        self.stalls_updated_micros = stalls_updated_micros;
         self.budget.inherit(&budget);
         let pages = sequences.ledger.usable_pages();
         self.sequences.ledger.limit_pages(pages);
@@ -91,18 +70,17 @@ impl Core {
         let kv_bytes = self.sequences.executor.device().memory().cache_bytes;
         self.stats = EngineStats { pages, pages_used: 0, kv_bytes, ..stats };
         if !is_same {
-            self.refuse(agents_max);
+            self.refuse(slots);
         }
     }
 
     /// Ends every reply, and the engine at the next call of `advance`.
-    fn refuse(&mut self, agents_max: usize) {
+    fn refuse(&mut self, slots: usize) {
         let error = EngineError::OtherModel;
         self.fail_all(&error.to_string());
         // The other core may have had more slots.
-        self.agents = (0..agents_max).map(|_| None).collect();
-        self.slots.clear();
-        self.first_to_ask = 0;
+        self.agents.resize(slots);
+        self.prompts.restart();
         self.refused = Some(error);
     }
 }

@@ -1,35 +1,32 @@
 //! Loads a core from options.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
-use walla_model::chat::LoadedText;
-use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
+use walla_plan::defaults::PAGE_TOKENS;
 
+use super::agents::Agents;
 use super::budget::Budget;
 use super::calibrate::Waiting;
-use super::collect::InFlight;
+use super::clients::Clients;
 use super::cost_file::Key;
+use super::in_flight::InFlight;
+use super::pages::Pages;
 use super::schedule::Scheduler;
-use super::slots::Parked;
 use super::source::Source;
-use super::text::{ModelText, TextWorker};
-use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
+use super::text::{PromptQueue, TextWorker};
+use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::clock::Clock;
+use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions};
-use crate::shell::Progress;
 use crate::state::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
 const TEXT_JOBS_MAX: usize = 64;
-
-/// Tokens per KV page. On average half a page per agent is unused.
-const PAGE_TOKENS: u32 = 16;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
@@ -142,7 +139,6 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
-        let agents = exec_options.sequences_max as usize;
         Ok(Core {
             card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
             stats: EngineStats {
@@ -150,29 +146,24 @@ impl Source {
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
                 ..EngineStats::default()
             },
-            resizes_to: None,
-            has_freed: false,
-            page_claim: None,
-            refused: None,
-            sequences,
             text: Arc::clone(text),
-            worker,
-            worker_is_full: false,
-            first_to_ask: 0,
-            failures_in_a_row: 0,
-            driver_calls_of_load,
-            context_tokens,
-            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
-            agents: (0..agents).map(|_| None).collect(),
-            slots: HashMap::with_capacity(agents),
-            parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
-            clients: Vec::new(),
-            stalls_updated_micros: 0,
+            clients: Clients::default(),
+            agents: Agents::new(
+                exec_options.sequences_max as usize,
+                (options.agents_parked_max, options.wait_for_slot),
+                context_tokens,
+            ),
+            prompts: PromptQueue::new(worker),
+            sequences,
+            pages: Pages::default(),
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
-            deadlines: options.deadlines,
-            step_meter: deadline::step_meter(),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
+            deadlines: options.deadlines,
+            context_tokens,
+            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            driver_calls_of_load,
+            refused: None,
         })
     }
 }
@@ -200,30 +191,6 @@ fn step_cost(
         cost_file::save(folder, &key, cost);
     }
     Ok(cost)
-}
-
-/// Maximum average bytes of text per token of the context: four times as many as in English.
-const TEXT_BYTES_PER_TOKEN: usize = 16;
-
-/// Tokenizer and template. Defects of the file that do not prevent loading are logged.
-pub(super) fn model_text(
-    file: &Gguf,
-    options: &EngineOptions,
-    context_tokens: u32,
-) -> Result<ModelText, EngineError> {
-    let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
-    let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let EngineOptions { model, template, pre_tokenizer, .. } = options;
-    let mut loaded = LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
-    if !loaded.state.is_usable() {
-        let state = &loaded.state;
-        tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!(target: "walla::load", ?model, "{warning}");
-    }
-    loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
-    Ok(ModelText::new(loaded))
 }
 
 /// Maximum number of different masks of allowed tokens in one step: 128 KB of device memory for a

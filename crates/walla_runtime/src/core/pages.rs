@@ -7,22 +7,64 @@ use walla_plan::{Detail, LedgerError};
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
-use super::agent::AgentState;
+use super::agents::AgentState;
 use crate::api::ReplyError;
 
 /// Near before background, then priority, then age of the reply, then slot. The largest has
 /// priority.
 type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
+/// State of the page allocation between calls.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// Target number of pages for a resize, which runs when no step is in flight.
+    resizes_to: Option<u32>,
+    /// A reply ended or pages were freed since the last plan: agents that lacked pages may
+    /// continue.
+    has_freed: bool,
+    /// The agent that preempted others for pages which steps in flight still hold.
+    claim: Option<usize>,
+}
+
+impl Pages {
+    /// A reply ended or pages were freed.
+    pub fn note_freed(&mut self) {
+        self.has_freed = true;
+    }
+
+    /// Whether [`note_freed`](Self::note_freed) was called since the last call of this.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.has_freed)
+    }
+
+    /// The slot of the agent that preempted others for pages which steps in flight still hold.
+    pub fn claim(&self) -> Option<usize> {
+        self.claim
+    }
+
+    pub fn end_claim(&mut self) {
+        self.claim = None;
+    }
+
+    #[cfg(test)]
+    pub fn set_claim(&mut self, slot: Option<usize>) {
+        self.claim = slot;
+    }
+
+    #[cfg(test)]
+    pub fn is_resizing(&self) -> bool {
+        self.resizes_to.is_some()
+    }
+}
+
 impl Core {
     /// Keeps the cached prefix of `prompt` and drops the rest. Returns the number of tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
         let seq = SeqId(slot as u32);
         let cached = self.sequences.ledger.len(seq);
-        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
-        let same = common_tokens(&agent.history, prompt).min(cached);
-        let keep = agent.reusable_prefix(prompt, same, agent.reached);
-        agent.evaluated = agent.evaluated.min(keep);
+        let Some(agent) = self.agents.get_mut(slot) else { return 0 };
+        let window = agent.penalty_window();
+        let keep = agent.sequence.keep_prefix(prompt, cached, window);
         if keep == cached || self.cut(seq, keep) {
             return keep;
         }
@@ -41,23 +83,24 @@ impl Core {
     fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
         let options = self.sequences.ledger.options();
         // The state of a recurrent layer covers a whole sequence, so it has no prefix to share.
-        let agent = self.agents[slot].as_ref().filter(|_| !options.recurrent)?;
+        let agent = self.agents.get(slot).filter(|_| !options.recurrent)?;
         let own = self.sequences.ledger.len(SeqId(slot as u32));
-        let page = options.page_tokens;
+        let (page, window) = (options.page_tokens, agent.penalty_window());
         let mut best = None;
-        for (other, source) in self.agents.iter().enumerate() {
-            let Some(source) = source.as_ref().filter(|_| other != slot) else { continue };
-            debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
-            let evaluated = &source.history[..source.evaluated as usize];
+        for (other, source) in self.agents.iter().filter(|&(other, _)| other != slot) {
+            let evaluated = source.sequence.evaluated();
+            debug_assert!(evaluated.len() as u32 <= self.sequences.ledger.len(SeqId(other as u32)));
             // The source must have one page more. Nearly all sources fail at the last token of that
             // page: they are shorter or differ there.
             let needed = (best.map_or(own, |(tokens, _)| tokens) / page + 1) * page;
             let last = needed as usize - 1;
-            if evaluated.get(last).is_none_or(|token| agent.history.get(last) != Some(token)) {
+            if evaluated
+                .get(last)
+                .is_none_or(|token| agent.sequence.history().get(last) != Some(token))
+            {
                 continue;
             }
-            let same = common_tokens(evaluated, &agent.history);
-            let tokens = agent.reusable_prefix(&agent.history, same, source.reached) / page * page;
+            let tokens = agent.sequence.prefix_of(&source.sequence, window) / page * page;
             if tokens >= needed {
                 best = Some((tokens, other));
             }
@@ -84,9 +127,9 @@ impl Core {
         if copied.is_err() {
             return 0;
         }
-        let reached = self.agents[other].as_ref().map_or(0, |source| source.reached);
-        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
-        (agent.evaluated, agent.reached) = (tokens, reached);
+        let reached = self.agents.get(other).map_or(0, |source| source.sequence.reached());
+        let Some(agent) = self.agents.get_mut(slot) else { return 0 };
+        agent.sequence.share(tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
             // After a recompute, the shared prefix may include tokens of the reply.
             reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
@@ -103,7 +146,7 @@ impl Core {
     /// Frees all pages of a sequence. If its agent speaks, its tokens are recomputed.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         let seq = SeqId(slot as u32);
-        self.has_freed |= !self.sequences.ledger.is_empty(seq);
+        self.pages.has_freed |= !self.sequences.ledger.is_empty(seq);
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
             // The command buffer is full, and upkeep empties it. If that fails too, the device is
             // lost and reports it at the next call.
@@ -114,8 +157,8 @@ impl Core {
                 "a whole sequence can always be removed"
             );
         }
-        if let Some(agent) = self.agents[slot].as_mut() {
-            agent.forget_cache();
+        if let Some(agent) = self.agents.get_mut(slot) {
+            agent.sequence.forget_cache();
         }
     }
 
@@ -135,9 +178,9 @@ impl Core {
                     }
                     // Fenced pages become free when the steps in flight have completed.
                     if fenced_pages > 0 {
-                        let claimed = self.page_claim.map(|other| self.urgency(other));
+                        let claimed = self.pages.claim.map(|other| self.urgency(other));
                         if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
-                            self.page_claim = Some(slot);
+                            self.pages.claim = Some(slot);
                         }
                         return false;
                     }
@@ -156,7 +199,7 @@ impl Core {
                         // Counted as a retry of this reply, so that a device that never accepts the
                         // commands ends it.
                         self.recompute(slot, &error.to_string());
-                        self.has_freed = true;
+                        self.pages.note_freed();
                         return false;
                     }
                 }
@@ -178,14 +221,14 @@ impl Core {
         let end = ledger.pages_end();
         let wanted = pages.min(ledger.options().pages - 1);
         self.stats.pages_refused = 0;
-        self.resizes_to = (wanted + 1 != end).then_some(wanted);
+        self.pages.resizes_to = (wanted + 1 != end).then_some(wanted);
         self.stats.pages = self.sequences.ledger.usable_pages();
         while self.sequences.ledger.used_pages() > self.sequences.ledger.usable_pages() {
             if self.evict_idle(usize::MAX) {
                 continue;
             }
             let holds = |&slot: &usize| !self.sequences.ledger.pages(SeqId(slot as u32)).is_empty();
-            let held = (0..self.agents.len()).filter(holds);
+            let held = (0..self.agents.slots()).filter(holds);
             let Some(victim) = held.min_by_key(|&slot| self.urgency(slot)) else { return };
             self.drop_sequence(victim);
         }
@@ -194,11 +237,11 @@ impl Core {
     /// Resizes the cache's memory when no step is in flight, because the device may wait for them.
     /// Returns whether steps have to wait for the resize.
     pub(super) fn resize(&mut self) -> Result<bool, ExecError> {
-        let Some(pages) = self.resizes_to else { return Ok(false) };
+        let Some(pages) = self.pages.resizes_to else { return Ok(false) };
         if self.sequences.executor.in_flight() > 0 {
             return Ok(true);
         }
-        self.resizes_to = None;
+        self.pages.resizes_to = None;
         let grows = pages + 1 > self.sequences.ledger.pages_end();
         match self.sequences.resize(pages) {
             Ok(()) => {}
@@ -222,13 +265,15 @@ impl Core {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
             // A paused agent needs no pages; after the pause its tokens are recomputed.
-            let speaks =
-                |agent: &AgentState| agent.reply.is_some() && self.is_schedulable(agent.client);
-            let speaks = self.agents[slot].as_deref().is_some_and(speaks);
+            let speaks = |agent: &AgentState| {
+                agent.reply.is_some() && self.clients.is_schedulable(agent.client)
+            };
+            let speaks = self.agents.get(slot).is_some_and(speaks);
             slot != except && holds && !speaks
         };
-        let least_recent = |&slot: &usize| self.agents[slot].as_ref().map_or(0, |a| a.last_step);
-        let Some(slot) = (0..self.agents.len()).filter(idle).min_by_key(least_recent) else {
+        let least_recent =
+            |&slot: &usize| self.agents.get(slot).map_or(0, |agent| agent.sequence.last_step());
+        let Some(slot) = (0..self.agents.slots()).filter(idle).min_by_key(least_recent) else {
             return false;
         };
         // An agent of a stalled client that just continued may be in the batch.
@@ -240,7 +285,7 @@ impl Core {
     /// Urgency of an agent: near before background, then by priority, then by age of the reply, so
     /// that at least one reply always completes.
     pub(super) fn urgency(&self, slot: usize) -> Option<Urgency> {
-        let agent = self.agents[slot].as_ref()?;
+        let agent = self.agents.get(slot)?;
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
         let is_near = agent.spec.detail != Detail::Background;
         Some((is_near, agent.spec.priority, Reverse((arrived, slot))))
@@ -250,17 +295,13 @@ impl Core {
     /// urgent than `slot`.
     fn victim(&self, slot: usize) -> Option<usize> {
         let holds = |&s: &usize| s != slot && !self.sequences.ledger.is_empty(SeqId(s as u32));
-        let victim = (0..self.agents.len()).filter(holds).min_by_key(|&s| self.urgency(s))?;
+        let victim = (0..self.agents.slots()).filter(holds).min_by_key(|&s| self.urgency(s))?;
         (self.urgency(victim) < self.urgency(slot)).then_some(victim)
     }
 
     /// Whether no other agent holds pages, so that waiting does not help.
     fn is_alone(&self, slot: usize) -> bool {
-        (0..self.agents.len()).all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
+        (0..self.agents.slots())
+            .all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
     }
-}
-
-/// Length of the common prefix.
-fn common_tokens(a: &[TokenId], b: &[TokenId]) -> u32 {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count() as u32
 }

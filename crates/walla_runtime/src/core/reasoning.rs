@@ -5,8 +5,8 @@ use std::sync::Arc;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
-use super::agent::{AgentState, Reply};
-use super::{Core, outbox_of};
+use super::Core;
+use super::agents::{AgentState, Reply};
 use crate::api::{Event, FinishReason};
 
 /// Maximum number of blocks that the engine closes in one reply.
@@ -32,7 +32,7 @@ impl Core {
     ) {
         // A cache that is smaller than the context also limits replies.
         let context_tokens = self.context_tokens.min(self.cache_tokens());
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         let (Some(reply), Some(markers)) = (agent.reply.as_mut(), &self.text.reasoning) else {
             return;
         };
@@ -57,7 +57,7 @@ impl Core {
     /// like a prompt, and the next draw is speech. A draw in flight is discarded.
     pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
         let Self { agents, text, clients, .. } = self;
-        let Some(agent) = agents[slot].as_mut() else { return };
+        let Some(agent) = agents.get_mut(slot) else { return };
         let (Some(format), Some(reply)) = (agent.text.open_format(), agent.reply.as_mut()) else {
             return;
         };
@@ -71,22 +71,20 @@ impl Core {
             }
             // The last token of the marker needs a position, because the first speech token is
             // sampled from it.
-            () if agent.history.len() + closing.len() > self.context_tokens as usize => {
+            () if agent.sequence.history().len() + closing.len() > self.context_tokens as usize => {
                 FinishReason::ContextFull
             }
             () => {
                 reply.blocks_closed += 1;
-                agent.history.extend_from_slice(closing);
-                let key = agent.client;
                 let (id, generation) = (agent.id, reply.generation);
-                let mut outbox = outbox_of(clients, key);
+                let mut outbox = clients.outbox(agent.client);
                 agent.text.close(&mut |part, text, tokens| {
                     if let Some(outbox) = outbox.as_mut() {
                         let what = part.event(text, tokens);
-                        outbox.push_back(Event { agent: id, generation, what });
+                        outbox.queue(Event { agent: id, generation, what });
                     }
                 });
-                agent.forget_in_flight();
+                agent.sequence.append_known(closing);
                 return;
             }
         };

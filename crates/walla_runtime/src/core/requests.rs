@@ -1,24 +1,104 @@
-//! Requests: starts asks and ends replies.
+//! Requests: accepts, starts and cancels asks, and ends replies.
 
 use std::sync::Arc;
 
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
-use super::agent::{AgentState, Ask, Reply, Stage};
+use super::Core;
+use super::agents::{AgentState, Ask, Reply, ReplyPhase};
 use super::text::{Encoded, TextJob, TextSource};
-use super::{Core, outbox_of};
-use crate::api::{ContextPolicy, Event, FinishReason, Prompt, ReplyError, ReplyEvent};
+use crate::api::{
+    AgentId, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent,
+    Usage,
+};
+use crate::engine_core::ClientKey;
 use crate::reply_parts::Part;
 
 impl Core {
+    pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
+        let generation = ask.generation;
+        if let Err(error) = self.agents.ask(client, id, ask) {
+            self.clients.queue_event(client, id, generation, ReplyEvent::Failed(error));
+        }
+    }
+
+    /// Cancels a reply or a waiting ask. `None` cancels all of them.
+    pub(super) fn cancel(
+        &mut self,
+        client: ClientKey,
+        id: AgentId,
+        generation: Option<GenerationId>,
+        now_micros: u64,
+    ) {
+        let matches = |g: GenerationId| generation.is_none_or(|wanted| wanted == g);
+        let Some(cancelled) = self.agents.cancel(client, id, matches) else { return };
+        if let Some(slot) = cancelled.reply_slot {
+            self.finish(slot, FinishReason::Cancelled, now_micros);
+        }
+        for generation in cancelled.asks {
+            let usage = Usage::default();
+            let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
+            self.clients.queue_event(client, id, generation, what);
+        }
+    }
+
+    /// Ends a reply, or shortens one that has ended, to the part that the host heard.
+    pub(super) fn interrupt(
+        &mut self,
+        client: ClientKey,
+        id: AgentId,
+        (generation, heard_bytes): (GenerationId, u32),
+        now_micros: u64,
+    ) {
+        let Some(agent) = self.agents.of_client(client, id) else { return };
+        if let Some(reply) = agent.reply.as_mut().filter(|reply| reply.generation == generation) {
+            reply.heard_bytes = heard_bytes;
+        } else {
+            agent.shorten_reply(generation, heard_bytes);
+        }
+        self.cancel(client, id, Some(generation), now_micros);
+    }
+
+    pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
+        self.cancel(client, id, None, now_micros);
+        if let Some(slot) = self.agents.remove(client, id) {
+            self.drop_sequence(slot);
+        }
+    }
+
+    /// Assigns slots to agents that wait for one.
+    fn place_waiting(&mut self, now_micros: u64) {
+        while let Some((id, slot)) = self.next_placement(now_micros) {
+            self.drop_sequence(slot);
+            self.agents.place(id, slot);
+        }
+    }
+
+    /// The agent that gets the next slot, and the slot. `None` if no agent gets one now.
+    pub(super) fn next_placement(&self, now_micros: u64) -> Option<(AgentId, usize)> {
+        self.agents.next_placement(now_micros, &|client| self.clients.is_schedulable(client))
+    }
+
+    /// Fails every reply and every waiting ask, and removes all agents.
+    pub(super) fn fail_all(&mut self, reason: &str) {
+        for slot in 0..self.agents.slots() {
+            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
+        }
+        for mut agent in self.agents.take_all() {
+            let (client, id) = (agent.client, agent.id);
+            for ask in agent.asks.drain(..) {
+                let error = ReplyError::EngineGone(reason.to_owned());
+                self.clients.queue_event(client, id, ask.generation, ReplyEvent::Failed(error));
+            }
+        }
+    }
+
     /// Starts the next ask of every free agent. If an ask fails at once, the following one is
     /// started.
     pub(super) fn start_asks(&mut self, now_micros: u64) {
-        self.worker_is_full = false;
         self.place_waiting(now_micros);
-        let (first, agents) = (self.first_to_ask, self.agents.len());
-        for slot in (first..agents).chain(0..first) {
+        for slot in self.prompts.begin_round(self.agents.slots()) {
             while self.start_next_ask(slot, now_micros) {}
         }
     }
@@ -26,8 +106,8 @@ impl Core {
     /// Whether an agent can start an ask now.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let can_begin = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
-        let agent = self.agents[slot].as_deref().filter(|agent| can_begin(agent));
-        agent.is_some_and(|agent| self.runs(agent.client))
+        let agent = self.agents.get(slot).filter(|agent| can_begin(agent));
+        agent.is_some_and(|agent| self.clients.runs(agent.client))
     }
 
     /// Starts an agent's next ask. Returns `false` if it has none or the ask keeps waiting.
@@ -35,11 +115,10 @@ impl Core {
         if !self.is_free(slot) {
             return false;
         }
-        let Some(agent) = self.agents[slot].as_mut() else { return false };
+        let Some(agent) = self.agents.get_mut(slot) else { return false };
         let Some(ask) = agent.asks.front() else { return false };
         // Checked first because it is cheap: in a crowd this is the usual case, in every round.
-        if !self.worker.has_room() && !matches!(ask.prompt, Prompt::Tokens(_)) {
-            self.worker_is_full = true;
+        if !self.prompts.accepts(&ask.prompt) {
             return false;
         }
         let Some(ask) = agent.asks.pop_front() else { return false };
@@ -50,13 +129,13 @@ impl Core {
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
         // Older turns are also dropped if the cache is smaller than the context.
         let context_tokens = self.context_tokens.min(self.cache_tokens());
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
         // Capacity for the reply, so that speaking does not allocate: 6 bytes per token suffice for
         // most languages.
-        reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
+        reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.speak(slot, tokens, None, now_micros),
@@ -79,8 +158,7 @@ impl Core {
             // Half of the context at most, because the persona needs space too.
             reply_tokens: reply_tokens.min(context_tokens / 2),
         };
-        self.first_to_ask = (slot + 1) % self.agents.len();
-        if self.worker.submit(job).is_err() {
+        if self.prompts.submit(job, slot, self.agents.slots()).is_err() {
             self.fail(
                 slot,
                 ReplyError::Text("the text thread has ended: a defect in walla".into()),
@@ -91,12 +169,12 @@ impl Core {
     /// Takes encoded prompts from the worker. Returns `true` if there were any.
     pub(super) fn collect_text(&mut self, now_micros: u64) -> bool {
         let mut any = false;
-        while let Some(done) = self.worker.collect() {
+        while let Some(done) = self.prompts.collect() {
             any = true;
-            let Some(&slot) = self.slots.get(&done.agent) else { continue };
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
+            let Some(slot) = self.agents.slot_of(done.agent) else { continue };
+            let Some(agent) = self.agents.get_mut(slot) else { continue };
             let waits =
-                |r: &&mut Reply| r.generation == done.generation && r.stage == Stage::Encoding;
+                |r: &&mut Reply| r.generation == done.generation && r.phase == ReplyPhase::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, dropped, start }) => {
@@ -128,7 +206,7 @@ impl Core {
         }
         let context_tokens = self.context_tokens;
         let vocab = self.card.vocab;
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         if let Some(token) = prompt.iter().find(|token| token.0 >= vocab) {
             let reason = format!("token {token} is not in the vocabulary of {vocab}");
             return self.fail(slot, ReplyError::Text(reason));
@@ -153,19 +231,16 @@ impl Core {
             return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
         }
         let cached_tokens = self.keep_prefix(slot, &prompt);
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        agent.history.clear();
-        agent.history.extend_from_slice(&prompt);
-        agent.forget_in_flight();
-        agent.waiting_since = self.budget.ticks;
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        agent.sequence.begin(&prompt, self.budget.ticks());
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
-        reply.stage = Stage::Speaking;
+        reply.phase = ReplyPhase::Speaking;
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
         let says_nothing = agent.spec.reply_tokens_max == 0;
-        self.queue_event(client, id, generation, ReplyEvent::Started { prompt_tokens });
+        self.clients.queue_event(client, id, generation, ReplyEvent::Started { prompt_tokens });
         if says_nothing {
             self.finish(slot, FinishReason::Length, now_micros);
         }
@@ -184,22 +259,22 @@ impl Core {
     /// Sends the held text of the reply, then the terminal event.
     fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
         let turns_max = self.context_tokens as usize;
-        let Some(client) = self.agents[slot].as_ref().map(|agent| agent.client) else { return };
-        let now_micros = self.client_micros(client, now_micros);
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
+        let now_micros = self.clients.now_micros(client, now_micros);
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(mut reply) = agent.reply.take() else { return };
-        self.has_freed = true;
-        agent.forget_in_flight();
+        self.pages.note_freed();
+        agent.sequence.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        let mut outbox = outbox_of(&mut self.clients, client);
-        let said = &mut reply.said;
+        let mut outbox = self.clients.outbox(client);
+        let speech = &mut reply.speech;
         agent.text.finish(&mut |part, text, tokens| {
             if part == Part::Speech {
-                said.push_str(&text);
+                speech.push_str(&text);
             }
             if let Some(outbox) = outbox.as_mut() {
                 let what = part.event(text, tokens);
-                outbox.push_back(Event { agent: id, generation, what });
+                outbox.queue(Event { agent: id, generation, what });
             }
         });
         // A next reply that ends before it begins must not find this text.
@@ -219,6 +294,6 @@ impl Core {
                 ReplyEvent::Failed(error)
             }
         };
-        self.queue_event(client, id, generation, what);
+        self.clients.queue_event(client, id, generation, what);
     }
 }

@@ -9,9 +9,9 @@ use walla_plan::{
 };
 use walla_types::SeqId;
 
-use super::agent::AgentState;
-use super::collect::Tag;
-use super::{ClientState, Core, STEPS_AHEAD_MAX};
+use super::agents::AgentState;
+use super::in_flight::Tag;
+use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
 /// Buffers that are reused from step to step.
@@ -88,13 +88,13 @@ fn smallest_left_out(
 impl Core {
     /// Work of the agent for the next step, if any.
     fn work_of(&self, slot: usize) -> Option<PlanState> {
-        let agent = self.agents[slot].as_ref().filter(|agent| agent.is_speaking())?;
+        let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
         let submitted = self.sequences.ledger.len(SeqId(slot as u32));
-        let missing = (agent.history.len() as u32).saturating_sub(submitted);
+        let missing = (agent.sequence.history().len() as u32).saturating_sub(submitted);
         match missing {
             // All known tokens are submitted. The next token is in flight, and only the device
             // knows it.
-            0 if agent.unread == 0 || agent.unread >= STEPS_AHEAD_MAX => None,
+            0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
             0 | 1 => Some(PlanState::Decoding),
             tokens => Some(PlanState::Prefill { tokens }),
@@ -106,9 +106,10 @@ impl Core {
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
         if agent.text.open_format().is_some() {
-            return reply.usage.reasoning_tokens + agent.unread < reply.reasoning_tokens_max;
+            return reply.usage.reasoning_tokens + agent.sequence.unread()
+                < reply.reasoning_tokens_max;
         }
-        reply.usage.reply_tokens + agent.unread < agent.spec.reply_tokens_max
+        reply.usage.reply_tokens + agent.sequence.unread() < agent.spec.reply_tokens_max
     }
 
     /// Collects the requests of agents whose clients can step.
@@ -116,10 +117,8 @@ impl Core {
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
         let (mut is_lifted, mut has_window) = (false, false);
-        for (slot, agent) in self.agents.iter().enumerate() {
-            let Some(agent) = agent else { continue };
-            let is_client = |client: &&ClientState| client.key == agent.client && client.may_step();
-            let Some(client) = self.clients.iter().find(is_client) else { continue };
+        for (slot, agent) in self.agents.iter() {
+            let Some(client) = self.clients.that_may_step(agent.client) else { continue };
             let Some(state) = self.work_of(slot) else { continue };
             let (due, reads) = match state {
                 PlanState::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
@@ -128,9 +127,9 @@ impl Core {
             if !self.may_take(client, agent, due, reads) {
                 continue;
             }
-            is_lifted |= self.budget.is_lifted_by(client.pacing);
-            has_window |= client.pacing == Pacing::FreeRunning;
-            let waited = self.budget.ticks.saturating_sub(agent.waiting_since);
+            is_lifted |= self.budget.is_lifted_by(client.pacing());
+            has_window |= client.pacing() == Pacing::FreeRunning;
+            let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
                 detail: agent.spec.detail,
@@ -140,7 +139,7 @@ impl Core {
             });
         }
         self.scheduler.is_lifted = is_lifted;
-        self.budget.waits_for_window = has_window && !is_lifted;
+        self.budget.set_waits_for_window(has_window && !is_lifted);
         self.scheduler.requests = requests;
     }
 
@@ -150,22 +149,22 @@ impl Core {
         let Scheduler { requests, plan, batch, is_lifted, .. } = scheduler;
         let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
         let Some(shortest) = lengths.min() else {
-            budget.agents_deferred = 0;
+            budget.set_deferred(0);
             return false;
         };
         // Agents that already had rows in this frame do not count as deferred.
-        let ticks = budget.ticks;
+        let ticks = budget.ticks();
         let waits = |seq: &SeqId| {
-            let agent = agents.get(seq.index()).and_then(Option::as_ref);
-            agent.is_some_and(|agent| agent.waiting_since < ticks)
+            let agent = agents.get(seq.index());
+            agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
-        if !*is_lifted && (budget.is_zero() || budget.governor.is_spent()) {
-            budget.agents_deferred = unserved(&mut requests.iter().map(|request| request.seq));
+        if !*is_lifted && budget.is_spent() {
+            budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
         // The rest of a frame is not spent on prefill chunks with little gain.
-        let is_rest = !*is_lifted && budget.governor.is_used();
+        let is_rest = !*is_lifted && budget.governor().is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
             rows_max: batch.limits().tokens_max,
@@ -176,7 +175,7 @@ impl Core {
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         loop {
-            let limits = if *is_lifted { base } else { budget.governor.limits(base, smallest) };
+            let limits = if *is_lifted { base } else { budget.limits(base, smallest) };
             let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
             debug_assert!(
                 planned.is_ok(),
@@ -185,13 +184,13 @@ impl Core {
             // A prefill row, or a row with a longer context, may exceed a limit that the smallest
             // row meets. If all requests are such rows, the cheapest of them is used as the
             // smallest.
-            let of_plan = smallest_left_out(plan, requests, sequences, budget.governor.cost());
+            let of_plan = smallest_left_out(plan, requests, sequences, budget.governor().cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
                 None => break,
             }
         }
-        budget.agents_deferred = unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq));
+        budget.set_deferred(unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq)));
         true
     }
 
@@ -199,7 +198,7 @@ impl Core {
     fn schedule(&mut self, now_micros: u64) {
         self.sequences.settle();
         self.collect_requests(now_micros);
-        self.honour_claim();
+        self.apply_claim();
         self.scheduler.batch.clear();
         self.scheduler.included.clear();
         if !self.plan() {
@@ -219,8 +218,8 @@ impl Core {
     /// Reserves pages for the agent that preempted others and waits until the steps in flight
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
-    fn honour_claim(&mut self) {
-        let Some(slot) = self.page_claim else { return };
+    fn apply_claim(&mut self) {
+        let Some(slot) = self.pages.claim() else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
@@ -235,14 +234,14 @@ impl Core {
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
             // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
             // and they would preempt each other without end.
-            self.page_claim = None;
+            self.pages.end_claim();
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
     }
 
     fn can_be_scheduled(&self, slot: usize) -> bool {
-        self.agents[slot].as_ref().is_some_and(|agent| self.is_schedulable(agent.client))
+        self.agents.get(slot).is_some_and(|agent| self.clients.is_schedulable(agent.client))
     }
 
     /// Finds pages for the most urgent agent that the plan deferred for lack of pages. It must be
@@ -284,13 +283,13 @@ impl Core {
         if !self.make_room(slot, tokens) {
             return;
         }
-        let Some(agent) = self.agents[slot].as_ref() else { return };
+        let Some(agent) = self.agents.get(slot) else { return };
         let start = self.sequences.ledger.len(seq);
         let first = self.scheduler.batch.len();
         for position in start..start + rows {
-            let token = agent.history.get(position as usize);
+            let token = agent.sequence.history().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
-            let is_end = position as usize + 1 >= agent.history.len();
+            let is_end = position as usize + 1 >= agent.sequence.history().len();
             let output = if is_end { Output::Sample } else { Output::None };
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
@@ -299,15 +298,15 @@ impl Core {
             }
         }
         self.scheduler.included.push((slot, rows));
-        if self.page_claim == Some(slot) {
-            self.page_claim = None;
+        if self.pages.claim() == Some(slot) {
+            self.pages.end_claim();
         }
     }
 
     /// Whether the step can hold the agent's mask of allowed tokens, if it has one, in addition to
     /// the masks in the batch. A mask that allows no token of this vocabulary ends the reply.
     fn has_room_for_mask(&mut self, slot: usize) -> bool {
-        let mask_of = |slot: usize| self.agents[slot].as_ref()?.spec.sampling.allowed_tokens();
+        let mask_of = |slot: usize| self.agents.get(slot)?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
         if !mask.allows_some_of(self.sequences.executor.vocab()) {
             self.fail(slot, ReplyError::NothingAllowed);
@@ -340,9 +339,7 @@ impl Core {
         }
         drop(stage);
         let agents = &self.agents;
-        let sampling = |seq: SeqId| {
-            agents.get(seq.index()).and_then(Option::as_ref).map(|agent| &agent.spec.sampling)
-        };
+        let sampling = |seq: SeqId| agents.get(seq.index()).map(|agent| &agent.spec.sampling);
         let step = self.sequences.submit(&mut self.scheduler.batch, &sampling)?;
         self.submitted(step, now_micros);
         Ok(true)
@@ -352,24 +349,17 @@ impl Core {
     fn submitted(&mut self, step: u64, now_micros: u64) {
         for place in 0..self.scheduler.included.len() {
             let (slot, rows) = self.scheduler.included[place];
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            agent.last_step = step;
-            agent.reached = agent.reached.max(self.sequences.ledger.len(SeqId(slot as u32)));
-            agent.waiting_since = self.budget.ticks;
-            let client = agent.client;
+            let Some(agent) = self.agents.get_mut(slot) else { continue };
+            let tokens = self.sequences.ledger.len(SeqId(slot as u32));
+            agent.sequence.stepped(step, tokens, self.budget.ticks());
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }
-            if let Some(client) = self.clients.iter_mut().find(|c| c.key == client) {
-                client.stepped = true;
-                agent.taken = if agent.grant == client.grants { agent.taken + 1 } else { 1 };
-                agent.grant = client.grants;
+            if let Some(grant) = self.clients.take_step(agent.client) {
+                agent.sequence.charge(grant);
             }
         }
-        for client in &mut self.clients {
-            client.credits = client.credits.saturating_sub(u32::from(client.stepped));
-            client.stepped = false;
-        }
+        self.clients.charge_step();
         let work = self.work_of_step();
         let booked = self.budget.submitted(work, self.scheduler.is_lifted);
         self.in_flight.start(step, now_micros, booked);
@@ -378,9 +368,9 @@ impl Core {
                 continue;
             }
             let slot = row.seq.index();
-            if let Some(agent) = self.agents[slot].as_mut() {
-                agent.unread += 1;
-                self.in_flight.push(Tag { slot, epoch: agent.epoch, position: row.position });
+            if let Some(agent) = self.agents.get_mut(slot) {
+                let epoch = agent.sequence.drawing();
+                self.in_flight.push(Tag { slot, epoch, position: row.position });
             }
         }
         self.stats.steps += 1;
@@ -407,8 +397,8 @@ impl Core {
     /// recomputed.
     pub(super) fn retry_all(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
-        for slot in 0..self.agents.len() {
-            if self.agents[slot].is_some() {
+        for slot in 0..self.agents.slots() {
+            if self.agents.get(slot).is_some() {
                 self.recompute(slot, reason);
             }
         }
@@ -416,7 +406,7 @@ impl Core {
 
     pub(super) fn recompute(&mut self, slot: usize, reason: &str) {
         self.drop_sequence(slot);
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.retries += 1;
         if reply.retries > super::RETRIES_MAX {

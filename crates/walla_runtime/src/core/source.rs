@@ -5,8 +5,7 @@ use std::sync::Arc;
 use walla_model::gguf::KeptGguf;
 use walla_model::{Gguf, GgufError, ModelSpec};
 
-use super::load::model_text;
-use super::text::ModelText;
+use crate::model_text::ModelText;
 use crate::options::{EngineError, EngineOptions};
 
 /// The device-independent parts of a model, and the open file, from which another device can load
@@ -32,7 +31,7 @@ impl Source {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, options, context_tokens)?);
+        let text = Arc::new(ModelText::load(&file, options, context_tokens)?);
         let source = Self { file: file.keep()?, model, text, context_tokens };
         Ok((Arc::new(source), file))
     }

@@ -7,52 +7,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
 use walla_model::chat::{
-    ChatTemplate, LoadedText, Message, Prompt as RenderedPrompt, ReasoningMarkers, RenderOptions,
-    ReplyStart, Role, Segment, TemplateError, TemplateState,
+    ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, ReplyStart, Role, Segment,
+    TemplateError,
 };
-use walla_model::tokenizer::{Tokenizer, TokenizerError};
+use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
-use crate::api::{AgentId, AgentSpec, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
-
-/// Tokenizer, template and reasoning markers of the model.
-#[derive(Debug)]
-pub(crate) struct ModelText {
-    pub tokenizer: Arc<Tokenizer>,
-    /// `None` if no template works: only raw prompts.
-    pub template: Option<ChatTemplate>,
-    /// The template in use, or the reason why none works.
-    pub state: Arc<TemplateState>,
-    /// Markers of the template that the file stores as ordinary tokens.
-    pub reserved_markers: Vec<TokenId>,
-    /// Defects of the file that do not prevent replies.
-    pub warnings: Vec<String>,
-    /// `None` if the model has no reasoning markers: replies are only speech.
-    pub reasoning: Option<Arc<ReasoningMarkers>>,
-}
-
-impl ModelText {
-    pub fn new(loaded: LoadedText) -> Self {
-        let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
-        let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
-        Self {
-            tokenizer: Arc::new(tokenizer),
-            template,
-            state: Arc::new(state),
-            reserved_markers,
-            warnings,
-            reasoning,
-        }
-    }
-
-    /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.
-    pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
-        let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
-        let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
-        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
-        spec.reply_tokens_max.saturating_add(reasoning_tokens)
-    }
-}
+use crate::api::{AgentId, ContextPolicy, GenerationId, Prompt, ReplyError, Speaker, Turn};
+use crate::model_text::ModelText;
 
 /// A prompt to encode.
 #[derive(Debug)]
@@ -105,16 +67,66 @@ pub(super) struct Encoded {
     pub start: Option<ReplyStart>,
 }
 
+/// Prompts for the worker: which agent is next, and whether the worker is full.
+#[derive(Debug)]
+pub(super) struct PromptQueue {
+    worker: TextWorker,
+    /// Whether the worker had no capacity for an ask.
+    is_full: bool,
+    /// Round-robin cursor over agents with untokenised prompts: the slot after the last one served.
+    next_slot: usize,
+}
+
+impl PromptQueue {
+    pub fn new(worker: TextWorker) -> Self {
+        Self { worker, is_full: false, next_slot: 0 }
+    }
+
+    /// Begins a round over `slots` slots. Returns the order of the slots.
+    pub fn begin_round(&mut self, slots: usize) -> impl Iterator<Item = usize> + use<> {
+        self.is_full = false;
+        (self.next_slot..slots).chain(0..self.next_slot)
+    }
+
+    /// Whether the worker has capacity for a prompt. Prompts of tokens need none.
+    pub fn accepts(&mut self, prompt: &Prompt) -> bool {
+        let accepts = self.worker.has_room() || matches!(prompt, Prompt::Tokens(_));
+        self.is_full |= !accepts;
+        accepts
+    }
+
+    /// Whether the worker had no capacity for an ask in this round.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Starts the job of the agent in `slot`, of `slots`. Returns the job if the worker has ended.
+    pub fn submit(&mut self, job: TextJob, slot: usize, slots: usize) -> Result<(), TextJob> {
+        self.next_slot = (slot + 1) % slots;
+        self.worker.submit(job)
+    }
+
+    /// Returns a finished job, if there is one.
+    pub fn collect(&mut self) -> Option<TextDone> {
+        self.worker.collect()
+    }
+
+    /// Begins the next round with the first slot.
+    pub fn restart(&mut self) {
+        self.next_slot = 0;
+    }
+}
+
 /// Encodes in the background, or inline in tests that need identical runs.
 #[derive(Debug)]
 pub(super) struct TextWorker {
-    place: Place,
+    mode: Mode,
     /// Jobs that it can take before one is collected.
     jobs_left: usize,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Mode {
     Inline {
         text: Arc<ModelText>,
         done: Vec<TextDone>,
@@ -129,7 +141,7 @@ enum Place {
 impl TextWorker {
     /// A worker that encodes inside [`TextWorker::submit`].
     pub fn inline(text: Arc<ModelText>, jobs_max: usize) -> Self {
-        Self { place: Place::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
+        Self { mode: Mode::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
     }
 
     /// A worker thread that holds up to `jobs_max` jobs, done or not, and unparks `waker` when a
@@ -146,8 +158,8 @@ impl TextWorker {
             }
         };
         let thread = std::thread::Builder::new().name("walla-text".into()).spawn(work)?;
-        let place = Place::Thread { jobs: Some(jobs), done, thread: Some(thread) };
-        Ok(Self { place, jobs_left: jobs_max })
+        let mode = Mode::Thread { jobs: Some(jobs), done, thread: Some(thread) };
+        Ok(Self { mode, jobs_left: jobs_max })
     }
 
     /// Whether it can take another job. If not, it wakes the device thread when it can.
@@ -160,13 +172,13 @@ impl TextWorker {
         if !self.has_room() {
             return Err(job);
         }
-        match &mut self.place {
-            Place::Inline { text, done } => done.push(encode_caught(text, job)),
-            Place::Thread { jobs: Some(jobs), .. } => jobs.try_send(job).map_err(|error| {
+        match &mut self.mode {
+            Mode::Inline { text, done } => done.push(encode_caught(text, job)),
+            Mode::Thread { jobs: Some(jobs), .. } => jobs.try_send(job).map_err(|error| {
                 let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
                 job
             })?,
-            Place::Thread { jobs: None, .. } => return Err(job),
+            Mode::Thread { jobs: None, .. } => return Err(job),
         }
         self.jobs_left -= 1;
         Ok(())
@@ -174,9 +186,9 @@ impl TextWorker {
 
     /// Returns a finished job, if there is one.
     pub fn collect(&mut self) -> Option<TextDone> {
-        let done = match &mut self.place {
-            Place::Inline { done, .. } => done.pop(),
-            Place::Thread { done, .. } => done.try_recv().ok(),
+        let done = match &mut self.mode {
+            Mode::Inline { done, .. } => done.pop(),
+            Mode::Thread { done, .. } => done.try_recv().ok(),
         };
         self.jobs_left += usize::from(done.is_some());
         done
@@ -187,7 +199,7 @@ impl Drop for TextWorker {
     /// Detaches the thread. A job in progress is bounded by the template's fuel and the tokenizer's
     /// byte limit: it encodes about ten prompts at most.
     fn drop(&mut self) {
-        if let Place::Thread { jobs, thread, .. } = &mut self.place {
+        if let Mode::Thread { jobs, thread, .. } = &mut self.mode {
             drop(jobs.take());
             drop(thread.take());
         }
@@ -332,7 +344,7 @@ fn encode_chat(
     thinking: bool,
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
-    let said = turns.iter().map(|turn| Message {
+    let turns = turns.iter().map(|turn| Message {
         role: match turn.speaker {
             Speaker::User => Role::User,
             Speaker::Agent => Role::Assistant,
@@ -341,7 +353,7 @@ fn encode_chat(
         content: &turn.text,
     });
     let question = Message { role: Role::User, content: question };
-    let messages: Vec<_> = system.into_iter().chain(said).chain([question]).collect();
+    let messages: Vec<_> = system.into_iter().chain(turns).chain([question]).collect();
     let options = RenderOptions {
         add_generation_prompt: true,
         enable_thinking: thinking,

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::engine::{ClientChannels, Shared};
-use super::{CLIENTS_MAX, ClientKey};
+use super::channels::{Admission, ClientChannels};
 use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
+use crate::engine_core::{CLIENTS_MAX, ClientKey};
 use crate::mailbox::TrySendError;
 
 /// Maximum commands taken from one client per round, so that many commands delay a step by only
@@ -59,7 +59,7 @@ impl ClientSlot {
         !self.refused && self.open.len() < self.channels.open_max
     }
 
-    /// See [`super::Emit`].
+    /// See [`Emit`](crate::engine_core::Emit).
     fn deliver(&mut self, event: Event) -> Result<(), Event> {
         let generation = event.generation;
         if !self.open.contains_key(&generation) {
@@ -121,7 +121,7 @@ impl ClientSlot {
 
 /// Change of a client slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SeatChange {
+pub(super) enum ClientChange {
     Joined(Pacing),
     Left,
 }
@@ -157,17 +157,17 @@ impl ClientSlots {
     /// Frees the client slots of clients that left and registers clients that joined, but never
     /// both at one index in one round: the core must remove a client before its key is reused.
     /// Returns the changes for the core, by index.
-    pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
+    pub(super) fn admit(&mut self, admission: &Admission) -> [Option<ClientChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
         for (place, change) in self.client_slots.iter_mut().zip(&mut changes) {
             if place.as_ref().is_some_and(ClientSlot::is_gone) {
                 *place = None;
-                shared.clients.fetch_sub(1, Ordering::AcqRel);
-                *change = Some(SeatChange::Left);
+                admission.release();
+                *change = Some(ClientChange::Left);
             } else if place.is_none()
-                && let Some(channels) = shared.joining.try_recv()
+                && let Some(channels) = admission.next()
             {
-                *change = Some(SeatChange::Joined(channels.pacing));
+                *change = Some(ClientChange::Joined(channels.pacing));
                 *place = Some(ClientSlot::new(channels));
             }
         }
@@ -204,7 +204,7 @@ impl ClientSlots {
         }
     }
 
-    /// See [`super::Emit`].
+    /// See [`Emit`](crate::engine_core::Emit).
     pub(super) fn deliver(&mut self, key: ClientKey, event: Event) -> Result<(), Event> {
         self.at(key).map_or(Ok(()), |client_slot| client_slot.deliver(event))
     }

@@ -3,14 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A setting made by a host. The latest value applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
-    /// Device time of a frame; `None`: no limit.
-    Budget(Option<Duration>),
-    /// Tokens that the KV pool may hold.
-    KvTokens(u32),
-}
+use crate::engine_core::Control;
 
 /// Settings in transit to the device thread: one atomic word each, so that no call waits and the
 /// latest value applies.

@@ -1,171 +1,31 @@
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use atomic_waker::AtomicWaker;
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
-use super::client_slots::ClientSlots;
-use super::controls::{Control, Controls};
-use super::heartbeat::Heartbeat;
-use super::thread::Loader;
+use super::shared::Shared;
+use super::thread::spawn_device_thread;
 use super::watchdog::watch;
-use super::{CLIENTS_MAX, EngineCore, INCARNATIONS_MAX, JOIN_MAX, spawn_device_thread};
-use crate::api::{Command, EngineStats, Event, Pacing};
-use crate::client::Client;
+use crate::api::EngineStats;
 use crate::clock::Clock;
-use crate::mailbox::{Mailbox, TrySendError};
+use crate::engine_core::{Control, EngineCore, Loader};
 use crate::options::{Deadlines, EngineError};
-use crate::state::{EngineState, ModelCard, Status};
+use crate::state::{EngineState, ModelCard};
 
-/// Minimum of a client's limit on open generations: eight asks of each of 8,192 agents. With a
-/// lower limit, a cancel would wait behind asks.
-const OPEN_MAX: usize = 1 << 16;
-
-/// State shared by hosts and the device thread.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) status: Status,
-    /// Clients that the device thread has not admitted yet.
-    pub(super) joining: Mailbox<Arc<ClientChannels>>,
-    /// Number of clients: joining, seated, or dropped but not yet removed.
-    pub(super) clients: AtomicU32,
-    agents_named: AtomicU64,
-    generations_named: AtomicU64,
-    stop: AtomicBool,
-    pub(super) controls: Controls,
-    /// Device threads by incarnation. The first is set before a handle exists that could ring.
-    device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
-    /// Incarnation of the device thread that owns the engine. Beyond the last one, no thread owns
-    /// it.
-    incarnation: AtomicU32,
-    pub(super) heartbeat: Heartbeat,
-    /// Clients. The device thread locks them briefly, never during a call of the device.
-    client_slots: Mutex<ClientSlots>,
-    watchdog_thread: OnceLock<Thread>,
-    /// The device and its memory are released or given up.
-    ended: AtomicBool,
-    /// Id of the process that started the engine. A fork of it has no threads.
-    process: u32,
-    command_queue: usize,
-    event_queue: usize,
-}
-
-impl Shared {
-    /// Makes the device thread check all its inputs again.
-    pub(crate) fn ring(&self) {
-        let incarnation = self.incarnation.load(Ordering::Acquire) as usize;
-        if let Some(thread) = self.device_threads.get(incarnation).and_then(OnceLock::get) {
-            thread.unpark();
-        }
-    }
-
-    /// Whether this process is a fork of the one that started the engine.
-    pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_ended(&self) {
-        self.heartbeat.rest();
-        self.ended.store(true, Ordering::Release);
-        if let Some(thread) = self.watchdog_thread.get() {
-            thread.unpark();
-        }
-    }
-
-    pub(super) fn set_device_thread(&self, number: u32, thread: Thread) {
-        if let Some(place) = self.device_threads.get(number as usize) {
-            let _first = place.set(thread);
-        }
-    }
-
-    fn client_slots(&self) -> MutexGuard<'_, ClientSlots> {
-        // No method of `ClientSlots` leaves it inconsistent on a panic.
-        self.client_slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the engine from its device thread. Returns the number of the next one.
-    pub(super) fn disown(&self) -> u32 {
-        // The lock ensures that the thread is not inside an operation on client slots or status.
-        let _seats = self.client_slots();
-        self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// Returns client slots and status for device thread number `number`, or `None` if it has been
-    /// disowned.
-    pub(super) fn own(&self, number: u32) -> Option<Owned<'_>> {
-        let client_slots = self.client_slots();
-        let is_current = self.incarnation.load(Ordering::Acquire) == number;
-        is_current.then_some(Owned { client_slots, status: &self.status })
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn name_agent(&self) -> u64 {
-        self.agents_named.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn name_generation(&self) -> u64 {
-        self.generations_named.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// State that the device thread may change while it owns the engine.
-pub(super) struct Owned<'a> {
-    pub client_slots: MutexGuard<'a, ClientSlots>,
-    status: &'a Status,
-}
-
-impl Owned<'_> {
-    pub fn set_fraction(&self, fraction: f32) {
-        self.status.set_fraction(fraction);
-    }
-
-    pub fn set_ready(&self, card: ModelCard, tokenizer: Option<Arc<Tokenizer>>) {
-        self.status.set_ready(card, tokenizer);
-    }
-
-    pub fn set_failed(&self, error: EngineError) {
-        self.status.set_failed(error);
-    }
-
-    pub fn set_stopped(&self) {
-        self.status.set_stopped();
-    }
-}
-
-/// Mailboxes and flags of a client.
-#[derive(Debug)]
-pub(crate) struct ClientChannels {
-    pub(crate) commands: Mailbox<Command>,
-    pub(crate) events: Mailbox<Event>,
-    pub(crate) waker: AtomicWaker,
-    /// A frame was granted.
-    pub(crate) framed: AtomicBool,
-    /// The host requests a pause.
-    pub(crate) paused: AtomicBool,
-    /// The client was dropped.
-    pub(crate) gone: AtomicBool,
-    pub(super) pacing: Pacing,
-    /// Maximum number of open generations. At the limit, further commands wait in their mailbox,
-    /// including cancels.
-    pub(super) open_max: usize,
-}
+/// Maximum time that the last handle waits for the device thread to end. Destroying a CUDA context
+/// takes 57 to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more
+/// (`tests/tests/exit_gpu.rs`).
+const JOIN_MAX: Duration = Duration::from_millis(300);
 
 /// A model on a device, with a dedicated thread. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops the engine. The drop
-/// waits 300 ms at most and then lets the thread end in the background. [`Engine::stop`] does not
-/// wait.
+/// Dropping the last handle (of [`Engine`] and [`Client`](crate::Client) together) stops the
+/// engine. The drop waits 300 ms at most and then lets the thread end in the background.
+/// [`Engine::stop`] does not wait.
 #[derive(Clone)]
 pub struct Engine {
     handle: Arc<Handle>,
@@ -185,24 +45,7 @@ impl Engine {
         deadlines: Deadlines,
         loader: impl Loader<C> + Send + 'static,
     ) -> Result<Self, EngineError> {
-        let shared = Arc::new(Shared {
-            status: Status::new(),
-            joining: Mailbox::new(CLIENTS_MAX),
-            clients: AtomicU32::new(0),
-            agents_named: AtomicU64::new(1),
-            generations_named: AtomicU64::new(1),
-            stop: AtomicBool::new(false),
-            controls: Controls::new(),
-            device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
-            incarnation: AtomicU32::new(0),
-            heartbeat: Heartbeat::default(),
-            client_slots: Mutex::new(ClientSlots::default()),
-            watchdog_thread: OnceLock::new(),
-            ended: AtomicBool::new(false),
-            process: std::process::id(),
-            command_queue,
-            event_queue,
-        });
+        let shared = Arc::new(Shared::new(command_queue, event_queue));
         let successor = loader.successor();
         let no_thread = |error: std::io::Error| EngineError::Thread(error.to_string());
         let thread = spawn_device_thread(&shared, clock.clone(), loader, 0).map_err(no_thread)?;
@@ -220,46 +63,9 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A new host of this engine, with separate mailboxes.
-    ///
     /// # Errors
-    /// [`EngineError::TooManyClients`] beyond 16 concurrent clients (a dropped client counts until
-    /// the device thread has removed it), [`EngineError::Failed`] or [`EngineError::Stopped`] if
-    /// the engine has ended.
-    pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
-        let shared = &self.handle.shared;
-        self.check_alive()?;
-        let clients_max = CLIENTS_MAX as u32;
-        let one_more = |clients: u32| (clients < clients_max).then_some(clients + 1);
-        let counted = shared.clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
-        if counted.is_err() {
-            return Err(EngineError::TooManyClients { clients_max });
-        }
-        let channels = Arc::new(ClientChannels {
-            commands: Mailbox::new(shared.command_queue),
-            events: Mailbox::new(shared.event_queue),
-            waker: AtomicWaker::new(),
-            framed: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
-            pacing,
-            open_max: shared.event_queue.max(OPEN_MAX),
-        });
-        match shared.joining.try_send(Arc::clone(&channels)) {
-            Ok(()) => shared.ring(),
-            Err(refused) => {
-                shared.clients.fetch_sub(1, Ordering::AcqRel);
-                return Err(match (refused, self.check_alive()) {
-                    (TrySendError::Closed(_), Err(over)) => over,
-                    (TrySendError::Closed(_), Ok(())) => EngineError::Stopped,
-                    (TrySendError::Full(_), _) => EngineError::TooManyClients { clients_max },
-                });
-            }
-        }
-        Ok(Client::new(self.clone(), channels))
-    }
-
-    fn check_alive(&self) -> Result<(), EngineError> {
+    /// The reason why the engine has ended.
+    pub(super) fn check_alive(&self) -> Result<(), EngineError> {
         match self.state() {
             EngineState::Loading { .. } | EngineState::Ready => Ok(()),
             EngineState::Failed(error) => Err(EngineError::Failed(error)),
@@ -312,11 +118,11 @@ impl Engine {
     ///
     /// Zero pauses all agents at once: no step begins, steps in flight are collected, and the
     /// device thread sleeps. Asks are queued; cancels and removals apply. The next non-zero budget
-    /// resumes the replies with unchanged output. [`Client::set_paused`] pauses one client and
-    /// keeps the budget.
+    /// resumes the replies with unchanged output. [`Client::set_paused`](crate::Client::set_paused)
+    /// pauses one client and keeps the budget.
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also applies to
-    /// [free-running](Pacing::FreeRunning) clients, in windows of 1/60 s.
+    /// [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s.
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.set(Control::Budget(budget));
     }
@@ -367,7 +173,7 @@ impl Engine {
         self.handle.shared.is_forked()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
 }

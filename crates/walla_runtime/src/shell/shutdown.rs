@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use super::EngineCore;
-use super::engine::Shared;
+use super::shared::Shared;
+use crate::engine_core::EngineCore;
 
 /// Polling interval for a client that does not take its last events. It is also checked when it
 /// frees slots.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Fails all open generations and waits until every client has received its events or has left
 /// (rule 4).
@@ -23,18 +23,18 @@ pub(super) fn shut_down<C: EngineCore>(
     panicked: bool,
     reason: &str,
 ) {
-    shared.joining.close();
+    shared.admission.close();
     if let Some(mut owned) = shared.own(number) {
-        owned.client_slots.admit(shared);
+        owned.client_slots.admit(&shared.admission);
         owned.client_slots.wake_all();
     }
     if let Some(mut core) = core {
         let drain_events = AssertUnwindSafe(|| core.drain_events(reason));
-        let said = if panicked { None } else { catch_unwind(drain_events).ok() };
+        let events = if panicked { None } else { catch_unwind(drain_events).ok() };
         // Clients with free queue slots receive the end now, because freeing a GPU's memory takes a
         // tenth of a second.
         if let Some(mut owned) = shared.own(number) {
-            owned.client_slots.keep(said.unwrap_or_default());
+            owned.client_slots.keep(events.unwrap_or_default());
             owned.client_slots.end_all(reason);
         }
         // A panicking drop must not keep clients from their last events.
@@ -45,12 +45,12 @@ pub(super) fn shut_down<C: EngineCore>(
     while let Some(mut owned) = shared.own(number) {
         let client_slots = &mut owned.client_slots;
         client_slots.end_all(reason);
-        client_slots.admit(shared);
-        if client_slots.is_done() && shared.joining.is_drained() {
+        client_slots.admit(&shared.admission);
+        if client_slots.is_done() && shared.admission.is_drained() {
             return;
         }
         drop(owned);
         shared.heartbeat.rest();
-        thread::park_timeout(LOOK_AGAIN);
+        thread::park_timeout(POLL_INTERVAL);
     }
 }

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use walla_device::{DeviceError, Registry};
 
 use super::Engine;
-use super::thread::{Loader, Progress};
 use crate::clock::Clock;
 use crate::core::{Core, Source};
+use crate::engine_core::{Loader, Progress};
 use crate::options::{EngineError, EngineOptions};
 
 impl Engine {

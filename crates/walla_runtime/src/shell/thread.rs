@@ -3,51 +3,36 @@
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::cadence::{Cadence, Rest};
-use super::client_slots::{COMMANDS_PER_ROUND, Collected, SeatChange};
-use super::engine::{Owned, Shared};
+use super::client_slots::{COMMANDS_PER_ROUND, ClientChange, Collected};
 use super::heartbeat::Phase;
+use super::shared::{Owned, Shared};
 use super::shutdown::shut_down;
-use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
 use crate::clock::Clock;
+use crate::engine_core::{Advance, CLIENTS_MAX, ClientKey, EngineCore, Loader};
 use crate::options::EngineError;
 
-/// Receives the loaded share, from 0 to 1. Breaks if the load must stop.
-pub(crate) type Progress<'a> = dyn FnMut(f32) -> ControlFlow<()> + 'a;
-
-/// Loads cores.
-pub(crate) trait Loader<C> {
-    /// Loads the first core.
-    ///
-    /// # Errors
-    /// An error that ends the engine.
-    fn load(&mut self, progress: &mut Progress<'_>) -> Result<C, EngineError>;
-
-    /// Loads a core that takes over after the first one's device was `lost`. Returns `None` if
-    /// there is no fallback.
-    ///
-    /// # Errors
-    /// The reason why the fallback cannot load.
-    fn load_fallback(
-        &mut self,
-        lost: &EngineError,
-        progress: &mut Progress<'_>,
-    ) -> Option<Result<C, EngineError>>;
-
-    /// A loader for another device thread, in case this one's first load hangs.
-    fn successor(&self) -> Option<Self>
-    where
-        Self: Sized,
-    {
-        None
-    }
+/// Starts device thread number `number` of an engine.
+pub(super) fn spawn_device_thread<C: EngineCore + 'static>(
+    shared: &Arc<Shared>,
+    clock: Clock,
+    loader: impl Loader<C> + Send + 'static,
+    number: u32,
+) -> std::io::Result<JoinHandle<()>> {
+    let of_thread = Arc::clone(shared);
+    let thread = thread::Builder::new()
+        .name("walla-device".into())
+        .spawn(move || run_device_thread(&of_thread, number, &clock, loader))?;
+    shared.set_device_thread(number, thread.thread().clone());
+    Ok(thread)
 }
 
 /// Main function of device thread number `number`.
-pub(super) fn live<C: EngineCore>(
+fn run_device_thread<C: EngineCore>(
     shared: &Shared,
     number: u32,
     clock: &Clock,
@@ -106,7 +91,7 @@ impl Device<'_> {
     }
 
     /// Whether a load may continue. Also records that the thread is alive.
-    fn go_on(&self, fraction: Option<f32>) -> ControlFlow<()> {
+    fn report_progress(&self, fraction: Option<f32>) -> ControlFlow<()> {
         self.shared.heartbeat.work();
         match self.shared.own(self.number) {
             Some(owned) if !self.shared.is_stopping() => {
@@ -119,7 +104,7 @@ impl Device<'_> {
         }
     }
 
-    fn say_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
+    fn publish_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
         let card = core.card();
         tracing::info!(model = card.name, device = %card.device_line(), "ready");
         self.own()?.set_ready(card, core.tokenizer());
@@ -137,10 +122,10 @@ fn serve<C: EngineCore>(
 ) -> Result<(), EngineError> {
     let device = Device { shared, number, clock };
     shared.heartbeat.enter(Phase::FirstLoad);
-    let loaded = loader.load(&mut |fraction| device.go_on(Some(fraction)))?;
+    let loaded = loader.load(&mut |fraction| device.report_progress(Some(fraction)))?;
     let mut core = place.insert(loaded);
     shared.heartbeat.enter(Phase::Play);
-    device.say_ready(core)?;
+    device.publish_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
     while !shared.is_stopping() {
@@ -151,7 +136,7 @@ fn serve<C: EngineCore>(
                 is_fallback = true;
                 shared.heartbeat.enter(Phase::FallbackLoad);
                 // Hosts see a ready engine that is silent during the load; their commands wait.
-                let loaded = loader.load_fallback(&error, &mut |_| device.go_on(None));
+                let loaded = loader.load_fallback(&error, &mut |_| device.report_progress(None));
                 let mut spare = match loaded {
                     None => return Err(error),
                     Some(Err(EngineError::Stopped)) => return Err(EngineError::Stopped),
@@ -167,7 +152,7 @@ fn serve<C: EngineCore>(
                 }
                 core = place.insert(spare);
                 shared.heartbeat.enter(Phase::Play);
-                device.say_ready(core)?;
+                device.publish_ready(core)?;
                 continue;
             }
             Err(error) => return Err(error),
@@ -231,13 +216,13 @@ impl Device<'_> {
 
     /// Admits and removes clients. Returns `true` if there may be more work.
     fn admit(&self, core: &mut impl EngineCore) -> Result<bool, EngineError> {
-        let changes = self.own()?.client_slots.admit(self.shared);
+        let changes = self.own()?.client_slots.admit(&self.shared.admission);
         let mut freed = false;
         // Without the lock, because adding or removing a client may call the device.
         for (key, change) in (0..).map(ClientKey).zip(changes) {
             match change {
-                Some(SeatChange::Joined(pacing)) => core.add_client(key, pacing),
-                Some(SeatChange::Left) => {
+                Some(ClientChange::Joined(pacing)) => core.add_client(key, pacing),
+                Some(ClientChange::Left) => {
                     freed = true;
                     core.remove_client(key);
                 }

@@ -16,16 +16,16 @@ use std::time::Duration;
 
 use walla_device::DeviceError;
 
-use super::engine::Shared;
 use super::heartbeat::Phase;
+use super::shared::Shared;
 use super::shutdown::shut_down;
-use super::thread::Loader;
-use super::{EngineCore, spawn_device_thread};
+use super::thread::spawn_device_thread;
 use crate::clock::{Clock, WaitMeter};
+use crate::engine_core::{EngineCore, Loader};
 use crate::options::{Deadlines, EngineError};
 
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Watches the device thread until it has ended.
 pub(super) fn watch<C: EngineCore + 'static>(
@@ -35,11 +35,11 @@ pub(super) fn watch<C: EngineCore + 'static>(
     successor: Option<impl Loader<C> + Send + 'static>,
 ) {
     let mut successor = successor;
-    let mut meter = WaitMeter::new(2 * LOOK);
+    let mut meter = WaitMeter::new(2 * POLL_INTERVAL);
     let limits = [deadlines.load, deadlines.step].into_iter().flatten();
-    let look = limits.min().map_or(LOOK, |least| (least / 4).min(LOOK));
+    let interval = limits.min().map_or(POLL_INTERVAL, |least| (least / 4).min(POLL_INTERVAL));
     while !shared.is_ended() {
-        thread::park_timeout(look);
+        thread::park_timeout(interval);
         let phase = shared.heartbeat.phase();
         let waited =
             Duration::from_micros(meter.look(shared.heartbeat.working(), clock.now_micros()));
@@ -59,7 +59,7 @@ pub(super) fn watch<C: EngineCore + 'static>(
         if !loader.is_some_and(|loader| start_again(shared, clock, loader)) {
             return give_up::<C>(shared, error);
         }
-        meter = WaitMeter::new(2 * LOOK);
+        meter = WaitMeter::new(2 * POLL_INTERVAL);
     }
 }
 

@@ -8,10 +8,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libloading::Library;
+use walla_types::environment::{self, NVTX_INJECTION};
 
 use super::{Pop, Push, Ranges};
-
-const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
 /// Ids of the export tables.
 const CALLBACKS: u32 = 1;
@@ -112,23 +111,25 @@ type Initialise = unsafe extern "system" fn(extern "system" fn(u32) -> *const c_
 /// Connects to the profiler that started this program. Returns `None` if no profiler did, or if it
 /// does not accept ranges.
 pub(super) fn find() -> Option<Ranges> {
-    let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
+    let path = environment::nvtx_injection()?;
     // SAFETY: loading runs the library's initialisers; the user who set the variable requested it.
     let library = unsafe { Library::new(&path) };
     let library = library
-        .inspect_err(|error| tracing::warn!(%error, "{VARIABLE} names no library that loads"))
+        .inspect_err(|error| tracing::warn!(%error, "{NVTX_INJECTION} names no library that loads"))
         .ok()?;
     // SAFETY: `Initialise` is the type of this entry point.
     let initialise = unsafe { library.get::<Initialise>(b"InitializeInjectionNvtx2\0") };
     let initialise = *initialise
-        .inspect_err(|error| tracing::warn!(%error, "the library that {VARIABLE} names is no tool"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "the library that {NVTX_INJECTION} names is no tool"),
+        )
         .ok()?;
     // SAFETY: the tables are static and have the layout that the interface specifies.
     let taken = unsafe { initialise(export_table) };
     // The tool is initialised: its functions may be called until the process ends.
     std::mem::forget(library);
     if taken == 0 {
-        tracing::warn!("the tool that {VARIABLE} names refuses");
+        tracing::warn!("the tool that {NVTX_INJECTION} names refuses");
         return None;
     }
     let (push, pop) = (slot(PUSH)?, slot(POP)?);

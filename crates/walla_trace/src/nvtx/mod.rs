@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use libloading::Library;
 
-use crate::stage::{LISTENERS, NVTX};
+use crate::listeners::{LISTENERS, NVTX};
 
 /// Begins a range on the calling thread.
 type Push = unsafe extern "system" fn(*const c_char) -> c_int;

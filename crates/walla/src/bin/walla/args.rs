@@ -133,7 +133,7 @@ pub struct ShareArgs {
 impl ShareArgs {
     /// The requested context.
     pub fn gpu_context(&self) -> GpuContext {
-        self.gpu_share.map_or(GpuContext::Own, |percent| GpuContext::Share { percent })
+        self.gpu_share.map_or(GpuContext::Separate, |percent| GpuContext::Share { percent })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Opens models and engines for most verbs, with a progress bar for long loads.
 
-use std::env;
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use walla::{Engine, EngineBuilder, EngineError, TemplateChoice};
 use walla_exec::{ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
+use walla_types::environment;
 
 use crate::Failure;
 use crate::args::{BudgetArgs, DeviceArgs, PreArgs};
@@ -145,15 +145,7 @@ pub async fn stop(engine: &Engine) {
 
 /// The user's cache folder for measurements; `None` if the system does not define one.
 fn cache_folder() -> Option<PathBuf> {
-    let folder = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let of_user = if cfg!(windows) {
-        folder("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        folder("HOME").map(|home| home.join("Library/Caches"))
-    } else {
-        folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
-    };
-    of_user.map(|folder| folder.join("walla"))
+    environment::user_cache_folder().map(|folder| folder.join("walla"))
 }
 
 #[cfg(feature = "demo")]

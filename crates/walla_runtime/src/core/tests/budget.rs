@@ -22,45 +22,45 @@ fn four_times_slower(work: StepWork) -> u64 {
     4 * as_expected(work)
 }
 
-fn stage(budget_micros: u32, pacing: Pacing) -> Stage {
-    let mut stage = Stage::new(&options(), &inline_cpu(), pacing);
+fn rig(budget_micros: u32, pacing: Pacing) -> Rig {
+    let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
     let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
-    stage.core.budget.governor = Governor::new(options, StepCost::from_linear(COST));
-    stage.core.budget.pretended = Some(as_expected);
-    stage
+    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+    rig.core.budget.pretend(as_expected);
+    rig
 }
 
-fn framed(budget_micros: u32) -> Stage {
-    stage(budget_micros, Pacing::default())
+fn framed(budget_micros: u32) -> Rig {
+    rig(budget_micros, Pacing::default())
 }
 
 #[test]
 fn a_speaker_has_its_token_in_each_frame_whoever_reads_a_prompt() {
-    let mut stage = framed(1_000);
-    let speaking = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
-    let first = stage.ask(speaking, tokens("ab"));
-    stage.frame();
-    let reading = stage.agent(speaker(2, 4));
-    let second = stage.ask(reading, tokens(&"x".repeat(110)));
+    let mut rig = framed(1_000);
+    let speaking = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
+    let first = rig.ask(speaking, tokens("ab"));
+    rig.frame();
+    let reading = rig.agent(speaker(2, 4));
+    let second = rig.ask(reading, tokens(&"x".repeat(110)));
     for _ in 0..20 {
-        let before = stage.reply(first).tokens;
-        stage.frame();
-        assert_eq!(stage.reply(first).tokens, before + 1);
-        let used = stage.core.stats().budget;
+        let before = rig.reply(first).tokens;
+        rig.frame();
+        assert_eq!(rig.reply(first).tokens, before + 1);
+        let used = rig.core.stats().budget;
         assert!(used.used <= Duration::from_micros(1_000), "{used:?}");
     }
-    assert_eq!(stage.reply(second).ends.len(), 1, "110 tokens are read beside it");
-    assert_eq!(stage.core.stats().budget.frames_over, 0);
+    assert_eq!(rig.reply(second).ends.len(), 1, "110 tokens are read beside it");
+    assert_eq!(rig.core.stats().budget.frames_over, 0);
 }
 
 #[test]
 fn a_prompt_takes_what_a_frame_has_left() {
     let reads = |budget_micros| {
-        let mut stage = framed(budget_micros);
-        let agent = stage.agent(speaker(1, 4));
-        stage.ask(agent, tokens(&"x".repeat(100)));
-        stage.frame();
-        stage.core.stats().prefill_tokens
+        let mut rig = framed(budget_micros);
+        let agent = rig.agent(speaker(1, 4));
+        rig.ask(agent, tokens(&"x".repeat(100)));
+        rig.frame();
+        rig.core.stats().prefill_tokens
     };
     // A chunk of 16 takes 620 µs, with the margin 713 µs.
     assert_eq!([reads(720), reads(1_500), reads(20_000)], [16, 32, 100]);
@@ -68,54 +68,54 @@ fn a_prompt_takes_what_a_frame_has_left() {
 
 #[test]
 fn a_new_budget_shapes_the_next_frame() {
-    let mut stage = framed(20_000);
+    let mut rig = framed(20_000);
     for seed in 0..8 {
-        let agent = stage.agent(speaker(seed, 60));
-        stage.ask(agent, tokens("a"));
+        let agent = rig.agent(speaker(seed, 60));
+        rig.ask(agent, tokens("a"));
     }
-    stage.frame();
-    assert_eq!(stage.core.stats().tokens, 8);
-    stage.core.control(crate::shell::Control::Budget(Some(Duration::from_micros(450))));
-    stage.frame();
-    let served = stage.core.stats().tokens - 8;
+    rig.frame();
+    assert_eq!(rig.core.stats().tokens, 8);
+    rig.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(450))));
+    rig.frame();
+    let served = rig.core.stats().tokens - 8;
     assert!((1..=4).contains(&served), "{served} of 8 at 300 µs and 20 µs each, with margin");
-    assert_eq!(stage.core.stats().budget.agents_deferred, 8 - served as u32);
-    assert_eq!(stage.core.stats().budget.budget, Some(Duration::from_micros(450)));
-    stage.core.control(crate::shell::Control::Budget(None));
-    stage.frame();
-    assert_eq!(stage.core.stats().tokens, 8 + served + 8);
+    assert_eq!(rig.core.stats().budget.agents_deferred, 8 - served as u32);
+    assert_eq!(rig.core.stats().budget.budget, Some(Duration::from_micros(450)));
+    rig.core.control(crate::engine_core::Control::Budget(None));
+    rig.frame();
+    assert_eq!(rig.core.stats().tokens, 8 + served + 8);
 }
 
 #[test]
 fn a_slow_step_is_paid_for_by_the_next_frames() {
-    let mut stage = framed(1_000);
-    let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
-    let generation = stage.ask(agent, tokens("ab"));
-    (0..20).for_each(|_| stage.frame());
-    stage.core.budget.pretended = Some(four_times_slower);
-    stage.frame();
-    stage.core.budget.pretended = Some(as_expected);
-    let before = stage.reply(generation).tokens;
-    stage.frame();
-    let budget = stage.core.stats().budget;
+    let mut rig = framed(1_000);
+    let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
+    let generation = rig.ask(agent, tokens("ab"));
+    (0..20).for_each(|_| rig.frame());
+    rig.core.budget.pretend(four_times_slower);
+    rig.frame();
+    rig.core.budget.pretend(as_expected);
+    let before = rig.reply(generation).tokens;
+    rig.frame();
+    let budget = rig.core.stats().budget;
     // 1,280 µs, 280 µs over budget: the remaining 720 µs suffice for a step of 320 µs.
     assert_eq!((budget.frames_over, budget.debt), (1, Duration::from_micros(280)));
-    assert_eq!(stage.reply(generation).tokens, before + 1);
+    assert_eq!(rig.reply(generation).tokens, before + 1);
 }
 
 #[test]
 fn a_rest_pays_what_is_owed() {
     let after_a_rest_of = |micros: u64| {
-        let mut stage = framed(1_000);
-        stage.core.budget.pretended = Some(|_| 9_000_000);
-        let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
-        let generation = stage.ask(agent, tokens("ab"));
-        stage.frame();
-        stage.core.budget.pretended = Some(as_expected);
-        let before = stage.reply(generation).tokens;
-        stage.now_micros += micros;
-        stage.frame();
-        stage.reply(generation).tokens - before
+        let mut rig = framed(1_000);
+        rig.core.budget.pretend(|_| 9_000_000);
+        let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
+        let generation = rig.ask(agent, tokens("ab"));
+        rig.frame();
+        rig.core.budget.pretend(as_expected);
+        let before = rig.reply(generation).tokens;
+        rig.now_micros += micros;
+        rig.frame();
+        rig.reply(generation).tokens - before
     };
     assert_eq!([after_a_rest_of(0), after_a_rest_of(300_000)], [0, 1]);
 }
@@ -123,12 +123,12 @@ fn a_rest_pays_what_is_owed() {
 #[test]
 fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
     let spoken = |voice_rate| {
-        let mut stage = framed(4_000);
+        let mut rig = framed(4_000);
         let spec = AgentSpec { voice_rate, sampling: Sampling::greedy(), ..speaker(1, 100) };
-        let agent = stage.agent(spec);
-        let generation = stage.ask(agent, tokens("ab"));
-        (0..21).for_each(|_| stage.frame());
-        stage.reply(generation).tokens
+        let agent = rig.agent(spec);
+        let generation = rig.ask(agent, tokens("ab"));
+        (0..21).for_each(|_| rig.frame());
+        rig.reply(generation).tokens
     };
     assert!((20..=21).contains(&spoken(None)));
     assert!((20..=22).contains(&spoken(Some(6.0))), "a rate is no maximum");
@@ -138,13 +138,13 @@ fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
 
 #[test]
 fn a_budget_that_nothing_fits_in_is_kept_on_average() {
-    let mut stage = framed(200);
+    let mut rig = framed(200);
     for seed in 0..4 {
-        let agent = stage.agent(speaker(seed, 50));
-        stage.ask(agent, tokens("a"));
+        let agent = rig.agent(speaker(seed, 50));
+        rig.ask(agent, tokens("a"));
     }
-    (0..200).for_each(|_| stage.frame());
-    let (stats, budget) = (stage.core.stats(), stage.core.stats().budget);
+    (0..200).for_each(|_| rig.frame());
+    let (stats, budget) = (rig.core.stats(), rig.core.stats().budget);
     let micros = 300 * stats.steps + 20 * stats.tokens;
     assert!(micros <= 200 * 200 + 500, "{micros}");
     assert!(budget.frames_skipped > 0 && budget.frames_over == budget.frames_overdrawn);
@@ -153,53 +153,53 @@ fn a_budget_that_nothing_fits_in_is_kept_on_average() {
 
 #[test]
 fn a_budget_changes_no_word() {
-    let story = |mut stage: Stage, budget: bool| {
+    let story = |mut rig: Rig, budget: bool| {
         if budget {
-            stage.core.budget.pretended = Some(four_times_slower);
+            rig.core.budget.pretend(four_times_slower);
         }
         let asks: Vec<_> = (0..6)
             .map(|seed| {
-                let agent = stage.agent(speaker(seed, 20));
-                stage.ask(agent, tokens(&"long".repeat(1 + 4 * seed as usize)))
+                let agent = rig.agent(speaker(seed, 20));
+                rig.ask(agent, tokens(&"long".repeat(1 + 4 * seed as usize)))
             })
             .collect();
         for _ in 0..2_000 {
-            stage.frame();
+            rig.frame();
         }
-        stage.assert_all_ended();
-        asks.iter().map(|&ask| stage.reply(ask).text.clone()).collect::<Vec<_>>()
+        rig.assert_all_ended();
+        asks.iter().map(|&ask| rig.reply(ask).text.clone()).collect::<Vec<_>>()
     };
-    let free = story(Stage::new(&options(), &inline_cpu(), Pacing::default()), false);
+    let free = story(Rig::new(&options(), &inline_cpu(), Pacing::default()), false);
     assert_eq!(story(framed(700), true), free);
 }
 
 #[test]
 fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
-    let mut stage = stage(1_000, Pacing::FreeRunning);
-    let agent = stage.agent(speaker(1, 110));
-    stage.ask(agent, tokens("a"));
+    let mut rig = rig(1_000, Pacing::FreeRunning);
+    let agent = rig.agent(speaker(1, 110));
+    rig.ask(agent, tokens("a"));
     for _ in 0..5 {
-        stage.advance();
+        rig.advance();
     }
-    assert!(stage.core.stats().steps >= 5, "the default budget is for frames");
-    stage.core.control(crate::shell::Control::Budget(Some(Duration::from_micros(1_000))));
-    stage.now_micros += FRAME_MICROS;
+    assert!(rig.core.stats().steps >= 5, "the default budget is for frames");
+    rig.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(1_000))));
+    rig.now_micros += FRAME_MICROS;
     for _ in 0..20 {
-        let before = stage.core.stats().steps;
+        let before = rig.core.stats().steps;
         let mut pause = None;
         for _ in 0..20 {
-            if let Advance::Pause(micros) = stage.advance() {
+            if let Advance::Pause(micros) = rig.advance() {
                 pause = Some(micros);
                 break;
             }
         }
-        let steps = stage.core.stats().steps - before;
-        if !stage.heard.values().all(|heard| heard.ends.is_empty()) {
+        let steps = rig.core.stats().steps - before;
+        if !rig.heard.values().all(|heard| heard.ends.is_empty()) {
             return;
         }
         // 320 µs each, with margin 370 µs at first: the measured time counts.
         assert!((2..=3).contains(&steps), "{steps}");
-        stage.now_micros += pause.expect("it waits for the next window");
+        rig.now_micros += pause.expect("it waits for the next window");
     }
 }
 
@@ -207,22 +207,22 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
 fn costs_are_measured_at_load_and_leave_no_trace() {
     let budget = Some(Duration::from_millis(4));
     let options = EngineOptions { budget, ..options() };
-    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let cost = stage.core.budget.governor.cost();
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let cost = rig.core.budget.governor().cost();
     let of_rows = |rows| cost.predict_micros(StepWork::decode(rows, rows.into()));
     assert_ne!(of_rows(1), StepCost::guess().predict_micros(StepWork::decode(1, 1)));
     assert!(of_rows(1) > 0.0 && of_rows(8) >= of_rows(1));
-    assert_eq!(stage.core.stats().pages_used, 0);
-    let agent = stage.agent(speaker(1, 12));
-    let generation = stage.ask(agent, tokens("agent"));
-    stage.run();
-    let mut plain = Stage::free();
+    assert_eq!(rig.core.stats().pages_used, 0);
+    let agent = rig.agent(speaker(1, 12));
+    let generation = rig.ask(agent, tokens("agent"));
+    rig.run();
+    let mut plain = Rig::free();
     let agent = plain.agent(speaker(1, 12));
     let expected = plain.ask(agent, tokens("agent"));
     plain.run();
-    assert_eq!(stage.reply(generation).text, plain.reply(expected).text);
+    assert_eq!(rig.reply(generation).text, plain.reply(expected).text);
     assert!(
-        stage.core.stats().budget.error_p50 > 0.0,
+        rig.core.stats().budget.error_p50 > 0.0,
         "predictions are compared with what steps take"
     );
 }
@@ -234,8 +234,8 @@ fn costs_are_kept_and_a_damaged_file_is_replaced() {
     let cost_cache = Some(folder.path().to_owned());
     let options = EngineOptions { budget, cost_cache, ..options() };
     let load = || {
-        let stage = Stage::new(&options, &inline_cpu(), Pacing::default());
-        stage.core.budget.governor.cost().predict_micros(StepWork::decode(1, 1))
+        let rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+        rig.core.budget.governor().cost().predict_micros(StepWork::decode(1, 1))
     };
     let first = load();
     assert_eq!(load(), first, "the same number again: it was not measured");

@@ -20,19 +20,19 @@
 //!
 //! `WALLA_CLIENT_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
 
-use std::fmt::Write as _;
+mod actions;
+mod checks;
+
 use std::ops::Range;
 use std::time::Duration;
 
-use walla_plan::Detail;
-
-use super::stories::{
-    ADVANCES_MAX, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, seeds, tell_all,
+use super::story_kit::{
+    ADVANCES_MAX, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all, seeds,
 };
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::stall::END_MICROS;
-use crate::shell::Control;
+use crate::core::clients::stall::END_MICROS;
+use crate::engine_core::Control;
 
 /// Sets other seeds.
 const VARIABLE: &str = "WALLA_CLIENT_STORY_SEEDS";
@@ -285,293 +285,6 @@ impl Story {
     }
 }
 
-// Random actions.
-impl Story {
-    fn act(&mut self) {
-        match self.draw(34) {
-            0..=3 if self.agents.len() < AGENTS_MAX => {
-                let place = self.pick_client();
-                self.add_agent(self.clients[place].key);
-            }
-            4..=21 => self.act_on_an_agent(),
-            22..=26 => self.act_on_a_reply(),
-            27..=30 => self.act_on_a_client(),
-            _ => self.act_on_the_engine(),
-        }
-    }
-
-    fn pick_client(&mut self) -> usize {
-        let count = self.clients.len() as u32;
-        self.draw(count) as usize
-    }
-
-    fn act_on_an_agent(&mut self) {
-        if self.agents.is_empty() {
-            return;
-        }
-        let count = self.agents.len() as u32;
-        let at = self.draw(count) as usize;
-        let (agent, client) = self.agents[at];
-        match self.draw(16) {
-            0 => {
-                let spec = Box::new(self.setting.draws.spec());
-                self.command(client, Command::ChangeAgent { agent, spec });
-            }
-            1 => {
-                let detail = self.pick(&[Detail::Full, Detail::Reduced, Detail::Background]);
-                self.command(client, Command::SetDetail { agent, detail });
-            }
-            2 => {
-                let turns = self.turns();
-                self.command(client, Command::AppendTurns { agent, turns });
-            }
-            3 if self.one_in(3) => {
-                let turns = self.turns();
-                self.command(client, Command::SetConversation { agent, turns });
-            }
-            4 if count > 2 => {
-                self.agents.swap_remove(at);
-                self.command(client, Command::RemoveAgent { agent });
-            }
-            _ => self.ask(client, agent),
-        }
-    }
-
-    /// Up to three turns.
-    fn turns(&mut self) -> Vec<Turn> {
-        let speakers = [Speaker::Agent, Speaker::Observation, Speaker::User];
-        let count = self.draw(4) as usize;
-        let turns = speakers.into_iter().take(count);
-        turns.map(|speaker| Turn { speaker, text: "Lo é.".into() }).collect()
-    }
-
-    /// Cancels or interrupts a reply, which may have ended or wait for its agent.
-    fn act_on_a_reply(&mut self) {
-        if self.asks.is_empty() {
-            return;
-        }
-        let count = self.asks.len() as u32;
-        let at = self.draw(count) as usize;
-        let (agent, generation) = self.asks[at];
-        let client = self.heard[&generation].client.expect("a client asked");
-        if self.one_in(2) {
-            return self.command(client, Command::Cancel { agent, generation });
-        }
-        let heard_bytes = self.pick(&[0, 1, 3, 10, u32::MAX]);
-        self.command(client, Command::CancelHeard { agent, generation, heard_bytes });
-    }
-
-    fn act_on_a_client(&mut self) {
-        let place = self.pick_client();
-        match self.draw(10) {
-            0..=2 => {
-                self.clients[place].room = self.pick(&[0, 1, 5, usize::MAX]);
-                self.sleeps_until_micros = 0;
-            }
-            3 | 4 => {
-                let begins = !self.clients[place].grants;
-                self.clients[place].grants = begins || self.one_in(2);
-            }
-            5 | 6 => {
-                let is_paused = !self.clients[place].is_paused && self.one_in(2);
-                self.pause(place, is_paused);
-            }
-            7 | 8 => self.join(),
-            _ if self.clients.len() > 1 && self.one_in(2) => self.leave(place),
-            _ => {}
-        }
-    }
-
-    fn act_on_the_engine(&mut self) {
-        match self.draw(5) {
-            0 => {
-                let pages = 9 + self.draw(30);
-                self.control(Control::KvTokens(16 * pages));
-            }
-            1 => {
-                let micros = self.pick(&[None, Some(0), Some(400), Some(3_000)]);
-                self.set_budget(micros);
-            }
-            2 if self.one_in(6) => self.setting.handle.lose(),
-            // A late frame, sometimes by an hour.
-            3 => {
-                let micros = self.pick(&[50_000, 400_000]);
-                self.setting.clock.advance(micros);
-            }
-            4 if self.one_in(8) => {
-                self.setting.clock.advance(HOUR_MICROS);
-                let now_micros = self.now_micros();
-                self.progress_micros = now_micros;
-                self.clients.iter_mut().for_each(|client| client.progress_micros = now_micros);
-            }
-            _ => {}
-        }
-    }
-}
-
-// Frames and checks.
-impl Story {
-    /// One frame of the hosts, during which the device works.
-    fn frame(&mut self) {
-        let begin_micros = self.now_micros();
-        let end_micros = begin_micros + FRAME_MICROS;
-        self.frames += 1;
-        for client in &mut self.clients {
-            client.count_stall(begin_micros);
-            if client.grants_in(self.frames) {
-                self.core.frame(client.key, begin_micros);
-                self.sleeps_until_micros = 0;
-            }
-        }
-        self.work_until(end_micros);
-        self.clients.iter_mut().for_each(|client| client.end_stall(self.frames, begin_micros));
-        self.setting.clock.advance_to(end_micros);
-        check_tokens(&self.core);
-        self.check_ended_texts();
-        self.check_progress();
-        self.check_liveness();
-    }
-
-    /// The device thread works, and sleeps while the core needs nothing.
-    fn work_until(&mut self, end_micros: u64) {
-        for advances in 0.. {
-            assert!(advances < ADVANCES_MAX, "the core spins");
-            if self.sleeps_until_micros >= end_micros {
-                return;
-            }
-            self.setting.clock.advance_to(self.sleeps_until_micros.max(self.now_micros()));
-            let wait_micros = match self.advance() {
-                Advance::Again => 0,
-                Advance::Poll => 200,
-                Advance::Pause(micros) => micros,
-                Advance::Idle => {
-                    self.check_idle();
-                    u64::MAX
-                }
-            };
-            self.sleeps_until_micros = self.now_micros().saturating_add(wait_micros);
-        }
-    }
-
-    /// Advances as the device thread does. Checks the address of every event.
-    fn advance(&mut self) -> Advance {
-        let now_micros = self.now_micros();
-        self.left.clear();
-        let has_deadline = self.setting.options.deadlines.reply.is_some();
-        let Self { core, heard, clients, started, ended, log, .. } = self;
-        let mut emit = |key: ClientKey, event: Event| {
-            let client = clients.iter_mut().find(|client| client.key == key);
-            let client = client.unwrap_or_else(|| panic!("{key:?} has left: {event:?}"));
-            let asked_by = heard.get(&event.generation).and_then(|reply| reply.client);
-            assert_eq!(asked_by, Some(key), "whoever asked hears it: {event:?}");
-            if client.room == 0 {
-                return Err(event);
-            }
-            client.room -= 1;
-            client.events += 1;
-            writeln!(log, "{now_micros} {key:?} {event:?}").expect("a string takes everything");
-            match event.what {
-                ReplyEvent::Started { .. } => {
-                    started.insert(event.agent, event.generation);
-                }
-                ReplyEvent::Finished { reason, .. } => {
-                    let is_timed_out = reason == FinishReason::TimedOut;
-                    let may_time_out = has_deadline || client.has_stalled;
-                    assert!(!is_timed_out || may_time_out, "{event:?} of {client:?}");
-                    ended.push((event.agent, event.generation));
-                }
-                _ => {}
-            }
-            hear(heard, event);
-            Ok(())
-        };
-        match core.advance(now_micros, &mut emit) {
-            Ok(advance) => advance,
-            Err(error) => {
-                assert!(error.is_of_device() && !self.has_fallen_back, "{error}");
-                self.has_fallen_back = true;
-                self.setting.fall_back(&mut self.core, &error);
-                Advance::Again
-            }
-        }
-    }
-
-    /// The device thread parks when the core is idle: another call changes nothing.
-    fn check_idle(&mut self) {
-        let before = (self.core.stats().steps, self.log.len());
-        let advance = self.advance();
-        let after = (self.core.stats().steps, self.log.len());
-        assert_eq!((advance, after), (Advance::Idle, before), "{}", describe(&self.core));
-    }
-
-    /// Deltas of a complete reply join to the decoding of its tokens, if its agent still has them:
-    /// no later reply has started, not even a reply whose events the client has not received.
-    fn check_ended_texts(&mut self) {
-        for (agent, generation) in std::mem::take(&mut self.ended) {
-            let slot = self.core.slots.get(&agent);
-            let state = slot.and_then(|&slot| self.core.agents[slot].as_ref());
-            let Some(state) = state.filter(|state| !state.history.is_empty()) else { continue };
-            let heard = &self.heard[&generation];
-            let is_complete = heard.ends == [Ok(FinishReason::Length)];
-            let is_last = self.started.get(&agent) == Some(&generation);
-            let mut clients = self.core.clients.iter();
-            let hears_all = clients.any(|c| c.key == state.client && c.outbox.is_empty());
-            if !is_complete || !is_last || !hears_all {
-                continue;
-            }
-            let said = &state.history[heard.usage.prompt_tokens as usize..];
-            let bytes = said.iter().flat_map(|&token| self.core.text.tokenizer.text_bytes(token));
-            let bytes: Vec<u8> = bytes.copied().collect();
-            assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{generation:?}");
-        }
-    }
-
-    fn is_open_for(&self, key: ClientKey) -> bool {
-        self.heard.values().any(|reply| reply.client == Some(key) && reply.ends.is_empty())
-    }
-
-    /// The core works while no client stalls or pauses.
-    fn check_progress(&mut self) {
-        let (stats, now_micros) = (self.core.stats(), self.now_micros());
-        let progress = (stats.steps, stats.steps_done, self.log.len());
-        let is_open = self.heard.values().any(|reply| reply.ends.is_empty());
-        let runs = |client: &Client| client.does_its_part() && !client.is_paused;
-        let is_due = is_open && !self.is_budget_zero && self.clients.iter().all(runs);
-        if progress != self.progress || !is_due {
-            (self.progress, self.progress_micros) = (progress, now_micros);
-        }
-        let silent_micros = now_micros - self.progress_micros;
-        if silent_micros >= SILENCE_MICROS_MAX {
-            panic!("{silent_micros} µs of silence\n{}", describe(&self.core));
-        }
-    }
-
-    /// Every client that does its part makes progress, independent of the others.
-    fn check_liveness(&mut self) {
-        let now_micros = self.now_micros();
-        // Replies of a paused client keep their slots.
-        let is_held = self.is_budget_zero || self.clients.iter().any(|client| client.is_paused);
-        let open = self.heard.values().filter(|reply| reply.ends.is_empty()).count() as u64;
-        for place in 0..self.clients.len() {
-            let client = &self.clients[place];
-            let agents = self.core.agents.iter().flatten();
-            let steps = agents.filter(|agent| agent.client == client.key).map(|a| a.last_step);
-            let progress = (client.events, steps.max().unwrap_or(0));
-            let is_due = !is_held && client.does_its_part() && self.is_open_for(client.key);
-            let client = &mut self.clients[place];
-            if progress != client.progress || !is_due {
-                (client.progress, client.progress_micros) = (progress, now_micros);
-                client.open = open;
-            }
-            let silent_micros = now_micros - client.progress_micros;
-            if silent_micros >= client.silence_micros_max() {
-                let state = describe(&self.core);
-                panic!("{silent_micros} µs of silence: {:?}\n{state}", self.clients);
-            }
-        }
-    }
-}
-
 // The parts of a story.
 impl Story {
     /// Runs the story until the last page is returned. Returns the log of all events.
@@ -654,7 +367,7 @@ fn story(seed: u64) -> String {
 
 #[test]
 fn stories_of_several_clients_end_well() {
-    tell_all(seeds(VARIABLE, SEEDS), story);
+    run_all(seeds(VARIABLE, SEEDS), story);
 }
 
 #[test]

@@ -170,22 +170,22 @@ fn a_reply_that_takes_too_long_ends_with_its_text_and_the_next_one_begins() {
     let reply = Some(Duration::from_millis(20));
     let deadlines = Deadlines { reply, ..Deadlines::default() };
     let options = EngineOptions { deadlines, ..options() };
-    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
-    let slow = stage.agent(speaker(1, 100));
-    let asks = [stage.ask(slow, tokens("abc")), stage.ask(slow, tokens("abd"))];
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+    let slow = rig.agent(speaker(1, 100));
+    let asks = [rig.ask(slow, tokens("abc")), rig.ask(slow, tokens("abd"))];
     for _ in 0..3 {
-        stage.frame();
+        rig.frame();
     }
-    assert_eq!(stage.reply(asks[0]).ends, [Ok(FinishReason::TimedOut)]);
-    assert!(stage.reply(asks[0]).tokens > 0, "it keeps what was said");
-    assert!(stage.reply(asks[1]).ends.is_empty() && stage.reply(asks[1]).started == 1);
+    assert_eq!(rig.reply(asks[0]).ends, [Ok(FinishReason::TimedOut)]);
+    assert!(rig.reply(asks[0]).tokens > 0, "it keeps what was said");
+    assert!(rig.reply(asks[1]).ends.is_empty() && rig.reply(asks[1]).started == 1);
     // If a host grants no frames, its reply makes no progress: the core wakes at the reply's
     // deadline.
-    assert!(matches!(stage.advance(), Advance::Pause(1..=20_000)));
-    stage.now_micros += 20_000;
-    stage.advance();
-    assert_eq!(stage.reply(asks[1]).ends, [Ok(FinishReason::TimedOut)]);
-    assert_eq!(stage.advance(), Advance::Idle);
+    assert!(matches!(rig.advance(), Advance::Pause(1..=20_000)));
+    rig.now_micros += 20_000;
+    rig.advance();
+    assert_eq!(rig.reply(asks[1]).ends, [Ok(FinishReason::TimedOut)]);
+    assert_eq!(rig.advance(), Advance::Idle);
 }
 
 #[test]

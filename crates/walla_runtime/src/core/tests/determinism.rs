@@ -17,26 +17,26 @@ proptest! {
         // Prompts with a common prefix share pages, which must not change any output.
         let prompt = format!("{lore}{prompt}");
         let expected = alone(&options(), speaker(seed, 24), &prompt);
-        let mut stage = Stage::free();
+        let mut rig = Rig::free();
         let mut coming: Vec<_> = others.into_iter().collect();
         let mut generation = None;
         for tick in 0..40 {
             coming.retain(|(seed, prompt, reply_tokens_max, when)| {
                 if *when == tick {
-                    let agent = stage.agent(speaker(*seed, *reply_tokens_max));
-                    stage.ask(agent, tokens(&format!("{lore}{prompt}")));
+                    let agent = rig.agent(speaker(*seed, *reply_tokens_max));
+                    rig.ask(agent, tokens(&format!("{lore}{prompt}")));
                 }
                 *when > tick
             });
             if tick == late {
-                let agent = stage.agent(speaker(seed, 24));
-                generation = Some(stage.ask(agent, tokens(&prompt)));
+                let agent = rig.agent(speaker(seed, 24));
+                generation = Some(rig.ask(agent, tokens(&prompt)));
             }
-            stage.advance();
+            rig.advance();
         }
-        stage.run();
-        stage.assert_all_ended();
-        let heard = stage.reply(generation.expect("asked"));
+        rig.run();
+        rig.assert_all_ended();
+        let heard = rig.reply(generation.expect("asked"));
         prop_assert_eq!(&heard.text, &expected.text);
         prop_assert_eq!(&heard.ends, &expected.ends);
     }

@@ -18,8 +18,8 @@ pub(super) fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// Advances as the device thread does.
-fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &Registry) -> bool {
-    let Stage { core, heard, now_micros, .. } = stage;
+fn advance_or_fall_back(rig: &mut Rig, options: &EngineOptions, registry: &Registry) -> bool {
+    let Rig { core, heard, now_micros, .. } = rig;
     *now_micros += 10;
     let mut emit = |_: ClientKey, event: Event| {
         hear(heard, event);
@@ -29,16 +29,16 @@ fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &R
     assert!(error.is_of_device(), "{error}");
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     let clock = Clock::real();
-    let spare = Core::load_fallback(&stage.source, options, registry, &error, &clock, go_on);
+    let spare = Core::load_fallback(&rig.source, options, registry, &error, &clock, go_on);
     let spare = spare.expect("there is a CPU");
-    let lost = std::mem::replace(&mut stage.core, spare.expect("the model loads"));
-    stage.core.take_over(lost);
+    let lost = std::mem::replace(&mut rig.core, spare.expect("the model loads"));
+    rig.core.take_over(lost);
     true
 }
 
 /// Runs until all replies have ended. The device is lost after some rounds.
 pub(super) fn run_and_lose(
-    stage: &mut Stage,
+    rig: &mut Rig,
     options: &EngineOptions,
     (registry, handle): (&Registry, &FaultHandle),
     lose_after: Option<usize>,
@@ -48,28 +48,28 @@ pub(super) fn run_and_lose(
         if lose_after == Some(round) {
             handle.lose();
         }
-        has_fallen_back |= advance_or_fall_back(stage, options, registry);
+        has_fallen_back |= advance_or_fall_back(rig, options, registry);
     }
     assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
-    stage.run();
-    stage.assert_all_ended();
+    rig.run();
+    rig.assert_all_ended();
 }
 
 /// Replies of six agents with greedy and random sampling, stop strings and conversations. The
 /// device is lost after some rounds.
-fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
+fn story(lose_after: Option<usize>) -> (Vec<Heard>, Rig) {
     let options = EngineOptions { kv_tokens: Some(16 * 30), ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
-    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
     let mut asks = Vec::new();
     for seed in 0..6 {
         let sampling = if seed % 2 == 0 { Sampling::greedy() } else { speaker(seed, 1).sampling };
-        let agent = stage.agent(AgentSpec { sampling, ..speaker(seed, 25) });
-        asks.push(stage.ask(agent, Prompt::Chat(format!("Hello from {seed}, tell me more"))));
-        asks.push(stage.ask(agent, Prompt::Chat("And then?".into())));
+        let agent = rig.agent(AgentSpec { sampling, ..speaker(seed, 25) });
+        asks.push(rig.ask(agent, Prompt::Chat(format!("Hello from {seed}, tell me more"))));
+        asks.push(rig.ask(agent, Prompt::Chat("And then?".into())));
     }
-    run_and_lose(&mut stage, &options, (&registry, &handle), lose_after);
-    (asks.iter().map(|&ask| stage.reply(ask).clone()).collect(), stage)
+    run_and_lose(&mut rig, &options, (&registry, &handle), lose_after);
+    (asks.iter().map(|&ask| rig.reply(ask).clone()).collect(), rig)
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn a_lost_device_costs_no_word_and_doubles_none() {
     let (undisturbed, _) = story(None);
     assert!(undisturbed.iter().any(|heard| heard.tokens > 10));
     for round in [0, 1, 2, 5, 9, 14, 20, 24, 27, 30] {
-        let (heard, stage) = story(Some(round));
+        let (heard, rig) = story(Some(round));
         for (heard, expected) in heard.iter().zip(&undisturbed) {
             assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends), "{round}");
             assert_eq!(heard.started, 1);
         }
-        let card = stage.core.card();
+        let card = rig.core.card();
         assert!(card.device_line().starts_with("cpu (fallback after: device lost in"), "{card:?}");
     }
 }
@@ -125,19 +125,23 @@ fn what_was_set_and_counted_goes_on() {
     let budget = Some(std::time::Duration::from_millis(4));
     let options = EngineOptions { budget, ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
-    let mut stage = Stage::new(&options, &registry, Pacing::default());
-    let agent = stage.agent(speaker(1, 60));
-    stage.ask(agent, tokens("ab"));
-    stage.core.control(crate::shell::Control::Budget(Some(std::time::Duration::from_millis(900))));
-    stage.core.control(crate::shell::Control::KvTokens(16 * 9));
-    (0..20).for_each(|_| stage.frame());
-    let before = stage.core.stats();
+    let mut rig = Rig::new(&options, &registry, Pacing::default());
+    let agent = rig.agent(speaker(1, 60));
+    rig.ask(agent, tokens("ab"));
+    rig.core
+        .control(crate::engine_core::Control::Budget(Some(std::time::Duration::from_millis(900))));
+    rig.core.control(crate::engine_core::Control::KvTokens(16 * 9));
+    (0..20).for_each(|_| rig.frame());
+    let before = rig.core.stats();
     handle.lose();
-    stage.core.frame(HOST, stage.now_micros);
-    while !advance_or_fall_back(&mut stage, &options, &registry) {}
-    assert!(stage.core.stalls_updated_micros + 100 > stage.now_micros, "no stall is miscounted");
-    (0..20).for_each(|_| stage.frame());
-    let after = stage.core.stats();
+    rig.core.frame(HOST, rig.now_micros);
+    while !advance_or_fall_back(&mut rig, &options, &registry) {}
+    assert!(
+        rig.core.clients.stalls_updated_micros() + 100 > rig.now_micros,
+        "no stall is miscounted"
+    );
+    (0..20).for_each(|_| rig.frame());
+    let after = rig.core.stats();
     assert!(after.tokens > before.tokens && after.steps > before.steps);
     assert!(after.budget.frames > before.budget.frames + 19);
     assert_eq!(after.budget.budget, before.budget.budget);
@@ -183,41 +187,41 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         EngineOptions { agents_max: 3, ..options() },
     ];
     for other in others {
-        let mut stage = Stage::free();
+        let mut rig = Rig::free();
         for seed in 0..6 {
-            let agent = stage.agent(speaker(seed, 25));
-            stage.ask(agent, Prompt::Chat("Hello".into()));
-            stage.ask(agent, Prompt::Chat("And then?".into()));
+            let agent = rig.agent(speaker(seed, 25));
+            rig.ask(agent, Prompt::Chat("Hello".into()));
+            rig.ask(agent, Prompt::Chat("And then?".into()));
         }
         for _ in 0..9 {
-            stage.advance();
+            rig.advance();
         }
-        assert!(stage.heard.values().any(|heard| heard.tokens > 0 && heard.ends.is_empty()));
+        assert!(rig.heard.values().any(|heard| heard.tokens > 0 && heard.ends.is_empty()));
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let spare = Core::load(&other, &inline_cpu(), &Clock::real(), go_on).expect("it loads");
-        let lost = std::mem::replace(&mut stage.core, spare);
-        stage.core.take_over(lost);
+        let lost = std::mem::replace(&mut rig.core, spare);
+        rig.core.take_over(lost);
         // The shell may deliver commands before it advances the core.
-        let late: Vec<AgentId> = (0..6).map(|seed| stage.agent(speaker(seed, 5))).collect();
+        let late: Vec<AgentId> = (0..6).map(|seed| rig.agent(speaker(seed, 5))).collect();
         for agent in late.into_iter().chain((0..40).map(AgentId)) {
-            stage.command(Command::RemoveAgent { agent });
+            rig.command(Command::RemoveAgent { agent });
         }
-        stage.core.frame(HOST, stage.now_micros);
-        let heard = &mut stage.heard;
+        rig.core.frame(HOST, rig.now_micros);
+        let heard = &mut rig.heard;
         let mut emit = |_: ClientKey, event: Event| {
             hear(heard, event);
             Ok(())
         };
-        let ended = stage.core.advance(stage.now_micros + 10, &mut emit);
+        let ended = rig.core.advance(rig.now_micros + 10, &mut emit);
         assert!(matches!(ended, Err(EngineError::OtherModel)), "{ended:?}");
-        let drain_events = stage.core.drain_events("over");
+        let drain_events = rig.core.drain_events("over");
         drain_events
             .into_iter()
             .flat_map(|(_, events)| events)
             .for_each(|event| hear(heard, event));
-        stage.assert_all_ended();
+        rig.assert_all_ended();
         let failed = |heard: &Heard| matches!(heard.ends[..], [Err(ReplyError::EngineGone(_))]);
-        assert!(stage.heard.values().any(failed));
+        assert!(rig.heard.values().any(failed));
     }
 }
 
@@ -229,18 +233,18 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     std::fs::write(&path, model()).expect("written");
     let options = EngineOptions { model: ModelSource::Path(path.clone()), ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
-    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
     std::fs::remove_file(&path).expect("it was there");
-    let agent = stage.agent(speaker(3, 30));
-    let reply = stage.ask(agent, tokens("ab"));
+    let agent = rig.agent(speaker(3, 30));
+    let reply = rig.ask(agent, tokens("ab"));
     for _ in 0..8 {
-        stage.advance();
+        rig.advance();
     }
     handle.lose();
-    while !advance_or_fall_back(&mut stage, &options, &registry) {}
-    stage.run();
-    assert_eq!(stage.reply(reply).text, alone(&self::options(), speaker(3, 30), "ab").text);
-    assert!(Arc::ptr_eq(&stage.core.text, &stage.source.text));
+    while !advance_or_fall_back(&mut rig, &options, &registry) {}
+    rig.run();
+    assert_eq!(rig.reply(reply).text, alone(&self::options(), speaker(3, 30), "ab").text);
+    assert!(Arc::ptr_eq(&rig.core.text, &rig.source.text));
 }
 
 /// A program that writes to the file during the load leaves a mixture of two models on the device.

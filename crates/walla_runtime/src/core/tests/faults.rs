@@ -16,24 +16,22 @@ pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// Replies of three agents, with different timing relative to the fault.
-fn story(stage: &mut Stage) -> Vec<GenerationId> {
-    let agents: Vec<_> = (0..3).map(|seed| stage.agent(speaker(seed, 12))).collect();
-    let asks = agents
-        .iter()
-        .enumerate()
-        .map(|(n, &agent)| stage.ask(agent, tokens(&format!("agent {n}"))));
+fn story(rig: &mut Rig) -> Vec<GenerationId> {
+    let agents: Vec<_> = (0..3).map(|seed| rig.agent(speaker(seed, 12))).collect();
+    let asks =
+        agents.iter().enumerate().map(|(n, &agent)| rig.ask(agent, tokens(&format!("agent {n}"))));
     asks.collect()
 }
 
-fn texts(stage: &Stage, asks: &[GenerationId]) -> Vec<String> {
-    asks.iter().map(|&ask| stage.reply(ask).text.clone()).collect()
+fn texts(rig: &Rig, asks: &[GenerationId]) -> Vec<String> {
+    asks.iter().map(|&ask| rig.reply(ask).text.clone()).collect()
 }
 
 fn faultless() -> Vec<String> {
-    let mut stage = Stage::free();
-    let asks = story(&mut stage);
-    stage.run();
-    texts(&stage, &asks)
+    let mut rig = Rig::free();
+    let asks = story(&mut rig);
+    rig.run();
+    texts(&rig, &asks)
 }
 
 #[test]
@@ -42,11 +40,11 @@ fn any_one_failed_call_in_play_changes_no_word() {
     for call in Call::ALL.into_iter().filter(|call| call.is_play()) {
         for nth in 0..8 {
             let (registry, _) = faulty(FaultPlan::new(1).fail_call(call, nth, Fault::Failed));
-            let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-            let asks = story(&mut stage);
-            stage.run();
-            stage.assert_all_ended();
-            assert_eq!(texts(&stage, &asks), expected, "{call:?} {nth}");
+            let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+            let asks = story(&mut rig);
+            rig.run();
+            rig.assert_all_ended();
+            assert_eq!(texts(&rig, &asks), expected, "{call:?} {nth}");
         }
     }
 }
@@ -61,15 +59,15 @@ fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
             let clock = VirtualClock::new();
             let plan = FaultPlan::new(1).clock(&clock).delay_micros(500..=500);
             let (registry, _) = faulty(plan.fail_call(call, nth, Fault::Failed));
-            let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-            let asks = story(&mut stage);
+            let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+            let asks = story(&mut rig);
             let is_idle = (0..10_000).any(|_| {
                 clock.advance(100);
-                stage.advance() == Advance::Idle
+                rig.advance() == Advance::Idle
             });
             assert!(is_idle, "{call:?} {nth}");
-            stage.assert_all_ended();
-            assert_eq!(texts(&stage, &asks), expected, "{call:?} {nth}");
+            rig.assert_all_ended();
+            assert_eq!(texts(&rig, &asks), expected, "{call:?} {nth}");
         }
     }
 }
@@ -79,11 +77,11 @@ fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
 fn a_device_that_refuses_steps_fails_the_replies_and_repeats_no_token() {
     let expected = faultless();
     let (registry, _) = faulty(FaultPlan::new(0).misdirect_from(9));
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut stage);
-    stage.run();
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut rig);
+    rig.run();
     for (ask, expected) in asks.into_iter().zip(expected) {
-        let heard = stage.reply(ask);
+        let heard = rig.reply(ask);
         assert!(matches!(&heard.ends[..], [Err(ReplyError::Device(_))]), "{:?}", heard.ends);
         assert!(expected.starts_with(&heard.text), "{:?} {expected:?}", heard.text);
     }
@@ -94,11 +92,11 @@ fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
     let plan =
         (0..1_000).fold(FaultPlan::new(1), |p, n| p.fail_call(Call::Launch, n, Fault::Failed));
     let (registry, _) = faulty(plan);
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut stage);
-    stage.run();
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut rig);
+    rig.run();
     for ask in asks {
-        assert!(matches!(stage.reply(ask).ends[..], [Err(ReplyError::Device(_))]));
+        assert!(matches!(rig.reply(ask).ends[..], [Err(ReplyError::Device(_))]));
     }
 }
 
@@ -106,13 +104,13 @@ fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
 fn a_lost_device_is_told_to_everybody_once() {
     for nth in 0..30 {
         let (registry, handle) = faulty(FaultPlan::new(1));
-        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-        let asks = story(&mut stage);
+        let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+        let asks = story(&mut rig);
         for _ in 0..nth {
-            stage.advance();
+            rig.advance();
         }
         handle.lose();
-        let Stage { core, heard, .. } = &mut stage;
+        let Rig { core, heard, .. } = &mut rig;
         let mut emit = |_: ClientKey, event: Event| {
             hear(heard, event);
             Ok(())
@@ -131,7 +129,7 @@ fn a_lost_device_is_told_to_everybody_once() {
             .flat_map(|(_, events)| events)
             .for_each(|event| hear(heard, event));
         for ask in asks {
-            let ends = &stage.reply(ask).ends;
+            let ends = &rig.reply(ask).ends;
             assert_eq!(ends.len(), 1);
             assert!(!lost || ends[0].is_ok() || matches!(ends[0], Err(ReplyError::EngineGone(_))));
         }
@@ -143,15 +141,15 @@ fn an_output_that_is_not_finite_fails_one_reply() {
     let expected = faultless();
     // By the fifth launch all three agents speak; outputs are in the order of their sequences.
     let (registry, _) = faulty(FaultPlan::new(1).poison(6, 1));
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut stage);
-    stage.run();
-    stage.assert_all_ended();
-    let failed = |ask: &&GenerationId| stage.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut rig);
+    rig.run();
+    rig.assert_all_ended();
+    let failed = |ask: &&GenerationId| rig.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
     assert_eq!(asks.iter().filter(failed).count(), 1);
     for (ask, text) in asks.iter().zip(&expected) {
         if !failed(&ask) {
-            assert_eq!(&stage.reply(*ask).text, text);
+            assert_eq!(&rig.reply(*ask).text, text);
         }
     }
 }
@@ -163,13 +161,13 @@ fn slow_completions_change_no_word() {
         let clock = VirtualClock::new();
         let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=3_000);
         let (registry, _) = faulty(plan);
-        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-        let asks = story(&mut stage);
-        while asks.iter().any(|&ask| stage.reply(ask).ends.is_empty()) {
-            stage.advance();
+        let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+        let asks = story(&mut rig);
+        while asks.iter().any(|&ask| rig.reply(ask).ends.is_empty()) {
+            rig.advance();
             clock.advance(100);
         }
-        assert_eq!(texts(&stage, &asks), expected, "seed {seed}");
+        assert_eq!(texts(&rig, &asks), expected, "seed {seed}");
     }
 }
 
@@ -181,21 +179,21 @@ fn a_place_taken_over_brings_no_foreign_tokens() {
     for leave_after in 1..12 {
         let clock = VirtualClock::new();
         let (registry, _) = faulty(FaultPlan::new(3).clock(&clock).delay_micros(100..=100));
-        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+        let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
         for seed in 0..12 {
-            let agent = stage.agent(speaker(seed, 12));
-            let ask = stage.ask(agent, tokens("one after the other"));
+            let agent = rig.agent(speaker(seed, 12));
+            let ask = rig.ask(agent, tokens("one after the other"));
             let leaves = seed % 2 == 0;
             for tick in 0..200 {
-                stage.advance();
+                rig.advance();
                 clock.advance(50);
                 if leaves && tick == leave_after {
                     break;
                 }
             }
-            stage.command(Command::RemoveAgent { agent });
+            rig.command(Command::RemoveAgent { agent });
             if !leaves {
-                assert_eq!(stage.reply(ask).text, alone(seed).text, "after {leave_after}");
+                assert_eq!(rig.reply(ask).text, alone(seed).text, "after {leave_after}");
             }
         }
     }
@@ -205,16 +203,16 @@ fn a_place_taken_over_brings_no_foreign_tokens() {
 fn a_step_that_never_ends_stops_nobody_from_cancelling() {
     // Steps record two events each; the copy of the third step never completes.
     let (registry, _) = faulty(FaultPlan::new(1).never_complete(5));
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let agent = stage.agent(speaker(1, 50));
-    let generation = stage.ask(agent, tokens("ab"));
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = rig.agent(speaker(1, 50));
+    let generation = rig.ask(agent, tokens("ab"));
     for _ in 0..100 {
-        stage.advance();
+        rig.advance();
     }
-    assert!(stage.reply(generation).ends.is_empty(), "it hangs");
-    stage.command(Command::Cancel { agent, generation });
-    stage.advance();
-    assert_eq!(stage.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert!(rig.reply(generation).ends.is_empty(), "it hangs");
+    rig.command(Command::Cancel { agent, generation });
+    rig.advance();
+    assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
 }
 
 #[test]
@@ -230,16 +228,16 @@ fn a_load_that_runs_out_of_memory_says_so() {
 }
 
 /// Lifts the limit of the cache, and runs until all replies have ended.
-pub(super) fn run_to_the_end(stage: &mut Stage, clock: &VirtualClock) {
-    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+pub(super) fn run_to_the_end(rig: &mut Rig, clock: &VirtualClock) {
+    rig.core.control(crate::engine_core::Control::KvTokens(u32::MAX));
     for _ in 0..20_000 {
-        if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
+        if rig.heard.values().all(|heard| !heard.ends.is_empty()) {
             break;
         }
-        stage.frame();
+        rig.frame();
         clock.advance(1_000);
     }
-    stage.assert_all_ended();
+    rig.assert_all_ended();
 }
 
 /// Asks, cancels, changes and removals in random order on a device that fails and delays at random.
@@ -255,7 +253,7 @@ fn seeded_story(seed: u64) {
     let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=500).fail_in_play(2_000);
     let (registry, _) = faulty(plan);
     let options = EngineOptions { kv_tokens: Some(20 * 16), ..options() };
-    let mut stage = Stage::new(&options, &registry, Pacing::default());
+    let mut rig = Rig::new(&options, &registry, Pacing::default());
     let mut random = (0u32..).map(|n| walla_device::philox4x32([n, 0, 0, 9], [seed as u32, 1])[0]);
     let mut draw = move |below: u32| random.next().unwrap_or_default() % below;
     let mut agents = Vec::new();
@@ -266,7 +264,7 @@ fn seeded_story(seed: u64) {
             0 | 1 if agents.len() < 20 => {
                 let priority = draw(3) as i32;
                 let spec = AgentSpec { priority, ..speaker(draw(100).into(), draw(40)) };
-                agents.push(stage.agent(spec));
+                agents.push(rig.agent(spec));
             }
             2..=4 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];
@@ -275,21 +273,21 @@ fn seeded_story(seed: u64) {
                 } else {
                     tokens(&"x".repeat(1 + draw(90) as usize))
                 };
-                asks.push((agent, stage.ask(agent, prompt)));
+                asks.push((agent, rig.ask(agent, prompt)));
             }
             5 if !asks.is_empty() => {
                 let (agent, generation) = asks[draw(asks.len() as u32) as usize];
-                stage.command(Command::Cancel { agent, generation });
+                rig.command(Command::Cancel { agent, generation });
             }
             6 if !asks.is_empty() => {
                 let (agent, generation) = asks[draw(asks.len() as u32) as usize];
                 let heard_bytes = draw(20);
-                stage.command(Command::CancelHeard { agent, generation, heard_bytes });
+                rig.command(Command::CancelHeard { agent, generation, heard_bytes });
             }
             7 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];
                 let turns = vec![Turn { speaker: Speaker::User, text: "It rains.".into() }];
-                stage.command(if draw(4) == 0 {
+                rig.command(if draw(4) == 0 {
                     Command::SetConversation { agent, turns }
                 } else {
                     Command::AppendTurns { agent, turns }
@@ -297,30 +295,30 @@ fn seeded_story(seed: u64) {
             }
             8 if agents.len() > 2 && draw(4) == 0 => {
                 let agent = agents.swap_remove(draw(agents.len() as u32) as usize);
-                stage.command(Command::RemoveAgent { agent });
+                rig.command(Command::RemoveAgent { agent });
             }
             9 if draw(3) == 0 => {
-                stage.core.control(crate::shell::Control::KvTokens(16 * (6 + draw(20))));
+                rig.core.control(crate::engine_core::Control::KvTokens(16 * (6 + draw(20))));
             }
-            10 => stage.core.set_paused(HOST, draw(3) == 0),
+            10 => rig.core.set_paused(HOST, draw(3) == 0),
             _ => {}
         }
-        stage.frame();
+        rig.frame();
         clock.advance(200 + u64::from(draw(2_000)));
-        let stats = stage.core.stats();
+        let stats = rig.core.stats();
         assert_eq!(stats.agents as usize, agents.len(), "seed {seed}: nobody is lost");
         assert!(stats.agents_waiting <= stats.agents_parked);
     }
-    stage.core.set_paused(HOST, false);
-    run_to_the_end(&mut stage, &clock);
-    let stats = stage.core.stats();
+    rig.core.set_paused(HOST, false);
+    run_to_the_end(&mut rig, &clock);
+    let stats = rig.core.stats();
     assert_eq!((stats.agents_waiting, stats.asks_waiting, stats.agents_active), (0, 0, 0));
     for agent in agents {
-        stage.command(Command::RemoveAgent { agent });
+        rig.command(Command::RemoveAgent { agent });
     }
-    stage.frame();
-    assert_eq!(stage.core.stats().pages_used, 0, "seed {seed}: every page comes back");
-    assert_eq!(stage.core.stats().agents, 0, "seed {seed}");
+    rig.frame();
+    assert_eq!(rig.core.stats().pages_used, 0, "seed {seed}: every page comes back");
+    assert_eq!(rig.core.stats().agents, 0, "seed {seed}");
 }
 
 /// Devices may wait for steps in flight when memory is mapped or unmapped. The engine waits for
@@ -329,31 +327,31 @@ fn seeded_story(seed: u64) {
 fn the_cache_changes_its_size_when_no_step_is_in_flight() {
     let clock = VirtualClock::new();
     let (registry, handle) = faulty(FaultPlan::new(1).clock(&clock).delay_micros(500..=500));
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let agent = stage.agent(speaker(3, 60));
-    let ask = stage.ask(agent, tokens("a prompt"));
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = rig.agent(speaker(3, 60));
+    let ask = rig.ask(agent, tokens("a prompt"));
     for (nth, pages) in [20, 64].into_iter().enumerate() {
         let is_busy = (0..100).any(|_| {
-            stage.advance();
-            stage.core.sequences.executor.in_flight() > 0
+            rig.advance();
+            rig.core.sequences.executor.in_flight() > 0
         });
         assert!(is_busy, "{pages} pages: the reply is too short");
-        stage.core.control(crate::shell::Control::KvTokens(16 * pages));
-        assert_eq!(stage.advance(), Advance::Poll);
+        rig.core.control(crate::engine_core::Control::KvTokens(16 * pages));
+        assert_eq!(rig.advance(), Advance::Poll);
         assert_eq!(handle.calls(Call::ResizeCache), nth as u64, "{pages} pages, a step runs");
         for _ in 0..10 {
             clock.advance(500);
-            stage.advance();
+            rig.advance();
         }
         assert_eq!(handle.calls(Call::ResizeCache), nth as u64 + 1);
-        assert_eq!(stage.core.stats().pages, pages);
+        assert_eq!(rig.core.stats().pages, pages);
     }
     for _ in 0..1_000 {
         clock.advance(100);
-        stage.advance();
+        rig.advance();
     }
-    stage.assert_all_ended();
-    assert_eq!(stage.reply(ask).text, alone(&options(), speaker(3, 60), "a prompt").text);
+    rig.assert_all_ended();
+    assert_eq!(rig.reply(ask).text, alone(&options(), speaker(3, 60), "a prompt").text);
 }
 
 #[test]
@@ -362,26 +360,26 @@ fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
     let plan = (1..3)
         .fold(FaultPlan::new(1), |plan, n| plan.fail_call(Call::ResizeCache, n, Fault::Failed));
     let (registry, _) = faulty(plan);
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let agent = stage.agent(speaker(3, 40));
-    let ask = stage.ask(agent, tokens("a prompt"));
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = rig.agent(speaker(3, 40));
+    let ask = rig.ask(agent, tokens("a prompt"));
     for _ in 0..5 {
-        stage.advance();
+        rig.advance();
     }
-    stage.core.control(crate::shell::Control::KvTokens(16 * 12));
+    rig.core.control(crate::engine_core::Control::KvTokens(16 * 12));
     for _ in 0..3 {
-        stage.advance();
+        rig.advance();
     }
     for (wanted, pages, refused) in [(30, 12, 18), (u32::MAX / 16, 12, 52), (10, 10, 0)] {
-        stage.core.control(crate::shell::Control::KvTokens(16 * wanted));
-        stage.advance();
-        let stats = stage.core.stats();
+        rig.core.control(crate::engine_core::Control::KvTokens(16 * wanted));
+        rig.advance();
+        let stats = rig.core.stats();
         assert_eq!((stats.pages, stats.pages_refused), (pages, refused), "{wanted} pages");
     }
-    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
-    stage.advance();
-    let stats = stage.core.stats();
+    rig.core.control(crate::engine_core::Control::KvTokens(u32::MAX));
+    rig.advance();
+    let stats = rig.core.stats();
     assert_eq!((stats.pages, stats.pages_refused), (64, 0), "now it is there");
-    stage.run();
-    assert!(stage.reply(ask).ends[0].is_ok());
+    rig.run();
+    assert!(rig.reply(ask).ends[0].is_ok());
 }

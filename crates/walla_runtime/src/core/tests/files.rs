@@ -31,14 +31,14 @@ fn of_bytes(file: Vec<u8>) -> EngineOptions {
 
 /// The tokens of a prompt, as the device reads them.
 fn prompt_tokens(options: &EngineOptions, prompt: Prompt) -> Vec<TokenId> {
-    let mut stage = Stage::new(options, &inline_cpu(), Pacing::FreeRunning);
-    let agent = stage.agent(speaker(1, 1));
-    let generation = stage.ask(agent, prompt);
-    stage.run();
-    stage.assert_all_ended();
-    let tokens = stage.reply(generation).usage.prompt_tokens as usize;
-    let agent = stage.core.agents[0].as_ref().expect("it lives");
-    agent.history[..tokens].to_vec()
+    let mut rig = Rig::new(options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = rig.agent(speaker(1, 1));
+    let generation = rig.ask(agent, prompt);
+    rig.run();
+    rig.assert_all_ended();
+    let tokens = rig.reply(generation).usage.prompt_tokens as usize;
+    let agent = rig.core.agents.get(0).expect("it lives");
+    agent.sequence.history()[..tokens].to_vec()
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn raw_prompts_begin_as_the_file_asks_and_do_not_end() {
 
 /// Loads and returns the card's warnings and the tokens of a raw prompt.
 fn loaded(options: &EngineOptions) -> (Vec<String>, Vec<TokenId>) {
-    let stage = Stage::new(options, &inline_cpu(), Pacing::FreeRunning);
-    (stage.core.card.warnings.clone(), prompt_tokens(options, Prompt::Raw("it is 12345".into())))
+    let rig = Rig::new(options, &inline_cpu(), Pacing::FreeRunning);
+    (rig.core.card.warnings.clone(), prompt_tokens(options, Prompt::Raw("it is 12345".into())))
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn the_tokenizer_of_options_is_that_of_their_engine() {
         ..of_bytes(rewritten(&keys, ordinary))
     };
     let alone = options.tokenizer().expect("sound");
-    let stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let of_engine = &stage.core.text.tokenizer;
+    let rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let of_engine = &rig.core.text.tokenizer;
     let marker = alone.special_token("<|im_start|>").expect("a control token");
     for tokenizer in [&alone, &**of_engine] {
         assert!(tokenizer.is_control(marker));

@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn a_reply_of_no_tokens_ends_at_once_and_says_nothing() {
     for prompt in [Prompt::Chat("Hello".into()), Prompt::Raw("Hello".into()), tokens("Hello")] {
-        let mut stage = Stage::free();
-        let agent = stage.agent(speaker(1, 0));
-        let generation = stage.ask(agent, prompt);
-        stage.run();
-        let heard = stage.reply(generation);
+        let mut rig = Rig::free();
+        let agent = rig.agent(speaker(1, 0));
+        let generation = rig.ask(agent, prompt);
+        rig.run();
+        let heard = rig.reply(generation);
         assert_eq!((heard.started, heard.text.as_str(), heard.tokens), (1, "", 0));
         assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
         assert!(heard.usage.prompt_tokens > 0 && heard.usage.reply_tokens == 0, "{heard:?}");
-        assert_eq!(stage.core.stats().steps, 0);
+        assert_eq!(rig.core.stats().steps, 0);
     }
 }

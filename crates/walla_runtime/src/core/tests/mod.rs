@@ -9,6 +9,7 @@ mod fallback;
 mod faults;
 mod files;
 mod journeys;
+mod kv_pages;
 mod limits;
 mod masks;
 mod pause;
@@ -17,6 +18,7 @@ mod reasoning;
 mod slots;
 mod stall;
 mod stories;
+mod story_kit;
 mod templates;
 mod text;
 mod time;
@@ -37,8 +39,8 @@ use crate::api::{
     ReplyEvent, Usage,
 };
 use crate::clock::Clock;
+use crate::engine_core::{Advance, ClientKey, EngineCore};
 use crate::options::{EngineOptions, ModelSource};
-use crate::shell::{Advance, ClientKey, EngineCore};
 
 /// The only client of most tests.
 const HOST: ClientKey = ClientKey(0);
@@ -87,7 +89,7 @@ struct Heard {
 }
 
 /// A core, its clock and the received events.
-struct Stage {
+struct Rig {
     core: Core,
     /// The model that the core was loaded from.
     source: Arc<Source>,
@@ -98,7 +100,7 @@ struct Stage {
     room: Option<usize>,
 }
 
-impl Stage {
+impl Rig {
     fn new(options: &EngineOptions, registry: &Registry, pacing: Pacing) -> Self {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let (source, file) = Source::open(options).expect("the file is sound");
@@ -224,9 +226,13 @@ fn tokens(text: &str) -> Prompt {
 }
 
 /// Tokens of the agent's sequence behind its prompt of `prompt` tokens.
-fn said(stage: &Stage, agent: AgentId, prompt: usize) -> Vec<TokenId> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
-    agent.history[prompt..].to_vec()
+fn sampled_tokens(rig: &Rig, agent: AgentId, prompt: usize) -> Vec<TokenId> {
+    let agent = rig
+        .core
+        .agents
+        .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
+    agent.sequence.history()[prompt..].to_vec()
 }
 
 /// An agent that speaks up to `reply_tokens_max` tokens.
@@ -241,9 +247,9 @@ fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
 
 /// The reply of an agent without other agents in the batch.
 fn alone(options: &EngineOptions, spec: AgentSpec, prompt: &str) -> Heard {
-    let mut stage = Stage::new(options, &inline_cpu(), Pacing::FreeRunning);
-    let agent = stage.agent(spec);
-    let generation = stage.ask(agent, tokens(prompt));
-    stage.run();
-    stage.reply(generation).clone()
+    let mut rig = Rig::new(options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = rig.agent(spec);
+    let generation = rig.ask(agent, tokens(prompt));
+    rig.run();
+    rig.reply(generation).clone()
 }

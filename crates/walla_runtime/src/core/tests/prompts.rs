@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::agent::Stage as Progress;
+use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
     Turn { speaker, text: text.into() }
@@ -10,17 +10,17 @@ fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
 
 #[test]
 fn a_talk_without_end_takes_no_more_room_than_its_context() {
-    let mut stage = Stage::free();
-    let agent = stage.agent(speaker(1, 6));
+    let mut rig = Rig::free();
+    let agent = rig.agent(speaker(1, 6));
     let mut turns = Vec::new();
     for n in 0..40 {
-        let generation = stage.ask(agent, Prompt::Chat(format!("Question {n}")));
-        stage.run();
-        assert!(stage.reply(generation).ends[0].is_ok());
-        turns.push(stage.core.agents[0].as_ref().expect("it lives").turns.len());
+        let generation = rig.ask(agent, Prompt::Chat(format!("Question {n}")));
+        rig.run();
+        assert!(rig.reply(generation).ends[0].is_ok());
+        turns.push(rig.core.agents.get(0).expect("it lives").turns.len());
     }
     assert!(turns.iter().all(|&turns| (2..16).contains(&turns)), "{turns:?}");
-    stage.assert_all_ended();
+    rig.assert_all_ended();
 }
 
 #[test]
@@ -32,12 +32,12 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
         history.push(turn(Speaker::User, format!("turn number {n}")));
         history.push(turn(Speaker::Agent, "yes"));
     }
-    let mut stage = Stage::free();
-    let agent = stage.agent(AgentSpec { history, ..speaker(1, 8) });
-    let generation = stage.ask(agent, Prompt::Chat("What now?".into()));
-    stage.run();
-    stage.assert_all_ended();
-    let heard = stage.reply(generation);
+    let mut rig = Rig::free();
+    let agent = rig.agent(AgentSpec { history, ..speaker(1, 8) });
+    let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
+    rig.run();
+    rig.assert_all_ended();
+    let heard = rig.reply(generation);
     assert!(heard.ends[0].is_ok(), "{heard:?}");
     // Three quarters of the context without the reply.
     assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
@@ -48,34 +48,34 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
 #[test]
 fn in_a_crowd_prompts_are_encoded_in_turn() {
     let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };
-    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
-    let agents: Vec<_> = (0..150).map(|seed| stage.agent(speaker(seed, 2))).collect();
-    let ask = |stage: &mut Stage, slot: usize| stage.ask(agents[slot], Prompt::Raw("Hi".into()));
-    let begun = |stage: &Stage, progress: Progress| {
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+    let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();
+    let ask = |rig: &mut Rig, slot: usize| rig.ask(agents[slot], Prompt::Raw("Hi".into()));
+    let begun = |rig: &Rig, phase: ReplyPhase| {
         let of = |slot: &usize| {
-            let agent = stage.core.agents[*slot].as_ref().expect("it lives");
-            agent.reply.as_ref().is_some_and(|reply| reply.stage == progress)
+            let agent = rig.core.agents.get(*slot).expect("it lives");
+            agent.reply.as_ref().is_some_and(|reply| reply.phase == phase)
         };
         (0..150).filter(of).collect::<Vec<_>>()
     };
-    let first: Vec<_> = (0..150).map(|slot| ask(&mut stage, slot)).collect();
-    stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Encoding), (0..64).collect::<Vec<_>>());
-    assert!(stage.core.worker_is_full);
+    let first: Vec<_> = (0..150).map(|slot| ask(&mut rig, slot)).collect();
+    rig.core.start_asks(0);
+    assert_eq!(begun(&rig, ReplyPhase::Encoding), (0..64).collect::<Vec<_>>());
+    assert!(rig.core.prompts.is_full());
     // A prompt of tokens needs no encoding, so it does not wait.
-    let spectator = stage.ask(agents[140], tokens("ab"));
-    stage.command(Command::Cancel { agent: agents[140], generation: first[140] });
-    stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Speaking), [140]);
-    assert_eq!(begun(&stage, Progress::Encoding).len(), 64);
+    let spectator = rig.ask(agents[140], tokens("ab"));
+    rig.command(Command::Cancel { agent: agents[140], generation: first[140] });
+    rig.core.start_asks(0);
+    assert_eq!(begun(&rig, ReplyPhase::Speaking), [140]);
+    assert_eq!(begun(&rig, ReplyPhase::Encoding).len(), 64);
     for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
-        stage.command(Command::Cancel { agent, generation });
-        ask(&mut stage, slot);
+        rig.command(Command::Cancel { agent, generation });
+        ask(&mut rig, slot);
     }
-    assert!(stage.core.collect_text(0));
-    stage.core.start_asks(0);
-    assert_eq!(begun(&stage, Progress::Encoding), (64..128).collect::<Vec<_>>());
-    (0..300).for_each(|_| stage.frame());
-    assert!(stage.reply(spectator).ends[0].is_ok());
-    stage.assert_all_ended();
+    assert!(rig.core.collect_text(0));
+    rig.core.start_asks(0);
+    assert_eq!(begun(&rig, ReplyPhase::Encoding), (64..128).collect::<Vec<_>>());
+    (0..300).for_each(|_| rig.frame());
+    assert!(rig.reply(spectator).ends[0].is_ok());
+    rig.assert_all_ended();
 }

@@ -34,13 +34,13 @@ fn model(end: &str, special: &[&str]) -> EngineOptions {
     EngineOptions { model: ModelSource::Static(bytes), context_tokens: 256, ..options() }
 }
 
-fn stage(options: &EngineOptions) -> Stage {
-    Stage::new(options, &inline_cpu(), Pacing::FreeRunning)
+fn rig(options: &EngineOptions) -> Rig {
+    Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
 }
 
 /// The model's token with this text.
-fn token(stage: &Stage, text: &str) -> u32 {
-    stage.core.text.tokenizer.special_token(text).expect("the model has it").0
+fn token(rig: &Rig, text: &str) -> u32 {
+    rig.core.text.tokenizer.special_token(text).expect("the model has it").0
 }
 
 /// Samples these tokens, each with about equal probability.
@@ -74,13 +74,17 @@ fn split(drawn: &[TokenId], [open, close]: [u32; 2], mut is_open: bool) -> (Stri
     (speech, reasoning)
 }
 
-fn turns(stage: &Stage, agent: AgentId) -> Vec<Turn> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+fn turns(rig: &Rig, agent: AgentId) -> Vec<Turn> {
+    let agent = rig
+        .core
+        .agents
+        .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
     agent.turns.to_vec()
 }
 
-fn prompt_tokens(stage: &Stage, ask: GenerationId) -> usize {
-    stage.reply(ask).usage.prompt_tokens as usize
+fn prompt_tokens(rig: &Rig, ask: GenerationId) -> usize {
+    rig.reply(ask).usage.prompt_tokens as usize
 }
 
 /// The model or the template opens the block.
@@ -90,16 +94,16 @@ fn reasoning_is_an_event_and_neither_speech_nor_history() {
         let options = model(end, &THINK);
         let (mut spoken, mut thought) = (0, 0);
         for seed in 0..6 {
-            let mut stage = stage(&options);
-            let markers = THINK.map(|text| token(&stage, text));
+            let mut rig = rig(&options);
+            let markers = THINK.map(|text| token(&rig, text));
             let spec = drawing(seed, &[97, 98, markers[0], markers[1]], (20, 200));
-            let agent = stage.agent(spec);
-            let ask = stage.ask(agent, chat("Hi"));
-            stage.run();
-            stage.assert_all_ended();
-            let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+            let agent = rig.agent(spec);
+            let ask = rig.ask(agent, chat("Hi"));
+            rig.run();
+            rig.assert_all_ended();
+            let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
             let (speech, reasoning) = split(&drawn, markers, !end.is_empty());
-            let heard = stage.reply(ask);
+            let heard = rig.reply(ask);
             assert_eq!((&heard.text, &heard.reasoning), (&speech, &reasoning), "{end:?} {seed}");
             assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
             let usage = heard.usage;
@@ -108,7 +112,7 @@ fn reasoning_is_an_event_and_neither_speech_nor_history() {
             assert_eq!(heard.tokens, 20);
             let expected = [(Speaker::User, "Hi"), (Speaker::Agent, &*speech)]
                 .map(|(speaker, text)| Turn { speaker, text: text.into() });
-            assert_eq!(turns(&stage, agent), expected);
+            assert_eq!(turns(&rig, agent), expected);
             (spoken, thought) = (spoken + speech.len(), thought + reasoning.len());
         }
         assert!(spoken > 100 && thought > 60, "{end:?}: {spoken} and {thought}");
@@ -136,12 +140,12 @@ fn markers_that_the_model_spells_are_found_across_tokens() {
     for (end, speech, reasoning, counts) in
         [(prefilled, "cd", "ab", (2, 11)), ("ZZZZ ZZZZ ZZZZ ZZZZ {# <think> #}", "ab", "", (2, 0))]
     {
-        let mut stage = stage(&model(end, &[]));
-        let agent = stage.agent(spelling(text));
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
-        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let mut rig = rig(&model(end, &[]));
+        let agent = rig.agent(spelling(text));
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
+        let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
         let drawn: String = drawn.iter().map(|token| char::from(token.0 as u8)).collect();
         assert!(text.starts_with(&drawn), "{drawn:?}");
         assert_eq!((&*heard.text, &*heard.reasoning), (speech, reasoning), "{end:?}");
@@ -153,19 +157,19 @@ fn markers_that_the_model_spells_are_found_across_tokens() {
 #[test]
 fn the_next_ask_reads_no_reasoning() {
     let options = model("<think>\n", &THINK);
-    let mut stage = stage(&options);
-    let [open, close] = THINK.map(|text| token(&stage, text));
+    let mut rig = rig(&options);
+    let [open, close] = THINK.map(|text| token(&rig, text));
     let spec = drawing(3, &[97, 98, open, close], (10, 100));
-    let agent = stage.agent(spec.clone());
-    let first = stage.ask(agent, chat("Hi"));
-    stage.run();
-    let second = stage.ask(agent, chat("Go on"));
-    stage.run();
-    let told = stage.agent(AgentSpec { history: turns(&stage, agent)[..2].to_vec(), ..spec });
-    let retold = stage.ask(told, chat("Go on"));
-    stage.run();
-    assert!(!stage.reply(first).reasoning.is_empty());
-    let (second, retold) = (stage.reply(second), stage.reply(retold));
+    let agent = rig.agent(spec.clone());
+    let first = rig.ask(agent, chat("Hi"));
+    rig.run();
+    let second = rig.ask(agent, chat("Go on"));
+    rig.run();
+    let told = rig.agent(AgentSpec { history: turns(&rig, agent)[..2].to_vec(), ..spec });
+    let retold = rig.ask(told, chat("Go on"));
+    rig.run();
+    assert!(!rig.reply(first).reasoning.is_empty());
+    let (second, retold) = (rig.reply(second), rig.reply(retold));
     assert_eq!(second.usage.prompt_tokens, retold.usage.prompt_tokens);
     assert_eq!((&second.text, &second.reasoning), (&retold.text, &retold.reasoning));
     assert!(second.usage.cached_tokens > 20, "the turns before the reply: {:?}", second.usage);
@@ -177,18 +181,18 @@ fn the_switch_is_the_agents() {
         "{% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}",
         &THINK,
     );
-    let mut stage = stage(&options);
-    let card = stage.core.card();
+    let mut rig = rig(&options);
+    let card = rig.core.card();
     assert!(card.reasoning && card.thinking_switch);
     for thinking in [true, false] {
-        let agent = stage.agent(AgentSpec { thinking, ..drawing(1, &[97, 98], (10, 5)) });
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
+        let agent = rig.agent(AgentSpec { thinking, ..drawing(1, &[97, 98], (10, 5)) });
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
         let expected = if thinking { (10, 5) } else { (10, 0) };
         assert_eq!((heard.text.len(), heard.reasoning.len()), expected, "{thinking}");
     }
-    let plain = Stage::free().core.card();
+    let plain = Rig::free().core.card();
     assert!(!plain.reasoning && !plain.thinking_switch);
 }
 
@@ -196,55 +200,55 @@ fn the_switch_is_the_agents() {
 fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
     let options = model("<think>\n", &THINK);
     // The model ends its turn in the block.
-    let mut stage = stage(&options);
-    let end = token(&stage, "<|im_end|>");
-    let agent = stage.agent(drawing(5, &[97, 98, end], (20, 200)));
-    let ask = stage.ask(agent, chat("Hi"));
-    stage.run();
-    let heard = stage.reply(ask);
+    let mut rig = rig(&options);
+    let end = token(&rig, "<|im_end|>");
+    let agent = rig.agent(drawing(5, &[97, 98, end], (20, 200)));
+    let ask = rig.ask(agent, chat("Hi"));
+    rig.run();
+    let heard = rig.reply(ask);
     assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::EndOfTurn)][..], ""));
     assert_eq!(heard.usage.reply_tokens, 0);
-    assert_eq!(turns(&stage, agent), []);
+    assert_eq!(turns(&rig, agent), []);
     // The repeated ask has the same prompt as the first one.
-    let again = stage.ask(agent, chat("Hi"));
-    stage.run();
-    assert_eq!(prompt_tokens(&stage, again), prompt_tokens(&stage, ask));
+    let again = rig.ask(agent, chat("Hi"));
+    rig.run();
+    assert_eq!(prompt_tokens(&rig, again), prompt_tokens(&rig, ask));
 
     // The host cancels; the device computes a NaN; the engine ends.
     let thinker = || drawing(1, &[97, 98], (20, 200));
     for nth in [3, 6, 9] {
-        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-        let agent = stage.agent(thinker());
-        let ask = stage.ask(agent, chat("Hi"));
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = rig.agent(thinker());
+        let ask = rig.ask(agent, chat("Hi"));
         for _ in 0..nth {
-            stage.advance();
+            rig.advance();
         }
-        stage.command(Command::Cancel { agent, generation: ask });
-        stage.run();
-        let heard = stage.reply(ask);
+        rig.command(Command::Cancel { agent, generation: ask });
+        rig.run();
+        let heard = rig.reply(ask);
         assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::Cancelled)][..], ""));
-        assert_eq!(turns(&stage, agent), []);
+        assert_eq!(turns(&rig, agent), []);
 
         let (registry, _) = faulty(FaultPlan::new(1).poison(nth + 5, 0));
-        let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
-        let agent = stage.agent(thinker());
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
+        let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
+        let agent = rig.agent(thinker());
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
         assert_eq!((&heard.ends[..], &*heard.text), (&[Err(ReplyError::NotFinite)][..], ""));
         assert!(!heard.reasoning.is_empty());
 
-        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-        let agent = stage.agent(thinker());
-        let ask = stage.ask(agent, chat("Hi"));
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = rig.agent(thinker());
+        let ask = rig.ask(agent, chat("Hi"));
         for _ in 0..nth {
-            stage.advance();
+            rig.advance();
         }
-        let last = stage.core.drain_events("over");
+        let last = rig.core.drain_events("over");
         last.into_iter()
             .flat_map(|(_, events)| events)
-            .for_each(|event| hear(&mut stage.heard, event));
-        let heard = stage.reply(ask);
+            .for_each(|event| hear(&mut rig.heard, event));
+        let heard = rig.reply(ask);
         assert!(matches!(heard.ends[..], [Err(ReplyError::EngineGone(_))]), "{heard:?}");
         assert_eq!(heard.text, "");
     }
@@ -255,16 +259,16 @@ fn stop_strings_and_stop_tokens_are_those_of_speech() {
     let options = model("<think>\n", &THINK);
     let (mut by_string, mut by_token) = (0, 0);
     for seed in 0..8 {
-        let mut stage = stage(&options);
-        let [open, close] = THINK.map(|text| token(&stage, text));
+        let mut rig = rig(&options);
+        let [open, close] = THINK.map(|text| token(&rig, text));
         let spec = drawing(seed, &[97, 98, 99, open, close], (40, 100));
         let stop_strings = vec!["x".into(), "ba".into()];
         let spec = AgentSpec { stop_strings, stop_tokens: vec![TokenId(99)], ..spec };
-        let agent = stage.agent(spec);
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
-        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let agent = rig.agent(spec);
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
+        let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
         let (speech, reasoning) = split(&drawn, [open, close], true);
         assert_eq!(heard.reasoning, reasoning);
         match heard.ends[..] {
@@ -284,15 +288,15 @@ fn stop_strings_and_stop_tokens_are_those_of_speech() {
 
 #[test]
 fn raw_prompts_and_models_without_markers_are_not_separated() {
-    let mut stage = stage(&model("<think>\n", &THINK));
-    let [open, close] = THINK.map(|text| token(&stage, text));
-    let agent = stage.agent(drawing(1, &[97, 98, open, close], (30, 3)));
+    let mut rig = rig(&model("<think>\n", &THINK));
+    let [open, close] = THINK.map(|text| token(&rig, text));
+    let agent = rig.agent(drawing(1, &[97, 98, open, close], (30, 3)));
     for prompt in [Prompt::Raw("Once".into()), tokens("Once")] {
-        let ask = stage.ask(agent, prompt);
-        stage.run();
-        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
-        let heard = stage.reply(ask);
-        assert_eq!(stage.core.text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
+        let ask = rig.ask(agent, prompt);
+        rig.run();
+        let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
+        let heard = rig.reply(ask);
+        assert_eq!(rig.core.text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
         assert!(heard.text.contains("<think>") && heard.reasoning.is_empty());
         assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), (30, 0));
     }
@@ -301,23 +305,23 @@ fn raw_prompts_and_models_without_markers_are_not_separated() {
 /// During reasoning, the voice is behind by one token, independent of the time.
 #[test]
 fn the_time_of_reasoning_is_no_debt_of_the_voice() {
-    let mut stage = stage(&model("<think>\n", &THINK));
+    let mut rig = rig(&model("<think>\n", &THINK));
     let spec = AgentSpec { voice_rate: Some(6.0), ..drawing(1, &[97, 98], (20, 40)) };
-    let agent = stage.agent(spec);
-    let ask = stage.ask(agent, chat("Hi"));
-    let due = |stage: &Stage| {
-        let agent = stage.core.agents[0].as_ref().expect("it lives");
-        agent.tokens_due(stage.now_micros)
+    let agent = rig.agent(spec);
+    let ask = rig.ask(agent, chat("Hi"));
+    let due = |rig: &Rig| {
+        let agent = rig.core.agents.get(0).expect("it lives");
+        agent.tokens_due(rig.now_micros)
     };
-    while stage.reply(ask).tokens == 0 {
-        stage.now_micros += 500_000;
-        assert!(due(&stage).is_none_or(|due| due <= 1.0), "{:?}", due(&stage));
-        stage.advance();
+    while rig.reply(ask).tokens == 0 {
+        rig.now_micros += 500_000;
+        assert!(due(&rig).is_none_or(|due| due <= 1.0), "{:?}", due(&rig));
+        rig.advance();
     }
-    assert!(stage.now_micros > 5_000_000);
-    assert!(due(&stage).is_none_or(|due| due <= 1.0), "{:?}", due(&stage));
-    stage.run();
-    stage.assert_all_ended();
+    assert!(rig.now_micros > 5_000_000);
+    assert!(due(&rig).is_none_or(|due| due <= 1.0), "{:?}", due(&rig));
+    rig.run();
+    rig.assert_all_ended();
 }
 
 /// An agent that is parked between its replies has no reply buffers.
@@ -325,21 +329,20 @@ fn the_time_of_reasoning_is_no_debt_of_the_voice() {
 fn agents_that_share_a_slot_reason_as_agents_with_slots() {
     let talk = |agents_max: u32| {
         let options = EngineOptions { agents_max, ..model("<think>\n", &THINK) };
-        let mut stage = stage(&options);
-        let [open, close] = THINK.map(|text| token(&stage, text));
+        let mut rig = rig(&options);
+        let [open, close] = THINK.map(|text| token(&rig, text));
         let spec = |seed| drawing(seed, &[97, 98, open, close], (8, 40));
-        let agents: Vec<_> = (0..4).map(|seed| stage.agent(spec(seed))).collect();
+        let agents: Vec<_> = (0..4).map(|seed| rig.agent(spec(seed))).collect();
         let mut replies = Vec::new();
         for question in ["Hi", "Go on"] {
-            let asks: Vec<_> =
-                agents.iter().map(|&agent| stage.ask(agent, chat(question))).collect();
-            stage.run();
+            let asks: Vec<_> = agents.iter().map(|&agent| rig.ask(agent, chat(question))).collect();
+            rig.run();
             replies.extend(asks.into_iter().map(|ask| {
-                let heard = stage.reply(ask);
+                let heard = rig.reply(ask);
                 (heard.text.clone(), heard.reasoning.clone(), heard.ends.clone())
             }));
         }
-        stage.assert_all_ended();
+        rig.assert_all_ended();
         replies
     };
     let plenty = talk(4);

@@ -12,13 +12,13 @@ struct Hosts {
 }
 
 /// Frames of both hosts; `HOST` may grant none, or read no events.
-fn frames(stage: &mut Stage, count: u32, host: &Hosts) {
+fn frames(rig: &mut Rig, count: u32, host: &Hosts) {
     for _ in 0..count {
-        stage.now_micros += FRAME_MICROS;
+        rig.now_micros += FRAME_MICROS;
         if host.framed {
-            stage.core.frame(HOST, stage.now_micros);
+            rig.core.frame(HOST, rig.now_micros);
         }
-        let Stage { core, heard, now_micros, .. } = stage;
+        let Rig { core, heard, now_micros, .. } = rig;
         let mut emit = |client: ClientKey, event: Event| {
             if client == HOST && !host.reads {
                 return Err(event);
@@ -36,21 +36,21 @@ fn frames(stage: &mut Stage, count: u32, host: &Hosts) {
 }
 
 /// Two agents of `HOST` speak; then it stalls, and an agent of `OTHER` is asked.
-fn stalled(options: &EngineOptions, stall: &Hosts) -> (Stage, [GenerationId; 2], GenerationId) {
-    let mut stage = Stage::new(options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
-    stage.core.add_client(OTHER, Pacing::FreeRunning);
+fn stalled(options: &EngineOptions, stall: &Hosts) -> (Rig, [GenerationId; 2], GenerationId) {
+    let mut rig = Rig::new(options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
+    rig.core.add_client(OTHER, Pacing::FreeRunning);
     let asks = [1, 2].map(|seed| {
-        let agent = stage.agent(speaker(seed, 60));
-        stage.ask(agent, tokens(&seed.to_string().repeat(50)))
+        let agent = rig.agent(speaker(seed, 60));
+        rig.ask(agent, tokens(&seed.to_string().repeat(50)))
     });
-    frames(&mut stage, 12, &Hosts { framed: true, reads: true });
-    assert!(asks.iter().all(|&ask| stage.reply(ask).tokens > 0), "both speak");
-    frames(&mut stage, 2, stall);
-    let agent = AgentId(stage.name());
+    frames(&mut rig, 12, &Hosts { framed: true, reads: true });
+    assert!(asks.iter().all(|&ask| rig.reply(ask).tokens > 0), "both speak");
+    frames(&mut rig, 2, stall);
+    let agent = AgentId(rig.name());
     let spec = Box::new(speaker(9, 5));
-    stage.command_of(OTHER, Command::AddAgent { agent, spec });
-    let ask = stage.ask_of(OTHER, agent, tokens(&"z".repeat(40)));
-    (stage, asks, ask)
+    rig.command_of(OTHER, Command::AddAgent { agent, spec });
+    let ask = rig.ask_of(OTHER, agent, tokens(&"z".repeat(40)));
+    (rig, asks, ask)
 }
 
 const STALLS: [Hosts; 2] =
@@ -61,17 +61,17 @@ const STALLS: [Hosts; 2] =
 fn pages_of_a_stalled_host_serve_others() {
     let options = EngineOptions { kv_tokens: Some(16 * 9), context_tokens: 128, ..options() };
     for stall in STALLS {
-        let (mut stage, asks, ask) = stalled(&options, &stall);
-        frames(&mut stage, 30, &stall);
-        assert!(stage.reply(ask).ends.is_empty(), "its pages are not taken at once");
-        frames(&mut stage, 60, &stall);
-        assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
-        frames(&mut stage, 200, &Hosts { framed: true, reads: true });
+        let (mut rig, asks, ask) = stalled(&options, &stall);
+        frames(&mut rig, 30, &stall);
+        assert!(rig.reply(ask).ends.is_empty(), "its pages are not taken at once");
+        frames(&mut rig, 60, &stall);
+        assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Length)]);
+        frames(&mut rig, 200, &Hosts { framed: true, reads: true });
         for (seed, ask) in (1..).zip(asks) {
             let expected = alone(&options, speaker(seed, 60), &seed.to_string().repeat(50));
-            assert_eq!(stage.reply(ask).text, expected.text, "{seed}");
+            assert_eq!(rig.reply(ask).text, expected.text, "{seed}");
         }
-        stage.assert_all_ended();
+        rig.assert_all_ended();
     }
 }
 
@@ -80,21 +80,21 @@ fn pages_of_a_stalled_host_serve_others() {
 #[test]
 fn a_stalled_host_claims_no_pages() {
     for stall in STALLS {
-        let (mut stage, asks, ask) = stalled(&options(), &stall);
-        let speaks = |stage: &Stage, slot: usize| {
-            let agent = stage.core.agents[slot].as_ref()?;
+        let (mut rig, asks, ask) = stalled(&options(), &stall);
+        let speaks = |rig: &Rig, slot: usize| {
+            let agent = rig.core.agents.get(slot)?;
             agent.reply.as_ref().map(|reply| reply.generation)
         };
-        let slot = (0..8).find(|&slot| speaks(&stage, slot) == Some(asks[0]));
-        stage.core.page_claim = slot;
-        frames(&mut stage, 120, &stall);
-        assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
-        assert!(slot.is_some() && stage.reply(asks[0]).ends.is_empty(), "it still speaks");
-        let agent = AgentId(stage.name());
-        stage.command_of(OTHER, Command::AddAgent { agent, spec: Box::new(speaker(3, 5)) });
-        stage.ask_of(OTHER, agent, tokens("abc"));
-        frames(&mut stage, 1, &stall);
-        assert_eq!(stage.core.page_claim, None);
+        let slot = (0..8).find(|&slot| speaks(&rig, slot) == Some(asks[0]));
+        rig.core.pages.set_claim(slot);
+        frames(&mut rig, 120, &stall);
+        assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Length)]);
+        assert!(slot.is_some() && rig.reply(asks[0]).ends.is_empty(), "it still speaks");
+        let agent = AgentId(rig.name());
+        rig.command_of(OTHER, Command::AddAgent { agent, spec: Box::new(speaker(3, 5)) });
+        rig.ask_of(OTHER, agent, tokens("abc"));
+        frames(&mut rig, 1, &stall);
+        assert_eq!(rig.core.pages.claim(), None);
     }
 }
 
@@ -104,16 +104,16 @@ fn a_stalled_host_claims_no_pages() {
 fn slots_of_a_stalled_host_are_not_held_for_ever() {
     let options = EngineOptions { agents_max: 2, ..options() };
     for stall in STALLS {
-        let (mut stage, asks, ask) = stalled(&options, &stall);
-        frames(&mut stage, 500, &stall);
-        assert!(stage.reply(ask).ends.is_empty(), "a stall of 8 s costs no reply");
-        frames(&mut stage, 200, &stall);
-        assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
-        frames(&mut stage, 200, &Hosts { framed: true, reads: true });
-        let ends: Vec<_> = asks.iter().map(|&ask| stage.reply(ask).ends.clone()).collect();
+        let (mut rig, asks, ask) = stalled(&options, &stall);
+        frames(&mut rig, 500, &stall);
+        assert!(rig.reply(ask).ends.is_empty(), "a stall of 8 s costs no reply");
+        frames(&mut rig, 200, &stall);
+        assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Length)]);
+        frames(&mut rig, 200, &Hosts { framed: true, reads: true });
+        let ends: Vec<_> = asks.iter().map(|&ask| rig.reply(ask).ends.clone()).collect();
         let timed_out = ends.iter().filter(|ends| **ends == [Ok(FinishReason::TimedOut)]).count();
         assert_eq!(timed_out, 1, "{ends:?}");
-        stage.assert_all_ended();
+        rig.assert_all_ended();
     }
 }
 
@@ -121,33 +121,33 @@ fn slots_of_a_stalled_host_are_not_held_for_ever() {
 #[test]
 fn a_stall_alone_ends_nothing() {
     let options = EngineOptions { agents_max: 2, ..options() };
-    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
-    stage.core.add_client(OTHER, Pacing::FreeRunning);
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
+    rig.core.add_client(OTHER, Pacing::FreeRunning);
     let asks = [1, 2].map(|seed| {
-        let agent = stage.agent(speaker(seed, 60));
-        stage.ask(agent, tokens("abc"))
+        let agent = rig.agent(speaker(seed, 60));
+        rig.ask(agent, tokens("abc"))
     });
-    frames(&mut stage, 5, &Hosts { framed: true, reads: true });
-    frames(&mut stage, 4_000, &Hosts { framed: false, reads: true });
-    assert!(asks.iter().all(|&ask| stage.reply(ask).ends.is_empty()));
-    frames(&mut stage, 100, &Hosts { framed: true, reads: true });
-    stage.assert_all_ended();
-    assert!(asks.iter().all(|&ask| stage.reply(ask).ends == [Ok(FinishReason::Length)]));
+    frames(&mut rig, 5, &Hosts { framed: true, reads: true });
+    frames(&mut rig, 4_000, &Hosts { framed: false, reads: true });
+    assert!(asks.iter().all(|&ask| rig.reply(ask).ends.is_empty()));
+    frames(&mut rig, 100, &Hosts { framed: true, reads: true });
+    rig.assert_all_ended();
+    assert!(asks.iter().all(|&ask| rig.reply(ask).ends == [Ok(FinishReason::Length)]));
 }
 
 /// The core does not park while a stall is about to free something that another host waits for.
 #[test]
 fn the_core_wakes_when_a_stall_takes_effect() {
     let options = EngineOptions { kv_tokens: Some(16 * 9), context_tokens: 128, ..options() };
-    let (mut stage, _, ask) = stalled(&options, &STALLS[0]);
+    let (mut rig, _, ask) = stalled(&options, &STALLS[0]);
     for _ in 0..200 {
-        match stage.advance() {
+        match rig.advance() {
             Advance::Idle => break,
-            Advance::Pause(micros) => stage.now_micros += micros,
+            Advance::Pause(micros) => rig.now_micros += micros,
             Advance::Poll | Advance::Again => {}
         }
     }
-    assert_eq!(stage.reply(ask).ends, [Ok(FinishReason::Length)]);
+    assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Length)]);
 }
 
 /// A process that was suspended, or stopped in a debugger, loses no reply: the device thread runs
@@ -156,16 +156,16 @@ fn the_core_wakes_when_a_stall_takes_effect() {
 fn a_suspended_process_is_not_a_stalled_host() {
     let options = EngineOptions { agents_max: 2, ..options() };
     for stall in STALLS {
-        let (mut stage, asks, ask) = stalled(&options, &stall);
-        frames(&mut stage, 2, &stall);
+        let (mut rig, asks, ask) = stalled(&options, &stall);
+        frames(&mut rig, 2, &stall);
         for seconds in [20, 3_600] {
-            stage.now_micros += seconds * 1_000_000;
-            frames(&mut stage, 1, &stall);
+            rig.now_micros += seconds * 1_000_000;
+            frames(&mut rig, 1, &stall);
         }
-        assert!(asks.iter().chain([&ask]).all(|&ask| stage.reply(ask).ends.is_empty()));
-        frames(&mut stage, 300, &Hosts { framed: true, reads: true });
-        stage.assert_all_ended();
+        assert!(asks.iter().chain([&ask]).all(|&ask| rig.reply(ask).ends.is_empty()));
+        frames(&mut rig, 300, &Hosts { framed: true, reads: true });
+        rig.assert_all_ended();
         let ended = asks.iter().chain([&ask]);
-        assert!(ended.clone().all(|&ask| stage.reply(ask).ends == [Ok(FinishReason::Length)]));
+        assert!(ended.clone().all(|&ask| rig.reply(ask).ends == [Ok(FinishReason::Length)]));
     }
 }

@@ -17,17 +17,18 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
-use walla_device::hash::{HashBackend, HashOptions, reference_draw};
-use walla_device::{DeviceKind, philox4x32};
-use walla_plan::{Detail, LinearCost, StepCost};
-use walla_types::TokenMask;
+use walla_device::faulty::{Call, Fault, FaultPlan, FaultyBackend};
+use walla_device::hash::{HashBackend, HashOptions};
+use walla_plan::Detail;
 
+use super::story_kit::{
+    ADVANCES_MAX, Draws, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all,
+    seeds, source,
+};
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::budget::Budget;
-use crate::options::{Deadlines, EngineError};
-use crate::shell::Control;
+use crate::engine_core::Control;
+use crate::options::EngineError;
 
 /// Sets other seeds.
 const VARIABLE: &str = "WALLA_STORY_SEEDS";
@@ -39,175 +40,10 @@ const SEEDS: Range<u64> = 0..500;
 /// evicted.
 const SEEDS_OF_FAULTS: [u64; 3] = [100_671, 236_276, 350_267];
 
-/// Maximum virtual time without a token, a step or an event, in microseconds.
-pub(super) const SILENCE_MICROS_MAX: u64 = 2_500_000;
-
 /// Maximum frames between the last action and the end of all replies. A device on which only one
 /// row fits in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168
 /// tokens need this number.
 const FRAMES_TO_END_MAX: u32 = 17_000;
-
-/// Maximum calls of `advance` in one frame. More means that the core spins.
-pub(super) const ADVANCES_MAX: u32 = 20_000;
-
-/// Random numbers from a seed.
-pub(super) struct Draws {
-    seed: u64,
-    count: u32,
-}
-
-impl Draws {
-    /// A number below `below`.
-    pub(super) fn draw(&mut self, below: u32) -> u32 {
-        self.count += 1;
-        let key = [self.seed as u32, (self.seed >> 32) as u32];
-        philox4x32([self.count, 0, 0, 77], key)[0] % below
-    }
-
-    pub(super) fn one_in(&mut self, many: u32) -> bool {
-        self.draw(many) == 0
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.draw(of.len() as u32) as usize]
-    }
-
-    /// The pacing of a client.
-    pub(super) fn pacing(&mut self) -> Pacing {
-        match self.draw(3) {
-            0 => Pacing::FreeRunning,
-            steps => Pacing::PerFrame { steps },
-        }
-    }
-
-    /// An agent with some settings of every kind.
-    pub(super) fn spec(&mut self) -> AgentSpec {
-        let mut sampling = Sampling::builder().seed(self.draw(1_000).into());
-        if self.one_in(3) {
-            sampling = sampling.repetition_penalty(1.3).penalty_window(self.pick(&[8, 64]));
-        }
-        if self.one_in(6) {
-            let first = self.draw(200);
-            let tokens = (first..first + 40).map(TokenId);
-            let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
-            sampling = sampling.allowed_tokens(Arc::new(mask));
-        }
-        AgentSpec {
-            sampling: sampling.build().expect("valid"),
-            reply_tokens_max: 1 + self.draw(40),
-            priority: self.draw(3) as i32,
-            voice_rate: self.pick(&[None, Some(8.0)]),
-            stop_strings: if self.one_in(4) { vec!["a".into()] } else { Vec::new() },
-            ..AgentSpec::new("You are a test.")
-        }
-    }
-
-    /// A prompt of any kind and length.
-    pub(super) fn prompt(&mut self) -> Prompt {
-        match self.draw(3) {
-            0 => Prompt::Chat("Hi".repeat(1 + self.draw(30) as usize)),
-            1 => Prompt::Raw("Once upon a time. ".repeat(1 + self.draw(8) as usize)),
-            _ => {
-                // Some prompts have the same prefix, so that pages are shared.
-                let letter = self.pick(&["x", "y"]);
-                tokens(&letter.repeat(1 + self.draw(130) as usize))
-            }
-        }
-    }
-}
-
-/// Inputs of a core's load, and the random numbers of its story.
-pub(super) struct Setting {
-    pub(super) draws: Draws,
-    pub(super) clock: VirtualClock,
-    hash: HashOptions,
-    source: Arc<Source>,
-    pub(super) options: EngineOptions,
-    registry: Registry,
-    pub(super) handle: FaultHandle,
-}
-
-impl Setting {
-    /// A device with its faults, and options for it.
-    pub(super) fn new(seed: u64) -> Self {
-        let mut draws = Draws { seed, count: 0 };
-        let clock = VirtualClock::new();
-        let hash = HashOptions {
-            clock: clock.clone(),
-            kind: draws.pick(&[DeviceKind::Cuda, DeviceKind::Cpu]),
-            step_micros: draws.pick(&[50, 300, 2_000]),
-            row_micros: draws.pick(&[5, 20, 100]),
-            spread_percent: draws.pick(&[0, 20, 300]),
-            seed,
-            mapped_results: draws.one_in(2),
-            ..HashOptions::default()
-        };
-        let mut plan = FaultPlan::new(seed).clock(&clock);
-        if draws.one_in(2) {
-            plan = plan.fail_in_play(draws.pick(&[200, 2_000]));
-        }
-        if draws.one_in(4) {
-            plan = plan.delay_micros(0..=draws.pick(&[500, 5_000]));
-        }
-        for _ in 0..draws.pick(&[0, 0, 1, 3]) {
-            plan = plan.poison(u64::from(draws.draw(150)), draws.draw(3));
-        }
-        let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
-        let handle = faulty.handle();
-        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash.clone() });
-        let registry = Registry::new().with(faulty).with(spare);
-        let budget_micros = draws.pick(&[None, Some(300), Some(1_000), Some(4_166)]);
-        let options = EngineOptions {
-            budget: budget_micros.map(Duration::from_micros),
-            budget_free_running: draws.one_in(2),
-            kv_tokens: Some(16 * (9 + draws.draw(30))),
-            launch_max: draws.pick(&[None, Some(Duration::from_micros(1_000))]),
-            deadlines: Deadlines {
-                reply: draws.pick(&[None, None, Some(Duration::from_millis(900))]),
-                ..Deadlines::default()
-            },
-            ..options()
-        };
-        let source = source();
-        Self { draws, clock, hash, source, options, registry, handle }
-    }
-
-    /// Loads the core, with a calibration in some stories.
-    pub(super) fn load(&mut self) -> Core {
-        let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let at = Clock::Virtual(self.clock.clone());
-        let file = self.source.reopen().expect("it is in memory");
-        // Calibration takes as long as a story: most stories are given costs, not always the right
-        // ones.
-        let is_calibrated = self.draws.one_in(8);
-        let budget = self.options.budget.filter(|_| is_calibrated);
-        let of_load = EngineOptions { budget, ..self.options.clone() };
-        let core = Core::load_from(&self.source, &file, &of_load, &self.registry, &at, go_on);
-        let mut core = core.expect("some device loads");
-        if !is_calibrated {
-            let cost = StepCost::from_linear(LinearCost {
-                step_micros: self.hash.step_micros as f32 * self.draws.pick(&[0.5, 1.0, 3.0]),
-                row_micros: self.hash.row_micros as f32,
-                context_token_micros: 0.0,
-                prefill_token_micros: 0.0,
-            });
-            core.budget =
-                Budget::new(&self.options, self.hash.kind == DeviceKind::Cuda, Some(cost));
-        }
-        core
-    }
-
-    /// Replaces a core whose device is lost.
-    pub(super) fn fall_back(&self, core: &mut Core, error: &EngineError) {
-        let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let clock = Clock::Virtual(self.clock.clone());
-        let Self { source, options, registry, .. } = self;
-        let spare = Core::load_fallback(source, options, registry, error, &clock, go_on);
-        let spare = spare.expect("there is one").expect("it loads");
-        let lost = std::mem::replace(core, spare);
-        core.take_over(lost);
-    }
-}
 
 /// A core in virtual time, and its events.
 struct Story {
@@ -464,87 +300,15 @@ impl Story {
     }
 }
 
-/// The newest token of each speaking agent is the one that its history alone gives.
-pub(super) fn check_tokens(core: &Core) {
-    for agent in core.agents.iter().flatten() {
-        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
-            continue;
-        };
-        let prompt = reply.usage.prompt_tokens as usize;
-        if let Some((token, before)) = agent.history.split_last()
-            && before.len() >= prompt
-        {
-            let expected = reference_draw(before, &agent.spec.sampling, 320);
-            assert_eq!(Some(*token), expected, "{:?} at {}", agent.id, before.len());
-        }
-    }
-}
-
-/// State of the core, for a story that fails.
-pub(super) fn describe(core: &Core) -> String {
-    let ledger = &core.sequences.ledger;
-    let mut text = format!("{:?}\n", core.stats());
-    for (slot, agent) in core.agents.iter().enumerate() {
-        let Some(agent) = agent else { continue };
-        let (tokens, known) = (ledger.len(walla_types::SeqId(slot as u32)), agent.history.len());
-        let state = (agent.spec.detail, agent.spec.priority, agent.unread, agent.asks.len());
-        writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
-            .and_then(|()| writeln!(text, "  {:?}", agent.reply))
-            .expect("a string takes everything");
-    }
-    let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
-    let claim = core.page_claim;
-    let deferred = core.scheduler.deferred();
-    format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
-}
-
-/// The model of all stories: reading its vocabulary and its template takes longer than a story.
-fn source() -> Arc<Source> {
-    static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
-    let open = || Source::open(&options()).expect("the file is sound").0;
-    Arc::clone(SOURCE.get_or_init(open))
-}
-
-/// Prints the seed if its story fails.
-pub(super) struct Named(pub(super) &'static str, pub(super) u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed: {}={}..{}", self.0, self.1, self.1 + 1);
-        }
-    }
-}
-
 fn story(seed: u64) -> String {
     let _named = Named(VARIABLE, seed);
     Story::new(seed).run()
 }
 
-/// Seeds from an environment variable of the form `FIRST..END`.
-pub(super) fn seeds(variable: &str, default: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var(variable) else { return default };
-    let range = text
-        .split_once("..")
-        .and_then(|(first, end)| Some(first.trim().parse().ok()?..end.trim().parse().ok()?));
-    range.unwrap_or_else(|| panic!("{variable} is {text:?}, expected FIRST..END"))
-}
-
-/// Runs the story of every seed, with a line per 10,000 of many.
-pub(super) fn tell_all(seeds: Range<u64>, story: impl Fn(u64) -> String) {
-    let is_long = seeds.end - seeds.start > 10_000;
-    for seed in seeds {
-        story(seed);
-        if is_long && seed % 10_000 == 9_999 {
-            eprintln!("stories up to seed {seed} have ended well");
-        }
-    }
-}
-
 #[test]
 fn stories_in_virtual_time_end_well() {
     SEEDS_OF_FAULTS.into_iter().for_each(|seed| drop(story(seed)));
-    tell_all(seeds(VARIABLE, SEEDS), story);
+    run_all(seeds(VARIABLE, SEEDS), story);
 }
 
 #[test]
@@ -574,7 +338,7 @@ impl Story {
         // A device that cannot load is skipped.
         let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
         let core = core.expect("the spare device loads");
-        let draws = Draws { seed: 1, count: 0 };
+        let draws = Draws::new(1);
         Self::around(
             core,
             pacing,
@@ -632,7 +396,7 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
 fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
     for seed in 0..300 {
         let _named = Named("seed", seed);
-        let mut draws = Draws { seed, count: 0 };
+        let mut draws = Draws::new(seed);
         let options = EngineOptions { kv_tokens: Some(16 * (9 + draws.draw(6))), ..options() };
         let step_micros = draws.pick(&[300, 3_000, 12_000]);
         let hash = HashOptions { step_micros, ..HashOptions::default() };

@@ -70,51 +70,48 @@ fn every_template_answers_in_every_history() {
         // letter.
         let options =
             EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
-        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
         let mut asks = Vec::new();
         for (seed, (persona, turns)) in stories.iter().enumerate() {
             let history = history(turns);
             let spec = AgentSpec { persona: (*persona).into(), history, ..speaker(seed as u64, 4) };
-            let agent = stage.agent(spec);
-            asks.extend(
-                ["Hello?", "Go on"].map(|text| stage.ask(agent, Prompt::Chat(text.into()))),
-            );
+            let agent = rig.agent(spec);
+            asks.extend(["Hello?", "Go on"].map(|text| rig.ask(agent, Prompt::Chat(text.into()))));
         }
-        stage.run();
+        rig.run();
         for ask in asks {
-            let heard = stage.reply(ask);
+            let heard = rig.reply(ask);
             assert!(matches!(heard.ends[..], [Ok(_)]), "{:?}: {heard:?}", options.template);
         }
-        stage.assert_all_ended();
+        rig.assert_all_ended();
     }
 }
 
 /// Merging keeps the beginning of the prompt, so its cache stays valid.
 #[test]
 fn merged_turns_are_read_once() {
-    let mut stage = Stage::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
+    let mut rig = Rig::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
     let turns =
         [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
-    let agent = stage.agent(AgentSpec { history: history(&turns), ..speaker(1, 4) });
-    let first = stage.ask(agent, Prompt::Chat("Who is that?".into()));
-    stage.run();
-    let second = stage.ask(agent, Prompt::Chat("Who?".into()));
-    stage.run();
-    let (first, second) = (stage.reply(first).usage, stage.reply(second).usage);
+    let agent = rig.agent(AgentSpec { history: history(&turns), ..speaker(1, 4) });
+    let first = rig.ask(agent, Prompt::Chat("Who is that?".into()));
+    rig.run();
+    let second = rig.ask(agent, Prompt::Chat("Who?".into()));
+    rig.run();
+    let (first, second) = (rig.reply(first).usage, rig.reply(second).usage);
     assert!(first.prompt_tokens > 50, "{first:?}");
     assert!(second.cached_tokens >= first.prompt_tokens, "{first:?} {second:?}");
 }
 
 #[test]
 fn a_long_talk_without_a_user_is_cut_to_what_fits() {
-    let mut stage =
-        Stage::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
+    let mut rig = Rig::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
     for speaker_of_all in [Agent, Observation] {
         let line = (speaker_of_all, "a sentence of some length, said again and again");
-        let agent = stage.agent(AgentSpec { history: history(&[line; 300]), ..speaker(1, 4) });
-        let ask = stage.ask(agent, Prompt::Chat("Hello?".into()));
-        stage.run();
-        let heard = stage.reply(ask);
+        let agent = rig.agent(AgentSpec { history: history(&[line; 300]), ..speaker(1, 4) });
+        let ask = rig.ask(agent, Prompt::Chat("Hello?".into()));
+        rig.run();
+        let heard = rig.reply(ask);
         assert!(matches!(heard.ends[..], [Ok(_)]), "{heard:?}");
         // Three quarters of the context, minus at most one turn.
         assert!((300..=384).contains(&heard.usage.prompt_tokens), "{heard:?}");
@@ -134,17 +131,17 @@ fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
             "nosuchfilter",
         ),
     ] {
-        let mut stage = Stage::new(&options_with(template), &inline_cpu(), Pacing::FreeRunning);
-        assert!(matches!(stage.core.card().template, TemplateState::Unusable(_)), "{template:?}");
-        let agent = stage.agent(speaker(1, 4));
-        let raw = stage.ask(agent, Prompt::Raw("Once".into()));
-        let chat = stage.ask(agent, Prompt::Chat("Hi".into()));
-        let again = stage.ask(agent, Prompt::Raw("upon".into()));
-        stage.run();
-        assert!(matches!(stage.reply(raw).ends[..], [Ok(_)]), "{template:?}");
-        assert!(matches!(stage.reply(again).ends[..], [Ok(_)]), "{template:?}");
-        let [Err(error @ ReplyError::NoTemplate(_))] = &stage.reply(chat).ends[..] else {
-            panic!("{template:?}: {:?}", stage.reply(chat))
+        let mut rig = Rig::new(&options_with(template), &inline_cpu(), Pacing::FreeRunning);
+        assert!(matches!(rig.core.card().template, TemplateState::Unusable(_)), "{template:?}");
+        let agent = rig.agent(speaker(1, 4));
+        let raw = rig.ask(agent, Prompt::Raw("Once".into()));
+        let chat = rig.ask(agent, Prompt::Chat("Hi".into()));
+        let again = rig.ask(agent, Prompt::Raw("upon".into()));
+        rig.run();
+        assert!(matches!(rig.reply(raw).ends[..], [Ok(_)]), "{template:?}");
+        assert!(matches!(rig.reply(again).ends[..], [Ok(_)]), "{template:?}");
+        let [Err(error @ ReplyError::NoTemplate(_))] = &rig.reply(chat).ends[..] else {
+            panic!("{template:?}: {:?}", rig.reply(chat))
         };
         let error = error.to_string();
         for word in [words, "EngineOptions::template", "chatml, llama3, gemma, mistral", "raw"] {
@@ -160,19 +157,19 @@ fn a_chosen_template_takes_the_place_of_the_files_own() {
     {
         let template = Some(TemplateChoice::from("chatml"));
         let chosen = EngineOptions { template, ..options_with(own) };
-        let mut stage = Stage::new(&chosen, &inline_cpu(), Pacing::FreeRunning);
-        assert_eq!(stage.core.card().template, TemplateState::Chosen("chatml".into()));
-        let agent = stage.agent(speaker(1, 12));
-        let chat = stage.ask(agent, Prompt::Chat("Hi".into()));
+        let mut rig = Rig::new(&chosen, &inline_cpu(), Pacing::FreeRunning);
+        assert_eq!(rig.core.card().template, TemplateState::Chosen("chatml".into()));
+        let agent = rig.agent(speaker(1, 12));
+        let chat = rig.ask(agent, Prompt::Chat("Hi".into()));
         // The model's template is ChatML, too.
-        let mut plain = Stage::new(&options(), &inline_cpu(), Pacing::FreeRunning);
+        let mut plain = Rig::new(&options(), &inline_cpu(), Pacing::FreeRunning);
         assert_eq!(plain.core.card().template, TemplateState::FromFile);
         let agent = plain.agent(speaker(1, 12));
         let same = plain.ask(agent, Prompt::Chat("Hi".into()));
-        stage.run();
+        rig.run();
         plain.run();
-        assert_eq!(stage.reply(chat).usage.prompt_tokens, plain.reply(same).usage.prompt_tokens);
-        assert_eq!(stage.reply(chat).text, plain.reply(same).text);
+        assert_eq!(rig.reply(chat).usage.prompt_tokens, plain.reply(same).usage.prompt_tokens);
+        assert_eq!(rig.reply(chat).text, plain.reply(same).text);
     }
 }
 
@@ -206,7 +203,7 @@ fn a_fallback_keeps_the_template() {
     let registry =
         Registry::new().with(FaultyBackend::new(cpu(), FaultPlan::new(1)).alias("gpu")).with(cpu());
     let options = choose(file.clone());
-    let Stage { core: lost, source, .. } = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let Rig { core: lost, source, .. } = Rig::new(&options, &registry, Pacing::FreeRunning);
     std::fs::remove_file(&file).expect("it is removed");
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     let (error, clock) = (EngineError::Stopped, Clock::real());

@@ -17,8 +17,8 @@ fn drawing(seed: u64, tokens: &[u32], reply_tokens_max: u32) -> AgentSpec {
     AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
 }
 
-fn control_token(stage: &Stage, text: &str) -> TokenId {
-    stage.core.text.tokenizer.special_token(text).expect("the model has it")
+fn control_token(rig: &Rig, text: &str) -> TokenId {
+    rig.core.text.tokenizer.special_token(text).expect("the model has it")
 }
 
 #[test]
@@ -26,15 +26,15 @@ fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
     let options = DecodeOptions { control_text: false, strip_space_prefix: false };
     let mut mixed = 0;
     for seed in 0..4 {
-        let mut stage = Stage::free();
-        let marker = control_token(&stage, "<|im_start|>");
+        let mut rig = Rig::free();
+        let marker = control_token(&rig, "<|im_start|>");
         // Letters, halves of a character, and a marker that does not end the turn.
-        let agent = stage.agent(drawing(seed, &[marker.0, 97, 0xC3, 0xA9], 30));
-        let generation = stage.ask(agent, tokens("ab"));
-        stage.run();
-        let drawn = said(&stage, agent, 2);
-        let heard = stage.reply(generation);
-        let decoded = stage.core.text.tokenizer.decode_with(&drawn, options);
+        let agent = rig.agent(drawing(seed, &[marker.0, 97, 0xC3, 0xA9], 30));
+        let generation = rig.ask(agent, tokens("ab"));
+        rig.run();
+        let drawn = sampled_tokens(&rig, agent, 2);
+        let heard = rig.reply(generation);
+        let decoded = rig.core.text.tokenizer.decode_with(&drawn, options);
         assert_eq!(Ok(&heard.text), decoded.as_ref(), "seed {seed}");
         assert_eq!((drawn.len(), heard.usage.reply_tokens), (30, 30));
         let silent = drawn.iter().rev().take_while(|token| **token == marker).count();
@@ -58,47 +58,47 @@ fn hesitant() -> AgentSpec {
 fn what_is_held_back_of_a_failed_reply_is_said_before_its_end_and_not_in_the_next() {
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let registry = Registry::new().with(FaultyBackend::new(cpu, FaultPlan::new(1).poison(6, 0)));
-    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
-    let agent = stage.agent(hesitant());
-    let failed = stage.ask(agent, tokens("ab"));
-    stage.run();
-    let drawn = said(&stage, agent, 2).len();
-    let heard = stage.reply(failed);
+    let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = rig.agent(hesitant());
+    let failed = rig.ask(agent, tokens("ab"));
+    rig.run();
+    let drawn = sampled_tokens(&rig, agent, 2).len();
+    let heard = rig.reply(failed);
     assert_eq!(heard.ends, [Err(ReplyError::NotFinite)]);
     assert!(drawn > 2, "{drawn}");
     assert_eq!((heard.text.as_str(), heard.tokens), (&*"a".repeat(drawn), drawn as u32));
 
-    stage.now_micros += 500;
-    let full = stage.ask(agent, tokens(&"x".repeat(130)));
-    stage.run();
-    let heard = stage.reply(full);
+    rig.now_micros += 500;
+    let full = rig.ask(agent, tokens(&"x".repeat(130)));
+    rig.run();
+    let heard = rig.reply(full);
     assert_eq!((heard.text.as_str(), &heard.ends[..]), ("", &[Ok(FinishReason::ContextFull)][..]));
     assert_eq!((heard.usage.prompt_tokens, heard.usage.total_micros), (130, 10));
-    stage.assert_all_ended();
+    rig.assert_all_ended();
 }
 
 #[test]
 fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
     let question = || Prompt::Chat("Where is the smith?".into());
     let options = EngineOptions { context_tokens: 256, ..options() };
-    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
-    let agent = stage.agent(drawing(1, &[97, 98], 8));
-    let unheard = stage.ask(agent, question());
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+    let agent = rig.agent(drawing(1, &[97, 98], 8));
+    let unheard = rig.ask(agent, question());
     // No frame is granted: the prompt is encoded, and no text is generated.
-    stage.advance();
-    assert_eq!(stage.reply(unheard).started, 1);
-    stage.command(Command::Cancel { agent, generation: unheard });
-    let first = stage.ask(agent, question());
-    (0..20).for_each(|_| stage.frame());
-    let interrupted = stage.ask(agent, question());
-    while stage.reply(interrupted).tokens == 0 {
-        stage.frame();
+    rig.advance();
+    assert_eq!(rig.reply(unheard).started, 1);
+    rig.command(Command::Cancel { agent, generation: unheard });
+    let first = rig.ask(agent, question());
+    (0..20).for_each(|_| rig.frame());
+    let interrupted = rig.ask(agent, question());
+    while rig.reply(interrupted).tokens == 0 {
+        rig.frame();
     }
-    stage.command(Command::Cancel { agent, generation: interrupted });
-    let last = stage.ask(agent, question());
-    (0..20).for_each(|_| stage.frame());
-    stage.assert_all_ended();
-    let prompt_tokens = |ask: &GenerationId| stage.reply(*ask).usage.prompt_tokens;
+    rig.command(Command::Cancel { agent, generation: interrupted });
+    let last = rig.ask(agent, question());
+    (0..20).for_each(|_| rig.frame());
+    rig.assert_all_ended();
+    let prompt_tokens = |ask: &GenerationId| rig.reply(*ask).usage.prompt_tokens;
     assert_eq!(prompt_tokens(&first), prompt_tokens(&unheard), "as if it were the first time");
     let two = prompt_tokens(&interrupted) - prompt_tokens(&first);
     let three = prompt_tokens(&last) - prompt_tokens(&interrupted);
@@ -108,13 +108,13 @@ fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
 #[test]
 fn a_stop_token_ends_the_reply_and_is_not_said() {
     for seed in 0..4 {
-        let mut stage = Stage::free();
+        let mut rig = Rig::free();
         let spec = AgentSpec { stop_tokens: vec![TokenId(98)], ..drawing(seed, &[97, 98], 60) };
-        let agent = stage.agent(spec);
-        let generation = stage.ask(agent, tokens("ab"));
-        stage.run();
-        let drawn = said(&stage, agent, 2);
-        let heard = stage.reply(generation);
+        let agent = rig.agent(spec);
+        let generation = rig.ask(agent, tokens("ab"));
+        rig.run();
+        let drawn = sampled_tokens(&rig, agent, 2);
+        let heard = rig.reply(generation);
         assert_eq!(heard.ends, [Ok(FinishReason::StopToken)]);
         assert_eq!(drawn.last(), Some(&TokenId(98)));
         assert_eq!(heard.text, "a".repeat(drawn.len() - 1));
@@ -136,15 +136,11 @@ fn the_reason_names_the_stop_string() {
     ] {
         for seed in 0..3 {
             let spec = AgentSpec { stop_strings: stops(given), ..drawing(seed, &[97, 98], 100) };
-            let mut stage = Stage::free();
-            let agent = stage.agent(spec);
-            let generation = stage.ask(agent, tokens("ab"));
-            stage.run();
-            assert_eq!(
-                stage.reply(generation).ends,
-                [Ok(FinishReason::Stop { index })],
-                "{given:?}"
-            );
+            let mut rig = Rig::free();
+            let agent = rig.agent(spec);
+            let generation = rig.ask(agent, tokens("ab"));
+            rig.run();
+            assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Stop { index })], "{given:?}");
         }
     }
 }
@@ -154,23 +150,23 @@ fn a_stop_string_is_neither_said_nor_remembered() {
     for seed in 0..4 {
         let spec = AgentSpec { stop_strings: vec!["ba".into()], ..drawing(seed, &[97, 98], 60) };
         let options = EngineOptions { context_tokens: 256, ..options() };
-        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-        let agent = stage.agent(spec.clone());
-        let first = stage.ask(agent, Prompt::Chat("Hi".into()));
-        stage.run();
-        let second = stage.ask(agent, Prompt::Chat("Go on".into()));
-        stage.run();
-        let heard = stage.reply(first);
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = rig.agent(spec.clone());
+        let first = rig.ask(agent, Prompt::Chat("Hi".into()));
+        rig.run();
+        let second = rig.ask(agent, Prompt::Chat("Go on".into()));
+        rig.run();
+        let heard = rig.reply(first);
         assert_eq!(heard.ends, [Ok(FinishReason::Stop { index: 0 })]);
         assert!(!heard.text.contains("ba"), "{heard:?}");
         assert_eq!(heard.usage.reply_tokens, heard.tokens + 2, "counted, though not said");
 
         let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
         let history = vec![turn(Speaker::User, "Hi"), turn(Speaker::Agent, &heard.text)];
-        let told = stage.agent(AgentSpec { history, ..spec });
-        let retold = stage.ask(told, Prompt::Chat("Go on".into()));
-        stage.run();
-        let (second, retold) = (stage.reply(second), stage.reply(retold));
+        let told = rig.agent(AgentSpec { history, ..spec });
+        let retold = rig.ask(told, Prompt::Chat("Go on".into()));
+        rig.run();
+        let (second, retold) = (rig.reply(second), rig.reply(retold));
         assert_eq!(second.usage.prompt_tokens, retold.usage.prompt_tokens, "seed {seed}");
         assert_eq!((&second.text, &second.ends), (&retold.text, &retold.ends), "seed {seed}");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 
 use super::*;
-use crate::shell::Control;
+use crate::engine_core::Control;
 
 const HOUR_MICROS: u64 = 3_600_000_000;
 
@@ -22,12 +22,12 @@ fn as_expected(work: StepWork) -> u64 {
     (COST.predict_micros(work) * 1e3) as u64
 }
 
-fn budgeted(budget_micros: u32, pacing: Pacing) -> Stage {
-    let mut stage = Stage::new(&options(), &inline_cpu(), pacing);
+fn budgeted(budget_micros: u32, pacing: Pacing) -> Rig {
+    let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
     let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
-    stage.core.budget.governor = Governor::new(options, StepCost::from_linear(COST));
-    stage.core.budget.pretended = Some(as_expected);
-    stage
+    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+    rig.core.budget.pretend(as_expected);
+    rig
 }
 
 /// A voice of 180 tokens per second, three per frame.
@@ -37,68 +37,68 @@ fn voice(seed: u64) -> AgentSpec {
 
 #[test]
 fn an_hour_in_another_window_brings_no_burst() {
-    let mut stage = budgeted(1_500, Pacing::default());
-    let agent = stage.agent(voice(1));
-    let generation = stage.ask(agent, tokens("ab"));
-    (0..10).for_each(|_| stage.frame());
-    stage.now_micros += HOUR_MICROS;
+    let mut rig = budgeted(1_500, Pacing::default());
+    let agent = rig.agent(voice(1));
+    let generation = rig.ask(agent, tokens("ab"));
+    (0..10).for_each(|_| rig.frame());
+    rig.now_micros += HOUR_MICROS;
     // The voice is 648,000 tokens late; a frame grants no more than its budget.
     for _ in 0..10 {
-        let before = stage.core.stats().steps;
-        stage.frame();
-        let (stats, budget) = (stage.core.stats(), stage.core.stats().budget);
+        let before = rig.core.stats().steps;
+        rig.frame();
+        let (stats, budget) = (rig.core.stats(), rig.core.stats().budget);
         assert!(stats.steps - before <= 1_500 / 320, "{}", stats.steps - before);
         assert!(budget.used <= Duration::from_micros(1_500), "{budget:?}");
         assert_eq!((budget.frames_over, budget.debt), (0, Duration::ZERO));
     }
-    assert!(stage.reply(generation).tokens > 20, "it goes on");
+    assert!(rig.reply(generation).tokens > 20, "it goes on");
 }
 
 #[test]
 fn a_free_running_client_gets_one_window_after_an_hour() {
-    let mut stage = budgeted(1_000, Pacing::FreeRunning);
-    stage.core.control(Control::Budget(Some(Duration::from_micros(1_000))));
-    let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 110) });
-    stage.ask(agent, tokens("ab"));
-    let window = |stage: &mut Stage| {
-        let before = stage.core.stats().steps;
+    let mut rig = budgeted(1_000, Pacing::FreeRunning);
+    rig.core.control(Control::Budget(Some(Duration::from_micros(1_000))));
+    let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 110) });
+    rig.ask(agent, tokens("ab"));
+    let window = |rig: &mut Rig| {
+        let before = rig.core.stats().steps;
         for _ in 0..100 {
-            if matches!(stage.advance(), Advance::Pause(_)) {
+            if matches!(rig.advance(), Advance::Pause(_)) {
                 break;
             }
         }
-        stage.core.stats().steps - before
+        rig.core.stats().steps - before
     };
-    window(&mut stage);
+    window(&mut rig);
     for jump_micros in [FRAME_MICROS, HOUR_MICROS, 24 * HOUR_MICROS, FRAME_MICROS] {
-        stage.now_micros += jump_micros;
-        let steps = window(&mut stage);
+        rig.now_micros += jump_micros;
+        let steps = window(&mut rig);
         assert!((1..=3).contains(&steps), "{steps} steps after {jump_micros} µs");
     }
 }
 
 #[test]
 fn frames_without_time_between_them_keep_their_budgets() {
-    let mut stage = budgeted(1_000, Pacing::default());
-    let agent = stage.agent(voice(1));
-    let generation = stage.ask(agent, tokens("ab"));
-    stage.frame();
+    let mut rig = budgeted(1_000, Pacing::default());
+    let agent = rig.agent(voice(1));
+    let generation = rig.ask(agent, tokens("ab"));
+    rig.frame();
     for _ in 0..50 {
-        let (now, before) = (stage.now_micros, stage.core.stats().steps);
-        stage.core.frame(HOST, now);
+        let (now, before) = (rig.now_micros, rig.core.stats().steps);
+        rig.core.frame(HOST, now);
         let mut advance = || {
             let mut emit = |_, event| {
-                hear(&mut stage.heard, event);
+                hear(&mut rig.heard, event);
                 Ok(())
             };
-            stage.core.advance(now, &mut emit).expect("the device lives")
+            rig.core.advance(now, &mut emit).expect("the device lives")
         };
         while advance() == Advance::Again {}
-        assert!(stage.core.stats().steps - before <= 3, "as in any frame");
+        assert!(rig.core.stats().steps - before <= 3, "as in any frame");
     }
-    (0..110).for_each(|_| stage.frame());
-    assert_eq!(stage.reply(generation).ends.len(), 1);
-    assert_eq!(stage.core.stats().budget.frames_over, 0);
+    (0..110).for_each(|_| rig.frame());
+    assert_eq!(rig.reply(generation).ends.len(), 1);
+    assert_eq!(rig.core.stats().budget.frames_over, 0);
 }
 
 /// The shell's clock is monotonic. Otherwise the core would wait for the length of a jump, and
@@ -106,20 +106,20 @@ fn frames_without_time_between_them_keep_their_budgets() {
 #[test]
 fn a_clock_that_goes_back_some_frames_stops_nobody() {
     for pacing in [Pacing::default(), Pacing::FreeRunning] {
-        let mut stage = budgeted(2_000, pacing);
-        stage.core.control(Control::Budget(Some(Duration::from_micros(2_000))));
-        stage.now_micros = HOUR_MICROS;
-        let agents: Vec<_> = (0..3).map(|seed| stage.agent(voice(seed))).collect();
+        let mut rig = budgeted(2_000, pacing);
+        rig.core.control(Control::Budget(Some(Duration::from_micros(2_000))));
+        rig.now_micros = HOUR_MICROS;
+        let agents: Vec<_> = (0..3).map(|seed| rig.agent(voice(seed))).collect();
         for agent in agents {
-            stage.ask(agent, tokens("ab"));
+            rig.ask(agent, tokens("ab"));
         }
         for round in 0..2_000_u64 {
-            stage.frame();
+            rig.frame();
             if round % 10 == 3 {
-                stage.now_micros = stage.now_micros.saturating_sub(5 * FRAME_MICROS);
+                rig.now_micros = rig.now_micros.saturating_sub(5 * FRAME_MICROS);
             }
         }
-        stage.assert_all_ended();
+        rig.assert_all_ended();
     }
 }
 
@@ -134,32 +134,32 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let registry = Registry::new().with(FaultyBackend::new(cpu, plan));
     let options = EngineOptions { kv_tokens: Some(11 * 16), agents_max: 10, ..options() };
-    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
     let prompt = |seed: u64| format!("agent {seed} begins to speak");
     let asks: Vec<_> = (0..10)
         .map(|seed| {
-            let agent = stage.agent(speaker(seed, 50));
-            stage.ask(agent, tokens(&prompt(seed)))
+            let agent = rig.agent(speaker(seed, 50));
+            rig.ask(agent, tokens(&prompt(seed)))
         })
         .collect();
     let mut rounds = 0;
-    while asks.iter().any(|ask| stage.reply(*ask).ends.is_empty()) {
-        stage.advance();
+    while asks.iter().any(|ask| rig.reply(*ask).ends.is_empty()) {
+        rig.advance();
         clock.advance(10);
-        stage.core.sequences.ledger.assert_consistent();
+        rig.core.sequences.ledger.assert_consistent();
         rounds += 1;
         assert!(rounds < 100_000, "the engine makes no progress");
     }
-    stage.assert_all_ended();
+    rig.assert_all_ended();
     let mut spoken = 0;
     for (seed, ask) in (0..).zip(asks) {
-        let heard = stage.reply(ask);
+        let heard = rig.reply(ask);
         let expected = alone(&super::options(), speaker(seed, 50), &prompt(seed));
         assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends));
         spoken += u64::from(heard.usage.reply_tokens + heard.usage.prompt_tokens);
     }
     // A victim recomputes its history, 80 tokens at most. A cascade would recompute each history
     // for every page.
-    let read = stage.core.stats().prefill_tokens;
+    let read = rig.core.stats().prefill_tokens;
     assert!(read < 10 * spoken, "{read} tokens were read for replies of {spoken}");
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use walla_device::VirtualClock;
 
 use super::*;
+use crate::engine_core::CLIENTS_MAX;
 use crate::mailbox::TrySendError;
-use crate::shell::CLIENTS_MAX;
 
 #[test]
 fn names_are_unique_among_clients() {
@@ -157,8 +157,8 @@ fn commands_arrive_in_order() {
             thread::yield_now();
         }
     }
-    eventually("all", || (script.said.lock().unwrap().len() == sent.len()).then_some(()));
-    assert_eq!(*script.said.lock().unwrap(), sent);
+    eventually("all", || (script.commands.lock().unwrap().len() == sent.len()).then_some(()));
+    assert_eq!(*script.commands.lock().unwrap(), sent);
 }
 
 #[test]

@@ -15,14 +15,13 @@ use std::time::{Duration, Instant};
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
 use walla_model::chat::TemplateState;
 
-use super::thread::{Loader, Progress};
-use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
+use super::{Client, Engine};
 use crate::api::{
     AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
     ReplyEvent, Usage,
 };
-use crate::client::Client;
 use crate::clock::Clock;
+use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore, Loader, Progress};
 use crate::inline_text::InlineText;
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard};
@@ -50,7 +49,7 @@ struct Script {
     /// Current clients.
     clients: Mutex<Vec<(ClientKey, Pacing)>>,
     /// Every command except asks.
-    said: Mutex<Vec<Command>>,
+    commands: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
     /// Duration of dropping the core.
     drop_millis: AtomicU32,
@@ -130,7 +129,7 @@ impl EngineCore for Fake {
     fn command(&mut self, client: ClientKey, command: Command, _now_micros: u64) {
         match command {
             Command::Ask { agent, generation, .. } => self.asks.push((client, agent, generation)),
-            other => self.script.said.lock().unwrap().push(other),
+            other => self.script.commands.lock().unwrap().push(other),
         }
     }
 

@@ -21,16 +21,16 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
         let options = model("<think>\n", special);
         for seed in 0..4 {
             let story = |registry: &Registry, clock: Option<&VirtualClock>, pacing| {
-                let mut stage = Stage::new(&options, registry, pacing);
-                let agent = stage.agent(talkative(seed, (12, 7)));
-                let ask = stage.ask(agent, chat("Hi"));
+                let mut rig = Rig::new(&options, registry, pacing);
+                let agent = rig.agent(talkative(seed, (12, 7)));
+                let ask = rig.ask(agent, chat("Hi"));
                 for _ in 0..2_000 {
-                    stage.frame();
+                    rig.frame();
                     clock.inspect(|clock| clock.advance(70));
                 }
-                stage.assert_all_ended();
-                let drawn = said(&stage, agent, 0);
-                let mut heard = stage.reply(ask).clone();
+                rig.assert_all_ended();
+                let drawn = sampled_tokens(&rig, agent, 0);
+                let mut heard = rig.reply(ask).clone();
                 (heard.usage.first_token_micros, heard.usage.total_micros) = (0, 0);
                 (heard, drawn)
             };
@@ -42,11 +42,11 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
             assert_eq!(history.len(), prompt + 12, "{special:?}");
 
             // The same tokens as one prompt.
-            let mut stage = stage(&options);
-            let agent = stage.agent(talkative(seed, (12, 7)));
-            let ask = stage.ask(agent, Prompt::Tokens(history[..prompt].to_vec()));
-            stage.run();
-            assert_eq!(stage.reply(ask).text, heard.text, "seed {seed}");
+            let mut rig = rig(&options);
+            let agent = rig.agent(talkative(seed, (12, 7)));
+            let ask = rig.ask(agent, Prompt::Tokens(history[..prompt].to_vec()));
+            rig.run();
+            assert_eq!(rig.reply(ask).text, heard.text, "seed {seed}");
 
             let clock = VirtualClock::new();
             let (slow, _) = faulty(FaultPlan::new(seed).clock(&clock).delay_micros(0..=200));
@@ -63,40 +63,40 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
 #[test]
 fn a_limit_of_zero_closes_the_block_in_the_prompt() {
     for special in [&THINK[..], &[]] {
-        let mut stage = stage(&model("<think>\n", special));
-        let agent = stage.agent(drawing(1, &[97, 98], (9, 0)));
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
+        let mut rig = rig(&model("<think>\n", special));
+        let agent = rig.agent(drawing(1, &[97, 98], (9, 0)));
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
         assert_eq!((heard.text.len(), heard.reasoning.len()), (9, 0));
         assert_eq!((heard.usage.reasoning_tokens, heard.usage.reply_tokens), (0, 9));
     }
     // A block that the model opens is closed at once.
-    let mut stage = stage(&model("", &THINK));
-    let open = token(&stage, "<think>");
-    let agent = stage.agent(drawing(2, &[97, open], (9, 0)));
-    let ask = stage.ask(agent, chat("Hi"));
-    stage.run();
-    let heard = stage.reply(ask);
+    let mut rig = rig(&model("", &THINK));
+    let open = token(&rig, "<think>");
+    let agent = rig.agent(drawing(2, &[97, open], (9, 0)));
+    let ask = rig.ask(agent, chat("Hi"));
+    rig.run();
+    let heard = rig.reply(ask);
     assert!(heard.text.chars().all(|c| c == 'a') && heard.reasoning.is_empty(), "{heard:?}");
     assert!(heard.usage.reasoning_tokens > 0, "it tried");
 }
 
 #[test]
 fn reasoning_leaves_the_reply_its_place_in_the_context() {
-    let mut stage = stage(&EngineOptions { context_tokens: 160, ..model("<think>\n", &THINK) });
-    let agent = stage.agent(drawing(1, &[97, 98], (30, 100_000)));
-    let ask = stage.ask(agent, chat("Hi"));
-    stage.run();
-    let heard = stage.reply(ask);
+    let mut rig = rig(&EngineOptions { context_tokens: 160, ..model("<think>\n", &THINK) });
+    let agent = rig.agent(drawing(1, &[97, 98], (30, 100_000)));
+    let ask = rig.ask(agent, chat("Hi"));
+    rig.run();
+    let heard = rig.reply(ask);
     assert_eq!((&heard.ends[..], heard.text.len()), (&[Ok(FinishReason::Length)][..], 30));
     let left = 160 - heard.usage.prompt_tokens - heard.usage.reasoning_tokens;
     assert!((30..=40).contains(&left), "reasoning had the rest: {heard:?}");
     // A reply that may fill the context leaves half of it to reasoning.
-    let agent = stage.agent(drawing(1, &[97, 98], (100_000, 100_000)));
-    let ask = stage.ask(agent, chat("Hi"));
-    stage.run();
-    let heard = stage.reply(ask);
+    let agent = rig.agent(drawing(1, &[97, 98], (100_000, 100_000)));
+    let ask = rig.ask(agent, chat("Hi"));
+    rig.run();
+    let heard = rig.reply(ask);
     assert_eq!(heard.ends, [Ok(FinishReason::ContextFull)]);
     assert!(heard.text.len() > 30 && heard.reasoning.len() > 30, "{heard:?}");
 }
@@ -108,17 +108,17 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
     for (special, tokens, drawn) in
         [(&THINK[..1], &["<think>", "a"][..], 6), (&THINK[..], &["<think>"], 6 + 4)]
     {
-        let mut stage = stage(&model("", special));
-        let id = |text: &&str| stage.core.text.tokenizer.special_token(text).map_or(97, |t| t.0);
+        let mut rig = rig(&model("", special));
+        let id = |text: &&str| rig.core.text.tokenizer.special_token(text).map_or(97, |t| t.0);
         let allowed: Vec<u32> = tokens.iter().map(id).collect();
-        let agent = stage.agent(drawing(1, &allowed, (200, 6)));
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        let heard = stage.reply(ask);
+        let agent = rig.agent(drawing(1, &allowed, (200, 6)));
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        let heard = rig.reply(ask);
         assert_eq!(heard.ends, [Ok(FinishReason::ReasoningLength)], "{special:?} {heard:?}");
         assert_eq!(heard.usage.reasoning_tokens, drawn);
         if heard.text.is_empty() {
-            assert_eq!(turns(&stage, agent), [], "a question without an answer is forgotten");
+            assert_eq!(turns(&rig, agent), [], "a question without an answer is forgotten");
         }
     }
 }
@@ -132,31 +132,31 @@ fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
     for seed in 0..12 {
         let clock = VirtualClock::new();
         let (slow, _) = faulty(FaultPlan::new(seed).clock(&clock).delay_micros(50..=50));
-        let mut stage = Stage::new(&options, &slow, Pacing::FreeRunning);
-        let [open, close] = THINK.map(|text| token(&stage, text));
+        let mut rig = Rig::new(&options, &slow, Pacing::FreeRunning);
+        let [open, close] = THINK.map(|text| token(&rig, text));
         let letters: Vec<u32> = (97..110).chain([open]).collect();
         let spec = drawing(seed, &letters, (25, 0));
         let sampling = spec.sampling.to_builder().temperature(8.0).repetition_penalty(1.3);
         let spec = AgentSpec { sampling: sampling.build().expect("valid"), ..spec };
-        let agent = stage.agent(spec.clone());
-        let ask = stage.ask(agent, chat("Hi"));
+        let agent = rig.agent(spec.clone());
+        let ask = rig.ask(agent, chat("Hi"));
         for _ in 0..3_000 {
-            stage.advance();
+            rig.advance();
             clock.advance(20);
         }
-        stage.assert_all_ended();
-        let history = said(&stage, agent, 0);
+        rig.assert_all_ended();
+        let history = sampled_tokens(&rig, agent, 0);
         let Some(at) = history.iter().rposition(|token| token.0 == close) else { continue };
         closed += 1;
         let (prompt, rest) = history.split_at(at + 3);
         assert_eq!(prompt[at..], [TokenId(close), TokenId(10), TokenId(10)]);
-        assert!(stage.reply(ask).text.ends_with(&split(rest, [open, close], false).0));
-        let mut alone = self::stage(&options);
+        assert!(rig.reply(ask).text.ends_with(&split(rest, [open, close], false).0));
+        let mut alone = self::rig(&options);
         let spec = AgentSpec { reply_tokens_max: rest.len() as u32, ..spec };
         let agent = alone.agent(spec);
         alone.ask(agent, Prompt::Tokens(prompt.to_vec()));
         alone.run();
-        assert_eq!(said(&alone, agent, prompt.len()), rest, "seed {seed}");
+        assert_eq!(sampled_tokens(&alone, agent, prompt.len()), rest, "seed {seed}");
     }
     assert!(closed > 5, "{closed}");
 }
@@ -168,12 +168,12 @@ fn old_turns_make_way_for_reasoning() {
     let history: Vec<_> =
         (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let prompt_tokens = |end: &str, thinking| {
-        let mut stage = stage(&model(end, &THINK));
+        let mut rig = rig(&model(end, &THINK));
         let spec = AgentSpec { history: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
-        let agent = stage.agent(spec);
-        let ask = stage.ask(agent, chat("Hi"));
-        stage.run();
-        stage.reply(ask).usage.prompt_tokens
+        let agent = rig.agent(spec);
+        let ask = rig.ask(agent, chat("Hi"));
+        rig.run();
+        rig.reply(ask).usage.prompt_tokens
     };
     let plain = prompt_tokens("", false);
     // Three quarters of the context without the reply.
@@ -191,12 +191,12 @@ fn reasoning_outside_of_blocks_is_limited() {
     for (end, text) in [("<think>\n</think>\n", None), ("", Some("</think>"))] {
         let options = model(end, &THINK);
         for most in [0, 8, 40] {
-            let mut stage = stage(&options);
-            let drawn = text.map_or(32, |text| token(&stage, text));
-            let agent = stage.agent(drawing(1, &[drawn], (5, most)));
-            let ask = stage.ask(agent, chat("Hi"));
-            stage.run();
-            let heard = stage.reply(ask);
+            let mut rig = rig(&options);
+            let drawn = text.map_or(32, |text| token(&rig, text));
+            let agent = rig.agent(drawing(1, &[drawn], (5, most)));
+            let ask = rig.ask(agent, chat("Hi"));
+            rig.run();
+            let heard = rig.reply(ask);
             assert_eq!(heard.ends, [Ok(FinishReason::ReasoningLength)], "{end:?} {most}");
             let reasoned = heard.usage.reasoning_tokens;
             assert!((most..=most + 40).contains(&reasoned), "{reasoned} of {most}");

@@ -11,18 +11,18 @@ use crate::api::ContextPolicy;
 fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
     let options = EngineOptions { kv_tokens: Some(16 * 50), ..options.clone() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
-    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
-    let [open, close] = THINK.map(|text| token(&stage, text));
+    let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
+    let [open, close] = THINK.map(|text| token(&rig, text));
     let mut asks = Vec::new();
     for seed in 0..6 {
         let mut allowed = vec![97, 98, 99, close];
         allowed.extend((seed % 2 == 0).then_some(open));
-        let agent = stage.agent(drawing(seed, &allowed, (15, 4 + seed as u32)));
-        asks.push(stage.ask(agent, chat("Hello, tell me more")));
-        asks.push(stage.ask(agent, chat("And then?")));
+        let agent = rig.agent(drawing(seed, &allowed, (15, 4 + seed as u32)));
+        asks.push(rig.ask(agent, chat("Hello, tell me more")));
+        asks.push(rig.ask(agent, chat("And then?")));
     }
-    run_and_lose(&mut stage, &options, (&registry, &handle), lose_after);
-    asks.iter().map(|&ask| stage.reply(ask).clone()).collect()
+    run_and_lose(&mut rig, &options, (&registry, &handle), lose_after);
+    asks.iter().map(|&ask| rig.reply(ask).clone()).collect()
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn seeded_stories_of_reasoning_end_well() {
     for seed in 0..25_u64 {
         let clock = VirtualClock::new();
         let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=400).fail_in_play(3_000);
-        let mut stage = Stage::new(&options, &faulty(plan).0, Pacing::default());
-        let [open, close] = THINK.map(|text| token(&stage, text));
-        let end = token(&stage, "<|im_end|>");
+        let mut rig = Rig::new(&options, &faulty(plan).0, Pacing::default());
+        let [open, close] = THINK.map(|text| token(&rig, text));
+        let end = token(&rig, "<|im_end|>");
         let mut random =
             (0u32..).map(|n| walla_device::philox4x32([n, 0, 0, 5], [seed as u32, 1])[0]);
         let mut draw = move |below: u32| random.next().unwrap_or_default() % below;
@@ -71,30 +71,30 @@ fn seeded_stories_of_reasoning_end_well() {
                 }
             })
             .collect();
-        let agents: Vec<_> = specs.iter().map(|spec| stage.agent(spec.clone())).collect();
+        let agents: Vec<_> = specs.iter().map(|spec| rig.agent(spec.clone())).collect();
         let mut asks = Vec::new();
         for _ in 0..60 {
             let who = draw(6) as usize;
             match draw(6) {
                 0 | 1 => {
                     let question = "Hi".repeat(1 + draw(9) as usize);
-                    asks.push((who, stage.ask(agents[who], chat(&question)), question));
+                    asks.push((who, rig.ask(agents[who], chat(&question)), question));
                 }
                 2 if !asks.is_empty() => {
                     let (who, generation, _) = &asks[draw(asks.len() as u32) as usize];
                     let (agent, generation) = (agents[*who], *generation);
-                    stage.command(Command::Cancel { agent, generation });
+                    rig.command(Command::Cancel { agent, generation });
                 }
-                3 => stage.core.control(crate::shell::Control::KvTokens(16 * (9 + draw(20)))),
-                4 => stage.room = Some(draw(5) as usize),
-                _ => stage.room = None,
+                3 => rig.core.control(crate::engine_core::Control::KvTokens(16 * (9 + draw(20)))),
+                4 => rig.room = Some(draw(5) as usize),
+                _ => rig.room = None,
             }
-            stage.frame();
+            rig.frame();
             clock.advance(200 + u64::from(draw(2_000)));
         }
-        stage.room = None;
-        run_to_the_end(&mut stage, &clock);
-        for heard in stage.heard.values() {
+        rig.room = None;
+        run_to_the_end(&mut rig, &clock);
+        for heard in rig.heard.values() {
             assert!(!heard.text.contains("think"), "{heard:?}");
         }
         // The first reply of an agent depends on no earlier event.
@@ -102,11 +102,11 @@ fn seeded_stories_of_reasoning_end_well() {
             let Some((_, ask, question)) = asks.iter().find(|(of, ..)| *of == who) else {
                 continue;
             };
-            let heard = stage.reply(*ask);
+            let heard = rig.reply(*ask);
             if matches!(heard.ends[..], [Err(_) | Ok(FinishReason::Cancelled)]) {
                 continue;
             }
-            let mut alone = self::stage(&EngineOptions { kv_tokens: None, ..options.clone() });
+            let mut alone = self::rig(&EngineOptions { kv_tokens: None, ..options.clone() });
             let agent = alone.agent(spec.clone());
             let retold = alone.ask(agent, chat(question));
             alone.run();

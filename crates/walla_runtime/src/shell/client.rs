@@ -3,9 +3,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use crate::api::{AgentId, Command, Event, GenerationId};
+use super::Engine;
+use super::channels::ClientChannels;
+use crate::api::{AgentId, Command, Event, GenerationId, Pacing};
+use crate::engine_core::CLIENTS_MAX;
 use crate::mailbox::TrySendError;
-use crate::shell::{ClientChannels, Engine};
+use crate::options::EngineError;
 
 /// One host of an engine: a game, a robot, a test. It can be shared between threads. No call waits.
 ///
@@ -16,21 +19,47 @@ pub struct Client {
     engine: Engine,
 }
 
-impl Client {
-    pub(crate) fn new(engine: Engine, channels: Arc<ClientChannels>) -> Self {
-        Self { channels, engine }
+impl Engine {
+    /// A new host of this engine, with separate mailboxes.
+    ///
+    /// # Errors
+    /// [`EngineError::TooManyClients`] beyond 16 concurrent clients (a dropped client counts until
+    /// the device thread has removed it), [`EngineError::Failed`] or [`EngineError::Stopped`] if
+    /// the engine has ended.
+    pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
+        let shared = self.shared();
+        self.check_alive()?;
+        let too_many = || EngineError::TooManyClients { clients_max: CLIENTS_MAX as u32 };
+        if !shared.admission.reserve() {
+            return Err(too_many());
+        }
+        let channels = ClientChannels::new(shared.command_queue, shared.event_queue, pacing);
+        let channels = Arc::new(channels);
+        match shared.admission.join(Arc::clone(&channels)) {
+            Ok(()) => shared.ring(),
+            Err(refused) => {
+                return Err(match (refused, self.check_alive()) {
+                    (TrySendError::Closed(_), Err(over)) => over,
+                    (TrySendError::Closed(_), Ok(())) => EngineError::Stopped,
+                    (TrySendError::Full(_), _) => too_many(),
+                });
+            }
+        }
+        Ok(Client { channels, engine: self.clone() })
     }
+}
 
+impl Client {
     /// An id for a new agent, unique among all clients of the engine.
     #[must_use]
     pub fn new_agent(&self) -> AgentId {
-        AgentId(self.engine.shared().name_agent())
+        AgentId(self.engine.shared().new_agent_id())
     }
 
     /// An id for a new reply, unique among all clients of the engine.
     #[must_use]
     pub fn new_generation(&self) -> GenerationId {
-        GenerationId(self.engine.shared().name_generation())
+        GenerationId(self.engine.shared().new_generation_id())
     }
 
     /// Sends a command. Commands of one thread arrive in order. Before the engine is ready they

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::agent::{AgentState, Reply, Stage};
+use super::state::{AgentState, Reply, ReplyPhase};
 use crate::api::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
 impl AgentState {
@@ -64,18 +64,18 @@ impl AgentState {
     /// word, is not added: it would be an example of an empty answer, and be duplicated when it is
     /// asked again. Reasoning without speech is not an answer.
     pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
-        cut_text(&mut reply.said, reply.heard_bytes);
+        cut_text(&mut reply.speech, reply.heard_bytes);
         let has_reasoned = reply.usage.reasoning_tokens > 0;
-        let is_answered = (is_finished && !has_reasoned) || !reply.said.is_empty();
+        let is_answered = (is_finished && !has_reasoned) || !reply.speech.is_empty();
         let Some(question) = reply.question.filter(|_| is_answered) else { return };
-        if reply.stage == Stage::Speaking {
+        if reply.phase == ReplyPhase::Speaking {
             if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
                 self.exchanges.pop_front();
             }
             self.exchanges.push_back((reply.generation, self.turns.len()));
             let turns = Arc::make_mut(&mut self.turns);
             turns.push(Turn { speaker: Speaker::User, text: question });
-            turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+            turns.push(Turn { speaker: Speaker::Agent, text: reply.speech });
         }
     }
 
@@ -112,8 +112,8 @@ fn cut_text(text: &mut String, bytes: u32) {
 mod tests {
     use super::*;
     use crate::api::{AgentId, AgentSpec, Prompt};
-    use crate::core::ClientKey;
-    use crate::core::agent::Ask;
+    use crate::core::agents::Ask;
+    use crate::engine_core::ClientKey;
 
     const TURNS_MAX: usize = 100;
 
@@ -121,11 +121,11 @@ mod tests {
         AgentState::new(ClientKey(0), AgentId(1), AgentSpec::new(""))
     }
 
-    fn reply(generation: u64, said: &str) -> Reply {
+    fn reply(generation: u64, speech: &str) -> Reply {
         Reply {
             question: Some(format!("q{generation}")),
-            stage: Stage::Speaking,
-            said: said.into(),
+            phase: ReplyPhase::Speaking,
+            speech: speech.into(),
             ..Reply::new(&Ask::new(GenerationId(generation), Prompt::Raw(String::new()), 0), 0, 0)
         }
     }
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn what_was_heard_is_cut_between_characters() {
         let mut agent = agent();
-        for (generation, said) in [(1, "one"), (2, "zwölf"), (3, "three")] {
-            agent.keep_turn(reply(generation, said), true);
+        for (generation, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
+            agent.keep_turn(reply(generation, speech), true);
         }
         agent.append_turns(pushed("x"), TURNS_MAX);
         agent.keep_turn(reply(4, "four"), true);

@@ -11,16 +11,17 @@
 //!    [`WAIT_MICROS_MAX`] and every slot holds a reply, the reply of the client that has been
 //!    stalled longest, for at least [`END_MICROS`], ends with [`FinishReason::TimedOut`].
 
-use super::slots::WAIT_MICROS_MAX;
-use super::{ClientState, Core};
+use super::{ClientState, Clients};
 use crate::api::{FinishReason, Pacing};
-use crate::shell::ClientKey;
+use crate::core::Core;
+use crate::core::agents::{AgentState, WAIT_MICROS_MAX};
+use crate::engine_core::ClientKey;
 
 /// Time without a possible step after which a client is stalled, in microseconds.
 const STALL_MICROS: u64 = 1_000_000;
 
 /// Duration of a stall after which a reply may lose its slot, in microseconds.
-pub(super) const END_MICROS: u64 = 10_000_000;
+pub(in crate::core) const END_MICROS: u64 = 10_000_000;
 
 /// Maximum time between two updates that counts as a stall, in microseconds. While another host
 /// waits for the end of a stall, the core is called at least as often.
@@ -41,23 +42,24 @@ impl ClientState {
         self.is_stalled = now_micros.saturating_sub(*last) >= STALL_MICROS;
     }
 
-    fn stalled_micros(&self, now_micros: u64) -> u64 {
+    /// Time since its agents could be scheduled last.
+    pub fn stalled_micros(&self, now_micros: u64) -> u64 {
         self.schedulable_micros.map_or(0, |last| now_micros.saturating_sub(last))
     }
 }
 
-impl Core {
+impl Clients {
     /// Whether agents of a client can be scheduled: it is neither paused nor stalled.
-    pub(super) fn is_schedulable(&self, client: ClientKey) -> bool {
-        let is_stalled = |state: &ClientState| state.key == client && state.is_stalled;
-        self.runs(client) && !self.clients.iter().any(is_stalled)
+    pub fn is_schedulable(&self, key: ClientKey) -> bool {
+        let is_stalled = |state: &ClientState| state.key == key && state.is_stalled;
+        self.runs(key) && !self.list.iter().any(is_stalled)
     }
 
-    pub(super) fn update_stalls(&mut self, now_micros: u64) {
+    pub fn update_stalls(&mut self, now_micros: u64) {
         let gap_micros = now_micros.saturating_sub(self.stalls_updated_micros);
         self.stalls_updated_micros = now_micros;
         let uncounted_micros = gap_micros.saturating_sub(GAP_MICROS_MAX);
-        for client in &mut self.clients {
+        for client in &mut self.list {
             if let Some(last) = &mut client.schedulable_micros {
                 *last += uncounted_micros;
             }
@@ -65,36 +67,46 @@ impl Core {
         }
     }
 
+    #[cfg(test)]
+    pub fn stalls_updated_micros(&self) -> u64 {
+        self.stalls_updated_micros
+    }
+}
+
+impl Core {
     /// Rule 3.
-    pub(super) fn end_stalled_reply(&mut self, now_micros: u64) {
+    pub(in crate::core) fn end_stalled_reply(&mut self, now_micros: u64) {
         let waited_micros = self.longest_slot_wait(now_micros);
         if waited_micros.is_none_or(|waited| waited < WAIT_MICROS_MAX) {
             return;
         }
-        let stalled_micros = |slot: usize| {
-            let agent = self.agents[slot].as_ref().filter(|agent| agent.reply.is_some())?;
-            let mut clients = self.clients.iter();
-            let client = clients.find(|client| client.key == agent.client)?;
-            Some(client.stalled_micros(now_micros)).filter(|&stalled| stalled >= END_MICROS)
+        let stalled = |(slot, agent): (usize, &AgentState)| {
+            agent.reply.as_ref()?;
+            let stalled_micros = self.clients.get(agent.client)?.stalled_micros(now_micros);
+            (stalled_micros >= END_MICROS).then_some((stalled_micros, slot))
         };
-        let slots = (0..self.agents.len()).filter_map(|slot| Some((stalled_micros(slot)?, slot)));
+        let slots = self.agents.iter().filter_map(stalled);
         if let Some((_, slot)) = slots.max() {
             self.finish(slot, FinishReason::TimedOut, now_micros);
         }
     }
 
+    /// See [`Agents::longest_slot_wait`](crate::core::agents::Agents::longest_slot_wait).
+    fn longest_slot_wait(&self, now_micros: u64) -> Option<u64> {
+        self.agents.longest_slot_wait(now_micros, &|client| self.clients.is_schedulable(client))
+    }
+
     /// The microseconds until stalls are updated next. `None`: no request waits for one.
-    pub(super) fn micros_to_stall(&self, now_micros: u64) -> Option<u64> {
+    pub(in crate::core) fn micros_to_stall(&self, now_micros: u64) -> Option<u64> {
         if self.clients.len() < 2 {
             return None;
         }
-        let wants = |agent: &super::AgentState| agent.reply.is_some() || !agent.asks.is_empty();
-        let mut agents = self.agents.iter().flatten();
+        let mut agents = self.agents.iter().map(|(_, agent)| agent);
         let waited_micros = self.longest_slot_wait(now_micros);
         let waits = waited_micros.is_some()
-            || agents.any(|agent| wants(agent) && self.is_schedulable(agent.client));
+            || agents.any(|agent| agent.has_work() && self.clients.is_schedulable(agent.client));
         let holds = |client: &&ClientState| {
-            let mut agents = self.agents.iter().flatten();
+            let mut agents = self.agents.iter().map(|(_, agent)| agent);
             agents.any(|agent| agent.client == client.key && agent.reply.is_some())
         };
         let holders = self.clients.iter().filter(|client| !client.is_paused()).filter(holds);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
+use super::sequence::SequenceState;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Turn, Usage};
+use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
-
-use super::ClientKey;
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(in crate::core) struct Ask {
     pub generation: GenerationId,
     pub prompt: Prompt,
     pub arrived_micros: u64,
@@ -29,7 +29,7 @@ impl Ask {
 
 /// A reply in progress.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(in crate::core) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
     /// Time at which it left the queue of asks.
@@ -37,11 +37,11 @@ pub(super) struct Reply {
     /// The user's turn that it answers, set when it is encoded. Both become part of the
     /// conversation when the reply ends.
     pub question: Option<String>,
-    pub stage: Stage,
+    pub phase: ReplyPhase,
     pub usage: Usage,
     /// All speech so far, for the conversation.
-    pub said: String,
-    /// Bytes of `said` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
+    pub speech: String,
+    /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
     /// Value of [`AgentState::turns_removed`] when the prompt was made.
     pub turns_removed: u32,
@@ -63,9 +63,9 @@ impl Reply {
             arrived_micros: ask.arrived_micros,
             begun_micros: now_micros,
             question: None,
-            stage: Stage::Encoding,
+            phase: ReplyPhase::Encoding,
             usage: Usage::default(),
-            said: String::new(),
+            speech: String::new(),
             heard_bytes: u32::MAX,
             turns_removed,
             spoken_since_micros: None,
@@ -78,28 +78,16 @@ impl Reply {
 
 /// Progress of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::core) enum ReplyPhase {
     /// The prompt is being rendered and tokenised, on another thread.
     Encoding,
     /// The device runs prefill or decode.
     Speaking,
 }
 
-/// Distinguishes current results of an agent from results that are no longer needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Epoch {
-    agent: AgentId,
-    turn: u32,
-}
-
 /// An agent and its sequence.
-///
-/// `history` holds every token of the sequence that the host knows; the ledger holds the number of
-/// submitted positions. Known tokens that are not submitted are fed by value (prompt or recompute).
-/// If all known tokens are submitted and a sampled token is in flight, the next row can be launched
-/// ahead with the token that is stored on the device.
 #[derive(Debug)]
-pub(super) struct AgentState {
+pub(in crate::core) struct AgentState {
     pub id: AgentId,
     pub client: ClientKey,
     pub spec: AgentSpec,
@@ -121,24 +109,7 @@ pub(super) struct AgentState {
     /// no tokens and no buffers.
     has_slot: bool,
     pub text: ReplyParts,
-    pub history: Vec<TokenId>,
-    /// Tokens in the cache whose steps have completed. Other agents may share them.
-    pub evaluated: u32,
-    /// Maximum length of the sequence since it was empty.
-    pub reached: u32,
-    /// Draws submitted whose results the host has not read.
-    pub unread: u32,
-    /// Changes when results in flight no longer concern the agent. Unique across agents: an agent
-    /// that takes a freed slot must not take the results of the previous one.
-    pub epoch: Epoch,
-    /// Step at which the agent last had a row: the least recently used idle agent loses its pages
-    /// first.
-    pub last_step: u64,
-    /// Tick (frame, or step without a budget) since which the agent has had work but no row.
-    pub waiting_since: u64,
-    /// The client's grant from which the agent last took steps, and their number.
-    pub grant: u64,
-    pub taken: u32,
+    pub sequence: SequenceState,
 }
 
 impl AgentState {
@@ -158,15 +129,7 @@ impl AgentState {
             reply: None,
             has_slot: false,
             text: ReplyParts::default(),
-            history: Vec::new(),
-            evaluated: 0,
-            reached: 0,
-            unread: 0,
-            epoch: Epoch { agent: id, turn: 0 },
-            last_step: 0,
-            waiting_since: 0,
-            grant: 0,
-            taken: 0,
+            sequence: SequenceState::new(id),
         }
     }
 
@@ -198,9 +161,7 @@ impl AgentState {
         self.has_slot = true;
         self.text = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
-        self.history = history;
-        self.history.clear();
-        self.history.reserve_exact(context_tokens as usize + 1);
+        self.sequence.set_buffer(history, context_tokens);
     }
 
     /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
@@ -210,7 +171,7 @@ impl AgentState {
         self.has_slot = false;
         self.text = ReplyParts::default();
         self.asks.shrink_to_fit();
-        std::mem::take(&mut self.history)
+        self.sequence.take_buffer()
     }
 
     /// Changes the specification, except for the conversation: at once without a reply in progress,
@@ -245,9 +206,31 @@ impl AgentState {
         }
     }
 
+    /// Whether it has a reply in progress or an ask.
+    pub fn has_work(&self) -> bool {
+        self.reply.is_some() || !self.asks.is_empty()
+    }
+
+    /// Moves the arrival times of its asks and its reply by the duration of a pause.
+    pub fn postpone(&mut self, micros: u64) {
+        let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
+        let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
+        of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
+        if let Some(reply) = &mut self.reply {
+            reply.begun_micros += micros;
+            reply.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
+        }
+    }
+
     /// Whether the device has work of the agent or should get some.
     pub fn is_speaking(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
+        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Speaking)
+    }
+
+    /// Number of earlier tokens that the agent's penalties consider.
+    pub fn penalty_window(&self) -> u32 {
+        let sampling = &self.spec.sampling;
+        if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
     }
 
     /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in
@@ -256,10 +239,10 @@ impl AgentState {
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
-            return Some(1.0 - self.unread as f32);
+            return Some(1.0 - self.sequence.unread() as f32);
         };
         let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;
-        let known = reply.usage.reply_tokens + self.unread;
+        let known = reply.usage.reply_tokens + self.sequence.unread();
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
@@ -270,72 +253,5 @@ impl AgentState {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
         Some(waited_seconds - tokens as f32 / 1e3)
-    }
-
-    /// Number of earlier tokens that the agent's penalties consider.
-    fn window(&self) -> u32 {
-        let sampling = &self.spec.sampling;
-        if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
-    }
-
-    /// Reusable prefix: the number of tokens of `prompt` that the agent can take from a sequence
-    /// that has its first `same` tokens and has had `reached` tokens.
-    ///
-    /// At least one token is recomputed, because its output is the first token of the reply.
-    /// Penalties count tokens by position modulo [`PENALTY_WINDOW_MAX`]: tokens whose entries were
-    /// overwritten by later tokens of the sequence are recomputed if the first draw counts them.
-    pub fn reusable_prefix(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
-        let prompt_tokens = prompt.len() as u32;
-        let keep = same.min(prompt_tokens - 1);
-        let window = self.window();
-        let is_remembered = reached + window <= keep + PENALTY_WINDOW_MAX;
-        if is_remembered { keep } else { keep.min(prompt_tokens.saturating_sub(window)) }
-    }
-
-    /// Called when the cache holds nothing of the sequence any more.
-    pub fn forget_cache(&mut self) {
-        (self.evaluated, self.reached) = (0, 0);
-        self.forget_in_flight();
-    }
-
-    /// Discards results in flight: they belong to a reply that has ended, or to tokens that are
-    /// recomputed.
-    pub fn forget_in_flight(&mut self) {
-        self.unread = 0;
-        self.epoch.turn = self.epoch.turn.wrapping_add(1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use walla_types::Sampling;
-
-    use super::*;
-
-    fn agent(window: u32) -> AgentState {
-        let sampling = Sampling::builder().repetition_penalty(1.3).penalty_window(window);
-        let spec = AgentSpec { sampling: sampling.build().expect("valid"), ..AgentSpec::new("") };
-        AgentState::new(ClientKey(0), AgentId(1), spec)
-    }
-
-    #[test]
-    fn penalties_count_no_token_of_a_longer_past() {
-        let prompt = vec![TokenId(1); 400];
-        let agent = agent(64);
-        // With 591 as the last position, position 336 is still recorded.
-        assert_eq!(agent.reusable_prefix(&prompt, 400, 592 - 1), 399);
-        // Another token has replaced it: the last 64 tokens are recomputed.
-        assert_eq!(agent.reusable_prefix(&prompt, 400, 592), 336);
-        assert_eq!(agent.reusable_prefix(&prompt, 200, 592), 200);
-        assert_eq!(agent.reusable_prefix(&prompt[..40], 40, 592), 0);
-    }
-
-    #[test]
-    fn without_penalties_all_but_one_token_may_be_another_s() {
-        let prompt = vec![TokenId(1); 400];
-        let mut agent = agent(64);
-        agent.spec.sampling = Sampling::greedy();
-        assert_eq!(agent.reusable_prefix(&prompt, 400, 1_000), 399);
-        assert_eq!(agent.reusable_prefix(&prompt[..1], 1, 1_000), 0);
     }
 }

@@ -1,0 +1,28 @@
+//! Default values of settings that several crates share. Each is defined here only; options of
+//! other crates take their defaults from here.
+
+/// Sequences with memory at the same time: agents that can speak at the same time.
+pub const SEQUENCES_MAX: u32 = 64;
+
+/// Tokens of one sequence: a persona and some twenty turns.
+pub const CONTEXT_TOKENS: u32 = 1_024;
+
+/// Tokens of a KV page. On average half a page per sequence is unused, and a page table for
+/// [`CONTEXT_TOKENS`] has 64 entries. 16 to 64 suit GPUs.
+pub const PAGE_TOKENS: u32 = 16;
+
+/// Rows of one step: [`SEQUENCES_MAX`] decode rows and a prefill chunk of
+/// [`PREFILL_TOKENS_MAX`]. It is the largest decode bucket.
+pub const ROWS_MAX: u32 = 128;
+
+/// Prompt tokens of one step: a prompt may lengthen a step, but not by a multiple.
+pub const PREFILL_TOKENS_MAX: u32 = 64;
+
+/// Device time of a frame, in microseconds: a quarter of a frame at 60 Hz.
+pub const BUDGET_MICROS: u32 = 4_166;
+
+/// Device time of one step on a GPU, in microseconds: the longest time for which a renderer on the
+/// same GPU waits.
+pub const LAUNCH_MICROS_MAX: u32 = 2_000;
+
+const _: () = assert!(ROWS_MAX == SEQUENCES_MAX + PREFILL_TOKENS_MAX);

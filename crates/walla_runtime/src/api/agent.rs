@@ -1,0 +1,131 @@
+//! Agents: specification, conversation and prompts.
+
+use walla_plan::Detail;
+use walla_types::{Sampling, TokenId};
+
+/// Speaker of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speaker {
+    /// The user or player who talks to the agent.
+    User,
+    /// The agent.
+    Agent,
+    /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
+    /// Templates have no such role. It is rendered as a system message where the model's template
+    /// accepts one at any position, otherwise as a user message with a fixed prefix. Like all
+    /// conversation text it never yields control tokens. Where observations are user messages, a
+    /// player can type the same prefix.
+    Observation,
+}
+
+/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
+/// may have several consecutive turns. Where the model's template refuses that, they are merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The speaker.
+    pub speaker: Speaker,
+    /// Text of the turn.
+    pub text: String,
+}
+
+/// Action when a conversation no longer fits in the agent's context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ContextPolicy {
+    /// Forget the oldest turns and keep the persona. The default.
+    #[default]
+    DropOldest,
+    /// An ask that does not fit fails with
+    /// [`ReplyError::PromptTooLong`](crate::ReplyError::PromptTooLong). A reply that fills the
+    /// context finishes with [`FinishReason::ContextFull`](crate::FinishReason::ContextFull).
+    Refuse,
+    /// Like `Refuse` for replies. An ask that does not fit finishes at once, empty, with
+    /// [`FinishReason::ContextFull`](crate::FinishReason::ContextFull).
+    Stop,
+}
+
+/// Specification of an agent: persona and generation settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSpec {
+    /// System text. Untrusted, like all text that a player can influence: it never yields control
+    /// tokens.
+    pub persona: String,
+    /// Sampling settings.
+    pub sampling: Sampling,
+    /// Maximum speech tokens of one reply. Default 256.
+    pub reply_tokens_max: u32,
+    /// Whether the model reasons before it speaks, if its chat template has a switch for that
+    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)).
+    /// [Reasoning](crate::ReplyEvent::Reasoning) is never spoken. Default `false`, because it takes
+    /// seconds.
+    pub thinking: bool,
+    /// Maximum reasoning tokens of one reply. They do not count for
+    /// [`reply_tokens_max`](Self::reply_tokens_max). Default 512.
+    ///
+    /// At the limit the engine closes the block: it appends the model's closing marker to the
+    /// sequence, and the model continues with speech. It closes the block earlier if the context is
+    /// short: speech keeps [`reply_tokens_max`](Self::reply_tokens_max) tokens, or half of the
+    /// context behind the prompt if that is less. If the vocabulary cannot spell the marker, the
+    /// reply ends with [`FinishReason::ReasoningLength`](crate::FinishReason::ReasoningLength).
+    ///
+    /// The limit also applies to models that reason without a switch; with 0 they speak
+    /// immediately.
+    pub reasoning_tokens_max: u32,
+    /// Speech speed: tokens due per second. It is a deadline that the planner tries to meet, not a
+    /// maximum rate. Default: none.
+    pub voice_rate: Option<f32>,
+    /// Agents of higher priority are scheduled first. Default 0.
+    pub priority: i32,
+    /// Level of detail: the agent's share of each frame.
+    /// [`Command::SetDetail`](crate::Command::SetDetail) changes it during a reply. Default: all
+    /// that its voice rate needs.
+    pub detail: Detail,
+    /// Action when the context is full.
+    pub context_policy: ContextPolicy,
+    /// A reply ends before any of these strings appears in its speech. Reasoning is not searched.
+    pub stop_strings: Vec<String>,
+    /// A reply ends at any of these tokens in its speech, in addition to the model's end-of-turn
+    /// tokens. Like the latter, they are not part of the text.
+    pub stop_tokens: Vec<TokenId>,
+    /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
+    pub history: Vec<Turn>,
+}
+
+impl AgentSpec {
+    /// An agent with this persona and default settings.
+    #[must_use]
+    pub fn new(persona: impl Into<String>) -> Self {
+        Self {
+            persona: persona.into(),
+            sampling: Sampling::default(),
+            reply_tokens_max: 256,
+            thinking: false,
+            reasoning_tokens_max: 512,
+            voice_rate: None,
+            priority: 0,
+            detail: Detail::Full,
+            context_policy: ContextPolicy::default(),
+            stop_strings: Vec::new(),
+            stop_tokens: Vec::new(),
+            history: Vec::new(),
+        }
+    }
+}
+
+/// Content of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// The next user turn, rendered with the model's chat template. The reply becomes the next
+    /// agent turn.
+    Chat(String),
+    /// Raw text to continue, without template or conversation. The text may come from a player: it
+    /// yields no control, unknown or user-defined token and no token that ends a generation
+    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). The whole reply is
+    /// text: reasoning is separated only in replies to [`Prompt::Chat`].
+    Raw(String),
+    /// Raw text to continue, without template or conversation, in which markers such as
+    /// `<|im_start|>` become their tokens. For a chat format that the program writes itself; never
+    /// pass text from a player. The whole reply is text.
+    RawTrusted(String),
+    /// Raw tokens to continue. The whole reply is text.
+    Tokens(Vec<TokenId>),
+}

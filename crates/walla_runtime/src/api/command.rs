@@ -1,0 +1,136 @@
+//! Commands of hosts.
+
+use walla_plan::Detail;
+
+use super::agent::{AgentSpec, Prompt, Turn};
+use super::{AgentId, GenerationId};
+
+/// Command from a host to its engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Adds an agent. Before this command its asks fail with
+    /// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
+    ///
+    /// An agent needs a slot to speak; there are [`agents_max`](crate::EngineOptions::agents_max)
+    /// slots. Further agents are parked: the engine keeps their specification and conversation. A
+    /// parked agent that is asked waits for a slot, unless
+    /// [`wait_for_slot`](crate::EngineOptions::wait_for_slot) is off. Agents beyond
+    /// [`agents_parked_max`](crate::EngineOptions::agents_parked_max) are not kept: their asks fail
+    /// with [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents).
+    AddAgent {
+        /// From [`Client::new_agent`](crate::Client::new_agent).
+        agent: AgentId,
+        /// Its specification.
+        spec: Box<AgentSpec>,
+    },
+    /// Replaces the specification of an agent, except for the conversation (`history` is ignored).
+    /// It applies from the next reply; a reply in progress ends with the old specification.
+    /// Priority, voice rate and detail, which do not affect the text, apply at once.
+    ChangeAgent {
+        /// The agent.
+        agent: AgentId,
+        /// Its new specification.
+        spec: Box<AgentSpec>,
+    },
+    /// Changes an agent's level of detail from the next step on, for example when it comes near or
+    /// leaves the player's sight.
+    SetDetail {
+        /// The agent.
+        agent: AgentId,
+        /// Its share of each frame.
+        detail: Detail,
+    },
+    /// Replaces the conversation of an agent. A reply in progress and all waiting asks are
+    /// cancelled.
+    SetConversation {
+        /// The agent.
+        agent: AgentId,
+        /// Oldest first.
+        turns: Vec<Turn>,
+    },
+    /// Appends turns to the conversation of an agent. Nothing is cancelled: turns that arrive while
+    /// the agent has asks follow the exchanges of these asks, begun or not. The conversation is
+    /// therefore in the order of the commands.
+    AppendTurns {
+        /// The agent.
+        agent: AgentId,
+        /// Oldest first.
+        turns: Vec<Turn>,
+    },
+    /// Removes an agent, cancels its reply and frees its memory.
+    RemoveAgent {
+        /// The agent.
+        agent: AgentId,
+    },
+    /// Requests a reply. While the agent still speaks, the ask waits.
+    Ask {
+        /// The agent.
+        agent: AgentId,
+        /// From [`Client::new_generation`](crate::Client::new_generation).
+        generation: GenerationId,
+        /// Content of the ask.
+        prompt: Prompt,
+    },
+    /// Ends a reply early. Its text so far stays in the conversation; without text, the question is
+    /// removed as well. Has no effect on a reply that has ended.
+    Cancel {
+        /// The agent.
+        agent: AgentId,
+        /// The reply.
+        generation: GenerationId,
+    },
+    /// Ends a reply early and shortens it to the heard part. The conversation keeps the first
+    /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
+    /// question is removed as well.
+    ///
+    /// The reply may have ended, because a voice is slower than a model: this works for the last
+    /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
+    CancelHeard {
+        /// The agent.
+        agent: AgentId,
+        /// The reply.
+        generation: GenerationId,
+        /// Bytes of its text that were heard.
+        heard_bytes: u32,
+    },
+}
+
+/// When an engine runs steps for a client's agents.
+///
+/// A client is stalled if for a second its event queue is full, or it grants no frames under
+/// [`PerFrame`](Self::PerFrame). Neither a pause nor a suspended process is a stall. Other clients
+/// of the engine then use its agents' pages, which are recomputed when it continues. After ten
+/// seconds a reply of it can end with [`FinishReason::TimedOut`](crate::FinishReason::TimedOut), if
+/// an agent of another client has waited ten seconds for the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// A number of steps per [`Client::frame`](crate::Client::frame). Unused grants do not
+    /// accumulate. A step yields at most one token per agent.
+    ///
+    /// Within a [budget](crate::EngineOptions::budget) each agent gets this many tokens, in as many
+    /// device steps as needed. In the remaining time, agents behind their voice rate get more
+    /// tokens, and prompts are prefilled.
+    PerFrame {
+        /// Steps per frame. Default 1.
+        steps: u32,
+    },
+    /// As fast as the device can. While such a client has work, the budget is lifted for all
+    /// clients, unless the budget was set to include it: by
+    /// [`EngineOptions::budget_free_running`](crate::EngineOptions::budget_free_running) or
+    /// [`Engine::set_budget`](crate::Engine::set_budget).
+    FreeRunning,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self::PerFrame { steps: 1 }
+    }
+}
+
+/// Maximum asks of one agent that wait behind its reply in progress. Further asks fail with
+/// [`ReplyError::Busy`](crate::ReplyError::Busy).
+pub const ASKS_WAITING_MAX: usize = 8;
+
+/// Number of an agent's latest exchanges that [`Command::CancelHeard`] can shorten: a voice is
+/// never further behind its model.
+pub const EXCHANGES_KNOWN_MAX: usize = 16;

@@ -1,0 +1,97 @@
+//! Reasons why replies fail.
+
+use std::sync::Arc;
+
+use walla_model::chat::TemplateState;
+
+/// Reason why a reply failed. Other agents continue, except for [`ReplyError::EngineGone`].
+///
+/// Text delivered before the failure stays in the conversation. Without text, the question is
+/// removed as well, so that asking again does not duplicate it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(opaque, Clone, Debug, PartialEq)
+)]
+pub enum ReplyError {
+    /// This client has no agent with this id: add it first.
+    #[error("no such agent")]
+    UnknownAgent,
+    /// Too many agents: remove one and ask again, or start the engine with more
+    /// [slots](crate::EngineOptions::agents_max) or more [parked
+    /// agents](crate::EngineOptions::agents_parked_max).
+    #[error("no slot is free: at most {agents_max} agents can speak at the same time")]
+    TooManyAgents {
+        /// The engine's limit.
+        agents_max: u32,
+    },
+    /// Too many asks of one agent are waiting: ask again later.
+    #[error("{waiting} asks of this agent are waiting already")]
+    Busy {
+        /// Number of waiting asks.
+        waiting: u32,
+    },
+    /// Too many asks of this program are open: ask again when one has ended. Only the async API
+    /// limits them, before they reach the engine.
+    #[error(
+        "{asks} asks with {bytes} bytes have not ended; at most {asks_max} with {bytes_max} bytes may be open"
+    )]
+    TooManyAsks {
+        /// Number of open asks.
+        asks: u32,
+        /// Maximum number of open asks.
+        asks_max: u32,
+        /// Bytes of their prompts.
+        bytes: u64,
+        /// Maximum bytes of their prompts.
+        bytes_max: u64,
+    },
+    /// The prompt does not fit in the context: make it shorter. It is a whole conversation under
+    /// [`ContextPolicy::Refuse`](crate::ContextPolicy::Refuse); persona and last question under
+    /// [`ContextPolicy::DropOldest`](crate::ContextPolicy::DropOldest); raw text or tokens under
+    /// any policy except [`ContextPolicy::Stop`](crate::ContextPolicy::Stop).
+    #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt_tokens: u32,
+        /// Tokens that an agent's context can hold.
+        context_tokens: u32,
+    },
+    /// The text cannot be encoded, or the chat template failed.
+    #[error("{0}")]
+    Text(String),
+    /// The model has no working chat template, and [`Prompt::Chat`](crate::Prompt::Chat) needs one:
+    /// start the engine with another [`template`](crate::EngineOptions::template), or ask with
+    /// [`Prompt::Raw`](crate::Prompt::Raw).
+    #[error(
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
+         use raw prompts"
+    )]
+    NoTemplate(Arc<TemplateState>),
+    /// The reply needs more KV pages than the whole cache has, even without other agents. Shorten
+    /// the conversation, or enlarge the cache
+    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens),
+    /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
+    #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
+    NoPages {
+        /// Pages that the next token needs.
+        wanted_pages: u32,
+        /// Pages that are free.
+        free_pages: u32,
+    },
+    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) contain no token of
+    /// the model: build the mask for the model's vocabulary.
+    #[error("none of the model's tokens is allowed")]
+    NothingAllowed,
+    /// The model's output contains a NaN or infinity.
+    #[error("the model's output is not finite")]
+    NotFinite,
+    /// The device failed several times on this reply but is not lost: ask again.
+    #[error("the device failed: {0}")]
+    Device(String),
+    /// The device is lost or the engine was stopped: start another engine.
+    #[error("the engine is gone: {0}")]
+    EngineGone(String),
+}

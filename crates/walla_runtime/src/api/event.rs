@@ -1,0 +1,150 @@
+//! Events of replies.
+
+use walla_types::TokenId;
+
+use super::error::ReplyError;
+use super::{AgentId, GenerationId};
+use crate::inline_text::InlineText;
+
+/// Maximum bytes of text of one delta.
+pub const DELTA_BYTES_MAX: usize = 56;
+
+/// Reason why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
+pub enum FinishReason {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// A stop string is complete.
+    Stop {
+        /// Its index in [`AgentSpec::stop_strings`](crate::AgentSpec::stop_strings) at the start of
+        /// the reply. If several end at the same character, the longest.
+        index: u32,
+    },
+    /// A stop token.
+    StopToken,
+    /// [`AgentSpec::reply_tokens_max`](crate::AgentSpec::reply_tokens_max) was reached. With a
+    /// limit of 0 the reply ends when its prompt is accepted, and no step runs for it.
+    Length,
+    /// [`AgentSpec::reasoning_tokens_max`](crate::AgentSpec::reasoning_tokens_max) was reached and
+    /// the engine could not switch to speech: the vocabulary cannot spell the closing marker, or
+    /// the model opened a new block each time or sampled markers and white space outside of blocks.
+    ReasoningLength,
+    /// The agent's context is full.
+    ContextFull,
+    /// Cancelled by the host.
+    Cancelled,
+    /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply), or its host was stalled
+    /// ([`Pacing`](crate::Pacing)).
+    TimedOut,
+}
+
+/// Counts of a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Prompt tokens that were found in the cache, from earlier turns or from another agent whose
+    /// prompt has the same prefix.
+    pub cached_tokens: u32,
+    /// Speech tokens of the reply. Tokens of a stop string count; the token that ended the turn
+    /// (the model's or a [stop token](crate::AgentSpec::stop_tokens)) does not.
+    pub reply_tokens: u32,
+    /// Sampled tokens of the reply's reasoning and its markers.
+    pub reasoning_tokens: u32,
+    /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
+    /// microseconds, without [pauses](crate::Client::set_paused).
+    pub first_token_micros: u64,
+    /// Time from the ask's arrival at the engine to the end, in microseconds, without pauses.
+    pub total_micros: u64,
+}
+
+/// Event of a reply. Every generation gets at most one `Started`, then deltas, and exactly one of
+/// `Finished` and `Failed` at the end. The concatenated deltas are the decoding of all its tokens,
+/// up to a stop string, without reasoning.
+///
+/// Decoding: control tokens that a model samples within a reply have no text, other special tokens
+/// have their text, and bytes that are not UTF-8 become U+FFFD. Speech is not trimmed: models whose
+/// words begin with a space (Llama 2) begin a reply with one.
+///
+/// Reasoning is the text between a model's markers (`<think>` … `</think>` and others), in replies
+/// to [`Prompt::Chat`](crate::Prompt::Chat). It is never in a delta and never part of the
+/// conversation. No event carries markers, white space behind a closing marker, or white space
+/// between the beginning of a reply and its first block. A marker is a special token of the
+/// vocabulary; the same text spelled by other tokens is speech. Only if the vocabulary lacks the
+/// token and the chat template contains the marker, the marker's text is recognised, with any
+/// tokenisation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplyEvent {
+    /// The prompt is encoded and the reply is scheduled.
+    Started {
+        /// Tokens of the prompt.
+        prompt_tokens: u32,
+    },
+    /// More text.
+    Delta {
+        /// Whole characters.
+        text: InlineText<DELTA_BYTES_MAX>,
+        /// Tokens that this text completes, including preceding tokens without text; 0 where one
+        /// token's text fills several deltas. No delta includes tokens that end a reply without
+        /// text, or the tokens of a stop string.
+        tokens: u32,
+    },
+    /// More reasoning: text that is not speech. A host may ignore it.
+    Reasoning {
+        /// Whole characters.
+        text: InlineText<DELTA_BYTES_MAX>,
+        /// Tokens that this text completes, including preceding tokens without text, such as
+        /// markers.
+        tokens: u32,
+    },
+    /// One sampled token, of speech or reasoning, with its alternatives. It precedes the token's
+    /// text and is sent only to agents with
+    /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
+    /// that allocates per token: two allocations on the device thread, freed by the receiver.
+    Token(Box<TokenDetail>),
+    /// The reply has ended.
+    Finished {
+        /// The reason.
+        reason: FinishReason,
+        /// Counts.
+        usage: Usage,
+    },
+    /// The reply has failed.
+    Failed(ReplyError),
+}
+
+impl ReplyEvent {
+    /// Whether this event ends the reply.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::Finished { .. } | Self::Failed(_))
+    }
+}
+
+/// A sampled token and the most likely alternatives at its position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenDetail {
+    /// The sampled token.
+    pub token: TokenId,
+    /// Natural logarithm of its probability under the model, before any sampler.
+    pub log_probability: f32,
+    /// The most likely tokens with their log-probabilities.
+    pub candidates: Vec<(TokenId, f32)>,
+}
+
+/// Event from an engine to a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The agent.
+    pub agent: AgentId,
+    /// The reply.
+    pub generation: GenerationId,
+    /// The event.
+    pub what: ReplyEvent,
+}

@@ -1,0 +1,82 @@
+//! Counters of an engine.
+
+use std::time::Duration;
+
+/// Counters of an engine, for diagnostics. They count from the engine's start unless documented
+/// otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Tokens sampled.
+    pub tokens: u64,
+    /// Prompt tokens evaluated.
+    pub prefill_tokens: u64,
+    /// Steps run.
+    pub steps: u64,
+    /// Steps whose results have been read.
+    pub steps_done: u64,
+    /// Duration of these steps, by the device's clock.
+    pub device_time: Duration,
+    /// Duration of the latest step, from launch to completion as seen by the device thread.
+    pub step: Duration,
+    /// Rows of the latest step.
+    pub step_rows: u32,
+    /// Agents that speak or wait to speak now.
+    pub agents_active: u32,
+    /// Agents that exist now, including parked ones.
+    pub agents: u32,
+    /// Agents without a slot now: see [`Command::AddAgent`](crate::Command::AddAgent).
+    pub agents_parked: u32,
+    /// Parked agents that were asked and wait for a slot.
+    pub agents_waiting: u32,
+    /// Asks waiting now.
+    pub asks_waiting: u32,
+    /// KV pages in use now.
+    pub pages_used: u32,
+    /// Total KV pages.
+    pub pages: u32,
+    /// Device memory of the KV pages now, in bytes.
+    pub kv_bytes: u64,
+    /// Pages of the last [`set_kv_tokens`](crate::Engine::set_kv_tokens) that could not be
+    /// allocated for lack of memory: call it again later.
+    pub pages_refused: u32,
+    /// Events that were delayed because a client's queue was full.
+    pub queue_full: u64,
+    /// Driver calls of all kinds since the driver was loaded. If programs write results to host
+    /// memory: two per step, and one per about thirty completion checks. Otherwise: six per step,
+    /// and one per completion check. Zero on devices without a driver.
+    pub driver_calls: u64,
+    /// Programs that the device launches op by op although graphs are supported: slower, with the
+    /// same tokens. The device's log and `walla devices` report the reasons.
+    pub graph_fallbacks: u64,
+    /// Use of the frame budget.
+    pub budget: BudgetStats,
+}
+
+/// Use of the frame budget. Counts are since the engine's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BudgetStats {
+    /// Device time that the current frame may use; `None`: no limit.
+    pub budget: Option<Duration>,
+    /// Device time of the latest frame whose steps have all been measured. Frames without steps are
+    /// skipped.
+    pub used: Duration,
+    /// Debt: time by which earlier frames exceeded their budget, which the current frame repays.
+    pub debt: Duration,
+    /// Frames begun.
+    pub frames: u64,
+    /// Frames that exceeded their budget.
+    pub frames_over: u64,
+    /// Frames that were planned over budget, because not even the smallest step fits in a budget.
+    /// They are included in `frames_over`; the following frames repay the debt.
+    pub frames_overdrawn: u64,
+    /// Frames that ran no step although work was pending, because they repaid debt.
+    pub frames_skipped: u64,
+    /// Prompt tokens that the latest frame was granted.
+    pub prefill_tokens: u32,
+    /// Agents that have been waiting since before the latest frame and got no rows in it.
+    pub agents_deferred: u32,
+    /// Median of the relative error between predicted and measured step time: 0.1 is 10 %.
+    pub error_p50: f32,
+    /// 99th percentile of that error.
+    pub error_p99: f32,
+}

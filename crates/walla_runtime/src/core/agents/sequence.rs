@@ -1,0 +1,236 @@
+//! The sequence of an agent: its tokens, and which of them the cache holds. Only this module
+//! changes them.
+
+use walla_types::{PENALTY_WINDOW_MAX, TokenId};
+
+use crate::api::AgentId;
+
+/// Distinguishes current results of an agent from results that are no longer needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::core) struct Epoch {
+    agent: AgentId,
+    turn: u32,
+}
+
+/// The sequence of an agent.
+///
+/// `history` holds every token of the sequence that the host knows; the ledger holds the number of
+/// submitted positions. Known tokens that are not submitted are fed by value (prompt or recompute).
+/// If all known tokens are submitted and a sampled token is in flight, the next row can be launched
+/// ahead with the token that is stored on the device.
+#[derive(Debug)]
+pub(in crate::core) struct SequenceState {
+    history: Vec<TokenId>,
+    /// Tokens in the cache whose steps have completed. Other agents may share them.
+    evaluated: u32,
+    /// Maximum length of the sequence since it was empty.
+    reached: u32,
+    /// Draws submitted whose results the host has not read.
+    unread: u32,
+    /// Changes when results in flight no longer concern the agent. Unique across agents: an agent
+    /// that takes a freed slot must not take the results of the previous one.
+    epoch: Epoch,
+    /// Step at which the agent last had a row: the least recently used idle agent loses its pages
+    /// first.
+    last_step: u64,
+    /// Tick (frame, or step without a budget) since which the agent has had work but no row.
+    waiting_since: u64,
+    /// The client's grant from which the agent last took steps, and their number.
+    grant: u64,
+    taken: u32,
+}
+
+impl SequenceState {
+    pub fn new(agent: AgentId) -> Self {
+        Self {
+            history: Vec::new(),
+            evaluated: 0,
+            reached: 0,
+            unread: 0,
+            epoch: Epoch { agent, turn: 0 },
+            last_step: 0,
+            waiting_since: 0,
+            grant: 0,
+            taken: 0,
+        }
+    }
+
+    /// Sets the token buffer, which is reused and has capacity for a whole context.
+    pub fn set_buffer(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
+        self.history = buffer;
+        self.history.clear();
+        self.history.reserve_exact(context_tokens as usize + 1);
+    }
+
+    /// Takes the token buffer, for another agent. The cache holds nothing of the sequence.
+    pub fn take_buffer(&mut self) -> Vec<TokenId> {
+        std::mem::take(&mut self.history)
+    }
+
+    /// Every token of the sequence that the host knows.
+    pub fn history(&self) -> &[TokenId] {
+        &self.history
+    }
+
+    /// Known tokens whose cache entries other agents may share.
+    pub fn evaluated(&self) -> &[TokenId] {
+        &self.history[..self.evaluated as usize]
+    }
+
+    /// Draws submitted whose results the host has not read.
+    pub fn unread(&self) -> u32 {
+        self.unread
+    }
+
+    /// Step at which the agent last had a row.
+    pub fn last_step(&self) -> u64 {
+        self.last_step
+    }
+
+    /// Tick since which the agent has had work but no row.
+    pub fn waiting_since(&self) -> u64 {
+        self.waiting_since
+    }
+
+    /// Number of steps that the agent took of its client's grant with this number.
+    pub fn taken_of(&self, grant: u64) -> u32 {
+        if self.grant == grant { self.taken } else { 0 }
+    }
+
+    /// Whether a result with this epoch concerns the agent's current sequence.
+    pub fn expects(&self, epoch: Epoch) -> bool {
+        self.epoch == epoch
+    }
+
+    /// Begins the sequence of a reply with these tokens.
+    pub fn begin(&mut self, prompt: &[TokenId], ticks: u64) {
+        self.history.clear();
+        self.history.extend_from_slice(prompt);
+        self.forget_in_flight();
+        self.waiting_since = ticks;
+    }
+
+    /// Appends tokens that were not sampled. Results in flight are discarded, because they would
+    /// follow other tokens.
+    pub fn append_known(&mut self, tokens: &[TokenId]) {
+        self.history.extend_from_slice(tokens);
+        self.forget_in_flight();
+    }
+
+    /// The agent has rows in the submitted step, after which its sequence has `tokens` tokens.
+    pub fn stepped(&mut self, step: u64, tokens: u32, ticks: u64) {
+        self.last_step = step;
+        self.reached = self.reached.max(tokens);
+        self.waiting_since = ticks;
+    }
+
+    /// Charges a step to its client's grant with this number.
+    pub fn charge(&mut self, grant: u64) {
+        self.taken = self.taken_of(grant) + 1;
+        self.grant = grant;
+    }
+
+    /// A draw was submitted. Returns the epoch of its result.
+    pub fn drawing(&mut self) -> Epoch {
+        self.unread += 1;
+        self.epoch
+    }
+
+    /// A draw's result was read.
+    pub fn read_draw(&mut self) {
+        self.unread = self.unread.saturating_sub(1);
+    }
+
+    /// Appends the token that was sampled at `position`.
+    pub fn append_sampled(&mut self, position: u32, token: TokenId) {
+        self.evaluated = self.evaluated.max(position + 1);
+        debug_assert_eq!(self.history.len() as u32, position + 1, "results arrive in order");
+        self.history.push(token);
+    }
+
+    /// Time does not count during a pause: the agent waits since this tick.
+    pub fn wait_since(&mut self, ticks: u64) {
+        self.waiting_since = ticks;
+    }
+
+    /// Reusable prefix of a prompt in the agent's own cache, which holds `cached` tokens. Tokens
+    /// behind it must be dropped from the cache. `window` is the number of earlier tokens that the
+    /// agent's penalties consider.
+    pub fn keep_prefix(&mut self, prompt: &[TokenId], cached: u32, window: u32) -> u32 {
+        let same = common_tokens(&self.history, prompt).min(cached);
+        let keep = reusable_prefix(prompt, same, self.reached, window);
+        self.evaluated = self.evaluated.min(keep);
+        keep
+    }
+
+    /// Prefix of the known tokens that can be taken from the cache of the `source` sequence.
+    pub fn prefix_of(&self, source: &Self, window: u32) -> u32 {
+        let same = common_tokens(source.evaluated(), &self.history);
+        reusable_prefix(&self.history, same, source.reached, window)
+    }
+
+    /// Maximum length of the sequence since it was empty.
+    pub fn reached(&self) -> u32 {
+        self.reached
+    }
+
+    /// The cache holds `tokens` tokens that another agent's sequence evaluated, which has `reached`
+    /// this length.
+    pub fn share(&mut self, tokens: u32, reached: u32) {
+        (self.evaluated, self.reached) = (tokens, reached);
+    }
+
+    /// Called when the cache holds nothing of the sequence any more.
+    pub fn forget_cache(&mut self) {
+        (self.evaluated, self.reached) = (0, 0);
+        self.forget_in_flight();
+    }
+
+    /// Discards results in flight: they belong to a reply that has ended, or to tokens that are
+    /// recomputed.
+    pub fn forget_in_flight(&mut self) {
+        self.unread = 0;
+        self.epoch.turn = self.epoch.turn.wrapping_add(1);
+    }
+}
+
+/// Reusable prefix: the number of tokens of `prompt` that can be taken from a sequence that has its
+/// first `same` tokens and has had `reached` tokens.
+///
+/// At least one token is recomputed, because its output is the first token of the reply.
+/// Penalties count tokens by position modulo [`PENALTY_WINDOW_MAX`]: tokens whose entries were
+/// overwritten by later tokens of the sequence are recomputed if the first draw counts them.
+fn reusable_prefix(prompt: &[TokenId], same: u32, reached: u32, window: u32) -> u32 {
+    let prompt_tokens = prompt.len() as u32;
+    let keep = same.min(prompt_tokens - 1);
+    let is_remembered = reached + window <= keep + PENALTY_WINDOW_MAX;
+    if is_remembered { keep } else { keep.min(prompt_tokens.saturating_sub(window)) }
+}
+
+/// Length of the common prefix.
+fn common_tokens(a: &[TokenId], b: &[TokenId]) -> u32 {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn penalties_count_no_token_of_a_longer_past() {
+        let prompt = vec![TokenId(1); 400];
+        // With 591 as the last position, position 336 is still recorded.
+        assert_eq!(reusable_prefix(&prompt, 400, 592 - 1, 64), 399);
+        // Another token has replaced it: the last 64 tokens are recomputed.
+        assert_eq!(reusable_prefix(&prompt, 400, 592, 64), 336);
+        assert_eq!(reusable_prefix(&prompt, 200, 592, 64), 200);
+        assert_eq!(reusable_prefix(&prompt[..40], 40, 592, 64), 0);
+    }
+
+    #[test]
+    fn without_penalties_all_but_one_token_may_be_another_s() {
+        let prompt = vec![TokenId(1); 400];
+        assert_eq!(reusable_prefix(&prompt, 400, 1_000, 0), 399);
+        assert_eq!(reusable_prefix(&prompt[..1], 1, 1_000, 0), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! Steps in flight: their outputs, results and failures.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use walla_device::step::{ResultHeader, ResultRow};
+use walla_exec::{Completed, ExecError, Executor};
+use walla_plan::SubmittedStep;
+use walla_trace::{DeviceClock, StepTimes};
+use walla_types::{CANDIDATES_MAX, TokenId};
+
+use super::agents::Epoch;
+use crate::api::TokenDetail;
+use crate::clock::WaitMeter;
+
+/// Consecutive failed polls of the steps in flight after which the device counts as lost.
+const FAILURES_MAX: u32 = 16;
+
+/// Maximum time between two polls that counts as waiting.
+const POLL_GAP_MAX: Duration = Duration::from_millis(250);
+
+/// Measures how long the oldest step has been in flight.
+pub(super) fn step_meter() -> WaitMeter {
+    WaitMeter::new(POLL_GAP_MAX)
+}
+
+/// Agent and position of an output of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    pub slot: usize,
+    pub epoch: Epoch,
+    pub position: u32,
+}
+
+/// A result of an output: the sampled token, and its probabilities if they were requested.
+pub(super) type OutputResult = (ResultRow, Option<Box<TokenDetail>>);
+
+/// A step in flight.
+#[derive(Debug)]
+pub(super) struct Submitted {
+    pub step: u64,
+    pub at_micros: u64,
+    pub tags: Vec<Tag>,
+    pub booked: SubmittedStep,
+}
+
+/// Steps whose results have not been read, oldest first. Their buffers are reused.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    steps: VecDeque<Submitted>,
+    free: Vec<Vec<Tag>>,
+    /// For traces.
+    device_clock: DeviceClock,
+    /// Results of the step being read.
+    results: Vec<OutputResult>,
+    /// Time for which the oldest step has been in flight.
+    meter: WaitMeter,
+    /// Consecutive failed polls.
+    failures: u32,
+}
+
+impl InFlight {
+    pub fn new(steps_max: usize, outputs_max: usize) -> Self {
+        Self {
+            steps: VecDeque::with_capacity(steps_max),
+            free: (0..steps_max).map(|_| Vec::with_capacity(outputs_max)).collect(),
+            device_clock: DeviceClock::default(),
+            results: Vec::with_capacity(outputs_max),
+            meter: step_meter(),
+            failures: 0,
+        }
+    }
+
+    pub fn start(&mut self, step: u64, at_micros: u64, booked: SubmittedStep) {
+        let tags = self.free.pop().unwrap_or_default();
+        self.steps.push_back(Submitted { step, at_micros, tags, booked });
+    }
+
+    /// Adds the next output of the step started last.
+    pub fn push(&mut self, tag: Tag) {
+        if let Some(step) = self.steps.back_mut() {
+            step.tags.push(tag);
+        }
+    }
+
+    /// Removes the oldest step, which has completed. The caller [recycles](Self::recycle) its
+    /// buffer.
+    pub fn complete(&mut self) -> Option<Submitted> {
+        self.steps.pop_front()
+    }
+
+    /// Takes back the buffer of a completed step.
+    pub fn recycle(&mut self, tags: Vec<Tag>) {
+        self.free.push(tags);
+    }
+
+    /// Time for which the oldest step has been in flight, in microseconds, if it exceeds `max`.
+    pub fn overdue_micros(&mut self, max: Duration, now_micros: u64) -> Option<u64> {
+        let step = self.steps.front().map(|step| step.step);
+        let waited_micros = self.meter.look(step, now_micros);
+        let is_overdue = step.is_some() && Duration::from_micros(waited_micros) > max;
+        is_overdue.then_some(waited_micros)
+    }
+
+    /// A poll of the steps in flight has succeeded.
+    pub fn polled(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A poll has failed. Returns whether the steps may be polled again.
+    pub fn may_poll_again(&mut self) -> bool {
+        let may = self.failures < FAILURES_MAX;
+        self.failures += u32::from(may);
+        may
+    }
+
+    /// Reads a step's results for [`take_results`](Self::take_results). Returns its begin and end
+    /// on the device's clock.
+    pub fn read(
+        &mut self,
+        executor: &mut Executor,
+        completed: Completed,
+    ) -> Result<(u64, u64), ExecError> {
+        let Self { results, device_clock, .. } = self;
+        results.clear();
+        let mut nanos = (0, 0);
+        executor.read_results(completed, &mut |view| {
+            nanos = (view.header.begin_nanos, view.header.end_nanos);
+            trace_step(device_clock, completed, view.header);
+            for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
+                let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
+                let detail = (row.candidates > 0).then(|| {
+                    let listed =
+                        candidates.unwrap_or_default().iter().take(row.candidates as usize);
+                    Box::new(TokenDetail {
+                        token: TokenId(row.token),
+                        log_probability: row.log_probability,
+                        candidates: listed.map(|c| (TokenId(c.token), c.log_probability)).collect(),
+                    })
+                });
+                results.push((*row, detail));
+            }
+        })?;
+        Ok(nanos)
+    }
+
+    /// The results read last. The caller [returns](Self::return_results) the buffer.
+    pub fn take_results(&mut self) -> Vec<OutputResult> {
+        std::mem::take(&mut self.results)
+    }
+
+    pub fn return_results(&mut self, results: Vec<OutputResult>) {
+        self.results = results;
+    }
+}
+
+/// Traces when the device ran the step. A step that was launched before a listener existed is
+/// skipped.
+fn trace_step(clock: &mut DeviceClock, completed: Completed, header: &ResultHeader) {
+    let Completed { step, rows, launched_nanos, .. } = completed;
+    if launched_nanos == 0 || !walla_trace::is_listening() {
+        return;
+    }
+    let device_nanos = header.begin_nanos..header.end_nanos;
+    let seen_nanos = walla_trace::now_nanos();
+    let times = StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos };
+    walla_trace::device_step(clock, times);
+}

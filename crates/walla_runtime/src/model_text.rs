@@ -1,0 +1,77 @@
+//! Tokenizer, chat template and reasoning markers of a model.
+
+use std::sync::Arc;
+
+use walla_model::Gguf;
+use walla_model::chat::{ChatTemplate, LoadedText, ReasoningMarkers, TemplateState};
+use walla_model::tokenizer::Tokenizer;
+use walla_types::TokenId;
+
+use crate::api::AgentSpec;
+use crate::options::{EngineError, EngineOptions};
+
+/// Maximum average bytes of text per token of the context: four times as many as in English.
+const TEXT_BYTES_PER_TOKEN: usize = 16;
+
+/// Tokenizer, template and reasoning markers of the model.
+#[derive(Debug)]
+pub(crate) struct ModelText {
+    pub tokenizer: Arc<Tokenizer>,
+    /// `None` if no template works: only raw prompts.
+    pub template: Option<ChatTemplate>,
+    /// The template in use, or the reason why none works.
+    pub state: Arc<TemplateState>,
+    /// Markers of the template that the file stores as ordinary tokens.
+    pub reserved_markers: Vec<TokenId>,
+    /// Defects of the file that do not prevent replies.
+    pub warnings: Vec<String>,
+    /// `None` if the model has no reasoning markers: replies are only speech.
+    pub reasoning: Option<Arc<ReasoningMarkers>>,
+}
+
+impl ModelText {
+    /// Reads tokenizer and template. Defects of the file that do not prevent loading are logged.
+    ///
+    /// # Errors
+    /// A defect of the tokenizer, or an unusable template or pre-tokenizer of the options.
+    pub fn load(
+        file: &Gguf,
+        options: &EngineOptions,
+        context_tokens: u32,
+    ) -> Result<Self, EngineError> {
+        let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
+        let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
+        let EngineOptions { model, template, pre_tokenizer, .. } = options;
+        let mut loaded = LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
+        if !loaded.state.is_usable() {
+            let state = &loaded.state;
+            tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
+        }
+        for warning in &loaded.warnings {
+            tracing::warn!(target: "walla::load", ?model, "{warning}");
+        }
+        loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
+        Ok(Self::new(loaded))
+    }
+
+    fn new(loaded: LoadedText) -> Self {
+        let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
+        let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
+        Self {
+            tokenizer: Arc::new(tokenizer),
+            template,
+            state: Arc::new(state),
+            reserved_markers,
+            warnings,
+            reasoning,
+        }
+    }
+
+    /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.
+    pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
+        let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
+        let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
+        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
+        spec.reply_tokens_max.saturating_add(reasoning_tokens)
+    }
+}

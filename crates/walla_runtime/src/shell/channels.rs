@@ -1,0 +1,96 @@
+//! Channels between a client and the device thread, and the admission of new clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use atomic_waker::AtomicWaker;
+
+use crate::api::{Command, Event, Pacing};
+use crate::engine_core::CLIENTS_MAX;
+use crate::mailbox::{Mailbox, TrySendError};
+
+/// Minimum of a client's limit on open generations: eight asks of each of 8,192 agents. With a
+/// lower limit, a cancel would wait behind asks.
+const OPEN_MAX: usize = 1 << 16;
+
+/// Mailboxes and flags of a client.
+#[derive(Debug)]
+pub(super) struct ClientChannels {
+    pub(super) commands: Mailbox<Command>,
+    pub(super) events: Mailbox<Event>,
+    pub(super) waker: AtomicWaker,
+    /// A frame was granted.
+    pub(super) framed: AtomicBool,
+    /// The host requests a pause.
+    pub(super) paused: AtomicBool,
+    /// The client was dropped.
+    pub(super) gone: AtomicBool,
+    pub(super) pacing: Pacing,
+    /// Maximum number of open generations. At the limit, further commands wait in their mailbox,
+    /// including cancels.
+    pub(super) open_max: usize,
+}
+
+impl ClientChannels {
+    pub(super) fn new(command_queue: usize, event_queue: usize, pacing: Pacing) -> Self {
+        Self {
+            commands: Mailbox::new(command_queue),
+            events: Mailbox::new(event_queue),
+            waker: AtomicWaker::new(),
+            framed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            pacing,
+            open_max: event_queue.max(OPEN_MAX),
+        }
+    }
+}
+
+/// Clients that join, and the number of all clients.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Clients that the device thread has not admitted yet.
+    joining: Mailbox<Arc<ClientChannels>>,
+    /// Number of clients: joining, admitted, or dropped but not yet removed.
+    clients: AtomicU32,
+}
+
+impl Admission {
+    pub(super) fn new() -> Self {
+        Self { joining: Mailbox::new(CLIENTS_MAX), clients: AtomicU32::new(0) }
+    }
+
+    /// Counts one more client. Returns `false` if there are [`CLIENTS_MAX`].
+    pub(super) fn reserve(&self) -> bool {
+        let one_more = |clients: u32| (clients < CLIENTS_MAX as u32).then_some(clients + 1);
+        self.clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
+    }
+
+    /// Ends the count of one client.
+    pub(super) fn release(&self) {
+        self.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Sends a counted client to the device thread. A refused client is no longer counted.
+    pub(super) fn join(
+        &self,
+        channels: Arc<ClientChannels>,
+    ) -> Result<(), TrySendError<Arc<ClientChannels>>> {
+        self.joining.try_send(channels).inspect_err(|_| self.release())
+    }
+
+    /// The next client to admit.
+    pub(super) fn next(&self) -> Option<Arc<ClientChannels>> {
+        self.joining.try_recv()
+    }
+
+    /// Refuses further clients.
+    pub(super) fn close(&self) {
+        self.joining.close();
+    }
+
+    /// Whether no client waits and none can join any more.
+    pub(super) fn is_drained(&self) -> bool {
+        self.joining.is_drained()
+    }
+}

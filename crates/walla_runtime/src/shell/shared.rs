@@ -1,0 +1,153 @@
+//! State that hosts and the device thread share.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use walla_model::tokenizer::Tokenizer;
+
+use super::channels::Admission;
+use super::client_slots::ClientSlots;
+use super::controls::Controls;
+use super::heartbeat::Heartbeat;
+use crate::options::EngineError;
+use crate::state::{ModelCard, Status};
+
+/// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
+/// first one's load hangs.
+const INCARNATIONS_MAX: usize = 2;
+
+/// State shared by hosts and the device thread.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) status: Status,
+    pub(super) admission: Admission,
+    next_agent_id: AtomicU64,
+    next_generation_id: AtomicU64,
+    pub(super) stop: AtomicBool,
+    pub(super) controls: Controls,
+    /// Device threads by incarnation. The first is set before a handle exists that could ring.
+    device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
+    /// Incarnation of the device thread that owns the engine. Beyond the last one, no thread owns
+    /// it.
+    incarnation: AtomicU32,
+    pub(super) heartbeat: Heartbeat,
+    /// Clients. The device thread locks them briefly, never during a call of the device.
+    client_slots: Mutex<ClientSlots>,
+    pub(super) watchdog_thread: OnceLock<Thread>,
+    /// The device and its memory are released or given up.
+    ended: AtomicBool,
+    /// Id of the process that started the engine. A fork of it has no threads.
+    process: u32,
+    pub(super) command_queue: usize,
+    pub(super) event_queue: usize,
+}
+
+impl Shared {
+    pub(super) fn new(command_queue: usize, event_queue: usize) -> Self {
+        Self {
+            status: Status::new(),
+            admission: Admission::new(),
+            next_agent_id: AtomicU64::new(1),
+            next_generation_id: AtomicU64::new(1),
+            stop: AtomicBool::new(false),
+            controls: Controls::new(),
+            device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
+            incarnation: AtomicU32::new(0),
+            heartbeat: Heartbeat::default(),
+            client_slots: Mutex::new(ClientSlots::default()),
+            watchdog_thread: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            process: std::process::id(),
+            command_queue,
+            event_queue,
+        }
+    }
+
+    /// Makes the device thread check all its inputs again.
+    pub(crate) fn ring(&self) {
+        let incarnation = self.incarnation.load(Ordering::Acquire) as usize;
+        if let Some(thread) = self.device_threads.get(incarnation).and_then(OnceLock::get) {
+            thread.unpark();
+        }
+    }
+
+    /// Whether this process is a fork of the one that started the engine.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_ended(&self) {
+        self.heartbeat.rest();
+        self.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.watchdog_thread.get() {
+            thread.unpark();
+        }
+    }
+
+    pub(super) fn set_device_thread(&self, number: u32, thread: Thread) {
+        if let Some(place) = self.device_threads.get(number as usize) {
+            let _first = place.set(thread);
+        }
+    }
+
+    fn client_slots(&self) -> MutexGuard<'_, ClientSlots> {
+        // No method of `ClientSlots` leaves it inconsistent on a panic.
+        self.client_slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the engine from its device thread. Returns the number of the next one.
+    pub(super) fn disown(&self) -> u32 {
+        // The lock ensures that the thread is not inside an operation on client slots or status.
+        let _seats = self.client_slots();
+        self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Returns client slots and status for device thread number `number`, or `None` if it has been
+    /// disowned.
+    pub(super) fn own(&self, number: u32) -> Option<Owned<'_>> {
+        let client_slots = self.client_slots();
+        let is_current = self.incarnation.load(Ordering::Acquire) == number;
+        is_current.then_some(Owned { client_slots, status: &self.status })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn new_agent_id(&self) -> u64 {
+        self.next_agent_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_generation_id(&self) -> u64 {
+        self.next_generation_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// State that the device thread may change while it owns the engine.
+pub(super) struct Owned<'a> {
+    pub client_slots: MutexGuard<'a, ClientSlots>,
+    status: &'a Status,
+}
+
+impl Owned<'_> {
+    pub fn set_fraction(&self, fraction: f32) {
+        self.status.set_fraction(fraction);
+    }
+
+    pub fn set_ready(&self, card: ModelCard, tokenizer: Option<Arc<Tokenizer>>) {
+        self.status.set_ready(card, tokenizer);
+    }
+
+    pub fn set_failed(&self, error: EngineError) {
+        self.status.set_failed(error);
+    }
+
+    pub fn set_stopped(&self) {
+        self.status.set_stopped();
+    }
+}
