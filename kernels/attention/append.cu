@@ -43,7 +43,7 @@ __device__ __forceinline__ void append(const AppendParams& p) {
     if (!is_value)
         finish_head(p.head, at, dim, lane, is_query ? p.head.query_norm : p.head.key_norm,
                     is_query ? p.head.query_eps : p.head.key_eps,
-                    [&](uint32_t i) { return turn_of(p.head, row.position, i); });
+                    [&](uint32_t i) { return sincos_of(p.head, row.position, i); });
     if (is_query) {
         float* q = p.q + (size_t(r) * heads + head) * dim;
         for (uint32_t d = lane; d < dim; d += WARP)

@@ -79,12 +79,12 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
 
     // Chunk i of the row is the block's chunk i / RANKS; the teams take them round-robin.
-    const auto fetch = [&](uint32_t turn) {
-        const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+    const auto fetch = [&](uint32_t iteration) {
+        const uint32_t i = (iteration * TEAMS + team) * RANKS + rank;
         if (i < chunks) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-            const uint32_t to = shared_of(sh.ring[team][turn % C::RING][part]);
+            const uint32_t to = shared_of(sh.ring[team][iteration % C::RING][part]);
             T::fetch(to, keys, cell, first, cells.begin, cells.end);
             T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
@@ -96,13 +96,13 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         close_copies();
     };
     fetch(0);
-    sh.heads.make_turns(p.head, position, C::THREADS);
+    sh.heads.rope_sincos(p.head, position, C::THREADS);
     const uint32_t arrived = shared_of(&sh.arrived);
     if (threadIdx.x == 0)
         init_barrier(arrived, 1), publish_barriers();
     __syncwarp();
     // All blocks are resident and their barriers initialised before any block stores to another.
-    arrive_in_cluster_silently();
+    arrive_in_cluster_relaxed();
     __syncthreads();
     wait_for_predecessors();
 
@@ -114,7 +114,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     __syncthreads();
     uint32_t q[1][DIM / 16][2];
     load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
-    const Sight sight[2] = {{begin, position + 1}, {begin, position + 1}};
+    const VisibleRange visible[2] = {{begin, position + 1}, {begin, position + 1}};
     const uint32_t g = lane / 4, t4 = lane % 4;
 
     // Numbers that this block folds: number `g` of 8 of each product for each column.
@@ -134,27 +134,27 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const uint32_t first_span = SPAN - first_chunk % SPAN;
     uint32_t span_left = first_span;
 
-    uint32_t turn = 0;
+    uint32_t iteration = 0;
     for (uint32_t round = 0, phase = 0; round < chunks; round += C::ROUND, phase ^= 1) {
         const uint32_t round_end = min(round + C::ROUND, chunks);
         if (threadIdx.x == 0)
             expect_bytes(arrived, (round_end - round) * C::bytes_of(group.heads));
-        for (;; turn++) {
-            const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+        for (;; iteration++) {
+            const uint32_t i = (iteration * TEAMS + team) * RANKS + rank;
             if (i >= round_end)
                 break;
             const uint32_t c = first_chunk + i;
             await_copies<0>();
             __syncwarp();
-            const uint32_t tiles = shared_of(sh.ring[team][turn % C::RING]);
+            const uint32_t tiles = shared_of(sh.ring[team][iteration % C::RING]);
             if (i + 1 == chunks && position % CHUNK / TILE == part) {
                 T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
                 T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);
             }
-            const bool all_seen = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
+            const bool all_visible = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
             float s[1][1][4] = {};
             T::template score<1, 1>(s, 0, tiles + part * T::BYTES, q);
-            mask_scores(s[0], c * CHUNK + part * TILE, sight, all_seen);
+            mask_scores(s[0], c * CHUNK + part * TILE, visible, all_visible);
             float base[2];
             find_base(s[0], scale_of(p), base);
             if (g == 0)
@@ -162,7 +162,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
                     make_float2(base[0], base[1]);
             team_barrier(team);
             // All warps of the team have finished with the previous chunk.
-            fetch(turn + 1);
+            fetch(iteration + 1);
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++) {
                 const float2 its = *reinterpret_cast<const float2*>(&sh.maxima[team][t][t4 * 2]);
@@ -247,23 +247,22 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     }
 }
 
-#define CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                                           \
-    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1)                                       \
-        __launch_bounds__(TEAMS* TEAM_WARPS* WARP, BLOCKS)                                         \
-            attention_cluster_##NAME##_##RANKS##x##TEAMS(const __grid_constant__ AttendParams p) { \
-        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                           \
+#define ATTENTION_CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                      \
+    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(         \
+        TEAMS* TEAM_WARPS* WARP, BLOCKS) NAME(const __grid_constant__ AttendParams p) { \
+        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                \
     }
-CLUSTER(f16_64, __half, 64, 8, 2, 2)
-CLUSTER(f16_64, __half, 64, 4, 2, 2)
-CLUSTER(f16_64, __half, 64, 2, 2, 2)
-CLUSTER(f16_128, __half, 128, 8, 1, 2)
-CLUSTER(f16_128, __half, 128, 4, 2, 1)
-CLUSTER(f16_128, __half, 128, 2, 2, 1)
-CLUSTER(f16_256, __half, 256, 8, 1, 1)
-CLUSTER(q8_64, Biased, 64, 8, 2, 2)
-CLUSTER(q8_64, Biased, 64, 4, 2, 2)
-CLUSTER(q8_128, Biased, 128, 8, 2, 2)
-CLUSTER(q8_128, Biased, 128, 4, 2, 2)
-CLUSTER(q8_128, Biased, 128, 2, 2, 2)
-CLUSTER(q8_256, Biased, 256, 8, 1, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_64_8x2, __half, 64, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_64_4x2, __half, 64, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_64_2x2, __half, 64, 2, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_128_8x1, __half, 128, 8, 1, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_128_4x2, __half, 128, 4, 2, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_128_2x2, __half, 128, 2, 2, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_256_8x1, __half, 256, 8, 1, 1)
+ATTENTION_CLUSTER(attention_cluster_q8_64_8x2, Biased, 64, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_64_4x2, Biased, 64, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_8x2, Biased, 128, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_4x2, Biased, 128, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_2x2, Biased, 128, 2, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_256_8x1, Biased, 256, 8, 1, 1)
 #endif

@@ -24,7 +24,7 @@ template <bool ONCE>
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
     if constexpr (ONCE)
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-                     "l"(from), "r"(bytes), "l"(leaves_first())
+                     "l"(from), "r"(bytes), "l"(evict_first_policy())
                      : "memory");
     else
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),

@@ -106,7 +106,7 @@ struct PairParams {
 static_assert(sizeof(PairParams) == 1048, "as in params.rs");
 
 // Index of a block among the blocks of its product, and their number.
-struct Blocks {
+struct CtaRange {
     uint32_t index, count;
 };
 // Computes the product that this block belongs to.
@@ -114,9 +114,9 @@ template <typename First, typename Second>
 __device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first,
                                         Second&& make_second) {
     if (blockIdx.x < p.first_blocks)
-        make_first(Blocks{blockIdx.x, p.first_blocks});
+        make_first(CtaRange{blockIdx.x, p.first_blocks});
     else
-        make_second(Blocks{blockIdx.x - p.first_blocks, gridDim.x - p.first_blocks});
+        make_second(CtaRange{blockIdx.x - p.first_blocks, gridDim.x - p.first_blocks});
 }
 
 // The two half tiles of a tile: of one matrix, or of two.
@@ -163,7 +163,7 @@ __device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint
 
 // Offset from there to the tile's second half.
 template <uint32_t RECORD>
-__device__ __forceinline__ ptrdiff_t halves_apart(const MatmulParams& p) {
+__device__ __forceinline__ ptrdiff_t half_stride(const MatmulParams& p) {
     return p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records
                                : ptrdiff_t(p.x.segments) * RECORD;
 }
@@ -176,7 +176,8 @@ __device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) {
 }
 
 // Stores a lane's four sums, of eight rows of x, in that layout. All lanes of the warp call it.
-__device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4], uint32_t lane) {
+__device__ __forceinline__ void transpose_sums(float* turned, const float (&sums)[4],
+                                               uint32_t lane) {
     __syncwarp();
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
@@ -184,7 +185,7 @@ __device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4],
     __syncwarp();
 }
 
-constexpr uint32_t WIDE_SPLITS_MAX = 8; // few tiles: one block of gemm_sm90.cuh per split
+constexpr uint32_t SPLITS_MAX = 8; // few tiles: one block of gemm_sm90.cuh per split
 // Split-K workspace of `fold`: the sums of a tile and a group of eight rows of x in one split, four
 // per lane. Null beyond the last row. Layout: [splits, groups, tiles, lanes, 4].
 __device__ __forceinline__ float4* split_sums(const MatmulParams& p, uint32_t split, uint32_t group,
@@ -197,17 +198,17 @@ __device__ __forceinline__ float4* split_sums(const MatmulParams& p, uint32_t sp
 
 // Epilogue inputs of four neighbouring rows of the result, loaded before their sums exist. ADD: the
 // old values, and the norm weights and factor for packing.
-struct Known {
+struct EpilogueInput {
     float old[4], norm[4], near;
 };
 
-__device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& tile, uint32_t r,
-                                          uint32_t quad) {
+__device__ __forceinline__ EpilogueInput epilogue_input(const MatmulParams& p, const TileOf& tile,
+                                                        uint32_t r, uint32_t quad) {
     const Segment& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left =
         r < p.rows_max && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    Known known = {};
+    EpilogueInput known = {};
     if (p.mode != ADD || left == 0)
         return known;
     const float* out = part.out + size_t(r) * part.out_stride + row;
@@ -227,7 +228,7 @@ __device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& t
 // Writes four neighbouring rows of the result for one row of x. `value` holds the sums of a tile;
 // GATE: its lower half is the gate.
 __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r,
-                                           uint32_t quad, float factor, const Known& known,
+                                           uint32_t quad, float factor, const EpilogueInput& known,
                                            const float (&value)[2][4]) {
     const bool inside = r < p.rows_max;
     const Segment& part = p.part[tile.part[0]];
@@ -301,5 +302,5 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
 __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r,
                                            uint32_t quad, float factor,
                                            const float (&value)[2][4]) {
-    write_four(p, tile, r, quad, factor, known_of(p, tile, r, quad), value);
+    write_four(p, tile, r, quad, factor, epilogue_input(p, tile, r, quad), value);
 }

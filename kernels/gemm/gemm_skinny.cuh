@@ -1,4 +1,4 @@
-// few: skinny GEMM (gemm_common.cuh) for groups of up to 8 rows of x, one group per block.
+// gemm_skinny: skinny GEMM (gemm_common.cuh) for groups of up to 8 rows of x, one group per block.
 // Bound for 1 to 8 rows: bytes of W, and the node's latency if it has few of them. It takes more
 // rows only if no other kernel fits: the blocks of a tile's groups run concurrently, so that all
 // but one read W from L2.
@@ -27,13 +27,13 @@
 #include "gemm/gemm_common.cuh"
 #include "common/stage_ring.cuh"
 
-constexpr uint32_t FEW_WARPS = 8;        // per block; two blocks share a multiprocessor
-constexpr uint32_t FEW_WARPS_LARGE = 16; // per block that has a multiprocessor alone
-constexpr uint32_t FIRST_OUTPUTS = 64;   // outputs located before x is read
-constexpr uint32_t AHEAD = 2;            // segments unpacked before x is read
-constexpr uint32_t SPLITS_AT_ONCE = 4;   // splits of an output that are loaded at once
-static_assert(FIRST_OUTPUTS <= FEW_WARPS * WARP, "a thread each");
-static_assert(FEW_WARPS >= 8, "a norm factor each");
+constexpr uint32_t SKINNY_WARPS = 8;        // per block; two blocks share a multiprocessor
+constexpr uint32_t SKINNY_WARPS_LARGE = 16; // per block that has a multiprocessor alone
+constexpr uint32_t FIRST_OUTPUTS = 64;      // outputs located before x is read
+constexpr uint32_t AHEAD = 2;               // segments unpacked before x is read
+constexpr uint32_t SPLITS_AT_ONCE = 4;      // splits of an output that are loaded at once
+static_assert(FIRST_OUTPUTS <= SKINNY_WARPS * WARP, "a thread each");
+static_assert(SKINNY_WARPS >= 8, "a norm factor each");
 
 // An output of a wave: its address, and its inputs that are known before x is read.
 struct Output {
@@ -50,12 +50,12 @@ __device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t inde
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t height = gated ? 8 : 16;
     Output at = {};
-    uint32_t n = index / height, of_turn = 0;
+    uint32_t n = index / height, of_wave = 0;
 #pragma unroll 1
-    while (n >= rows_here && of_turn < p.turn_tiles)
-        n -= rows_here, of_turn++;
-    at.m = index % height, at.n = n, at.tile = of_turn;
-    at.is_there = of_turn < p.turn_tiles && base + of_turn < p.tiles;
+    while (n >= rows_here && of_wave < p.turn_tiles)
+        n -= rows_here, of_wave++;
+    at.m = index % height, at.n = n, at.tile = of_wave;
+    at.is_there = of_wave < p.turn_tiles && base + of_wave < p.tiles;
     if (!at.is_there)
         return at;
     const TileOf tile = tile_of(p, base + at.tile);
@@ -104,19 +104,20 @@ __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& a
 }
 
 // Static shared memory of a block.
-struct FewShared {
-    __align__(8) uint64_t full[FEW_WARPS_LARGE * DEPTH_MAX];
+struct SkinnyShared {
+    __align__(8) uint64_t full[SKINNY_WARPS_LARGE * DEPTH_MAX];
     float factor[8];
     Output first_outputs[FIRST_OUTPUTS];
 };
 
 template <uint32_t TYPE>
-__device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, Blocks blocks) {
+__device__ __forceinline__ void gemm_skinny(const MatmulParams& p, SkinnyShared& of_cta,
+                                            CtaRange ctas) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
-    [[maybe_unused]] auto& full = of_block.full;
-    auto& factor = of_block.factor;
-    auto& first_outputs = of_block.first_outputs;
+    [[maybe_unused]] auto& full = of_cta.full;
+    auto& factor = of_cta.factor;
+    auto& first_outputs = of_cta.first_outputs;
     let_successors_start();
     // Read once: special registers are slow.
     uint32_t lane = threadIdx.x % WARP;
@@ -127,7 +128,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes,
                    ring_bytes = p.depth * stage_bytes;
     const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
-    const uint32_t turn = blocks.count * p.turn_tiles, base0 = blocks.index * p.turn_tiles;
+    const uint32_t wave_tiles = ctas.count * p.turn_tiles, base0 = ctas.index * p.turn_tiles;
     const uint32_t row0 = blockIdx.y * 8;
     const uint32_t rows_here = min(8, p.rows_max - row0);
     const auto row_of = [&](uint32_t n) {
@@ -156,7 +157,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #else
     const uint32_t early = p.depth; // before sm_90 no predecessor is running
 #endif
-    const ptrdiff_t apart = halves_apart<RECORD>(p);
+    const ptrdiff_t stride = half_stride<RECORD>(p);
     const uint32_t ring_at = shared_at + warp * ring_bytes;
     const uint8_t* coming = nullptr;
     uint32_t coming_bytes = 0, fetched = 0;
@@ -168,7 +169,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                        index = team + (task - pass * tasks) * p.teams;
         const uint32_t at = divided(index, p.by_x_splits),
                        split = first_split + index - at * p.x_splits;
-        const uint32_t tile = base0 + round * turn + at,
+        const uint32_t tile = base0 + round * wave_tiles + at,
                        begin = begin_of(split) + (stage - task * task_stages) * p.chunk,
                        end = end_of(split);
         if (at >= p.turn_tiles || tile >= p.tiles || begin >= end)
@@ -184,12 +185,12 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         expect_bytes(barrier, 2 * bytes);
         if (bytes > 0) {
             copy_bulk_once(to, from, bytes, barrier);
-            copy_bulk_once(to + half_bytes, from + apart, bytes, barrier);
+            copy_bulk_once(to + half_bytes, from + stride, bytes, barrier);
         }
 #else
         for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {
             copy_ahead(to + i, from + i);
-            copy_ahead(to + half_bytes + i, from + apart + i);
+            copy_ahead(to + half_bytes + i, from + stride + i);
         }
         close_copies();
 #endif
@@ -277,9 +278,9 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         if (p.squares && warp < rows_here)
             fetch_squares();
         if (p.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there) {
-            come_near(first_outputs[threadIdx.x].out);
+            prefetch_l1(first_outputs[threadIdx.x].out);
             if (p.next_norm)
-                come_near(p.next_factors + row0 + first_outputs[threadIdx.x].n);
+                prefetch_l1(p.next_factors + row0 + first_outputs[threadIdx.x].n);
         }
 #pragma unroll 1
         for (uint32_t d = early; d < p.depth; d++)
@@ -301,7 +302,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     bool odd = false, is_first = true;
     uint32_t slot = 0;
     [[maybe_unused]] uint32_t phase = 0;
-    for (uint32_t base = base0; base < p.tiles; base += turn) {
+    for (uint32_t base = base0; base < p.tiles; base += wave_tiles) {
         for (uint32_t first_split = 0; first_split < p.splits; first_split += p.x_splits) {
             const uint32_t splits_here = splits_from(first_split);
             const uint32_t x_first = p.x_splits < p.splits ? first_split * p.split_segments : 0;
@@ -382,7 +383,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 const float exact = rsqrtf(warp_sum(squares) * p.inverse_width + p.eps);
                 if (lane == 0) {
                     factor[warp] = __fdividef(exact, used);
-                    if (p.factors && blocks.index == 0)
+                    if (p.factors && ctas.index == 0)
                         p.factors[row_of(warp)] = exact;
                 }
             }
@@ -439,17 +440,19 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     }
 }
 
-#define FEW(TYPE, NAME)                                                    \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE* WARP, 1) \
-        matmul_##NAME##_1(const __grid_constant__ MatmulParams p) {        \
-        __shared__ FewShared of_block;                                     \
-        few<TYPE>(p, of_block, {blockIdx.x, gridDim.x});                   \
+// Defines the kernel `NAME`.
+#define GEMM_SKINNY(NAME, TYPE)                                               \
+    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1) \
+        NAME(const __grid_constant__ MatmulParams p) {                        \
+        __shared__ SkinnyShared of_cta;                                       \
+        gemm_skinny<TYPE>(p, of_cta, {blockIdx.x, gridDim.x});                \
     }
-#define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                  \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE* WARP, 1)       \
-        matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
-        __shared__ FewShared of_block;                                           \
+// The same for a product of TYPE, a product of OTHER, or one of each in one launch.
+#define GEMM_SKINNY_PAIR(NAME, TYPE, OTHER)                                      \
+    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1)    \
+        NAME(const __grid_constant__ PairParams p) {                             \
+        __shared__ SkinnyShared of_cta;                                          \
         of_pair(                                                                 \
-            p, [&](Blocks blocks) { few<TYPE>(p.first, of_block, blocks); },     \
-            [&](Blocks blocks) { few<OTHER>(p.second, of_block, blocks); });     \
+            p, [&](CtaRange ctas) { gemm_skinny<TYPE>(p.first, of_cta, ctas); }, \
+            [&](CtaRange ctas) { gemm_skinny<OTHER>(p.second, of_cta, ctas); }); \
     }

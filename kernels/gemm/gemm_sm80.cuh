@@ -1,4 +1,4 @@
-// matmul: mma GEMM (gemm_common.cuh) for more than 8 rows of x, or 5 and more if K is large, if
+// gemm_sm80: mma GEMM (gemm_common.cuh) for more than 8 rows of x, or 5 and more if K is large, if
 // gemm_sm90.cuh does not compute them: GROUPS groups of 8 rows, 2 or 4.
 //
 // A team of one or two warps computes a tile at a time; each of its warps takes a run of
@@ -12,21 +12,20 @@
 // Oracle: walla_cpu's scalar linear; the difference is the rounding of x and W to f16.
 #pragma once
 
-#include "gemm/gemm_skinny.cuh"
 #include "gemm/dequantise.cuh"
 #include "gemm/gemm_common.cuh"
 #include "common/stage_ring.cuh"
 
-constexpr uint32_t MATMUL_WARPS_MAX = 16;
+constexpr uint32_t SM80_WARPS_MAX = 16;
 
 template <uint32_t TYPE, uint32_t GROUPS>
-__device__ __forceinline__ void matmul(const MatmulParams& p) {
+__device__ __forceinline__ void gemm_sm80(const MatmulParams& p) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     constexpr uint32_t COLUMNS = 8 * GROUPS;
     // Sums of one warp in one split.
     constexpr uint32_t SUMS = COLUMNS * SUM_STRIDE;
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ __align__(8) uint64_t barriers[MATMUL_WARPS_MAX * DEPTH_MAX + 1];
+    __shared__ __align__(8) uint64_t barriers[SM80_WARPS_MAX * DEPTH_MAX + 1];
     __shared__ float factor[COLUMNS];
     __shared__ bool is_last;
     // Teams compute separate tiles; only the rows of x are common to the block.
@@ -58,7 +57,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     uint32_t tile_ahead = run_begin < run_end ? tile0 : p.tiles, segment_ahead = run_begin;
     const uint8_t* tile_from =
         tile0 < p.tiles ? first_half<RECORD>(p, tile0, first_segment) : nullptr;
-    const ptrdiff_t apart = halves_apart<RECORD>(p);
+    const ptrdiff_t stride = half_stride<RECORD>(p);
     const auto fetch = [&] {
         if (tile_ahead < p.tiles && segment_ahead >= run_end) {
             tile_ahead += tile_step, segment_ahead = run_begin;
@@ -73,12 +72,12 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             if (lane == 0) {
                 expect(ahead, 2 * bytes);
                 copy_record(ahead, to, from, bytes);
-                copy_record(ahead, to + p.chunk * RECORD, from + apart, bytes);
+                copy_record(ahead, to + p.chunk * RECORD, from + stride, bytes);
             }
 #else
             for (uint32_t h = 0; h < 2; h++)
                 for (uint32_t piece = lane * 16; piece < bytes; piece += WARP * 16)
-                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * apart + piece);
+                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * stride + piece);
 #endif
             segment_ahead += p.chunk;
         }
@@ -97,7 +96,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     };
 #if __CUDA_ARCH__ >= 900
     init_own_barriers<DEPTH_MAX>(now.barriers);
-    const Ring whole = {0, barriers_at + MATMUL_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
+    const Ring whole = {0, barriers_at + SM80_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
     if (threadIdx.x < WARP)
         init_own_barriers<1>(whole.barriers);
 #endif
@@ -295,10 +294,9 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         }
 }
 
-#define MATMUL(TYPE, NAME, GROUPS)                                          \
-    extern "C" __global__ void __launch_bounds__(MATMUL_WARPS_MAX* WARP, 1) \
-        matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {  \
-        matmul<TYPE, GROUPS>(p);                                            \
+// Defines the kernel `NAME`.
+#define GEMM_SM80(NAME, TYPE, GROUPS)                                     \
+    extern "C" __global__ void __launch_bounds__(SM80_WARPS_MAX* WARP, 1) \
+        NAME(const __grid_constant__ MatmulParams p) {                    \
+        gemm_sm80<TYPE, GROUPS>(p);                                       \
     }
-#define MATMULS_OF_MANY(TYPE, NAME) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)
-#define MATMULS(TYPE, NAME) FEW(TYPE, NAME) MATMULS_OF_MANY(TYPE, NAME)

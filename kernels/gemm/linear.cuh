@@ -174,11 +174,9 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     }
 }
 
-#define LINEAR_KERNEL(TYPE, NAME, N)                                  \
-    extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)      \
-        linear_##NAME##_##N(const __grid_constant__ LinearParams p) { \
-        linear<TYPE, N>(p);                                           \
+// Defines the kernel `NAME`.
+#define LINEAR(NAME, TYPE, N)                                    \
+    extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) \
+        NAME(const __grid_constant__ LinearParams p) {           \
+        linear<TYPE, N>(p);                                      \
     }
-#define LINEARS(TYPE, NAME)      \
-    LINEAR_KERNEL(TYPE, NAME, 1) \
-    LINEAR_KERNEL(TYPE, NAME, 2) LINEAR_KERNEL(TYPE, NAME, 4) LINEAR_KERNEL(TYPE, NAME, 8)

@@ -2,4 +2,7 @@
 // of its types.
 #include "gemm/linear.cuh"
 
-LINEARS(F32, f32)
+LINEAR(linear_f32_1, F32, 1)
+LINEAR(linear_f32_2, F32, 2)
+LINEAR(linear_f32_4, F32, 4)
+LINEAR(linear_f32_8, F32, 8)

@@ -383,10 +383,10 @@ __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeade
 
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1)
     sample_draw(const __grid_constant__ SampleParams p) {
-    static_assert(DRAW_THREADS == POST_THREADS, "the last block brings the next step's block");
+    static_assert(DRAW_THREADS == STEP_RING_THREADS, "the last block brings the next step's block");
     let_successors_start();
     if (blockIdx.x == gridDim.x - 1)
-        return bring_ahead(p.posts);
+        return prefetch_step(p.step_ring);
     const StepHeader header = p.step.header();
     const uint32_t o = blockIdx.x;
     const OutputRow output = p.step.output(o < header.outputs ? o : 0);

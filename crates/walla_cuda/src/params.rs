@@ -292,7 +292,7 @@ pub(crate) struct AttendParams {
     pub scale: f32,
     pub slots_max: u32,
     pub rows_max: u32,
-    pub left: DeferredSplits,
+    pub deferred: DeferredSplits,
 }
 
 /// Deferred split-K: query, key and value as per-split sums, and their factors.
@@ -306,7 +306,7 @@ pub(crate) struct DeferredSplits {
     /// Number of splits; 0: products are already reduced.
     pub count: u32,
     /// Stride from a split to the next, in numbers.
-    pub apart: u32,
+    pub stride: u32,
     /// Scale of each matrix.
     pub scales: [f32; 3],
     pub reserved: u32,

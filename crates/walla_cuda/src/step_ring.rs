@@ -20,7 +20,7 @@ use crate::resources::{Resources, unknown};
 const RING_SLOTS: u64 = 64;
 const WORD_BYTES: usize = 16;
 /// Bytes that `take` reads before it knows the size of the block: `POST_BATCH` words for each of
-/// `POST_THREADS` threads.
+/// `STEP_RING_THREADS` threads.
 const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 
 /// A step descriptor: a slot of the ring. Layout as in `step_ring.cuh`.

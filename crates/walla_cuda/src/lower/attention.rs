@@ -6,7 +6,7 @@ use walla_device::{
 };
 use walla_types::RopePairs;
 
-use super::attend::{Chosen, Form};
+use super::attention_tiling::{Chosen, Form};
 use super::linear::Part;
 use super::product::{Then, packed};
 use super::{Lowering, same};
@@ -119,14 +119,15 @@ impl Lowering<'_> {
         let cache = &self.resources.cache(program.cache)?.desc;
         let facts = &self.context.gpu().facts;
         let appends_later = op.attends_next && can_append(facts, cache, program, op.shape);
-        let left = if appends_later { self.left(program, op, &input)? } else { None };
-        let then = left.map_or(Then::Store, |left| Then::Leave(left.apart));
+        let deferred =
+            if appends_later { self.deferred_splits(program, op, &input)? } else { None };
+        let then = deferred.map_or(Then::Store, |deferred| Then::Defer(deferred.stride));
         let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], then)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
         if appends_later {
-            self.unappended = Some((op.q, head, left.unwrap_or_default()));
+            self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
             return Ok(launches);
         }
         let params = AppendParams { step: self.step(program)?, kv, products, q, head };
@@ -267,10 +268,10 @@ impl Lowering<'_> {
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
         if let Some(form) = self.form(program, shape)? {
-            let (input, head, left, chosen) = match unappended {
-                Some((_, head, left)) => {
+            let (input, head, deferred, chosen) = match unappended {
+                Some((_, head, deferred)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, left, self.decode_kernel(&form, program, window)?)
+                    (products, head, deferred, self.decode_kernel(&form, program, window)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
@@ -290,7 +291,7 @@ impl Lowering<'_> {
                 scale,
                 slots_max: form.slots_max(program),
                 rows_max: program.rows_max,
-                left,
+                deferred,
             };
             let kernel = (chosen.file, chosen.name.as_str());
             return self.launch_shared(

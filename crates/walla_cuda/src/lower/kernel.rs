@@ -11,27 +11,31 @@ use crate::params::{MatmulParams, PairParams};
 use crate::repack;
 
 /// Name prefix of the files with WGMMA kernels.
-pub(crate) const WARPGROUP_KERNELS: &str = "wide";
+pub(crate) const WARPGROUP_KERNELS: &str = "gemm_sm90";
 
-/// The parts of a kernel's name: `form_type_columns`, in the file `family_type`.
+/// The parts of a kernel's name: `form_type_rows`, in the file `family_type`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kernel {
     pub(super) family: &'static str,
     pub(super) form: &'static str,
     pub(super) ty: String,
-    pub(super) columns: u32,
+    pub(super) rows: u32,
 }
 
 impl Kernel {
     /// Names of file and kernel.
     fn names(&self) -> (String, String) {
-        let Self { family, form, ty, columns } = self;
-        (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
+        let Self { family, form, ty, rows } = self;
+        (format!("{family}_{ty}"), format!("{form}_{ty}_{rows}"))
     }
 
-    /// Whether kernels of this form exist for pairs of types (`FEW_PAIR`, `WIDE_PAIRS`).
+    /// Whether kernels of this form exist for pairs of types (`GEMM_SKINNY_PAIR`,
+    /// `GEMM_SM90_PAIR`).
     pub(super) fn is_for_pairs(&self) -> bool {
-        matches!((self.form, self.columns), ("wide_cluster" | "wide_left", _) | ("matmul", 1))
+        matches!(
+            (self.form, self.rows),
+            ("gemm_sm90_cluster" | "gemm_sm90_deferred", _) | ("gemm_skinny", _)
+        )
     }
 }
 

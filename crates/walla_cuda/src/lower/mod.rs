@@ -1,16 +1,16 @@
 //! Lowers programs to kernel launches: selects kernels, grids and addresses. Only [`enqueue`] runs
 //! anything.
 
-mod attend;
 mod attention;
+mod attention_tiling;
 mod deferred_splits;
+mod gemm_sm90;
 mod kernel;
 mod linear;
 mod order;
 mod product;
 mod sample;
 mod tiling;
-mod wide;
 mod workspace;
 
 use bytemuck::Pod;
@@ -25,8 +25,8 @@ use crate::kernels::Kernels;
 use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, StepRef, StepRingRef};
 use crate::resources::{Resources, unknown};
 
-/// Threads of the `take` kernel's block (`POST_THREADS`).
-const TAKE_THREADS: u32 = 1024;
+/// Threads of the `take` kernel's block (`STEP_RING_THREADS`).
+const STEP_RING_THREADS: u32 = 1024;
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {
@@ -85,8 +85,12 @@ impl Lowering<'_> {
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
         let step_ring = self.step_ring(program)?;
-        let mut launches =
-            vec![self.launch(("step_acquire", "take"), [1, 1, 1], TAKE_THREADS, &step_ring)?];
+        let mut launches = vec![self.launch(
+            ("step_acquire", "step_acquire"),
+            [1, 1, 1],
+            STEP_RING_THREADS,
+            &step_ring,
+        )?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
             let before = launches.len();

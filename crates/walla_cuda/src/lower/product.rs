@@ -6,11 +6,11 @@ use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
 
 use super::Lowering;
+use super::gemm_sm90::{self, Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::Kernel;
 use super::linear::{Input, Part};
 use super::order::{Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product, Tiling};
-use super::wide::{self, SplitKReducer, Splits, Wide};
 use crate::driver::Launch;
 use crate::params::{
     Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
@@ -63,7 +63,7 @@ pub(super) struct Normed {
 /// all programs, so that no program overwrites another's padding, which must stay zero.
 fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
-        if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
+        if rows < gemm_sm90::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
     } else {
         GROUP_ROWS
     }
@@ -99,7 +99,7 @@ pub(super) enum Then {
     Store,
     /// Store the splits for deferred split-K, at this stride in numbers. Only for products that
     /// `DeferredProducts` (deferred_splits.rs) allows.
-    Leave(u32),
+    Defer(u32),
     /// Add to the existing values; optionally also write the sum packed for the next norm.
     Add(Option<Normed>),
     /// Multiply an activation of the first half by the second half; optionally write the result
@@ -110,7 +110,7 @@ pub(super) enum Then {
 impl Then {
     pub(super) fn mode(&self) -> LinearMode {
         match self {
-            Self::Store | Self::Leave(_) => LinearMode::Store,
+            Self::Store | Self::Defer(_) => LinearMode::Store,
             Self::Add(_) => LinearMode::Add,
             Self::Gate(mode, _) => *mode,
         }
@@ -220,7 +220,7 @@ impl Lowering<'_> {
         };
         match then {
             Then::Store | Then::Add(None) | Then::Gate(_, None) => {}
-            Then::Leave(apart) => params.splits_apart = *apart,
+            Then::Defer(apart) => params.splits_apart = *apart,
             Then::Gate(_, Some(rows)) => params.packed = *rows,
             Then::Add(Some(next)) => {
                 params.packed = next.rows;
@@ -264,17 +264,17 @@ impl Lowering<'_> {
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
         let rows = (input.rows, program.rows_max);
         let wanted = Wanted::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
-        let launch = self.by_warpgroups(program, input, x, (parts, then), &wanted, launches)?;
+        let launch = self.with_wgmma(program, input, x, (parts, then), &wanted, launches)?;
         if let Some(launch) = launch {
             return Ok(launch);
         }
         let Wanted { product, order, ty } = wanted;
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
-        let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
+        let kernel = tiling.kernel(ty);
         let found = self.get(&kernel)?;
         let params = MatmulParams {
             teams: tiling.teams,
-            turn_tiles: tiling.turn_tiles,
+            turn_tiles: tiling.wave_tiles,
             x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
@@ -292,7 +292,7 @@ impl Lowering<'_> {
     }
 
     /// The same with a WGMMA kernel (kernels/gemm/gemm_sm90.cuh), if one applies.
-    fn by_warpgroups(
+    fn with_wgmma(
         &mut self,
         program: &Program,
         input: &Input,
@@ -302,16 +302,18 @@ impl Lowering<'_> {
         launches: &mut Vec<Launch>,
     ) -> Result<Option<ProductLaunch>, DeviceError> {
         let facts = &self.context.gpu().facts;
-        // `fold` supports one matrix of whole tiles, without factors and biases.
+        // `splitk_reduce` supports one matrix of whole tiles, without factors and biases.
         let is_plain = |part: &Part<'_>| {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
-        let adder = match (then, parts) {
-            (Then::Leave(_), _) => SplitKReducer::Reader,
-            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => SplitKReducer::Fold,
+        let reducer = match (then, parts) {
+            (Then::Defer(_), _) => SplitKReducer::Reader,
+            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => {
+                SplitKReducer::Kernel
+            }
             _ => SplitKReducer::None,
         };
-        let cut = || Wide::of(product, order, facts, adder);
+        let cut = || Sm90Tiling::of(product, order, facts, reducer);
         let Some(cut) = self.warpgroups.then(cut).flatten() else { return Ok(None) };
         let kernel = cut.kernel(ty.clone());
         let Some(found) = self.find(&kernel)? else { return Ok(None) };
@@ -322,8 +324,8 @@ impl Lowering<'_> {
         let params = MatmulParams {
             depth: cut.depth,
             chunk: cut.x_depth,
-            turn_tiles: cut.turn_tiles.unwrap_or_default(),
-            stages: Wide::stages(order),
+            turn_tiles: cut.full_wave_tiles.unwrap_or_default(),
+            stages: Sm90Tiling::stages(order),
             ..self.matmul_params(program, input, &x, parts, then, (product.tiles, order))?
         };
         let launch = Launch {
@@ -334,8 +336,8 @@ impl Lowering<'_> {
         };
         let launch = if cut.splits == Splits::Workspace {
             launches.push(launch);
-            let (grid, threads) = Wide::fold(product);
-            self.launch(("splitk_reduce", "fold"), grid, threads, &params)?
+            let (grid, threads) = Sm90Tiling::reduction(product);
+            self.launch(("splitk_reduce", "splitk_reduce"), grid, threads, &params)?
         } else {
             launch
         };
@@ -351,7 +353,7 @@ impl Lowering<'_> {
         let (a, b) = (&first.launch, &second.launch);
         let ty = format!("{}_{}", first.kernel.ty, second.kernel.ty);
         let kernel = Kernel { ty, ..first.kernel };
-        let is_alike = (second.kernel.form, second.kernel.columns) == (kernel.form, kernel.columns)
+        let is_alike = (second.kernel.form, second.kernel.rows) == (kernel.form, kernel.rows)
             && (&a.grid[1..], a.threads, a.cluster) == (&b.grid[1..], b.threads, b.cluster);
         if !kernel.is_for_pairs() || !is_alike {
             return Ok(None);
@@ -420,8 +422,9 @@ impl Lowering<'_> {
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
-        let adder = if mode == LinearMode::Add { SplitKReducer::Fold } else { SplitKReducer::None };
-        let cut = warpgroups.then(|| Wide::of(&product, &order, gpu, adder)).flatten();
+        let reducer =
+            if mode == LinearMode::Add { SplitKReducer::Kernel } else { SplitKReducer::None };
+        let cut = warpgroups.then(|| Sm90Tiling::of(&product, &order, gpu, reducer)).flatten();
         let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
         (sums.max(left), arrivals)
     }

@@ -158,7 +158,7 @@ impl CudaDevice {
         let has = |address: u64| address != 0 && launch.params.contains(&address);
         // `embed` reads only rows of the table. `fold` has the matrix in its parameters but does
         // not read it.
-        let reads_weights = !matches!(name.as_str(), "embed" | "fold");
+        let reads_weights = !matches!(name.as_str(), "embed" | "splitk_reduce");
         let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));
         let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);

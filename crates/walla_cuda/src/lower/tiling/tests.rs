@@ -1,4 +1,4 @@
-use super::few::DEPTH_MAX;
+use super::gemm_skinny::DEPTH_MAX;
 use super::*;
 use crate::lower::product::records;
 
@@ -54,9 +54,9 @@ fn every_product_fits_every_chip() {
         assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
         let warps = tiling.warps();
         // Blocks for one group of rows always have one of two sizes.
-        let is_few = tiling.groups == 1;
-        let is_right = if is_few {
-            warps == FEW_WARPS || warps == FEW_WARPS_LARGE
+        let is_skinny = tiling.groups == 1;
+        let is_right = if is_skinny {
+            warps == SKINNY_WARPS || warps == SKINNY_WARPS_LARGE
         } else {
             warps <= WARPS_MAX
         };
@@ -83,21 +83,21 @@ fn columns_rows_and_tiles_are_covered_once() {
 }
 
 #[test]
-fn turns_of_few_rows_fill_the_chip() {
+fn waves_of_few_rows_fill_the_chip() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
         let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
-        (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
+        (cut.grid[0], cut.wave_tiles, cut.teams, cut.chunk * cut.depth)
     };
     // Llama 3.2 1B: query, key and value; output; down; gate and up; head. The segments that a warp
-    // multiplies in a turn are in flight before x is; three quarters of them if two blocks share a
+    // multiplies in a wave are in flight before x is; three quarters of them if two blocks share a
     // multiprocessor.
     assert_eq!(cut(192, 16, 1, 640), (192, 1, 8, 2));
     assert_eq!(cut(128, 16, 1, 640), (128, 1, 8, 2));
     assert_eq!(cut(128, 64, 1, 640), (128, 1, 8, 4));
     assert_eq!(cut(1_024, 16, 1, 640), (256, 4, 4, 6));
-    let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
-    assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
+    let (blocks, wave_tiles, teams, _) = cut(8_016, 16, 1, 848);
+    assert_eq!((blocks, wave_tiles, teams), (251, 8, 4));
     // Gate and up of bf16, whose segments arrive one by one, and of Llama 3.1 8B, whose warps have
     // many segments: rows of x are loaded before more of them.
     assert_eq!(cut(1_024, 16, 1, 2_048), (256, 4, 4, 2));
@@ -157,7 +157,7 @@ fn stages_of_few_rows_are_every_segment_once() {
         {
             let (team, its_run) = (warp >> (runs - 1), warp & (runs - 1));
             let first = tiling.first_stages(product.segments)[warp as usize];
-            let tile = block * tiling.turn_tiles + (first & 0xff);
+            let tile = block * tiling.wave_tiles + (first & 0xff);
             for segment in (first >> 16)..(first >> 16) + (first >> 8 & 0xff) {
                 if tile < product.tiles {
                     seen[(tile * product.segments + segment) as usize] += 1;
@@ -166,13 +166,13 @@ fn stages_of_few_rows_are_every_segment_once() {
             for stage in 1..of.all {
                 let task = divided(stage, by_stages);
                 let pass = divided(task, by_tasks);
-                let turn = divided(pass, by_passes);
+                let wave = divided(pass, by_passes);
                 let index = team + (task - pass * of.tasks) * tiling.teams;
                 let at = divided(index, by_splits);
                 let split =
-                    (pass - turn * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
-                let tile = (block + turn * tiling.grid[0]) * tiling.turn_tiles + at;
-                if at >= tiling.turn_tiles || tile >= product.tiles {
+                    (pass - wave * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
+                let tile = (block + wave * tiling.grid[0]) * tiling.wave_tiles + at;
+                if at >= tiling.wave_tiles || tile >= product.tiles {
                     continue;
                 }
                 let run_begin = split * split_segments + its_run * run;
@@ -195,7 +195,7 @@ fn rows_of_x_in_parts_go_with_one_tile() {
             let splits = tiling.order.splits;
             assert!((1..=splits).contains(&tiling.x_splits));
             let is_in_parts = tiling.x_splits < splits;
-            assert!(!is_in_parts || tiling.turn_tiles == 1);
+            assert!(!is_in_parts || tiling.wave_tiles == 1);
         }
     });
 }

@@ -9,9 +9,9 @@ const UNPACKING: u32 = 4;
 
 impl Tiling {
     /// Computes the tiling for four or two groups of rows per block (kernels/gemm/gemm_sm80.cuh).
-    pub(super) fn many(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let few = self.order.run.min(2);
-        let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
+    pub(super) fn sm80(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
+        let two = self.order.run.min(2);
+        let rings = [(two, 3), (two, 2), (two, 1), (1, 2), (1, 1)];
         let of_groups = |groups: u32| {
             // More teams share the rows of x, if there is work for each.
             let row_blocks = Self { groups, ..self }.row_blocks(product);
@@ -32,8 +32,8 @@ impl Tiling {
         // blocks end shortly after they begin, so use small ones.
         let cost = |(cut, warps): &(Self, u32)| {
             let [blocks, ..] = cut.grid;
-            let turns = product.tiles.div_ceil(blocks * cut.teams);
-            turns * (UNPACKING + cut.groups) * (WARPS_MAX + warps)
+            let waves = product.tiles.div_ceil(blocks * cut.teams);
+            waves * (UNPACKING + cut.groups) * (WARPS_MAX + warps)
         };
         let groups: &[u32] = if self.order.runs == 1 { &[2] } else { &[4, 2] };
         groups.iter().filter_map(|groups| of_groups(*groups)).min_by_key(cost).map(|(cut, _)| cut)
@@ -51,9 +51,9 @@ impl Tiling {
         let resident = (1..=WARPS_MAX / self.warps()).rev().find(|n| self.fits(*n, gpu))?;
         let places = gpu.multiprocessors.max(1) * resident;
         let row_blocks = self.row_blocks(product);
-        let turns = product.tiles.div_ceil(self.teams);
-        let rounds = turns.div_ceil((places / (row_blocks * self.order.splits)).max(1));
-        self.grid = [turns.div_ceil(rounds), row_blocks, self.order.splits];
+        let waves = product.tiles.div_ceil(self.teams);
+        let rounds = waves.div_ceil((places / (row_blocks * self.order.splits)).max(1));
+        self.grid = [waves.div_ceil(rounds), row_blocks, self.order.splits];
         Some((self, resident * self.warps()))
     }
 }

@@ -1,6 +1,9 @@
 //! Attention on tensor cores (kernels/attention/attention.cuh): selects kernel, grid and shared
 //! memory.
 
+#[cfg(test)]
+mod tests;
+
 use walla_device::{CacheDesc, GpuFacts, HeadShape, KvType, Program};
 
 /// Cells of one matrix instruction (`TILE`): a page holds a multiple of it.
@@ -22,11 +25,11 @@ const SLOTS: u32 = 128;
 /// two KV splits, and one with more is not split.
 const SPANS_OF_PROMPTS: u32 = 32;
 /// Maximum visible cells of a row for a cluster of four blocks instead of eight, with heads of 64
-/// and (large) of 128: at most one turn of its teams.
+/// and (large) of 128: at most one iteration of its teams.
 const CELLS_OF_FOUR: u32 = 512;
 const CELLS_OF_FOUR_LARGE: u32 = 256;
 /// The same for clusters of two, with which more rows run at once. No row then occupies its cluster
-/// for more than five turns, or two with large heads.
+/// for more than five iterations, or two with large heads.
 const CELLS_OF_TWO: u32 = 1_280;
 const CELLS_OF_TWO_LARGE: u32 = 512;
 /// The same for all clusters. Beyond this, blocks of the whole GPU are faster with two rows, and
@@ -78,8 +81,8 @@ impl Tiling {
         Self { warps, ring, blocks }
     }
 
-    /// Bytes of `Few::Shared`, then four lists with one number per row and one more. Sized for the
-    /// longest steps, since a kernel's maximum is set once.
+    /// Bytes of `DecodeAttention::Shared`, then four lists with one number per row and one more.
+    /// Sized for the longest steps, since a kernel's maximum is set once.
     fn shared_bytes(self, heads: Heads) -> u32 {
         let Self { warps, ring, .. } = self;
         let tiles = warps * ring * heads.tile_bytes();
@@ -125,7 +128,7 @@ impl Cluster {
     /// `cells` visible cells each, if a cluster is faster than blocks that reduce through memory.
     /// The best is first; the others are for GPUs on which it does not fit. A cluster is slow for a
     /// long row, alone or among short ones, so clusters are for short contexts. Fewer blocks
-    /// synchronise sooner, if no team has many turns.
+    /// synchronise sooner, if no team has many iterations.
     const fn of(heads: Heads, most: u32, cells: u32) -> &'static [Self] {
         match (heads.dim, heads.is_q8, most) {
             _ if cells > CELLS_OF_MORE => &[],
@@ -330,283 +333,4 @@ fn groups(shape: HeadShape) -> Option<(u32, u32)> {
 
 fn chunks_max(program: &Program) -> u32 {
     program.context_max.div_ceil(CHUNK) + 1
-}
-
-#[cfg(test)]
-mod tests {
-    use walla_device::{
-        BufferId, CacheDesc, CacheId, GpuFacts, HeadShape, KvType, Phase, Program, step::StepLayout,
-    };
-
-    use super::{CHUNK, CHUNKS_FEW, COLUMNS, Cluster, Form, Heads, SPAN, Tiling};
-    use crate::lower::attention::partials_bytes;
-
-    /// Head shape of Llama 3.1 8B.
-    const SHAPE: HeadShape = HeadShape { heads: 32, kv_heads: 8, head_dim: 128 };
-
-    fn h200() -> GpuFacts {
-        GpuFacts {
-            compute_capability: (9, 0),
-            multiprocessors: 132,
-            shared_bytes_per_block_optin: 232_448,
-            ..GpuFacts::default()
-        }
-    }
-
-    fn cache(tokens: u32, kv_type: KvType) -> CacheDesc {
-        CacheDesc {
-            layers: vec![],
-            pages: tokens / 32,
-            page_tokens: 32,
-            sequences_max: 64,
-            kv_type,
-        }
-    }
-
-    fn program(rows_max: u32, context_max: u32) -> Program {
-        let layout = StepLayout {
-            rows_max,
-            outputs_max: rows_max,
-            biases_max: 0,
-            sequences_max: 64,
-            pages_per_sequence: context_max / 32,
-        };
-        Program {
-            name: String::new(),
-            phase: Phase::Decode,
-            pure_decode: true,
-            rows_max,
-            outputs_max: rows_max,
-            context_max,
-            vocab: 1,
-            slots: vec![],
-            cache: CacheId(0),
-            step: BufferId(0),
-            layout,
-            results: BufferId(0),
-            logits: BufferId(0),
-            masks: None,
-            ops: vec![],
-        }
-    }
-
-    /// Chunks per KV split of a row, and number of splits, as
-    /// kernels/attention/attention_decode.cuh computes them (`Shares::cut`).
-    fn cut(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
-        let near = (chunks + segment / 2) / segment;
-        if near <= 1 || (chunks <= SPAN && segment > warps) {
-            return (chunks, 1);
-        }
-        if chunks <= CHUNKS_FEW && segment == warps {
-            return (warps, chunks.div_ceil(warps));
-        }
-        let spans = if segment > warps { (chunks / SPAN).div_ceil(near) } else { 1 };
-        let each = spans * SPAN;
-        let shares = chunks.div_ceil(each);
-        (each, if segment > warps { shares.min(near) } else { shares })
-    }
-
-    /// Partial results that a row stores (`Shares::slots_of`).
-    fn slots(chunks: u32, (each, shares): (u32, u32)) -> u32 {
-        match chunks.saturating_sub(each) {
-            _ if shares == 1 => 0,
-            later if each >= SPAN => 1 + later.div_ceil(SPAN),
-            later => 1 + later,
-        }
-    }
-
-    /// The same for units processed as prompts (`Shares::cut_prompt`).
-    fn cut_prompt(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
-        let near = (chunks * warps / segment).max(1);
-        let each = chunks.div_ceil(SPAN).div_ceil(near) * SPAN;
-        (each, chunks.div_ceil(each))
-    }
-
-    /// The smallest segment that distributes the work over the grid and needs no more than
-    /// `slots_max` slots (`Shares::make`).
-    fn segment(
-        warps: u32,
-        work: u32,
-        grid: u32,
-        slots_max: u32,
-        slots: impl Fn(u32) -> u32,
-    ) -> u32 {
-        let wanted = warps.max(work.div_ceil(grid));
-        (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= slots_max).unwrap()
-    }
-
-    /// Number of KV splits of rows with these contexts.
-    fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
-        let warps = form.decode.warps;
-        let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
-        let cuts = |segment| chunks().map(move |n| (n, cut(n, segment, warps)));
-        let work = chunks().sum::<u32>() * form.groups;
-        let grid = form.decode(program).grid[0];
-        let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
-            cuts(segment).map(|(n, cut)| slots(n, cut)).sum()
-        });
-        cuts(segment).map(|(_, (_, shares))| shares).sum::<u32>() * form.groups
-    }
-
-    /// Number of KV splits of a prompt's rows after `chunks` chunks, in units of `rows` rows.
-    fn shares_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u32 {
-        let warps = form.mixed.warps;
-        let units = program.rows_max / rows;
-        let parts = (rows * form.columns_of_row).div_ceil(COLUMNS);
-        let work = units * chunks * warps * form.groups;
-        let grid = form.mixed(program).grid[0];
-        let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
-            units * parts * slots(chunks, cut_prompt(chunks, segment, warps))
-        });
-        units * cut_prompt(chunks, segment, warps).1 * form.groups
-    }
-
-    #[test]
-    fn shares_of_a_row_are_whole_spans_and_none_is_far_larger_than_the_others() {
-        for warps in [2, 4] {
-            for segment in warps..600 {
-                for chunks in (1..300).chain([1_000, 2_049]) {
-                    let (each, shares) = cut(chunks, segment, warps);
-                    let its = format!("{chunks} by {segment}: {shares} of {each}");
-                    assert!(shares >= 1 && (shares - 1) * each < chunks, "{its}");
-                    assert!(shares == 1 || each == warps || each.is_multiple_of(SPAN), "{its}");
-                    let last = chunks - (shares - 1) * each;
-                    assert!(shares == 1 || last < each + SPAN.max(each), "{its}");
-                    // Spans if there are many, else chunks.
-                    assert!(
-                        slots(chunks, (each, shares)) <= chunks.div_ceil(SPAN).max(CHUNKS_FEW),
-                        "{its}"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn long_contexts_are_shared_out_over_the_chip() {
-        for (rows, tokens, context_max) in [
-            (4, 32_768, 32_768),
-            (3, 65_536, 65_536),
-            (4, 32_768, 131_072),
-            (16, 8_192, 8_192),
-            (7, 10_000, 32_768),
-            (1, 131_072, 131_072),
-        ] {
-            let program = program(rows, context_max);
-            let cache = cache(rows * context_max, KvType::F16);
-            let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
-            let blocks = form.decode(&program).grid[0];
-            let made = shares(&form, &program, &vec![tokens; rows as usize]);
-            assert!(2 * made >= blocks, "{rows} rows of {tokens}: {made} of {blocks} blocks");
-        }
-        // One long row among short ones.
-        let program = program(8, 65_536);
-        let cache = cache(131_072, KvType::F16);
-        let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
-        let contexts = [65_000, 300, 300, 300, 300, 300, 300, 300];
-        assert!(shares(&form, &program, &contexts) >= 132);
-    }
-
-    #[test]
-    fn prompts_behind_many_cells_are_shared_out_over_the_chip() {
-        // A prompt unit has 16 rows of Llama 3.2 1B (64 columns), or 8 rows of Llama 3.1 8B (32
-        // columns).
-        let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
-        for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
-            for context in [8_192, 16_384, 65_536] {
-                let program = Program { pure_decode: false, ..program(128, context) };
-                let cache = cache(131_072, KvType::F16);
-                let form = Form::of(&h200(), &cache, &program, shape).unwrap();
-                let shares =
-                    |tokens: u32| shares_of_prompt(&form, &program, rows, tokens.div_ceil(CHUNK));
-                let its = format!("{shape:?}, {context}");
-                assert_eq!(shares(8_192), 256, "{its}");
-                assert_eq!(shares(512), 128 / rows * 8, "{its}");
-                if context > 16_384 {
-                    assert_eq!(shares(16_384), 256, "{its}");
-                    assert!(shares(32_768) >= 128, "{its}");
-                    // Not enough capacity for partial results.
-                    assert_eq!(shares(65_536), 128 / rows * 8, "{its}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn workspaces_have_the_room_that_the_kernels_in_use_want() {
-        // 131,072 tokens and 128 rows. As many rows as blocks can share (11, in two KV splits each)
-        // store at most 258 spans each, with sums, a base and a mass for eight columns of eight
-        // groups. The plain kernels need 2 GiB for all rows and heads.
-        let bytes = |gpu: &GpuFacts, kv_type| {
-            let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
-            partials_bytes(gpu, &cache, &program, SHAPE, None)
-        };
-        let slots = 11 * 258 + 128;
-        assert_eq!(bytes(&h200(), KvType::F16), slots * 8 * 8 * 130 * 4);
-        assert_eq!(bytes(&h200(), KvType::Q8), slots * 8 * 8 * 130 * 4);
-        let plain = 4 * 128 * 32 * 1_024 * 130;
-        assert_eq!(bytes(&h200(), KvType::F32), plain);
-        let old = GpuFacts { compute_capability: (7, 5), ..h200() };
-        assert_eq!(bytes(&old, KvType::F16), plain);
-    }
-
-    #[test]
-    fn heads_that_do_not_share_out_have_no_form() {
-        let shape = HeadShape { kv_heads: 0, ..SHAPE };
-        let form = Form::of(&h200(), &cache(1_024, KvType::F16), &program(1, 1_024), shape);
-        assert!(form.is_none());
-    }
-
-    #[test]
-    fn clusters_are_chosen_by_rows_contexts_and_chip() {
-        let name = |gpu: &GpuFacts, kv_type, rows, context_max| {
-            let program = program(rows, context_max);
-            let form = Form::of(gpu, &cache(4_096, kv_type), &program, SHAPE).unwrap();
-            form.decode_in_clusters(&program, None).map(|chosen| chosen.name)
-        };
-        let named = |name: &str| Some(format!("attention_cluster_{name}"));
-        let f16 = |rows, context_max| name(&h200(), KvType::F16, rows, context_max);
-        assert_eq!(f16(2, 160), named("f16_128_4x2"));
-        assert_eq!(f16(2, 1_024), named("f16_128_8x1"));
-        assert_eq!(f16(8, 512), named("f16_128_2x2"));
-        assert_eq!(f16(8, 1_024), None);
-        assert_eq!(f16(12, 160), None);
-        assert_eq!(name(&h200(), KvType::Q8, 8, 512), named("q8_128_2x2"));
-        // The largest blocks do not fit, or not all blocks fit at once.
-        let small = GpuFacts { shared_bytes_per_block_optin: 99 << 10, ..h200() };
-        assert_eq!(name(&small, KvType::F16, 2, 160), named("f16_128_8x1"));
-        assert_eq!(name(&small, KvType::F16, 8, 160), None);
-        let few = GpuFacts { multiprocessors: 66, ..h200() };
-        assert_eq!(name(&few, KvType::F16, 4, 160), named("f16_128_2x2"));
-        assert_eq!(name(&few, KvType::F16, 8, 160), None);
-    }
-
-    #[test]
-    fn shared_memory_is_what_the_kernels_lay_out() {
-        // `sizeof(Few<…>::Shared)` and `sizeof(Cluster<…>::Shared)`, as reported by nvcc.
-        let lists = 4 * 4 * (512 + 1);
-        let few = |warps, ring, dim, is_q8| {
-            Tiling::new(warps, ring, 1).shared_bytes(Heads { dim, is_q8 }) - lists
-        };
-        assert_eq!(few(4, 4, 64, false), 45_696);
-        assert_eq!(few(4, 4, 256, false), 179_328);
-        assert_eq!(few(2, 4, 256, false), 88_832);
-        assert_eq!(few(4, 8, 64, true), 46_080);
-        assert_eq!(few(4, 8, 128, true), 90_496);
-        // Limit for heads of 256 on a GPU with 99 KB per block.
-        for (ring, is_q8) in [(4, false), (8, true)] {
-            assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);
-        }
-        let cluster = |ranks, teams, dim, is_q8| {
-            Cluster::new(ranks, teams, 1).shared_bytes(Heads { dim, is_q8 })
-        };
-        assert_eq!(cluster(8, 2, 64, false), 81_920);
-        assert_eq!(cluster(4, 2, 64, true), 49_024);
-        assert_eq!(cluster(2, 2, 64, false), 80_384);
-        assert_eq!(cluster(8, 1, 128, false), 90_496);
-        assert_eq!(cluster(4, 2, 128, false), 158_208);
-        assert_eq!(cluster(2, 2, 128, false), 157_696);
-        assert_eq!(cluster(2, 2, 128, true), 92_928);
-        assert_eq!(cluster(8, 1, 256, true), 112_000);
-    }
 }

@@ -1,0 +1,99 @@
+// Configuration of gemm_sm90.cuh: split-K modes, and the shape of a CTA's pipelines.
+#pragma once
+
+#include "common/bulk_copy.cuh"
+#include "gemm/gemm_common.cuh"
+
+constexpr uint32_t CTA_TILES = 8; // two warpgroups of four
+constexpr uint32_t CTA_TILES_SMALL = 4;
+constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2; // 8 rows of x, one segment
+
+// Producer warps for the rows of x of `runs` runs. Each issues one copy per 60 cycles, so there is
+// one per run if 64 rows of x are more bytes than the weights of 8 tiles.
+__host__ __device__ constexpr uint32_t producer_warps(uint32_t n, uint32_t runs, uint32_t record) {
+    return n > 32 && record <= 1024 ? runs : 1;
+}
+// Segments per stage of weights: copies of 1 to 2 KB.
+__host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) {
+    return record > 1200 ? 1 : 2;
+}
+
+// Split-K modes. RUNS: runs that a CTA computes at once.
+//
+// Persistent, for many tiles: 16 warps compute both runs of all columns. A tile's two warps
+// exchange half of their sums and write their results. CTAs take tiles round-robin. With 4 tiles a
+// CTA has 8 warps and two CTAs share a multiprocessor: the first of them is resident before the
+// preceding kernel has ended, and loads its weights.
+struct Persistent {
+    static constexpr bool IS_PERSISTENT = true, HAS_HALF_WAVE = false, IS_CLUSTER = false,
+                          IS_DEFERRED = false;
+    static constexpr uint32_t RUNS = 2;
+};
+// The same, but the last wave is half full: each CTA has 4 tiles in it, which half of its warps
+// compute.
+struct PersistentHalfWave {
+    static constexpr bool IS_PERSISTENT = true, HAS_HALF_WAVE = true, IS_CLUSTER = false,
+                          IS_DEFERRED = false;
+    static constexpr uint32_t RUNS = 2;
+};
+// For few tiles: a CTA computes one split, its runs sequentially. A cluster of one CTA per split
+// computes the same tiles; warps store their sums in the shared memory of the CTA that owns the
+// tile, which adds the splits in order. Two CTAs share a multiprocessor.
+struct ClusterSplitK {
+    static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = true,
+                          IS_DEFERRED = false;
+    static constexpr uint32_t RUNS = 1;
+};
+// For few tiles with long splits: 16 warps compute both runs of a CTA's split and write the sums to
+// the workspace of splitk_reduce.cu. A CTA has a multiprocessor alone; a cluster of eight such CTAs
+// could not be scheduled at once.
+struct WorkspaceSplitK {
+    static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = false,
+                          IS_DEFERRED = false;
+    static constexpr uint32_t RUNS = 2;
+};
+// For few tiles if the consumer adds the splits (DeferredSplits in attention.cuh): a CTA computes
+// one split, of one run, and stores its sums without the rows' factors, which CTA 0 writes.
+struct DeferredSplitK {
+    static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = false,
+                          IS_DEFERRED = true;
+    static constexpr uint32_t RUNS = 1;
+};
+
+// Static shared memory of a CTA: barriers of the consumer warps' weights, then of each run's rows
+// of x (full, empty), then of a cluster's sums.
+template <uint32_t N, uint32_t RUNS, uint32_t TILES>
+struct GemmSm90Shared {
+    __align__(8) uint64_t barriers[TILES * RUNS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
+    float factor[N];
+};
+
+// Shape of a CTA's pipelines. N: rows of x per CTA.
+template <uint32_t TYPE_, uint32_t N_, typename SplitK_, uint32_t TILES_>
+struct GemmSm90 {
+    using SplitK = SplitK_;
+    static constexpr uint32_t TYPE = TYPE_, N = N_, TILES = TILES_;
+    static constexpr uint32_t RUNS = SplitK::RUNS, RECORD = Record<TYPE>::BYTES;
+    static constexpr uint32_t CONSUMER_WARPS = TILES * RUNS,
+                              PRODUCER_WARPS = producer_warps(N, RUNS, RECORD),
+                              THREADS = (CONSUMER_WARPS + PRODUCER_WARPS) * WARP;
+    // Segments and bytes of a stage of weights, of half a tile and of both halves.
+    static constexpr uint32_t W_CHUNK = weights_chunk(RECORD), W_HALF = W_CHUNK * RECORD,
+                              W_STAGE = 2 * W_HALF;
+    // Segments and bytes of a stage of x.
+    static constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK;
+    // Bytes of a tile's sums.
+    static constexpr uint32_t TILE_BYTES = N * TILE_ROWS * 4;
+    // Whether a cluster's sums reuse the shared memory of x and weights, because they are large. A
+    // CTA then stores its sums only after all CTAs have multiplied.
+    static constexpr bool SUMS_REUSE_RINGS = SplitK::IS_CLUSTER && N > 32;
+    // Whether gate and up load only one stage of weights before their predecessor has ended, and
+    // the others when rows of x are in flight: with 16 rows the full prefetch would take enough
+    // bandwidth to delay the preceding product.
+    static constexpr bool LOADS_LATE =
+        SplitK::IS_PERSISTENT && !SplitK::HAS_HALF_WAVE && N == 16 && TYPE != F16;
+    // Whether gate and up leave memory bandwidth unused: true for 64 rows of x with quantised
+    // weights.
+    static constexpr bool LEAVES_MEMORY_IDLE = SplitK::IS_PERSISTENT && N > 32 && TYPE != F16;
+    using Shared = GemmSm90Shared<N, RUNS, TILES>;
+};
