@@ -22,7 +22,7 @@
 #include "gemm/gemm_sm90_epilogue.cuh"
 
 template <typename G>
-__device__ __forceinline__ void gemm_sm90(const MatmulParams& p, typename G::Shared& of_cta,
+__device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::Shared& of_cta,
                                           CtaRange ctas) {
     using SplitK = typename G::SplitK;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -31,7 +31,7 @@ __device__ __forceinline__ void gemm_sm90(const MatmulParams& p, typename G::Sha
     const SharedLayout<G> layout(scheduler, shared, of_cta);
     const uint32_t run = warp / G::TILES % G::RUNS, tile_in_cta = warp % G::TILES;
     WeightPipeline<G> weights = weight_pipeline(scheduler, layout, warp, run, tile_in_cta);
-    const uint32_t early = G::LOADS_LATE && p.mode >= GATE_SILU ? 1 : p.depth;
+    const uint32_t early = G::LOADS_LATE && p.gemm.mode >= GATE_SILU ? 1 : p.weight_depth;
 
     let_successors_start();
     if (warp < G::CONSUMER_WARPS) {
@@ -58,13 +58,14 @@ __device__ __forceinline__ void gemm_sm90(const MatmulParams& p, typename G::Sha
     Mainloop<G> mainloop(weights, layout, warp, run);
     const Consumer<G> consumer{scheduler, layout, mainloop, of_cta.factor, warp, run, tile_in_cta};
     if (SplitK::IS_CLUSTER || SplitK::IS_PERSISTENT) {
-        norm_factors<G::N, G::CONSUMER_WARPS>(of_cta.factor, scheduler.row0, ctas.index == 0, p);
+        norm_factors<G::N, G::CONSUMER_WARPS>(of_cta.factor, scheduler.row0, ctas.index == 0,
+                                              p.gemm);
         consumer.sync();
     } else if (SplitK::IS_DEFERRED && ctas.index == 0) {
-        norm_factors<G::N, G::CONSUMER_WARPS>(of_cta.factor, scheduler.row0, true, p);
+        norm_factors<G::N, G::CONSUMER_WARPS>(of_cta.factor, scheduler.row0, true, p.gemm);
     }
     if constexpr (G::LOADS_LATE)
-        weights.fetch(early, p.depth);
+        weights.fetch(early, p.weight_depth);
     Epilogue<G>::run(consumer);
 }
 
@@ -72,7 +73,7 @@ __device__ __forceinline__ void gemm_sm90(const MatmulParams& p, typename G::Sha
 // the host looks them up by name.
 #define GEMM_SM90(NAME, TYPE, N, SPLIT_K, TILES, CTAS)                                             \
     extern "C" __global__ void __launch_bounds__(GemmSm90<TYPE, N, SPLIT_K, TILES>::THREADS, CTAS) \
-        NAME(const __grid_constant__ MatmulParams p) {                                             \
+        NAME(const __grid_constant__ GemmSm90Params p) {                                           \
         using G = GemmSm90<TYPE, N, SPLIT_K, TILES>;                                               \
         __shared__ G::Shared of_cta;                                                               \
         gemm_sm90<G>(p, of_cta, {blockIdx.x, gridDim.x});                                          \
@@ -80,7 +81,8 @@ __device__ __forceinline__ void gemm_sm90(const MatmulParams& p, typename G::Sha
 // The same for a product of TYPE, a product of OTHER, or one of each in one launch.
 #define GEMM_SM90_PAIR(NAME, TYPE, OTHER, N, SPLIT_K)                                            \
     extern "C" __global__ void __launch_bounds__(GemmSm90<TYPE, N, SPLIT_K, CTA_TILES>::THREADS, \
-                                                 2) NAME(const __grid_constant__ PairParams p) { \
+                                                 2)                                              \
+        NAME(const __grid_constant__ GemmSm90PairParams p) {                                     \
         using G = GemmSm90<TYPE, N, SPLIT_K, CTA_TILES>;                                         \
         using H = GemmSm90<OTHER, N, SPLIT_K, CTA_TILES>;                                        \
         static_assert(G::THREADS == H::THREADS);                                                 \

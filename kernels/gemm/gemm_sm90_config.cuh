@@ -8,6 +8,41 @@ constexpr uint32_t CTA_TILES = 8; // two warpgroups of four
 constexpr uint32_t CTA_TILES_SMALL = 4;
 constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2; // 8 rows of x, one segment
 
+// KV pages that the next attention reads, or null. A product that leaves memory bandwidth unused
+// prefetches some of them into L2.
+struct PagesRef {
+    const uint8_t* keys;
+    const uint8_t* values;
+    uint32_t page_bytes; // of keys or of values
+    uint32_t page_magic; // as in KvRef, not 0
+    uint32_t pages_most; // pages that L2 keeps until then
+    uint32_t window;     // 0: all
+};
+static_assert(sizeof(PagesRef) == 32, "as in params.rs");
+
+struct GemmSm90Params {
+    GemmParams gemm;
+    PagesRef next_pages;
+    float* workspace;         // WorkspaceSplitK: see split_sums
+    uint32_t deferred_stride; // DeferredSplitK: stride between splits, in numbers
+    uint32_t full_wave_tiles; // PersistentHalfWave: tiles of all full waves
+    uint32_t weight_depth;    // stages of a warp's ring of weights, up to DEPTH_MAX
+    uint32_t x_depth;         // stages of a run's ring of x, up to DEPTH_MAX
+    uint32_t by_splits;       // reciprocal of the splits for `divided`
+    uint32_t reserved;
+};
+static_assert(sizeof(GemmSm90Params) == 400 && offsetof(GemmSm90Params, workspace) == 368 &&
+                  offsetof(GemmSm90Params, by_splits) == 392,
+              "as in params.rs");
+
+// Products of two types (of_pair).
+struct GemmSm90PairParams {
+    GemmSm90Params first, second;
+    uint32_t first_ctas;
+    uint32_t reserved;
+};
+static_assert(sizeof(GemmSm90PairParams) == 808, "as in params.rs");
+
 // Producer warps for the rows of x of `runs` runs. Each issues one copy per 60 cycles, so there is
 // one per run if 64 rows of x are more bytes than the weights of 8 tiles.
 __host__ __device__ constexpr uint32_t producer_warps(uint32_t n, uint32_t runs, uint32_t record) {

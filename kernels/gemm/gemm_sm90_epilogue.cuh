@@ -28,7 +28,7 @@ __device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
 // a warp's rows are in flight together.
 template <uint32_t N, uint32_t WARPS>
 __device__ __forceinline__ void norm_factors(float* factor, uint32_t row0, bool is_first,
-                                             const MatmulParams& p) {
+                                             const GemmParams& p) {
     constexpr uint32_t EACH = N / WARPS, LANES = WARP / EACH;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
                    mine = warp + lane / LANES * WARPS;
@@ -131,7 +131,7 @@ struct PersistentEpilogue {
 
     static __device__ __forceinline__ void run(const Consumer<G>& its) {
         const TileScheduler<G>& scheduler = its.scheduler;
-        const MatmulParams& p = scheduler.p;
+        const GemmSm90Params& p = scheduler.p;
         float sum[N / 2], share[COUNT];
         for (uint32_t group = scheduler.group0; group < scheduler.groups;
              group += scheduler.group_step) {
@@ -141,20 +141,20 @@ struct PersistentEpilogue {
                 its.mainloop.skip();
                 break;
             }
-            its.mainloop.multiply(sum, 0, its.segments(), tile < p.tiles);
+            its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
             Exchange::run(share, sum, its);
-            if (tile < p.tiles)
+            if (tile < p.gemm.tiles)
                 write(share, tile, its);
         }
     }
     static __device__ __forceinline__ void write(const float (&share)[COUNT], uint32_t tile,
                                                  const Consumer<G>& its) {
-        const MatmulParams& p = its.scheduler.p;
+        const GemmSm90Params& p = its.scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
-        const bool gated = p.mode >= GATE_SILU;
+        const bool gated = p.gemm.mode >= GATE_SILU;
         const uint32_t quads = gated ? 2 : 4;
         float* transposed = Exchange::of(its, its.warp);
-        const TileOf place = tile_of(p, tile);
+        const TileOf place = tile_of(p.gemm, tile);
         // Not unrolled: a second iteration needs no instruction fetch.
         static_assert(COUNT <= 2 * ONCE);
 #pragma unroll 1
@@ -169,7 +169,7 @@ struct PersistentEpilogue {
                                r = its.run * (N / 2) + c * 2 + n;
                 float value[2][4] = {};
                 read_quad(value, transposed + n * SUM_STRIDE, quad, gated);
-                write_four(p, place, its.scheduler.row0 + r, quad, its.factor[r], value);
+                write_four(p.gemm, place, its.scheduler.row0 + r, quad, its.factor[r], value);
             }
         }
     }
@@ -187,20 +187,23 @@ struct Epilogue<G, WorkspaceSplitK> {
 
     static __device__ __forceinline__ void run(const Consumer<G>& its) {
         const TileScheduler<G>& scheduler = its.scheduler;
-        const MatmulParams& p = scheduler.p;
+        const GemmSm90Params& p = scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
         const uint32_t tile = scheduler.first_number(its.tile_in_cta);
         float sum[N / 2], share[COUNT];
-        its.mainloop.multiply(sum, 0, its.segments(), tile < p.tiles);
+        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
         Exchange::run(share, sum, its);
-        if (tile >= p.tiles)
+        if (tile >= p.gemm.tiles)
             return;
-        const uint32_t first = (scheduler.row0 + its.run * (N / 2)) / 8;
+        const uint32_t first = (scheduler.row0 + its.run * (N / 2)) / 8,
+                       groups = div_up(p.gemm.rows_max, 8);
 #pragma unroll
         for (uint32_t c = 0; c < COUNT; c += 4) {
-            float4* to = split_sums(p, scheduler.split, first + c / 4, tile);
-            if (to)
-                to[lane] = make_float4(share[c], share[c + 1], share[c + 2], share[c + 3]);
+            if (first + c / 4 >= groups)
+                break;
+            float4* to =
+                split_sums(p.workspace, groups, p.gemm.tiles, scheduler.split, first + c / 4, tile);
+            to[lane] = make_float4(share[c], share[c + 1], share[c + 2], share[c + 3]);
         }
     }
 };
@@ -212,24 +215,24 @@ struct Epilogue<G, DeferredSplitK> {
 
     static __device__ __forceinline__ void run(const Consumer<G>& its) {
         const TileScheduler<G>& scheduler = its.scheduler;
-        const MatmulParams& p = scheduler.p;
+        const GemmSm90Params& p = scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
         const uint32_t tile = scheduler.first_number(its.tile_in_cta);
         float sum[N / 2];
-        its.mainloop.multiply(sum, 0, its.segments(), tile < p.tiles);
-        if (tile >= p.tiles)
+        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
+        if (tile >= p.gemm.tiles)
             return;
-        const TileOf place = tile_of(p, tile);
-        const Segment& part = p.part[place.part[0]];
+        const TileOf place = tile_of(p.gemm, tile);
+        const Segment& part = p.gemm.part[place.part[0]];
         // A lane has two rows of the tile, eight apart, for two rows of x: a warp's stores fill
         // sectors of 32 bytes.
         const uint32_t r = scheduler.row0 + lane % 4 * 2;
-        float* out = part.out + scheduler.split * p.splits_apart + size_t(r) * part.out_stride +
+        float* out = part.out + scheduler.split * p.deferred_stride + size_t(r) * part.out_stride +
                      place.row + lane / 4;
 #pragma unroll
         for (uint32_t c = 0; c < N / 2; c++) {
             const uint32_t n = c / 4 * 8 + c % 2;
-            if (r + n < p.rows_max)
+            if (r + n < p.gemm.rows_max)
                 out[size_t(n) * part.out_stride + c % 4 / 2 * 8] = sum[c];
         }
     }
@@ -246,10 +249,10 @@ struct Epilogue<G, ClusterSplitK> {
 
     static __device__ __forceinline__ void run(const Consumer<G>& its) {
         const TileScheduler<G>& scheduler = its.scheduler;
-        const MatmulParams& p = scheduler.p;
+        const GemmSm90Params& p = scheduler.p;
         const uint32_t lane = threadIdx.x % WARP, warp = its.warp, splits = scheduler.splits,
                        split = scheduler.split;
-        const bool gated = p.mode >= GATE_SILU;
+        const bool gated = p.gemm.mode >= GATE_SILU;
         const uint32_t quads = gated ? 2 : 4;
         float sum[N / 2];
         multiply_runs(sum, its);
@@ -263,8 +266,8 @@ struct Epilogue<G, ClusterSplitK> {
         TileOf place = {};
         EpilogueInput input = {};
         const auto load_input = [&](uint32_t i) {
-            place = tile_of(p, scheduler.group0 * G::TILES + split + i * splits);
-            input = epilogue_input(p, place, scheduler.row0 + n, quad);
+            place = tile_of(p.gemm, scheduler.group0 * G::TILES + split + i * splits);
+            input = epilogue_input(p.gemm, place, scheduler.row0 + n, quad);
         };
         const uint32_t owned = scheduler.owned_tiles();
         if (owned > 0 && writes)
@@ -299,31 +302,31 @@ struct Epilogue<G, ClusterSplitK> {
                 continue;
             float value[2][4] = {};
             read_quad(value, transposed + lane / quads * SUM_STRIDE, quad, gated);
-            write_four(p, place, scheduler.row0 + n, quad, its.factor[n], input, value);
+            write_four(p.gemm, place, scheduler.row0 + n, quad, its.factor[n], input, value);
         }
     }
 
     // The sums of the split's runs, computed sequentially.
     static __device__ __forceinline__ void multiply_runs(float (&sum)[N / 2],
                                                          const Consumer<G>& its) {
-        const MatmulParams& p = its.scheduler.p;
+        const GemmSm90Params& p = its.scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
         float kept[KEPT ? 1 : N / 2];
         float* keeps = its.layout.sums() + its.warp * KEPT;
         const auto kept_of = [&](uint32_t c) -> float& {
             return KEPT ? keeps[c * WARP + lane] : kept[KEPT ? 0 : c];
         };
-        const bool is_tile = its.scheduler.group0 * G::TILES + its.tile_in_cta < p.tiles;
-        for (uint32_t run = 0; run < p.warps; run++) {
+        const bool is_tile = its.scheduler.group0 * G::TILES + its.tile_in_cta < p.gemm.tiles;
+        for (uint32_t run = 0; run < p.gemm.runs; run++) {
             if (run > 0)
 #pragma unroll
                 for (uint32_t c = 0; c < N / 2; c++)
                     kept_of(c) = sum[c];
-            const uint32_t first = min(run * p.run, its.segments()),
-                           end = min(first + p.run, its.segments());
+            const uint32_t first = min(run * p.gemm.run_segments, its.segments()),
+                           end = min(first + p.gemm.run_segments, its.segments());
             its.mainloop.multiply(sum, first, end, is_tile);
         }
-        if (p.warps > 1)
+        if (p.gemm.runs > 1)
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c++)
                 sum[c] = kept_of(c) + sum[c];
@@ -331,7 +334,7 @@ struct Epilogue<G, ClusterSplitK> {
 
     // Stores a tile's sums in the shared memory of its owner.
     static __device__ __forceinline__ void send(const float (&sum)[N / 2], const Consumer<G>& its) {
-        const MatmulParams& p = its.scheduler.p;
+        const GemmSm90Params& p = its.scheduler.p;
         const uint32_t lane = threadIdx.x % WARP, splits = its.scheduler.splits,
                        tile = its.tile_in_cta;
         if (splits == 1) {
@@ -342,7 +345,7 @@ struct Epilogue<G, ClusterSplitK> {
                 to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
             its.sync();
         } else if (tile < its.scheduler.group_tiles()) {
-            const uint32_t round = divided(tile, p.by_x_splits), owner = tile - round * splits,
+            const uint32_t round = divided(tile, p.by_splits), owner = tile - round * splits,
                            barrier = in_block(its.layout.sums_barrier(), owner);
             const uint32_t to =
                 in_block(shared_of(its.layout.shared) +

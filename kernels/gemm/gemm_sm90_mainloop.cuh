@@ -34,7 +34,7 @@ struct Mainloop {
     __device__ __forceinline__ void multiply(float (&sum)[N / 2], uint32_t first_segment,
                                              uint32_t end, bool is_tile) {
         constexpr uint32_t X_CHUNK = G::X_CHUNK;
-        const MatmulParams& p = weights.p;
+        const GemmSm90Params& p = weights.p;
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
         for (uint32_t c = 0; c < N / 2; c++)
@@ -43,11 +43,11 @@ struct Mainloop {
         const auto release_weights = [&] {
             __syncwarp();
             weights.fetch();
-            weights.read.next(p.depth);
+            weights.read.next(p.weight_depth);
         };
         const auto release_x = [&] {
             due = x.empty + 8 * x_read.slot;
-            x_read.next(p.chunk);
+            x_read.next(p.x_depth);
         };
         // Uniform over the warp; the shuffle makes that known to the compiler.
         const auto stage_of_x = [&] {
@@ -136,7 +136,7 @@ struct Mainloop {
             __syncwarp();
             if (threadIdx.x % WARP == 0)
                 arrive(x.empty + 8 * x_read.slot);
-            x_read.next(weights.p.chunk);
+            x_read.next(weights.p.x_depth);
         }
     }
 };

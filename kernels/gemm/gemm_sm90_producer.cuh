@@ -8,7 +8,7 @@
 template <typename G>
 struct WeightPipeline {
     static constexpr uint32_t RECORD = G::RECORD;
-    const MatmulParams& p;
+    const GemmSm90Params& p;
     uint32_t stages, barriers; // shared-memory addresses
     uint32_t number, step;     // of the next tile; stride to the one after it
     uint32_t begin, count;     // segments of every tile
@@ -20,23 +20,23 @@ struct WeightPipeline {
         return tile_at<G::SplitK::HAS_HALF_WAVE>(p, number);
     }
     __device__ __forceinline__ void locate() {
-        if (tile() < p.tiles)
-            from = first_half<RECORD>(p, tile(), begin);
+        if (tile() < p.gemm.tiles)
+            from = first_half<RECORD>(p.gemm, tile(), begin);
     }
     // Starts the copies of the next stage, if one is left: the whole warp calls it, one lane
     // copies.
     __device__ __forceinline__ void fetch() {
-        if (tile() >= p.tiles || count == 0)
+        if (tile() >= p.gemm.tiles || count == 0)
             return;
         const uint32_t bytes = min(G::W_CHUNK, count - fetched) * RECORD;
         const uint32_t to = stages + write.slot * G::W_STAGE, barrier = barriers + 8 * write.slot;
         if (is_elected()) {
             expect_bytes(barrier, 2 * bytes);
             copy_bulk_once(to, from + fetched * RECORD, bytes, barrier);
-            copy_bulk_once(to + G::W_HALF, from + fetched * RECORD + half_stride<RECORD>(p), bytes,
-                           barrier);
+            copy_bulk_once(to + G::W_HALF, from + fetched * RECORD + half_stride<RECORD>(p.gemm),
+                           bytes, barrier);
         }
-        write.next(p.depth);
+        write.next(p.weight_depth);
         fetched += G::W_CHUNK;
         if (fetched < count)
             return;
@@ -45,7 +45,7 @@ struct WeightPipeline {
             number += step;
             locate();
         } else {
-            number = p.tiles;
+            number = p.gemm.tiles;
         }
     }
     // Starts the copies of stages `first` .. `end`.
@@ -110,17 +110,17 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
                                                     const SharedLayout<G>& layout, uint32_t warp) {
     constexpr uint32_t WARP_RUNS = G::RUNS / G::PRODUCER_WARPS, LANES = WARP / WARP_RUNS,
                        X_CHUNK = G::X_CHUNK;
-    const MatmulParams& p = scheduler.p;
+    const GemmSm90Params& p = scheduler.p;
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t run = (G::PRODUCER_WARPS == 1 ? 0 : warp - G::CONSUMER_WARPS) * WARP_RUNS +
                          lane / LANES,
                    group = lane % LANES, count = scheduler.run_count(run),
                    longest = scheduler.run_count(0), row0 = scheduler.row0;
-    const uint32_t groups_here = min(G::N / 8, div_up(p.rows_max - row0, 8));
+    const uint32_t groups_here = min(G::N / 8, div_up(p.gemm.rows_max - row0, 8));
     const ActivationRing x = activation_ring(layout, run);
     const uint8_t* from =
-        p.x.rows +
-        (size_t(row0 / 8 + group) * p.x.segments + scheduler.run_begin(run)) * GROUP_BYTES;
+        p.gemm.x.rows +
+        (size_t(row0 / 8 + group) * p.gemm.x.segments + scheduler.run_begin(run)) * GROUP_BYTES;
     PipelineState write;
     write.phase = 1;
     for (uint32_t g = scheduler.group0; g < scheduler.groups; g += scheduler.group_step)
@@ -136,7 +136,7 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
                 copy_bulk(x.stages + write.slot * G::X_STAGE + group * GROUP_BYTES * X_CHUNK,
                           from + s * GROUP_BYTES, bytes, x.full + 8 * write.slot);
             if (is_any)
-                write.next(p.chunk);
+                write.next(p.x_depth);
         }
     // All threads of a cluster take part in its barrier.
     if (G::SplitK::IS_CLUSTER) {
@@ -150,10 +150,10 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
 // Prefetches into L2 every `stride`-th of the pages that the next attention reads, as many as L2
 // keeps. They are spread over the rows and their lengths, so that attention always finds some in L2
 // while others come from memory. Few pages need no prefetch. `part` of `parts`: a warp's share.
-__device__ __forceinline__ void prefetch_kv_l2(const MatmulParams& p, uint32_t part,
+__device__ __forceinline__ void prefetch_kv_l2(const GemmSm90Params& p, uint32_t part,
                                                uint32_t parts) {
     const PagesRef& next = p.next_pages;
-    const uint32_t rows = p.step.header().rows, lane = threadIdx.x % WARP;
+    const uint32_t rows = p.gemm.step.header().rows, lane = threadIdx.x % WARP;
     const auto page_of = [&](uint32_t cell) { return __umulhi(cell, next.page_magic); };
     // Pages of a row's earlier cells.
     const auto first_of = [&](uint32_t position) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void prefetch_kv_l2(const MatmulParams& p, uint32_t p
     const auto end_of = [&](uint32_t position) { return position ? page_of(position - 1) + 1 : 0; };
     uint32_t pages = 0;
     for (uint32_t r = lane; r < rows; r += WARP) {
-        const uint32_t position = p.step.row(r).position;
+        const uint32_t position = p.gemm.step.row(r).position;
         pages += end_of(position) - first_of(position);
     }
     pages = __reduce_add_sync(FULL_MASK, pages);
@@ -174,8 +174,8 @@ __device__ __forceinline__ void prefetch_kv_l2(const MatmulParams& p, uint32_t p
                    stream = part - taker * streams;
     if (taker >= takers || !is_elected())
         return;
-    const StepRow& row = p.step.row(stream / 2);
-    const uint32_t* table = p.step.table(row.table);
+    const StepRow& row = p.gemm.step.row(stream / 2);
+    const uint32_t* table = p.gemm.step.table(row.table);
     const uint8_t* from = stream % 2 ? next.values : next.keys;
     const uint32_t end = end_of(row.position);
 #pragma unroll 1

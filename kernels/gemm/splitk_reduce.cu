@@ -7,6 +7,23 @@
 #include "common/async_copy.cuh"
 #include "gemm/gemm_common.cuh"
 
+struct SplitkReduceParams {
+    float* sums;
+    float* out; // [rows, out_stride]
+    PackedRef packed;
+    const float* next_norm;    // weights of the next norm, or null; with it:
+    const float* next_factors; // [rows]: factor to pack with
+    float* next_squares;       // [rows, next_squares_count]
+    uint32_t next_squares_count;
+    uint32_t out_stride;
+    float unscale;     // of x and the matrix
+    uint32_t rows_max; // rows of x from here on are not written
+    uint32_t tiles;
+    uint32_t splits;
+};
+static_assert(sizeof(SplitkReduceParams) == 88 && offsetof(SplitkReduceParams, unscale) == 72,
+              "as in params.rs");
+
 constexpr uint32_t REDUCE_WARPS = 4;
 
 __device__ __forceinline__ void set(float (&to)[4], const float4& four) {
@@ -14,7 +31,7 @@ __device__ __forceinline__ void set(float (&to)[4], const float4& four) {
 }
 
 extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
-    splitk_reduce(const __grid_constant__ MatmulParams p) {
+    splitk_reduce(const __grid_constant__ SplitkReduceParams p) {
     __shared__ __align__(16) float transposed[REDUCE_WARPS][8 * SUM_STRIDE];
     // The splits, then the old value.
     __shared__ float4 fetched[REDUCE_WARPS][SPLITS_MAX + 1][WARP];
@@ -26,13 +43,11 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
                    row = tile * TILE_ROWS + quad * 4;
     if (tile >= p.tiles)
         return;
-    const Segment& part = p.part[0];
     auto& its = fetched[warp];
     const bool is_there = r < p.rows_max;
-    float4* out = reinterpret_cast<float4*>(part.out + size_t(r) * part.out_stride + row);
-    const float4* from = split_sums(p, 0, group, tile) + lane;
+    float4* out = reinterpret_cast<float4*>(p.out + size_t(r) * p.out_stride + row);
+    const float4* from = split_sums(p.sums, gridDim.y, p.tiles, 0, group, tile) + lane;
     const uint32_t stride = gridDim.y * p.tiles * WARP;
-    const float unscale = p.unscale * part.weight.scale;
     float norm[4] = {};
     if (p.next_norm)
         set(norm, *reinterpret_cast<const float4*>(p.next_norm + row));
@@ -65,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
     set(y, *reinterpret_cast<const float4*>(transposed[warp] + n * SUM_STRIDE + quad * 4));
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        y[c] = old[c] + y[c] * unscale;
+        y[c] = old[c] + y[c] * p.unscale;
     if (is_there)
         *out = make_float4(y[0], y[1], y[2], y[3]);
     if (!p.next_norm)

@@ -1,5 +1,7 @@
 //! Parameter structs of the kernels: the host side of `kernels/*.cuh`. Both sides assert the sizes.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 /// A device address; 0 is null.
@@ -147,7 +149,7 @@ pub(crate) struct Stages {
     pub of_task: u32,
     /// Tasks of a team in a pass.
     pub tasks: u32,
-    /// Passes of a turn (one tile-scheduler iteration).
+    /// Passes of a wave.
     pub passes: u32,
     /// All stages of a warp.
     pub all: u32,
@@ -162,9 +164,10 @@ impl Stages {
     }
 }
 
+/// A product, its epilogue and the order of its sums: common to all GEMM kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct MatmulParams {
+pub(crate) struct GemmParams {
     pub step: StepRef,
     pub x: PackedRef,
     pub packed: PackedRef,
@@ -174,42 +177,95 @@ pub(crate) struct MatmulParams {
     pub next_norm: Address,
     pub next_factors: Address,
     pub next_squares: Address,
-    pub partials: Address,
-    pub arrivals: Address,
     pub squares_count: u32,
+    pub next_squares_count: u32,
     pub inverse_width: f32,
     pub eps: f32,
+    pub unscale: f32,
     pub mode: u32,
-    /// Stride from the results of a split to the next split's, in numbers, for deferred split-K.
-    pub splits_apart: u32,
     pub rows_max: u32,
     pub tiles: u32,
     pub splits: u32,
     pub split_segments: u32,
-    pub depth: u32,
-    pub chunk: u32,
-    pub warps: u32,
-    pub by_output: u32,
-    pub rows_last: u32,
-    pub unscale: f32,
-    pub run: u32,
-    pub teams: u32,
-    pub turn_tiles: u32,
-    pub x_splits: u32,
-    pub next_squares_count: u32,
+    pub runs: u32,
+    pub run_segments: u32,
     pub part: [Segment; 3],
-    pub stages: Stages,
     /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
     /// two parts.
     pub part_from: [u32; 4],
-    /// The first stage of each warp of a block (kernels/gemm/gemm_skinny.cuh): tile of the turn,
-    /// number of segments, and first segment (8, 8 and 16 bits).
-    pub first: [u32; 16],
-    pub next_pages: PagesRef,
-    /// Stages that a warp prefetches before its predecessor has ended
-    /// (kernels/gemm/gemm_skinny.cuh); at least 1.
+}
+
+/// Parameters of kernels/gemm/gemm_skinny.cuh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GemmSkinnyParams {
+    pub gemm: GemmParams,
+    pub by_output: u32,
+    pub rows_last: u32,
+    pub teams: u32,
+    pub wave_tiles: u32,
+    pub x_splits: u32,
+    pub depth: u32,
+    pub chunk: u32,
+    /// Stages that a warp prefetches before its predecessor has ended; at least 1.
     pub early_stages: u32,
+    pub stages: Stages,
+    /// The first stage of each warp of a block: tile of the wave, number of segments, and first
+    /// segment (8, 8 and 16 bits).
+    pub first: [u32; 16],
+}
+
+/// Parameters of kernels/gemm/gemm_sm80.cuh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GemmSm80Params {
+    pub gemm: GemmParams,
+    pub partials: Address,
+    pub arrivals: Address,
+    pub by_output: u32,
+    pub rows_last: u32,
+    pub teams: u32,
+    pub depth: u32,
+    pub chunk: u32,
     pub reserved: u32,
+}
+
+/// Parameters of kernels/gemm/gemm_sm90.cuh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GemmSm90Params {
+    pub gemm: GemmParams,
+    pub next_pages: PagesRef,
+    /// Split-K workspace.
+    pub workspace: Address,
+    /// Stride from the results of a split to the next split's, in numbers, for deferred split-K.
+    pub deferred_stride: u32,
+    pub full_wave_tiles: u32,
+    pub weight_depth: u32,
+    pub x_depth: u32,
+    /// Reciprocal of the splits ([`Stages::divisor`]).
+    pub by_splits: u32,
+    pub reserved: u32,
+}
+
+/// Parameters of kernels/gemm/splitk_reduce.cu.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct SplitkReduceParams {
+    /// Split-K workspace.
+    pub sums: Address,
+    pub out: Address,
+    pub packed: PackedRef,
+    pub next_norm: Address,
+    pub next_factors: Address,
+    pub next_squares: Address,
+    pub next_squares_count: u32,
+    pub out_stride: u32,
+    /// 1 / scale of x, times the scale of the matrix.
+    pub unscale: f32,
+    pub rows_max: u32,
+    pub tiles: u32,
+    pub splits: u32,
 }
 
 /// KV pages that the next attention will read.
@@ -227,13 +283,23 @@ pub(crate) struct PagesRef {
     pub window: u32,
 }
 
-/// Products of two types with the same activation rows.
+/// Two products with the same activation rows, for the skinny kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct PairParams {
-    pub first: MatmulParams,
-    pub second: MatmulParams,
-    pub first_blocks: u32,
+pub(crate) struct GemmSkinnyPairParams {
+    pub first: GemmSkinnyParams,
+    pub second: GemmSkinnyParams,
+    pub first_ctas: u32,
+    pub reserved: u32,
+}
+
+/// Two products with the same activation rows, for the WGMMA kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GemmSm90PairParams {
+    pub first: GemmSm90Params,
+    pub second: GemmSm90Params,
+    pub first_ctas: u32,
     pub reserved: u32,
 }
 
@@ -428,8 +494,28 @@ const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<PagesRef>() == 32);
-const _: () = assert!(size_of::<MatmulParams>() == 520);
-const _: () = assert!(size_of::<PairParams>() == 1048);
+const _: () = assert!(
+    size_of::<GemmParams>() == 336
+        && offset_of!(GemmParams, squares) == 80
+        && offset_of!(GemmParams, squares_count) == 128
+        && offset_of!(GemmParams, part) == 176
+);
+const _: () = assert!(
+    size_of::<GemmSkinnyParams>() == 464
+        && offset_of!(GemmSkinnyParams, stages) == 368
+        && offset_of!(GemmSkinnyParams, first) == 400
+);
+const _: () =
+    assert!(size_of::<GemmSm80Params>() == 376 && offset_of!(GemmSm80Params, by_output) == 352);
+const _: () = assert!(
+    size_of::<GemmSm90Params>() == 400
+        && offset_of!(GemmSm90Params, workspace) == 368
+        && offset_of!(GemmSm90Params, by_splits) == 392
+);
+const _: () =
+    assert!(size_of::<SplitkReduceParams>() == 88 && offset_of!(SplitkReduceParams, unscale) == 72);
+const _: () = assert!(size_of::<GemmSkinnyPairParams>() == 936);
+const _: () = assert!(size_of::<GemmSm90PairParams>() == 808);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

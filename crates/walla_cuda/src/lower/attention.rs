@@ -8,7 +8,8 @@ use walla_types::RopePairs;
 
 use super::attention_tiling::{Chosen, Form};
 use super::linear::Part;
-use super::product::{Then, packed};
+use super::packed_rows::packed;
+use super::product::Then;
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{

@@ -12,7 +12,6 @@ use self::schedule::{CTA_TILES_SMALL, TileSchedule};
 use super::kernel::{Kernel, WARPGROUP_KERNELS};
 use super::order::{CTA_TILES, Order, SPLITS_MAX, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
-use crate::params::Stages;
 use crate::repack::TILE_ROWS;
 
 /// Minimum rows of x for the WGMMA kernels, and the size of eight rows of x above which these
@@ -215,11 +214,6 @@ impl Sm90Tiling {
     pub(super) fn reduction(product: &Product) -> ([u32; 3], u32) {
         let grid = [product.tiles.div_ceil(REDUCE_WARPS), product.rows.div_ceil(GROUP_ROWS), 1];
         (grid, 32 * REDUCE_WARPS)
-    }
-
-    /// Divisors for the kernel: the number of splits.
-    pub(super) fn stages(order: &Order) -> Stages {
-        Stages { by: [0, 0, 0, Stages::divisor(order.splits)], ..Stages::default() }
     }
 
     /// Segments in a stage of x (`X_CHUNK`).

@@ -5,7 +5,8 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
-use super::product::{Normed, ProductLaunch, Then, on_tensor_cores, packed};
+use super::packed_rows::{Normed, packed};
+use super::product::{ProductLaunch, Then, on_tensor_cores};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{

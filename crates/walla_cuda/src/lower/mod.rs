@@ -8,6 +8,7 @@ mod gemm_sm90;
 mod kernel;
 mod linear;
 mod order;
+mod packed_rows;
 mod product;
 mod sample;
 mod tiling;
@@ -18,7 +19,8 @@ use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
-use self::product::{Normed, on_tensor_cores};
+use self::packed_rows::Normed;
+use self::product::on_tensor_cores;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;

@@ -136,7 +136,7 @@ impl Tiling {
         }
     }
 
-    /// The first stage of each warp, for one group of rows (`MatmulParams::first`): a warp
+    /// The first stage of each warp, for one group of rows (`GemmSkinnyParams::first`): a warp
     /// prefetches it before it has computed anything else.
     pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
         let Order { split_segments, runs, run, .. } = self.order;
