@@ -201,18 +201,18 @@ __device__ __forceinline__ float fold(float sum, float next, float2 factor) {
 // Columns -----------------------------------------------------------------------------------------
 
 // Query heads of one KV head are in groups of at most COLUMNS.
-struct Group {
+struct HeadGroup {
     uint32_t kv_head, first_head, heads, index_of_kv;
 };
 __device__ __forceinline__ uint32_t groups_of_kv(const AttendParams& p) {
     return div_up(p.head.heads / p.kv.kv_heads, COLUMNS);
 }
-__device__ __forceinline__ Group group_of(const AttendParams& p, uint32_t g) {
+__device__ __forceinline__ HeadGroup head_group_of(const AttendParams& p, uint32_t g) {
     const uint32_t per_kv = p.head.heads / p.kv.kv_heads;
     const uint32_t groups = div_up(per_kv, COLUMNS);
     const uint32_t kv_head = g / groups, index = g % groups;
-    return Group{kv_head, kv_head * per_kv + index * COLUMNS,
-                 min(COLUMNS, per_kv - index * COLUMNS), index};
+    return HeadGroup{kv_head, kv_head * per_kv + index * COLUMNS,
+                     min(COLUMNS, per_kv - index * COLUMNS), index};
 }
 
 // Stores one number of the result, or four neighbours from a multiple of four.

@@ -1,14 +1,18 @@
-// attention_cluster: attention_decode for few rows, where latency is the bound: the same formula
-// and the same bits. head_dim 64, 128 or 256. From sm_90 on.
+// attention_cluster: out[r] = softmax(scale * q[r] K^T) V for few rows, where latency is the bound:
+// the same formula as attention_decode.cu and the same bits. From sm_90 on.
+// input: products as in append.cu, or their splits; pages f16 or 8 bits; out: [rows, heads *
+// head_dim] f32 or packed f16; head_dim 64, 128 or 256.
 //
-// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block
-// `rank` has the row's chunks rank, rank + RANKS, .... A team of four warps takes a chunk: each
-// warp one tile of cells for the scores, then a quarter of the numbers. A chunk's result is written
-// to the shared memory of all blocks of the cluster; each block folds its part of the numbers. An
-// mbarrier there counts the bytes, because a cluster barrier with release semantics would wait for
-// all earlier writes, including the row's own key and value in memory.
-// A team's first chunk, the page table and the RoPE factors are read before the products: see
-// attention_decode. Oracle: the same.
+// Block `rank` of a cluster has the row's chunks rank, rank + RANKS, .... A team of four warps
+// takes a chunk: each warp one tile of cells for the scores, then a quarter of the numbers. A
+// chunk's result is written to the shared memory of all blocks of the cluster; each block folds its
+// part of the numbers. An mbarrier there counts the bytes, because a cluster barrier with release
+// semantics would wait for all earlier writes, including the row's own key and value in memory. A
+// team's first chunk, the page table and the RoPE factors are read before the products: see
+// attention_decode.cu.
+// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each.
+// Bound: latency, of two cluster exchanges per round of 4 * RANKS chunks.
+// Oracle: walla_cpu's scalar qkv and attention (tests/gpu/attention.rs).
 #include "attention/attention_heads.cuh"
 #include "common/bulk_copy.cuh"
 
@@ -23,13 +27,27 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_WARPS * WARP) : "memory");
 }
 
+constexpr uint32_t CLUSTER_RING = 2; // chunks per team: one in use, one in flight
+
+// Bytes of `Cluster::Shared`.
+__host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint32_t teams,
+                                                            uint32_t dim, bool is_q8) {
+    const uint32_t tiles = teams * CLUSTER_RING * 2 * TILES * tile_bytes(dim, is_q8),
+                   round = 4 * ranks, products = dim / 64,
+                   sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4,
+                   statistics = 2 * round * COLUMNS * 4, making = teams * TILES * dim * 4,
+                   weights = teams * TILES * WARP * 8, maxima = teams * TILES * COLUMNS * 4,
+                   all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + making;
+    return (all + weights + maxima + 8 + 127) / 128 * 128;
+}
+
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
 struct Cluster {
     // Large clusters are for four rows and fewer: their short contexts stay in L2 from step to
     // step.
     using T = Tile<DIM, Number, RANKS <= 2>;
     static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
-    static constexpr uint32_t RING = 2;            // chunks per team: one in use, one in flight
+    static constexpr uint32_t RING = CLUSTER_RING;
     static constexpr uint32_t PRODUCTS = DIM / 64; // per warp: 16 numbers each
     static constexpr uint32_t OWN = PARTS / RANKS; // parts folded by the block
     // chunks of the row between two cluster barriers
@@ -61,13 +79,15 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     using T = typename C::T;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename C::Shared& sh = *reinterpret_cast<typename C::Shared*>(dynamic);
+    static_assert(sizeof(typename C::Shared) ==
+                  cluster_shared_bytes(RANKS, TEAMS, DIM, sizeof(Number) == 1));
     let_successors_start();
     const uint32_t r = blockIdx.y;
     if (r >= p.step.header().rows)
         return;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t rank = blockIdx.x % RANKS, team = warp / TEAM_WARPS, part = warp % TEAM_WARPS;
-    const Group group = group_of(p, blockIdx.x / RANKS);
+    const HeadGroup group = head_group_of(p, blockIdx.x / RANKS);
     const StepRow row = p.step.row(r);
     const uint32_t position = row.position;
     const uint32_t begin = p.window && position + 1 > p.window ? position + 1 - p.window : 0;

@@ -4,10 +4,10 @@
 // max(0, p + 1 - window) ..= p.
 // input: products as in append.cu; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
-// Grid: at most as many blocks as are resident at once; each takes splits (attention_decode.cuh)
-// round-robin. Lengths are read on the device.
-// Bound: memory, 4 * head_dim bytes per cell and KV head, half of that for 8 bits. Oracle:
-// walla_cpu's scalar qkv and attention.
+// Grid: at most as many blocks as are resident at once; each takes KV splits
+// (attention_scheduler.cuh) round-robin. Lengths are read on the device.
+// Bound: memory, 4 * head_dim bytes per cell and KV head, half of that for 8 bits.
+// Oracle: walla_cpu's scalar qkv and attention (tests/gpu/attention.rs).
 //
 // Cells before the row's own were written by earlier steps or by cache ops. A program's first
 // kernels launch without overlap, so all earlier work of the stream is complete before any kernel
@@ -25,7 +25,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t segment;
+    __shared__ uint32_t split_chunks;
     let_successors_start();
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
@@ -42,7 +42,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
                     KvScheduler::count(begin_of(position) / CHUNK, position / CHUNK);
         }
         __syncwarp();
-        scheduler.make<false>(groups, WARPS, p.slots_max, &segment);
+        scheduler.make<false>(groups, WARPS, p.slots_max, &split_chunks);
     }
     __syncthreads();
     const uint32_t items = scheduler.first_split[scheduler.units] * groups;
@@ -55,9 +55,10 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         split.rows = 1;
         const StepRow row = p.step.row(split.row);
         const uint32_t position = row.position;
-        const Group group = group_of(p, split.group);
+        const HeadGroup group = head_group_of(p, split.group);
         const uint32_t begin = begin_of(position);
-        const KvScheduler::Cut cut = KvScheduler::cut(scheduler.chunks[split.row], segment, WARPS);
+        const KvScheduler::Cut cut =
+            KvScheduler::cut(scheduler.chunks[split.row], split_chunks, WARPS);
         KvScheduler::place(split, index - scheduler.first_split[split.row], begin / CHUNK,
                            position / CHUNK, cut);
         split.slot = scheduler.first_slot[split.row];

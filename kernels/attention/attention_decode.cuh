@@ -11,6 +11,17 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
+// Bytes of `DecodeAttention::Shared`. Sums of f16 are padded by four numbers.
+__host__ __device__ constexpr uint32_t decode_shared_bytes(uint32_t warps, uint32_t ring,
+                                                           uint32_t dim, bool is_q8) {
+    const uint32_t stride = is_q8 ? dim : dim + 4, tiles = warps * ring * tile_bytes(dim, is_q8),
+                   sums = warps * COLUMNS * stride * 4,
+                   spans = warps > 2 ? COLUMNS * (dim * 4 + 8) : 32,
+                   statistics = 2 * warps * COLUMNS * 4, visible = COLUMNS * 8,
+                   all = tiles + sums + spans + row_heads_bytes(dim, is_q8) + statistics + visible;
+    return (all + 1 + 127) / 128 * 128;
+}
+
 template <uint32_t DIM_, uint32_t WARPS_, uint32_t RING_, typename Number_>
 struct DecodeAttention {
     using Number = Number_;
@@ -251,6 +262,7 @@ struct DecodeAttention {
                                                uint32_t slot_columns, uint32_t columns,
                                                uint32_t visible_first, uint32_t visible_end,
                                                uint32_t own, Store store) {
+        static_assert(sizeof(Shared) == decode_shared_bytes(WARPS, RING, DIM, sizeof(Number) == 1));
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const bool is_first = split.first == split.unit_first,
                    folds = is_first || split.stores_spans();

@@ -38,6 +38,12 @@ struct Numbers {
     }
 };
 
+// Bytes of `RowHeads`.
+__host__ __device__ constexpr uint32_t row_heads_bytes(uint32_t dim, bool is_q8) {
+    const uint32_t number = is_q8 ? 1 : 2, fresh = 2 * (dim * number + 16);
+    return COLUMNS * (dim + 8) * 2 + fresh + dim / 2 * 8;
+}
+
 // Shared memory of a decode attention block for its row.
 template <uint32_t DIM, typename Number>
 struct RowHeads {
@@ -59,8 +65,9 @@ struct RowHeads {
     // each; all loads are in flight at once. `at`: the warp's buffer for one head. `own_cell`:
     // index of the row's cell. Needs a barrier before other warps read.
     template <uint32_t WARPS>
-    __device__ __forceinline__ void make(const AttendParams& p, uint32_t row, const Group& group,
-                                         bool has_own, size_t own_cell, float* at) {
+    __device__ __forceinline__ void make(const AttendParams& p, uint32_t row,
+                                         const HeadGroup& group, bool has_own, size_t own_cell,
+                                         float* at) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
         const uint32_t jobs = group.heads + (has_own ? 2 : 0);

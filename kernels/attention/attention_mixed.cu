@@ -1,15 +1,17 @@
 // attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p
 // of the row's sequence, for any step; append runs before it.
-// input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
+// input: q [rows, heads * head_dim] f32; out: the same, or packed f16; pages f16 or 8 bits;
+// head_dim 64, 128 or 256.
 //
 // Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
 // one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
 // path (attention_decode.cuh: warps divide the cells). More columns use the prefill path: each warp
 // has 8 or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
-// blocks and compute the same bits (attention.cuh). Grid: as many blocks as are resident at once.
-// Each takes splits round-robin, from the step's last row backwards, because the last rows of a
-// prompt see the most cells. Bound: memory for few columns, otherwise tensor cores. Oracle:
-// walla_cpu's scalar attention.
+// blocks and compute the same bits (attention.cuh).
+// Grid: as many blocks as are resident at once. Each takes splits round-robin, from the step's last
+// row backwards, because the last rows of a prompt see the most cells.
+// Bound: memory for few columns, otherwise tensor cores.
+// Oracle: walla_cpu's scalar attention (tests/gpu/attention.rs).
 #include "attention/attention_decode.cuh"
 
 // The instructions need sm_80; older chips use attention.cu.
@@ -93,7 +95,7 @@ struct PrefillAttention {
 
     // Columns `first` .. of the unit as right-hand sides; missing columns are zeros.
     static __device__ __forceinline__ void load(const AttendParams& p, const KvSplit& split,
-                                                const Group& group, uint32_t columns,
+                                                const HeadGroup& group, uint32_t columns,
                                                 uint32_t first, uint32_t (&q)[NS][DIM / 16][2]) {
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
@@ -116,7 +118,7 @@ struct PrefillAttention {
                                                const KvSplit& split, const Cells& cells,
                                                uint32_t groups, uint32_t position) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        const Group group = group_of(p, split.group);
+        const HeadGroup group = head_group_of(p, split.group);
         const uint32_t columns = split.rows * group.heads;
         const uint32_t ring = shared_of(sh.ring);
         const bool is_first = split.first == split.unit_first;
@@ -364,7 +366,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t segment, units_count, starts[ROWS_MAX / WARP + 1];
+    __shared__ uint32_t split_chunks, units_count, starts[ROWS_MAX / WARP + 1];
     let_successors_start();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
@@ -392,7 +394,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
                                                                  << KvScheduler::PARTS_AT;
                                   places[unit] = row | rows << 16;
                               });
-        scheduler.make<true>(groups, WARPS, p.slots_max, &segment);
+        scheduler.make<true>(groups, WARPS, p.slots_max, &split_chunks);
         if (threadIdx.x == 0)
             units_count = scheduler.units;
     }
@@ -412,12 +414,13 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         const uint32_t last = position + split.rows - 1;
         const bool is_decode = KvScheduler::parts_of(scheduler.chunks[unit]) == 1;
         const uint32_t chunks = KvScheduler::chunks_of(scheduler.chunks[unit]);
-        const KvScheduler::Cut cut = is_decode ? KvScheduler::cut(chunks, segment, WARPS)
-                                               : KvScheduler::cut_prompt(chunks, segment, WARPS);
+        const KvScheduler::Cut cut = is_decode
+                                         ? KvScheduler::cut(chunks, split_chunks, WARPS)
+                                         : KvScheduler::cut_prompt(chunks, split_chunks, WARPS);
         KvScheduler::place(split, index - scheduler.first_split[unit], begin_of(position) / CHUNK,
                            last / CHUNK, cut);
         split.slot = scheduler.first_slot[unit];
-        const Group group = group_of(p, split.group);
+        const HeadGroup group = head_group_of(p, split.group);
         const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position),
                           last + 1};
         if (!is_decode) {

@@ -43,32 +43,33 @@ struct KvScheduler {
     // [units]: chunks; from bit PARTS_AT on: parts of COLUMNS columns beyond the first (a unit with
     // several is processed as a prompt)
     uint32_t* chunks;
-    uint32_t units, segment;
+    uint32_t units, split_chunks;
 
-    // `each`: chunks of a unit's splits but the last. The smallest segment is one round of a block:
-    // a second round costs less than a split. Larger splits are whole spans, and so are splits of
-    // many chunks, to limit the number of results. (A division takes some 30 instructions, before a
-    // block's first load.)
+    // `each`: chunks of a unit's splits but the last. The smallest split_chunks is one round of a
+    // block: a second round costs less than a split. Larger splits are whole spans, and so are
+    // splits of many chunks, to limit the number of results. (A division takes some 30
+    // instructions, before a block's first load.)
     struct Cut {
         uint32_t each, splits;
     };
-    static __device__ __forceinline__ Cut cut(uint32_t chunks, uint32_t segment, uint32_t warps) {
-        const uint32_t near = (chunks + segment / 2) / segment;
-        if (near <= 1 || (chunks <= SPAN && segment > warps))
+    static __device__ __forceinline__ Cut cut(uint32_t chunks, uint32_t split_chunks,
+                                              uint32_t warps) {
+        const uint32_t near = (chunks + split_chunks / 2) / split_chunks;
+        if (near <= 1 || (chunks <= SPAN && split_chunks > warps))
             return Cut{chunks, 1};
-        if (chunks <= CHUNKS_FEW && segment == warps)
+        if (chunks <= CHUNKS_FEW && split_chunks == warps)
             return Cut{warps, div_up(chunks, warps)};
-        const uint32_t spans = segment > warps ? div_up(chunks / SPAN, near) : 1;
+        const uint32_t spans = split_chunks > warps ? div_up(chunks / SPAN, near) : 1;
         const uint32_t each = spans * SPAN,
                        splits = spans == 1 ? div_up(chunks, SPAN) : div_up(chunks, each);
-        return Cut{each, segment > warps ? min(splits, near) : splits};
+        return Cut{each, split_chunks > warps ? min(splits, near) : splits};
     }
 
     // The same for prompts, where a block processes one chunk in the time of a round: whole spans.
     // Rounded down: one split more than there are blocks would add a wave.
-    static __device__ __forceinline__ Cut cut_prompt(uint32_t chunks, uint32_t segment,
+    static __device__ __forceinline__ Cut cut_prompt(uint32_t chunks, uint32_t split_chunks,
                                                      uint32_t warps) {
-        const uint32_t near = max(1u, chunks * warps / segment);
+        const uint32_t near = max(1u, chunks * warps / split_chunks);
         const uint32_t each = div_up(div_up(chunks, SPAN), near) * SPAN;
         return Cut{each, div_up(chunks, each)};
     }
@@ -111,7 +112,7 @@ struct KvScheduler {
     // barrier before other warps read.
     template <bool HAS_PROMPTS>
     __device__ __forceinline__ void make(uint32_t groups, uint32_t warps, uint32_t slots_max,
-                                         uint32_t* segment_out) const {
+                                         uint32_t* split_chunks_out) const {
         const uint32_t lane = threadIdx.x % WARP;
         uint32_t total = 0;
         for (uint32_t u = lane; u < units; u += WARP) {
@@ -151,7 +152,7 @@ struct KvScheduler {
                 slots += __shfl_sync(FULL_MASK, b, WARP - 1);
             }
             if (lane == 0)
-                first_split[units] = splits, *segment_out = wanted;
+                first_split[units] = splits, *split_chunks_out = wanted;
             if (slots <= slots_max)
                 break;
         }

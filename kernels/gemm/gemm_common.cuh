@@ -1,4 +1,4 @@
-// product: declarations common to all tensor-core GEMM kernels.
+// Declarations common to the GEMM kernels on tensor cores.
 // out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
 // mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
 // With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
@@ -56,7 +56,7 @@ struct GemmParams {
     uint32_t split_segments; // the last split may have fewer
     uint32_t runs;           // per split
     uint32_t run_segments;
-    Segment part[3]; // part_from holds their first tiles
+    MatrixPart part[3]; // part_from holds their first tiles
     // First tile of each part; beyond all tiles if the part is absent, or if a tile consists of two
     // parts.
     uint32_t part_from[4];
@@ -164,7 +164,7 @@ struct EpilogueInput {
 
 __device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, const TileOf& tile,
                                                         uint32_t r, uint32_t quad) {
-    const Segment& part = p.part[tile.part[0]];
+    const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left =
         r < p.rows_max && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
@@ -191,10 +191,10 @@ __device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& ti
                                            uint32_t quad, float factor, const EpilogueInput& known,
                                            const float (&value)[2][4]) {
     const bool inside = r < p.rows_max;
-    const Segment& part = p.part[tile.part[0]];
+    const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const Segment& its) {
+    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& its) {
         const float unscale = factor * p.unscale * its.weight.scale;
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++)

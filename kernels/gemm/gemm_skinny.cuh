@@ -1,4 +1,7 @@
-// gemm_skinny: skinny GEMM (gemm_common.cuh) for groups of up to 8 rows of x, one group per block.
+// gemm_skinny: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices (gemm_common.cuh),
+// for groups of up to 8 rows of x, one group per block.
+// x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, or
+// packed f16.
 // Bound for 1 to 8 rows: bytes of W, and the node's latency if it has few of them. It takes more
 // rows only if no other kernel fits: the blocks of a tile's groups run concurrently, so that all
 // but one read W from L2.
@@ -19,120 +22,14 @@
 // its loops are not unrolled.
 //
 // Shared memory holds all of x, or `x_splits` splits of it at a time.
-// Grid: (blocks, rows of x / 8); for a pair the blocks of one product, then of the other. Oracle:
-// walla_cpu's scalar linear.
+// Grid: (blocks, rows of x / 8); for a pair the blocks of one product, then of the other.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the bits equal the results of
+// gemm_sm80.cuh and gemm_sm90.cuh (tests/gpu/determinism.rs).
 #pragma once
 
 #include "gemm/dequantise.cuh"
-#include "gemm/gemm_common.cuh"
+#include "gemm/gemm_skinny_epilogue.cuh"
 #include "common/stage_ring.cuh"
-
-constexpr uint32_t SKINNY_WARPS = 8;        // per block; two blocks share a multiprocessor
-constexpr uint32_t SKINNY_WARPS_LARGE = 16; // per block that has a multiprocessor alone
-constexpr uint32_t FIRST_OUTPUTS = 64;      // outputs located before x is read
-constexpr uint32_t AHEAD = 2;               // segments unpacked before x is read
-constexpr uint32_t SPLITS_AT_ONCE = 4;      // splits of an output that are loaded at once
-static_assert(FIRST_OUTPUTS <= SKINNY_WARPS * WARP, "a thread each");
-static_assert(SKINNY_WARPS >= 8, "a norm factor each");
-
-// A warp's weights arrive in stages, numbered through all waves: the tasks of a wave's pass, then
-// the stages of a task. Reciprocals are for `divided`.
-struct GemmSkinnyParams {
-    GemmParams gemm;
-    uint32_t by_output;    // row r of x is the one that output r names (the head)
-    uint32_t rows_last;    // index of the last row of x
-    uint32_t teams;        // per CTA
-    uint32_t wave_tiles;   // tiles per CTA and wave
-    uint32_t x_splits;     // splits of x that are in shared memory at once
-    uint32_t depth;        // stages of a warp's ring, up to DEPTH_MAX
-    uint32_t chunk;        // segments per stage
-    uint32_t early_stages; // loaded before the grid dependency; at least 1
-    // stages per task, tasks per team and pass, passes per wave, stages per warp
-    uint32_t stages, tasks, passes, all_stages;
-    uint32_t by_stages, by_tasks, by_passes, by_x_splits; // reciprocals
-    // A warp's first stage: tile of the wave, number of segments, first segment (8, 8 and 16 bits).
-    uint32_t first[SKINNY_WARPS_LARGE];
-};
-static_assert(sizeof(GemmSkinnyParams) == 464 && offsetof(GemmSkinnyParams, stages) == 368 &&
-                  offsetof(GemmSkinnyParams, first) == 400,
-              "as in params.rs");
-
-// Products of two types (of_pair).
-struct GemmSkinnyPairParams {
-    GemmSkinnyParams first, second;
-    uint32_t first_ctas;
-    uint32_t reserved;
-};
-static_assert(sizeof(GemmSkinnyPairParams) == 936, "as in params.rs");
-
-// An output of a wave: its address, and its inputs that are known before x is read.
-struct Output {
-    uint8_t tile, n, m; // index in the wave, in the group, in the tile
-    bool is_there;
-    float* out;
-    uint8_t* packed;
-    float scale[2], bias[2];
-    float norm;
-};
-
-__device__ __forceinline__ Output output_of(const GemmSkinnyParams& p, uint32_t index,
-                                            uint32_t base, uint32_t row0, uint32_t rows_here) {
-    const GemmParams& g = p.gemm;
-    const bool gated = g.mode >= GATE_SILU;
-    const uint32_t height = gated ? 8 : 16;
-    Output at = {};
-    uint32_t n = index / height, of_wave = 0;
-#pragma unroll 1
-    while (n >= rows_here && of_wave < p.wave_tiles)
-        n -= rows_here, of_wave++;
-    at.m = index % height, at.n = n, at.tile = of_wave;
-    at.is_there = of_wave < p.wave_tiles && base + of_wave < g.tiles;
-    if (!at.is_there)
-        return at;
-    const TileOf tile = tile_of(g, base + at.tile);
-    const Segment& part = g.part[tile.part[0]];
-    const uint32_t row = tile.row + at.m;
-    at.is_there = row < part.weight.rows;
-    const uint32_t r = row0 + at.n;
-    at.out = part.out + size_t(r) * part.out_stride + row;
-    at.packed = g.packed.rows ? g.packed.rows + pair_of(g.packed, r, row) + row % 2 * 2 : nullptr;
-    at.scale[0] = g.unscale * part.weight.scale;
-    at.scale[1] = g.unscale * g.part[1].weight.scale;
-    at.bias[0] = part.bias && at.is_there ? part.bias[row] : 0.0f;
-    at.bias[1] = gated && g.part[1].bias && at.is_there ? g.part[1].bias[row] : 0.0f;
-    at.norm = g.next_norm && at.is_there ? g.next_norm[row] : 0.0f;
-    return at;
-}
-
-// Writes an output. All lanes of a warp call it together, 16 of them for a tile's row of x.
-__device__ __forceinline__ void write_one(const GemmParams& p, const Output& at, uint32_t base,
-                                          uint32_t row0, float factor, float old, float near,
-                                          float value, float up) {
-    float y = value * (factor * at.scale[0]) + at.bias[0];
-    if (p.mode >= GATE_SILU)
-        y = activate(y, p.mode) * (up * (factor * at.scale[1]) + at.bias[1]);
-    if (p.mode == ADD)
-        y = old + y;
-    if (p.mode >= GATE_SILU && at.packed) {
-        if (at.is_there)
-            *reinterpret_cast<__half*>(at.packed) =
-                __float2half_rn(within_half(y * p.packed.scale));
-        return;
-    }
-    if (at.is_there)
-        *at.out = y;
-    if (p.mode != ADD || !p.next_norm)
-        return;
-    float squares = at.is_there ? y * y : 0.0f;
-    if (at.is_there)
-        *reinterpret_cast<__half*>(at.packed) =
-            __float2half_rn(within_half(y * near * at.norm * p.packed.scale));
-#pragma unroll
-    for (uint32_t offset = 1; offset < 16; offset *= 2)
-        squares += __shfl_xor_sync(FULL_MASK, squares, offset);
-    if (at.is_there && at.m == 0)
-        p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
-}
 
 // Static shared memory of a block.
 struct SkinnyShared {
@@ -158,7 +55,7 @@ __device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnySha
     const uint32_t threads = blockDim.x;
     const uint32_t segments = g.x.segments, rows = g.x.group_rows;
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes,
-                   ring_bytes = p.depth * stage_bytes;
+                   ring_bytes = skinny_ring_bytes(p.depth, p.chunk, RECORD);
     const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
     const uint32_t wave_tiles = ctas.count * p.wave_tiles, base0 = ctas.index * p.wave_tiles;
     const uint32_t row0 = blockIdx.y * 8;
@@ -265,8 +162,8 @@ __device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnySha
     const uint32_t x_segments = min(segments, p.x_splits * g.split_segments);
     const bool gated = g.mode >= GATE_SILU;
     const uint32_t task_sums = rows * SUM_STRIDE;
-    const uint32_t pass_sums = p.wave_tiles * p.x_splits * g.runs * task_sums;
-    float* sums = reinterpret_cast<float*>(shared + rings_bytes + x_segments * rows * 256);
+    const uint32_t pass_sums = skinny_sums(p.wave_tiles, p.x_splits, g.runs, rows);
+    float* sums = reinterpret_cast<float*>(shared + rings_bytes + skinny_x_bytes(x_segments, rows));
     // Sums over the splits of earlier passes.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.wave_tiles * rows_here * (gated ? 8 : 16);

@@ -1,5 +1,8 @@
-// gemm_sm80: mma GEMM (gemm_common.cuh) for more than 8 rows of x, or 5 and more if K is large, if
-// gemm_sm90.cuh does not compute them: GROUPS groups of 8 rows, 2 or 4.
+// gemm_sm80: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices (gemm_common.cuh),
+// with mma for more than 8 rows of x, or 5 and more if K is large, if gemm_sm90.cuh does not
+// compute them: GROUPS groups of 8 rows, 2 or 4.
+// x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, or
+// packed f16.
 //
 // A team of one or two warps computes a tile at a time; each of its warps takes a run of
 // neighbouring segments of 128 columns. Weights arrive through a ring in shared memory per warp,
@@ -8,8 +11,10 @@
 // shared memory. Every split has separate blocks; the last block to finish adds the splits.
 //
 // Grid: (blocks whose teams take tiles round-robin, rows of x / (8 * GROUPS), splits); small blocks
-// share a multiprocessor. Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
-// Oracle: walla_cpu's scalar linear; the difference is the rounding of x and W to f16.
+// share a multiprocessor.
+// Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the difference is the rounding of x and W
+// to f16. The bits equal the results of gemm_skinny.cuh (tests/gpu/determinism.rs).
 #pragma once
 
 #include "gemm/dequantise.cuh"
@@ -17,6 +22,19 @@
 #include "common/stage_ring.cuh"
 
 constexpr uint32_t SM80_WARPS_MAX = 16;
+
+// Dynamic shared memory, in this order: the warps' rings; rows of x; sums of the warps. Tests of
+// crates/walla_cuda evaluate these functions and compare the results with the host's.
+__host__ __device__ constexpr uint32_t sm80_ring_bytes(uint32_t depth, uint32_t chunk,
+                                                       uint32_t record) {
+    return depth * 2 * chunk * record;
+}
+__host__ __device__ constexpr uint32_t sm80_group_bytes(uint32_t segments) {
+    return segments * 8 * SEGMENT * 2;
+}
+__host__ __device__ constexpr uint32_t sm80_sums(uint32_t groups) {
+    return 8 * groups * SUM_STRIDE;
+}
 
 struct GemmSm80Params {
     GemmParams gemm;
@@ -38,7 +56,7 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     constexpr uint32_t COLUMNS = 8 * GROUPS;
     // Sums of one warp in one split.
-    constexpr uint32_t SUMS = COLUMNS * SUM_STRIDE;
+    constexpr uint32_t SUMS = sm80_sums(GROUPS);
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ __align__(8) uint64_t barriers[SM80_WARPS_MAX * DEPTH_MAX + 1];
     __shared__ float factor[COLUMNS];
@@ -56,10 +74,10 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
     const uint32_t run_begin = warp * g.run_segments,
                    run_end = min(run_begin + g.run_segments, segments_here);
     constexpr uint32_t SEGMENT_BYTES = 8 * 256; // of a group's rows of x
-    const uint32_t group_bytes = segments_here * SEGMENT_BYTES;
+    const uint32_t group_bytes = sm80_group_bytes(segments_here);
     const uint32_t stage_bytes = 2 * p.chunk * RECORD;
     const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
-    const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
+    const uint32_t ring_bytes = blockDim.x / WARP * sm80_ring_bytes(p.depth, p.chunk, RECORD);
     const uint32_t team_sums = warps * SUMS;
     float* sums =
         reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;

@@ -13,10 +13,10 @@
 // gemm_sm90_epilogue.cuh  one epilogue per split-K mode
 //
 // Grid: (persistent CTAs, or groups of tiles * splits; rows of x / N); for a pair of products
-// (ClusterSplitK, DeferredSplitK) the CTAs of one, then of the other. Bound: bytes of W up to some
-// 32 rows of x, then reads of x from L2. Oracle: walla_cpu's scalar linear
-// (crates/walla_cuda/tests/gpu/parity.rs); the bits equal the results of gemm_skinny.cuh and
-// gemm_sm80.cuh (tests/gpu/determinism.rs).
+// (ClusterSplitK, DeferredSplitK) the CTAs of one, then of the other.
+// Bound: bytes of W up to some 32 rows of x, then reads of x from L2.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the bits equal the results of
+// gemm_skinny.cuh and gemm_sm80.cuh (tests/gpu/determinism.rs).
 #pragma once
 
 #include "gemm/gemm_sm90_epilogue.cuh"

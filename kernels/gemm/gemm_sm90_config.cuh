@@ -53,6 +53,33 @@ __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) {
     return record > 1200 ? 1 : 2;
 }
 
+// Bytes of a stage of a warp's weights, of both halves of its tile.
+__host__ __device__ constexpr uint32_t weights_stage(uint32_t record) {
+    return 2 * weights_chunk(record) * record;
+}
+// Segments and bytes of a stage of n rows of x.
+__host__ __device__ constexpr uint32_t x_chunk(uint32_t n) {
+    return n > 32 ? 1 : 2;
+}
+__host__ __device__ constexpr uint32_t x_stage(uint32_t n) {
+    return n / 8 * GROUP_BYTES * x_chunk(n);
+}
+// Floats per warp to exchange and transpose the sums of two runs: a quarter of a tile's sums, of 8
+// or 16 rows of x at once. Every lane then has a quad of outputs, even if a tile has only eight
+// rows.
+__host__ __device__ constexpr uint32_t transposed_sums(uint32_t n) {
+    return n / 4 < 8 ? n / 4 : 8;
+}
+__host__ __device__ constexpr uint32_t exchange_floats(uint32_t n) {
+    const uint32_t transposed = transposed_sums(n) * 2 * SUM_STRIDE;
+    return n / 4 * WARP < transposed ? transposed : n / 4 * WARP;
+}
+// Floats per warp that keep a run's sums in a cluster while the warp computes the next; few sums
+// stay in registers.
+__host__ __device__ constexpr uint32_t kept_floats(uint32_t n) {
+    return n > 32 ? n / 2 * WARP : 0;
+}
+
 // Split-K modes. RUNS: runs that a CTA computes at once.
 //
 // Persistent, for many tiles: 16 warps compute both runs of all columns. A tile's two warps
@@ -114,9 +141,9 @@ struct GemmSm90 {
                               THREADS = (CONSUMER_WARPS + PRODUCER_WARPS) * WARP;
     // Segments and bytes of a stage of weights, of half a tile and of both halves.
     static constexpr uint32_t W_CHUNK = weights_chunk(RECORD), W_HALF = W_CHUNK * RECORD,
-                              W_STAGE = 2 * W_HALF;
+                              W_STAGE = weights_stage(RECORD);
     // Segments and bytes of a stage of x.
-    static constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK;
+    static constexpr uint32_t X_CHUNK = x_chunk(N), X_STAGE = x_stage(N);
     // Bytes of a tile's sums.
     static constexpr uint32_t TILE_BYTES = N * TILE_ROWS * 4;
     // Whether a cluster's sums reuse the shared memory of x and weights, because they are large. A

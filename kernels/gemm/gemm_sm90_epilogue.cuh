@@ -79,12 +79,8 @@ template <typename G>
 struct RunExchange {
     static constexpr uint32_t N = G::N;
     static constexpr uint32_t COUNT = N / 2 / G::RUNS; // sums for which a warp adds the runs
-    // Sums that a warp transposes at once, of 8 or 16 rows of x: every lane then has a quad of
-    // outputs, even if a tile has only eight rows.
-    static constexpr uint32_t TRANSPOSED = COUNT < 8 ? COUNT : 8;
-    // Floats of shared memory per warp to exchange and transpose the sums.
-    static constexpr uint32_t FLOATS =
-        COUNT * WARP < TRANSPOSED * 2 * SUM_STRIDE ? TRANSPOSED * 2 * SUM_STRIDE : COUNT * WARP;
+    static constexpr uint32_t TRANSPOSED = transposed_sums(N), FLOATS = exchange_floats(N);
+    static_assert(G::RUNS == 2);
 
     static __device__ __forceinline__ float* of(const Consumer<G>& its, uint32_t warp) {
         return its.layout.sums() + warp * FLOATS;
@@ -223,7 +219,7 @@ struct Epilogue<G, DeferredSplitK> {
         if (tile >= p.gemm.tiles)
             return;
         const TileOf place = tile_of(p.gemm, tile);
-        const Segment& part = p.gemm.part[place.part[0]];
+        const MatrixPart& part = p.gemm.part[place.part[0]];
         // A lane has two rows of the tile, eight apart, for two rows of x: a warp's stores fill
         // sectors of 32 bytes.
         const uint32_t r = scheduler.row0 + lane % 4 * 2;
@@ -243,9 +239,7 @@ struct Epilogue<G, DeferredSplitK> {
 template <typename G>
 struct Epilogue<G, ClusterSplitK> {
     static constexpr uint32_t N = G::N, TILE_BYTES = G::TILE_BYTES;
-    // Floats of shared memory per warp that keep a run's sums while the warp computes the next; few
-    // sums stay in registers.
-    static constexpr uint32_t KEPT = N > 32 ? N / 2 * WARP : 0;
+    static constexpr uint32_t KEPT = kept_floats(N);
 
     static __device__ __forceinline__ void run(const Consumer<G>& its) {
         const TileScheduler<G>& scheduler = its.scheduler;

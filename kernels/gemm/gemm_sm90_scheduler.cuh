@@ -74,7 +74,7 @@ struct TileScheduler {
 // Dynamic shared memory: sums from the cluster's CTAs [owned tiles, splits, N / 8, lanes, 4];
 // behind them, or with SUMS_REUSE_RINGS at the same address: x of every run; weights of every
 // consumer warp; exchanged or kept sums. crates/walla_cuda/src/lower/gemm_sm90.rs computes the
-// size (`sized`).
+// size (`sized`) from the functions of gemm_sm90_config.cuh.
 template <typename G>
 struct SharedLayout {
     uint8_t* shared;

@@ -1,5 +1,4 @@
-// linear for F32 matrices: see linear.cuh. One file per type, so that a model loads only the code
-// of its types.
+// Products of F32 matrices: formula, shapes, grid, bound and oracle in linear.cuh.
 #include "gemm/linear.cuh"
 
 LINEAR(linear_f32_1, F32, 1)

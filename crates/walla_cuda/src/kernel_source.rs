@@ -38,6 +38,12 @@ impl KernelSource {
                 constants.insert(name.to_owned(), expression.to_owned());
             }
         }
+        for definition in text.lines().filter_map(|line| line.strip_prefix("#define ")) {
+            let parts: Vec<&str> = definition.split_whitespace().collect();
+            if let [name, number] = parts[..] {
+                constants.insert(name.to_owned(), number.to_owned());
+            }
+        }
         let mut functions = BTreeMap::new();
         for (at, _) in text.match_indices('(') {
             let before = text[..at].rsplit_once(char::is_whitespace);
@@ -55,7 +61,8 @@ impl KernelSource {
         Self { constants, functions }
     }
 
-    /// The value of `constexpr uint32_t NAME = …`, which may be one of several declarations.
+    /// The value of `constexpr uint32_t NAME = …`, which may be one of several declarations, or of
+    /// a `#define`.
     pub(crate) fn constant(&self, name: &str) -> u32 {
         let value = self.find_constant(name).unwrap_or_else(|| panic!("no constant {name}"));
         u32::try_from(value).unwrap_or_else(|_| panic!("{name} is {value}"))
@@ -239,7 +246,7 @@ impl Parser<'_> {
 #[test]
 fn expressions_are_evaluated_as_in_cpp() {
     let source = KernelSource::of(
-        "constexpr uint32_t A = 3, B = A * 2 + 1;\n\
+        "#define N 4u\nconstexpr uint32_t A = N - 1, B = A * 2 + 1;\n\
                constexpr bool C = true;\n\
                __device__ constexpr uint32_t twice(uint32_t n) {\n    return n > A ? 2 * n : A;\n}\n\
                static Cut cut(uint32_t a, uint32_t b) {\n\
@@ -252,4 +259,28 @@ fn expressions_are_evaluated_as_in_cpp() {
     assert_eq!(source.call("cut", &[20, 2]), [26, 36]);
     assert_eq!(source.call("cut", &[1, 2]), [1, 1]);
     assert_eq!(source.call("cut", &[7, 5]), [7, 1]);
+}
+
+#[test]
+fn constants_of_steps_are_those_of_the_kernels() {
+    use walla_device::step::{OutputRow, ResultRow, StepRow};
+
+    let source = KernelSource::read(&["common/walla.cuh", "step/step.cuh"]);
+    for (name, host) in [
+        ("CANDIDATES_MAX", walla_types::CANDIDATES_MAX as u32),
+        ("PENALTY_WINDOW_MAX", walla_types::PENALTY_WINDOW_MAX as u32),
+        ("ROW_LAST_OF_SEQUENCE", StepRow::LAST_OF_SEQUENCE),
+        ("OUTPUT_SAMPLE", OutputRow::SAMPLE),
+        ("RESULT_SAMPLED", ResultRow::SAMPLED),
+        ("RESULT_NOT_FINITE", ResultRow::NOT_FINITE),
+    ] {
+        assert_eq!(source.constant(name), host, "{name}");
+    }
+}
+
+#[test]
+fn tiles_and_segments_are_those_of_the_kernels() {
+    let source = KernelSource::read(&["gemm/weight.cuh"]);
+    assert_eq!(source.constant("TILE_ROWS"), crate::repack::TILE_ROWS as u32);
+    assert_eq!(source.constant("SEGMENT"), crate::repack::SEGMENT as u32);
 }

@@ -64,7 +64,7 @@ pub(crate) struct EmbedParams {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Segment {
+pub(crate) struct MatrixPart {
     pub weight: WeightRef,
     pub bias: Address,
     pub out: Address,
@@ -100,8 +100,8 @@ pub(crate) struct LinearParams {
     pub eps: f32,
     pub mode: u32,
     pub by_output: u32,
-    pub segments: u32,
-    pub segment: [Segment; 3],
+    pub parts: u32,
+    pub part: [MatrixPart; 3],
 }
 
 /// Gathers the rows that outputs refer to.
@@ -189,7 +189,7 @@ pub(crate) struct GemmParams {
     pub split_segments: u32,
     pub runs: u32,
     pub run_segments: u32,
-    pub part: [Segment; 3],
+    pub part: [MatrixPart; 3],
     /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
     /// two parts.
     pub part_from: [u32; 4],
@@ -488,7 +488,7 @@ const _: () = assert!(size_of::<StepRef>() == 32);
 const _: () = assert!(size_of::<ResultRef>() == 24);
 const _: () = assert!(size_of::<WeightRef>() == 24);
 const _: () = assert!(size_of::<EmbedParams>() == 112);
-const _: () = assert!(size_of::<Segment>() == 48);
+const _: () = assert!(size_of::<MatrixPart>() == 48);
 const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);

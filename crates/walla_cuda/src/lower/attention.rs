@@ -396,7 +396,17 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::page_magic;
+    use super::{CHUNK, HEAD_DIM_MAX, TAPS_MAX, page_magic};
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_are_those_of_the_kernels() {
+        let of = |path: &str, name: &str| KernelSource::read(&[path]).constant(name);
+        assert_eq!(of("attention/attention.cu", "CHUNK"), CHUNK);
+        assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("attention/cache_ops.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("layer/short_conv.cu", "TAPS_MAX"), TAPS_MAX);
+    }
 
     #[test]
     fn the_magic_divides_exactly() {

@@ -18,7 +18,7 @@ use crate::resources::{Matrix, Resources};
 /// slower than clusters there.
 const DEFERRED_ROWS_MAX: u32 = 64;
 const DEFERRED_ROWS_MAX_Q8: u32 = 32;
-const DEFERRED_DIM_MAX: u32 = 128;
+pub(super) const DEFERRED_DIM_MAX: u32 = 128;
 
 /// Products of one input whose splits are all deferred to attention.
 pub(super) struct DeferredProducts {

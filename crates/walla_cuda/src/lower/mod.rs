@@ -27,8 +27,8 @@ use crate::kernels::Kernels;
 use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, StepRef, StepRingRef};
 use crate::resources::{Resources, unknown};
 
-/// Threads of the `take` kernel's block (`STEP_RING_THREADS`).
-const STEP_RING_THREADS: u32 = 1024;
+/// Threads of the `step_acquire` kernel's block.
+pub(crate) const STEP_RING_THREADS: u32 = 1024;
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {

@@ -119,7 +119,7 @@ impl Lowering<'_> {
         params.part_from = [0, u32::MAX, u32::MAX, u32::MAX];
         for (i, part) in parts.iter().enumerate() {
             let matrix = self.resources.matrix(part.linear.matrix)?;
-            params.part[i] = self.segment(input, part, matrix, 0)?;
+            params.part[i] = self.matrix_part(input, part, matrix, 0)?;
             if !is_gate {
                 params.part_from[i] = first;
             }

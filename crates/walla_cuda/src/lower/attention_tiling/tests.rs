@@ -2,9 +2,14 @@ use walla_device::{
     BufferId, CacheDesc, CacheId, GpuFacts, HeadShape, KvType, Phase, Program, step::StepLayout,
 };
 
-use super::{CHUNK, CHUNKS_FEW, COLUMNS, Cluster, Form, Heads, SPAN, Tiling};
+use super::{
+    CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, ROWS_MAX, SPAN, TILE, TILES,
+    Tiling, tilings,
+};
 use crate::kernel_source::KernelSource;
 use crate::lower::attention::partials_bytes;
+use crate::lower::deferred_splits::DEFERRED_DIM_MAX;
+use crate::lower::order::SPLITS_MAX;
 
 /// Head shape of Llama 3.1 8B.
 const SHAPE: HeadShape = HeadShape { heads: 32, kv_heads: 8, head_dim: 128 };
@@ -231,30 +236,95 @@ fn clusters_are_chosen_by_rows_contexts_and_chip() {
     assert_eq!(name(&few, KvType::F16, 8, 160), None);
 }
 
+/// The headers and kernels of attention on tensor cores.
+fn kernels() -> KernelSource {
+    KernelSource::read(&[
+        "common/walla.cuh",
+        "attention/kv_tiles.cuh",
+        "attention/attention.cuh",
+        "attention/attention_heads.cuh",
+        "attention/attention_scheduler.cuh",
+        "attention/attention_decode.cuh",
+        "attention/attention_mixed.cu",
+        "attention/attention_cluster.cu",
+    ])
+}
+
+#[test]
+fn constants_are_those_of_the_kernels() {
+    let kernels = kernels();
+    for (name, host) in [
+        ("TILE", TILE),
+        ("TILES", TILES),
+        ("CHUNK", CHUNK),
+        ("SPAN", SPAN),
+        ("CHUNKS_FEW", CHUNKS_FEW),
+        ("COLUMNS", COLUMNS),
+        ("ROWS_MAX", ROWS_MAX),
+        ("CLUSTER_RING", CLUSTER_RING),
+        ("DEFERRED_SPLITS_MAX", SPLITS_MAX),
+        ("DEFERRED_DIM_MAX", DEFERRED_DIM_MAX),
+    ] {
+        assert_eq!(kernels.constant(name), host, "{name}");
+    }
+}
+
 #[test]
 fn shared_memory_is_what_the_kernels_lay_out() {
-    // `sizeof(DecodeAttention<…>::Shared)` and `sizeof(Cluster<…>::Shared)`, as reported by nvcc.
-    let lists = 4 * 4 * (512 + 1);
-    let decode = |warps, ring, dim, is_q8| {
-        Tiling::new(warps, ring, 1).shared_bytes(Heads { dim, is_q8 }) - lists
-    };
-    assert_eq!(decode(4, 4, 64, false), 45_696);
-    assert_eq!(decode(4, 4, 256, false), 179_328);
-    assert_eq!(decode(2, 4, 256, false), 88_832);
-    assert_eq!(decode(4, 8, 64, true), 46_080);
-    assert_eq!(decode(4, 8, 128, true), 90_496);
+    // The kernels assert that these functions equal `sizeof(DecodeAttention<…>::Shared)` and
+    // `sizeof(Cluster<…>::Shared)`.
+    let kernels = kernels();
+    let lists = 4 * 4 * (ROWS_MAX + 1);
+    for (dim, is_q8) in [64, 128, 256].into_iter().flat_map(|dim| [(dim, false), (dim, true)]) {
+        let heads = Heads { dim, is_q8 };
+        let q8 = u32::from(is_q8);
+        for tiling in tilings(heads).iter().flatten() {
+            let laid = kernels.call("decode_shared_bytes", &[tiling.warps, tiling.ring, dim, q8]);
+            assert_eq!(tiling.shared_bytes(heads) - lists, laid[0], "{heads:?}, {tiling:?}");
+        }
+        for (ranks, teams) in [(8, 1), (8, 2), (4, 2), (2, 2)] {
+            let laid = kernels.call("cluster_shared_bytes", &[ranks, teams, dim, q8]);
+            let cluster = Cluster::new(ranks, teams, 1);
+            assert_eq!(cluster.shared_bytes(heads), laid[0], "{heads:?}, {cluster:?}");
+        }
+    }
     // Limit for heads of 256 on a GPU with 99 KB per block.
     for (ring, is_q8) in [(4, false), (8, true)] {
-        assert!(decode(2, ring, 256, is_q8) + lists <= 99 << 10);
+        let heads = Heads { dim: 256, is_q8 };
+        assert!(Tiling::new(2, ring, 1).shared_bytes(heads) <= 99 << 10);
     }
-    let cluster =
-        |ranks, teams, dim, is_q8| Cluster::new(ranks, teams, 1).shared_bytes(Heads { dim, is_q8 });
-    assert_eq!(cluster(8, 2, 64, false), 81_920);
-    assert_eq!(cluster(4, 2, 64, true), 49_024);
-    assert_eq!(cluster(2, 2, 64, false), 80_384);
-    assert_eq!(cluster(8, 1, 128, false), 90_496);
-    assert_eq!(cluster(4, 2, 128, false), 158_208);
-    assert_eq!(cluster(2, 2, 128, false), 157_696);
-    assert_eq!(cluster(2, 2, 128, true), 92_928);
-    assert_eq!(cluster(8, 1, 256, true), 112_000);
+}
+
+#[test]
+fn every_tiling_has_its_kernels() {
+    let text = |path: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/attention/");
+        std::fs::read_to_string(format!("{folder}{path}")).unwrap()
+    };
+    let (decode, mixed) = (text("attention_decode.cu"), text("attention_mixed.cu"));
+    let cluster = text("attention_cluster.cu");
+    for (dim, is_q8) in [64, 128, 256].into_iter().flat_map(|dim| [(dim, false), (dim, true)]) {
+        let heads = Heads { dim, is_q8 };
+        let name = heads.name();
+        for [of_decode, of_mixed] in tilings(heads) {
+            for (kind, text, Tiling { warps, ring, blocks }) in
+                [("decode", &decode, of_decode), ("mixed", &mixed, of_mixed)]
+            {
+                let kernel = format!("(attention_{kind}_{name}_{warps}x{ring}, ");
+                let line = text.lines().find(|line| line.contains(&kernel));
+                let line = line.unwrap_or_else(|| panic!("{kernel}"));
+                assert!(line.ends_with(&format!(", {blocks})")), "{line}");
+            }
+        }
+        for most in 1..=256 {
+            for cells in [128, 512, 1_024, 2_048] {
+                for Cluster { ranks, teams, blocks } in Cluster::of(heads, most, cells) {
+                    let kernel = format!("(attention_cluster_{name}_{ranks}x{teams}, ");
+                    let line = cluster.lines().find(|line| line.contains(&kernel));
+                    let line = line.unwrap_or_else(|| panic!("{kernel}"));
+                    assert!(line.ends_with(&format!(", {blocks})")), "{line}");
+                }
+            }
+        }
+    }
 }

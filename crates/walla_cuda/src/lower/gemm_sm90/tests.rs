@@ -1,4 +1,6 @@
 use super::*;
+use crate::kernel_source::KernelSource;
+use crate::lower::gemm_sm90::schedule::CTA_TILES_SMALL;
 use crate::lower::product::records;
 
 fn gpu(shared_bytes_per_block_optin: u64) -> GpuFacts {
@@ -184,6 +186,67 @@ fn splits_cover_the_columns_once() {
                 let Order { splits, split_segments, runs, run } = Order::of(tiles, segments, &gpu);
                 assert!((segments..segments + split_segments).contains(&(splits * split_segments)));
                 assert!(runs * run >= split_segments && (runs - 1) * run < split_segments + run);
+            }
+        }
+    }
+}
+
+#[test]
+fn constants_and_shared_memory_are_those_of_the_kernels() {
+    let kernels = KernelSource::read(&[
+        "common/walla.cuh",
+        "gemm/weight.cuh",
+        "gemm/gemm_common.cuh",
+        "gemm/gemm_sm90_config.cuh",
+        "gemm/splitk_reduce.cu",
+    ]);
+    for (name, host) in [
+        ("DEPTH_MAX", DEPTH_MAX),
+        ("GROUP_BYTES", GROUP_BYTES),
+        ("SUM_STRIDE", SUM_STRIDE),
+        ("REDUCE_WARPS", REDUCE_WARPS),
+        ("CTA_TILES", CTA_TILES),
+        ("CTA_TILES_SMALL", CTA_TILES_SMALL),
+        ("SPLITS_MAX", SPLITS_MAX),
+        ("TILE_ROWS", TILE_ROWS as u32),
+    ] {
+        assert_eq!(kernels.constant(name), host, "{name}");
+    }
+    let of = |name: &str, arguments: &[u32]| kernels.call(name, arguments)[0];
+    for record in records() {
+        assert_eq!(weights_chunk(record), of("weights_chunk", &[record]));
+        for (tiles, segments, n) in [(1_024, 16, 16), (1_216, 20, 64), (128, 64, 64), (128, 64, 16)]
+            .into_iter()
+            .chain([(192, 16, 32), (192, 16, 64), (128, 16, 32), (128, 64, 32), (256, 112, 64)])
+        {
+            for reducer in [SplitKReducer::None, SplitKReducer::Kernel, SplitKReducer::Reader] {
+                let (order, tiling) = cut(tiles, segments, n, record, reducer);
+                let Some(tiling) = tiling else { continue };
+                let runs = tiling.splits.runs_at_once();
+                let warps = tiling.tiles * runs;
+                assert_eq!(tiling.rows, n);
+                assert_eq!(tiling.x_chunk(), of("x_chunk", &[n]));
+                let producers = of("producer_warps", &[n, runs, record]);
+                assert_eq!(tiling.threads, 32 * (warps + producers), "{tiling:?}");
+                let rings = runs * tiling.x_depth * of("x_stage", &[n])
+                    + warps * tiling.depth * of("weights_stage", &[record]);
+                let expected = match tiling.splits {
+                    Splits::One | Splits::Workspace => {
+                        rings + warps * 4 * of("exchange_floats", &[n])
+                    }
+                    Splits::Deferred => rings,
+                    Splits::InCluster(splits) => {
+                        let received = CTA_TILES.next_multiple_of(splits) * 4 * n * 16;
+                        let kept = if order.runs > 1 { of("kept_floats", &[n]) } else { 0 };
+                        if n > 32 {
+                            let transposed = warps * 4 * 8 * SUM_STRIDE;
+                            (rings + warps * 4 * kept).max(received + transposed)
+                        } else {
+                            received + rings
+                        }
+                    }
+                };
+                assert_eq!(tiling.shared_bytes, expected, "{tiling:?}");
             }
         }
     }

@@ -1,5 +1,6 @@
 use super::gemm_skinny::DEPTH_MAX;
 use super::*;
+use crate::kernel_source::KernelSource;
 use crate::lower::product::records;
 
 fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
@@ -206,4 +207,54 @@ fn the_order_of_sums_follows_from_the_matrix_alone() {
     all(|product, tiling, gpu| {
         assert_eq!(tiling.order, Order::of(product.tiles, product.segments, gpu));
     });
+}
+
+#[test]
+fn constants_and_shared_memory_are_those_of_the_kernels() {
+    let kernels = KernelSource::read(&[
+        "common/walla.cuh",
+        "gemm/weight.cuh",
+        "gemm/gemm_common.cuh",
+        "gemm/gemm_skinny_config.cuh",
+        "gemm/gemm_sm80.cuh",
+    ]);
+    for (name, host) in [
+        ("DEPTH_MAX", DEPTH_MAX),
+        ("SUM_STRIDE", SUM_STRIDE),
+        ("SKINNY_WARPS", SKINNY_WARPS),
+        ("SKINNY_WARPS_LARGE", SKINNY_WARPS_LARGE),
+        ("SM80_WARPS_MAX", WARPS_MAX),
+        ("RUNS_MAX", 2),
+    ] {
+        assert_eq!(kernels.constant(name), host, "{name}");
+    }
+    let of = |name: &str, arguments: &[u32]| kernels.call(name, arguments)[0];
+    for record_bytes in records() {
+        for (tiles, segments) in [(192, 16), (1_024, 16), (1_792, 32), (128, 64), (3_584, 224)] {
+            for rows in [1, 3, 8, 16, 64] {
+                let (product, tiling) =
+                    cut(&gpu(132, 232_448), (tiles, segments), rows, record_bytes);
+                let Order { splits, split_segments, runs, .. } = tiling.order;
+                let Tiling { depth, chunk, wave_tiles, x_splits, .. } = tiling;
+                let expected = if tiling.groups == 1 {
+                    let x_segments = segments.min(x_splits * split_segments);
+                    let group_rows = product.group_rows;
+                    let waves = product.tiles.div_ceil(wave_tiles * tiling.grid[0]);
+                    let buffers = if waves > 1 || x_splits < splits { 2 } else { 1 };
+                    let sums = of("skinny_sums", &[wave_tiles, x_splits, runs, group_rows]);
+                    let totals = if x_splits < splits { 8 * 16 * 8 } else { 0 };
+                    tiling.warps() * of("skinny_ring_bytes", &[depth, chunk, record_bytes])
+                        + of("skinny_x_bytes", &[x_segments, group_rows])
+                        + 4 * buffers * sums
+                        + totals
+                } else {
+                    let groups = tiling.groups;
+                    tiling.warps() * of("sm80_ring_bytes", &[depth, chunk, record_bytes])
+                        + groups * of("sm80_group_bytes", &[segments.min(split_segments)])
+                        + tiling.warps() * 4 * of("sm80_sums", &[groups])
+                };
+                assert_eq!(tiling.shared_bytes, expected, "{product:?}: {tiling:?}");
+            }
+        }
+    }
 }
