@@ -2,8 +2,9 @@
 // products of Q, K and V.
 // products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then
 // values; q: [rows, heads * head_dim]. head_dim <= 256.
-// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head. Bound: memory, some KiB per row.
-// Oracle: walla_cpu's scalar qkv.
+// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head.
+// Bound: memory, some KiB per row.
+// Oracle: walla_cpu's scalar qkv (tests/gpu/parity.rs).
 #include "attention/head.cuh"
 
 struct AppendParams {

@@ -1,9 +1,13 @@
-// walla: targets sm_90a splitk_reduce: split-K reduction of gemm_sm90.cuh's `WorkspaceSplitK`: adds
-// the splits in order to the hidden state, and writes the next norm's input as a product in mode
-// ADD does (gemm_common.cuh). One matrix of whole tiles without a bias; rows of x need no factor.
-// partials: [splits, groups, tiles, lanes, 4] f32 (split_sums). A warp takes a tile's sums with
-// eight rows of x. Grid: (tiles / REDUCE_WARPS, rows of x / 8). Bound: latency, and 64 * splits
-// bytes of L2 per row of a tile. Oracle: walla_cpu's scalar linear.
+// walla: targets sm_90a
+// splitk_reduce: out[r, m] += unscale * sum_s sums[s, r, m], the splits in order (gemm_sm90.cuh,
+// WorkspaceSplitK); with `next_norm` also the next norm's input, packed, with its squares, as a
+// product in mode ADD writes them (gemm_common.cuh). One matrix of whole tiles without a bias; rows
+// of x need no factor.
+// sums: [splits, rows / 8, tiles, lanes, 4] f32 (split_sums); out: [rows, out_stride] f32. A warp
+// takes a tile's sums with eight rows of x.
+// Grid: (tiles / REDUCE_WARPS, rows of x / 8).
+// Bound: latency, and 64 * splits bytes of L2 per row of a tile.
+// Oracle: walla_cpu's scalar linear (tests/gpu/determinism.rs).
 #include "common/async_copy.cuh"
 #include "gemm/gemm_common.cuh"
 

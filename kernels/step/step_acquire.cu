@@ -1,8 +1,11 @@
 // step_acquire: block = the step block that the host posted for this launch, if it posted one.
 // First kernel of every program. If the previous step prefetched the block (`prefetch_step`), it is
-// read from device memory, otherwise from host memory. block: [words] of 16 bytes. Grid: 1 block.
-// Bound: latency, of two memory round trips, or of two bus round trips and the bytes. The next
-// kernel starts when this one has ended, because kernels read the step block before they wait.
+// read from device memory, otherwise from host memory. The next kernel starts when this one has
+// ended, because kernels read the step block before they wait.
+// block: [words] of 16 bytes.
+// Grid: 1 block.
+// Bound: latency, of two memory round trips, or of two bus round trips and the bytes.
+// Oracle: the posted blocks (tests/gpu/step_ring.rs).
 #include "step/step_ring.cuh"
 
 extern "C" __global__ void __launch_bounds__(STEP_RING_THREADS, 1)
