@@ -70,13 +70,13 @@ impl Heads {
 
 /// Warps per block, tiles of each warp's ring, and resident blocks per multiprocessor of an H200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tiling {
+struct BlockShape {
     warps: u32,
     ring: u32,
     blocks: u32,
 }
 
-impl Tiling {
+impl BlockShape {
     const fn new(warps: u32, ring: u32, blocks: u32) -> Self {
         Self { warps, ring, blocks }
     }
@@ -98,14 +98,14 @@ impl Tiling {
 }
 
 /// Tilings of the decode and mixed kernels; tilings with more warps are listed before others.
-fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
+fn tilings(heads: Heads) -> &'static [[BlockShape; 2]] {
     match (heads.dim, heads.is_q8) {
-        (64, false) => const { &[[Tiling::new(4, 4, 4), Tiling::new(4, 8, 2)]] },
-        (64, true) => const { &[[Tiling::new(4, 8, 4), Tiling::new(4, 8, 2)]] },
-        (128, false) => const { &[[Tiling::new(4, 4, 2); 2]] },
-        (128, true) => const { &[[Tiling::new(4, 8, 2); 2]] },
-        (256, false) => const { &[[Tiling::new(4, 4, 1); 2], [Tiling::new(2, 4, 1); 2]] },
-        (256, true) => const { &[[Tiling::new(4, 4, 1); 2], [Tiling::new(2, 8, 1); 2]] },
+        (64, false) => const { &[[BlockShape::new(4, 4, 4), BlockShape::new(4, 8, 2)]] },
+        (64, true) => const { &[[BlockShape::new(4, 8, 4), BlockShape::new(4, 8, 2)]] },
+        (128, false) => const { &[[BlockShape::new(4, 4, 2); 2]] },
+        (128, true) => const { &[[BlockShape::new(4, 8, 2); 2]] },
+        (256, false) => const { &[[BlockShape::new(4, 4, 1); 2], [BlockShape::new(2, 4, 1); 2]] },
+        (256, true) => const { &[[BlockShape::new(4, 4, 1); 2], [BlockShape::new(2, 8, 1); 2]] },
         _ => &[],
     }
 }
@@ -186,8 +186,8 @@ pub(super) struct Form {
     multiprocessors: u32,
     /// Chunks of all pages.
     cached_chunks: u32,
-    decode: Tiling,
-    mixed: Tiling,
+    decode: BlockShape,
+    mixed: BlockShape,
     /// Maximum shared memory of a block in a cluster; 0 if the GPU has no clusters.
     cluster_bytes_max: u64,
 }
@@ -220,7 +220,8 @@ impl Form {
         let heads = Heads { dim: shape.head_dim, is_q8 };
         let (groups, columns_of_row) = groups(shape)?;
         let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
-        let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
+        let both_fit =
+            |both: &&[BlockShape; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
         let has_clusters = facts.compute_capability >= (9, 0);
         let cluster_bytes_max = if has_clusters { facts.shared_bytes_per_block_optin } else { 0 };
@@ -262,13 +263,13 @@ impl Form {
     }
 
     pub(super) fn decode(&self, program: &Program) -> Chosen {
-        let Tiling { warps, ring, .. } = self.decode;
+        let BlockShape { warps, ring, .. } = self.decode;
         let name = format!("attention_decode_{}_{warps}x{ring}", self.heads.name());
         self.chosen("attention_decode", name, self.decode, program)
     }
 
     pub(super) fn mixed(&self, program: &Program) -> Chosen {
-        let Tiling { warps, ring, .. } = self.mixed;
+        let BlockShape { warps, ring, .. } = self.mixed;
         let name = format!("attention_mixed_{}_{warps}x{ring}", self.heads.name());
         self.chosen("attention_mixed", name, self.mixed, program)
     }
@@ -279,7 +280,7 @@ impl Form {
         &self,
         file: &'static str,
         name: String,
-        tiling: Tiling,
+        tiling: BlockShape,
         program: &Program,
     ) -> Chosen {
         let shares = chunks_max(program).div_ceil(tiling.warps);

@@ -100,10 +100,10 @@ impl Lowering<'_> {
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
         // The rows change, so their packed form is stale, but the factors of their last norm
         // approximate the next norm's.
-        let near = self.normed.take().filter(|normed| normed.slot == x_slot);
+        let normed = self.normed.take().filter(|normed| normed.slot == x_slot);
         let Some(norm) = post_norm else {
             let part = Part { linear, out: x, stride: width };
-            let next = match (near, next_norm) {
+            let next = match (normed, next_norm) {
                 (Some(_), Some(norm)) => Some(self.next_normed(program, x_slot, &norm)?),
                 _ => None,
             };

@@ -319,8 +319,8 @@ impl Lowering<'_> {
         let reducer =
             if mode == LinearMode::Add { SplitKReducer::Kernel } else { SplitKReducer::None };
         let cut = warpgroups.then(|| Sm90Tiling::of(&product, &order, gpu, reducer)).flatten();
-        let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
-        (sums.max(left), arrivals)
+        let workspace = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
+        (sums.max(workspace), arrivals)
     }
 }
 

@@ -152,8 +152,8 @@ impl Ground<'_> {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let gpu = (self.gpu, self.warpgroups);
                 let linears = [query, key, value];
-                let left = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
-                let splits = left.map_or(1, |left| left.splits);
+                let deferred = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
+                let splits = deferred.map_or(1, |products| products.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
                 self.splits(&mut wanted, &linears, all_rows, LinearMode::Store)?;

@@ -6,7 +6,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{Address, MatrixPart, PackedRef, StepRef};
 
-/// How kernels for few rows number a warp's pipeline stages (kernels/gemm/gemm_skinny.cuh).
+/// How skinny kernels number a warp's pipeline stages (kernels/gemm/gemm_skinny.cuh).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Stages {

@@ -3,8 +3,8 @@ use walla_device::{
 };
 
 use super::{
-    CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, ROWS_MAX, SPAN, TILE, TILES,
-    Tiling, tilings,
+    BlockShape, CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, ROWS_MAX, SPAN,
+    TILE, TILES, tilings,
 };
 use crate::kernel_source::KernelSource;
 use crate::lower::attention::partials_bytes;
@@ -291,7 +291,7 @@ fn shared_memory_is_what_the_kernels_lay_out() {
     // Limit for heads of 256 on a GPU with 99 KB per block.
     for (ring, is_q8) in [(4, false), (8, true)] {
         let heads = Heads { dim: 256, is_q8 };
-        assert!(Tiling::new(2, ring, 1).shared_bytes(heads) <= 99 << 10);
+        assert!(BlockShape::new(2, ring, 1).shared_bytes(heads) <= 99 << 10);
     }
 }
 
@@ -307,7 +307,7 @@ fn every_tiling_has_its_kernels() {
         let heads = Heads { dim, is_q8 };
         let name = heads.name();
         for [of_decode, of_mixed] in tilings(heads) {
-            for (kind, text, Tiling { warps, ring, blocks }) in
+            for (kind, text, BlockShape { warps, ring, blocks }) in
                 [("decode", &decode, of_decode), ("mixed", &mixed, of_mixed)]
             {
                 let kernel = format!("(attention_{kind}_{name}_{warps}x{ring}, ");

@@ -36,37 +36,37 @@ fn every_product_of_more_than_eight_rows_fits() {
 }
 
 fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: SplitKReducer) {
-    let (order, wide) = cut(tiles, segments, rows, record_bytes, reducer);
+    let (order, tiling) = cut(tiles, segments, rows, record_bytes, reducer);
     // These kernels do not take many tiles with several splits, nor more splits than a cluster
     // has blocks.
     let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
     if order.splits > most {
-        assert_eq!(wide, None);
+        assert_eq!(tiling, None);
         return;
     }
-    let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
-    assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
-    assert!(wide.rows * wide.grid[1] >= rows);
-    assert!((1..=DEPTH_MAX).contains(&wide.depth));
+    let tiling = tiling.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
+    assert!(tiling.shared_bytes + SHARED_STATIC <= 232_448);
+    assert!(tiling.rows * tiling.grid[1] >= rows);
+    assert!((1..=DEPTH_MAX).contains(&tiling.depth));
     // One stage of x suffices only if there is only one.
-    let is_one = order.split_segments <= wide.x_chunk() && wide.splits != Splits::One;
-    assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
+    let is_one = order.split_segments <= tiling.x_chunk() && tiling.splits != Splits::One;
+    assert!(tiling.x_depth >= 2 || is_one || order.run == 1, "{tiling:?}");
     // 64 rows of x are more bytes than weights of 4 to 6 bits.
-    let is_short = wide.rows == 64 && record_bytes < 1_088;
-    let bring = if is_short { wide.splits.runs_at_once() } else { 1 };
-    assert_eq!(wide.threads, 32 * (wide.tiles * wide.splits.runs_at_once() + bring));
-    assert_eq!(wide.form() == "gemm_sm90_small", wide.tiles == CTA_TILES_SMALL);
+    let is_short = tiling.rows == 64 && record_bytes < 1_088;
+    let producers = if is_short { tiling.splits.runs_at_once() } else { 1 };
+    assert_eq!(tiling.threads, 32 * (tiling.tiles * tiling.splits.runs_at_once() + producers));
+    assert_eq!(tiling.form() == "gemm_sm90_small", tiling.tiles == CTA_TILES_SMALL);
     let product = Product { record_bytes, segments, tiles, rows, group_rows: GROUP_ROWS };
-    let to_workspace = wide.splits == Splits::Workspace;
-    assert_eq!(wide.sums_bytes(&product, &order) > 0, to_workspace);
+    let to_workspace = tiling.splits == Splits::Workspace;
+    assert_eq!(tiling.sums_bytes(&product, &order) > 0, to_workspace);
     assert!(!to_workspace || reducer == SplitKReducer::Kernel && order.runs == 2);
-    let is_deferred = wide.splits == Splits::Deferred;
+    let is_deferred = tiling.splits == Splits::Deferred;
     assert!(
         !is_deferred || reducer == SplitKReducer::Reader && order.runs == 1 && order.splits > 1
     );
-    if let Splits::InCluster(cluster) = wide.splits {
+    if let Splits::InCluster(cluster) = tiling.splits {
         assert_eq!(cluster, order.splits);
-        assert!(wide.grid[0].is_multiple_of(cluster));
+        assert!(tiling.grid[0].is_multiple_of(cluster));
     }
 }
 
@@ -83,8 +83,8 @@ fn blocks_are_small_if_all_are_resident() {
 #[test]
 fn the_last_wave_may_be_a_half_wave() {
     let of = |tiles, rows| {
-        let wide = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
-        (wide.form(), wide.grid[0], wide.full_wave_tiles)
+        let tiling = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
+        (tiling.form(), tiling.grid[0], tiling.full_wave_tiles)
     };
     // Gate and up of Qwen 3 4B: 132 blocks compute 1,056 of 1,216 tiles, and 40 of them four
     // more each. With few rows, half blocks divide evenly.
@@ -100,18 +100,20 @@ fn the_last_wave_may_be_a_half_wave() {
     assert_eq!(of(2_112, 64), ("gemm_sm90_persistent", 132, None));
     for tiles in TILES_MANY..3_000 {
         for rows in [16, 32, 64, 128] {
-            let wide = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
-            let Some(whole) = wide.full_wave_tiles else { continue };
+            let tiling = cut(tiles, 20, rows, 640, SplitKReducer::None).1.unwrap();
+            let Some(whole) = tiling.full_wave_tiles else { continue };
             // All blocks have the same number of full waves and at most one half wave. No such
             // kernel exists for 16 rows.
-            assert!(wide.rows > 16 && whole > 0 && whole.is_multiple_of(CTA_TILES * wide.grid[0]));
-            assert!(whole < tiles && tiles - whole <= CTA_TILES_SMALL * wide.grid[0]);
+            assert!(
+                tiling.rows > 16 && whole > 0 && whole.is_multiple_of(CTA_TILES * tiling.grid[0])
+            );
+            assert!(whole < tiles && tiles - whole <= CTA_TILES_SMALL * tiling.grid[0]);
         }
     }
 }
 
 #[test]
-fn long_splits_of_many_rows_meet_to_workspace_where_all_blocks_are_there_at_once() {
+fn long_splits_of_many_rows_use_the_workspace_if_all_blocks_are_resident() {
     let of = |tiles, segments, rows, reducer| {
         let (order, cut) = cut(tiles, segments, rows, 640, reducer);
         (order, cut.unwrap())
@@ -139,13 +141,13 @@ fn long_splits_of_many_rows_meet_to_workspace_where_all_blocks_are_there_at_once
 #[test]
 fn splits_of_one_run_are_deferred_to_their_consumer() {
     let of = |tiles, segments, rows, record_bytes| {
-        let (order, left) = cut(tiles, segments, rows, record_bytes, SplitKReducer::Reader);
-        (order.splits, left.unwrap())
+        let (order, tiling) = cut(tiles, segments, rows, record_bytes, SplitKReducer::Reader);
+        (order.splits, tiling.unwrap())
     };
     // Query, key and value of Llama 3.2 1B.
-    let (splits, left) = of(192, 16, 16, 640);
+    let (splits, tiling) = of(192, 16, 16, 640);
     assert_eq!(
-        (left.form(), left.grid, left.cluster()),
+        (tiling.form(), tiling.grid, tiling.cluster()),
         ("gemm_sm90_deferred", [24 * splits, 1, 1], 0)
     );
     let (_, whole) = cut(192, 16, 16, 640, SplitKReducer::None);
