@@ -13,8 +13,8 @@
 // Grid: (blocks whose teams take tiles round-robin, rows of x / (8 * GROUPS), splits); small blocks
 // share a multiprocessor.
 // Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
-// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the difference is the rounding of x and W
-// to f16. The bits equal the results of gemm_skinny.cuh (tests/gpu/determinism.rs).
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the difference is the rounding of x and
+// W to f16. The bits equal the results of gemm_skinny.cuh (tests/gpu/determinism.rs).
 #pragma once
 
 #include "gemm/dequantise.cuh"
