@@ -23,7 +23,7 @@
 //
 // Increment the number when a kernel's name, grid or semantics change while its structs do not:
 // images with another interface are rejected.
-// walla: interface 15
+// walla: interface 16
 #pragma once
 
 #include <cuda_bf16.h>
