@@ -2,8 +2,9 @@
 // products of Q, K and V.
 // products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then
 // values; q: [rows, heads * head_dim]. head_dim <= 256.
-// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head. Bound: memory, some KiB per row.
-// Oracle: walla_cpu's scalar qkv.
+// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head.
+// Bound: memory, some KiB per row.
+// Oracle: walla_cpu's scalar qkv (tests/gpu/parity.rs).
 #include "attention/head.cuh"
 
 struct AppendParams {
@@ -43,7 +44,7 @@ __device__ __forceinline__ void append(const AppendParams& p) {
     if (!is_value)
         finish_head(p.head, at, dim, lane, is_query ? p.head.query_norm : p.head.key_norm,
                     is_query ? p.head.query_eps : p.head.key_eps,
-                    [&](uint32_t i) { return turn_of(p.head, row.position, i); });
+                    [&](uint32_t i) { return sincos_of(p.head, row.position, i); });
     if (is_query) {
         float* q = p.q + (size_t(r) * heads + head) * dim;
         for (uint32_t d = lane; d < dim; d += WARP)

@@ -9,7 +9,8 @@
 // cell, so a row's sums depend on its position alone.
 // Grid: (kv_heads * query groups, chunks of context_max, rows); blocks beyond a row's chunks
 // return.
-// Bound: memory, keys and values read once per row. Oracle: walla_cpu's scalar attention.
+// Bound: memory, keys and values read once per row.
+// Oracle: walla_cpu's scalar attention (tests/gpu/attention.rs, parity.rs).
 #include "attention/kv.cuh"
 #include "gemm/packed_activations.cuh"
 

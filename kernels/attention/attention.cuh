@@ -27,15 +27,15 @@
 // Deferred split-K: products stored as the sums of their splits (gemm_common.cuh). Decode attention
 // adds the splits in order and multiplies by the row's factor, exact / used, and the matrix's
 // scale.
-struct LeftRef {
+struct DeferredSplits {
     const float* exact; // [rows]: the norm's factor, or null: already applied to x
     const float* used;  // [rows]: factor that x was packed with
     uint32_t count;     // splits; 0: products are complete
-    uint32_t apart;     // stride between splits, in numbers
+    uint32_t stride;    // stride between splits, in numbers
     float scales[3];    // of the query, key and value matrices
     uint32_t reserved;
 };
-static_assert(sizeof(LeftRef) == 40, "as in params.rs");
+static_assert(sizeof(DeferredSplits) == 40, "as in params.rs");
 
 struct AttendParams {
     StepRef step;
@@ -53,14 +53,14 @@ struct AttendParams {
     float scale;
     uint32_t slots_max;
     uint32_t rows_max;
-    LeftRef left;
+    DeferredSplits deferred;
 };
 static_assert(sizeof(AttendParams) == 216 + sizeof(PackedRef), "as in params.rs");
 
 constexpr uint32_t COLUMNS = 8;
-constexpr uint32_t LEFT_MAX = 8;       // splits of products (`WIDE_SPLITS_MAX`)
-constexpr uint32_t LEFT_DIM_MAX = 128; // largest head_dim whose splits attention adds
-constexpr uint32_t SPAN = 8;           // chunks
+constexpr uint32_t DEFERRED_SPLITS_MAX = 8; // splits of products (`SPLITS_MAX`)
+constexpr uint32_t DEFERRED_DIM_MAX = 128;  // largest head_dim whose splits attention adds
+constexpr uint32_t SPAN = 8;                // chunks
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
@@ -101,7 +101,7 @@ struct Cells {
 };
 
 // Visible range of cells of a column.
-struct Sight {
+struct VisibleRange {
     uint32_t begin, end;
 };
 
@@ -115,8 +115,8 @@ __device__ __forceinline__ float scale_of(const AttendParams& p) {
 // two columns.
 template <uint32_t NT>
 __device__ __forceinline__ void mask_scores(float (&s)[NT][4], uint32_t first,
-                                            const Sight (&sight)[2], bool all_seen) {
-    if (all_seen)
+                                            const VisibleRange (&visible)[2], bool all_visible) {
+    if (all_visible)
         return;
     const uint32_t row = first + threadIdx.x % WARP / 4;
 #pragma unroll
@@ -124,7 +124,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[NT][4], uint32_t first,
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             // One comparison: cells before the range's beginning wrap around.
-            const Sight& its = sight[i % 2];
+            const VisibleRange& its = visible[i % 2];
             if (row + t * TILE + i / 2 * 8 - its.begin >= its.end - its.begin)
                 s[t][i] = -INFINITY;
         }
@@ -201,18 +201,18 @@ __device__ __forceinline__ float fold(float sum, float next, float2 factor) {
 // Columns -----------------------------------------------------------------------------------------
 
 // Query heads of one KV head are in groups of at most COLUMNS.
-struct Group {
+struct HeadGroup {
     uint32_t kv_head, first_head, heads, index_of_kv;
 };
 __device__ __forceinline__ uint32_t groups_of_kv(const AttendParams& p) {
     return div_up(p.head.heads / p.kv.kv_heads, COLUMNS);
 }
-__device__ __forceinline__ Group group_of(const AttendParams& p, uint32_t g) {
+__device__ __forceinline__ HeadGroup head_group_of(const AttendParams& p, uint32_t g) {
     const uint32_t per_kv = p.head.heads / p.kv.kv_heads;
     const uint32_t groups = div_up(per_kv, COLUMNS);
     const uint32_t kv_head = g / groups, index = g % groups;
-    return Group{kv_head, kv_head * per_kv + index * COLUMNS,
-                 min(COLUMNS, per_kv - index * COLUMNS), index};
+    return HeadGroup{kv_head, kv_head * per_kv + index * COLUMNS,
+                     min(COLUMNS, per_kv - index * COLUMNS), index};
 }
 
 // Stores one number of the result, or four neighbours from a multiple of four.

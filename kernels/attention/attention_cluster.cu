@@ -1,14 +1,18 @@
-// attention_cluster: attention_decode for few rows, where latency is the bound: the same formula
-// and the same bits. head_dim 64, 128 or 256. From sm_90 on.
+// attention_cluster: out[r] = softmax(scale * q[r] K^T) V for few rows, where latency is the bound:
+// the same formula as attention_decode.cu and the same bits. From sm_90 on.
+// input: products as in append.cu, or their splits; pages f16 or 8 bits; out: [rows, heads *
+// head_dim] f32 or packed f16; head_dim 64, 128 or 256.
 //
-// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block
-// `rank` has the row's chunks rank, rank + RANKS, .... A team of four warps takes a chunk: each
-// warp one tile of cells for the scores, then a quarter of the numbers. A chunk's result is written
-// to the shared memory of all blocks of the cluster; each block folds its part of the numbers. An
-// mbarrier there counts the bytes, because a cluster barrier with release semantics would wait for
-// all earlier writes, including the row's own key and value in memory.
-// A team's first chunk, the page table and the RoPE factors are read before the products: see
-// attention_decode. Oracle: the same.
+// Block `rank` of a cluster has the row's chunks rank, rank + RANKS, .... A team of four warps
+// takes a chunk: each warp one tile of cells for the scores, then a quarter of the numbers. A
+// chunk's result is written to the shared memory of all blocks of the cluster; each block folds its
+// part of the numbers. An mbarrier there counts the bytes, because a cluster barrier with release
+// semantics would wait for all earlier writes, including the row's own key and value in memory. A
+// team's first chunk, the page table and the RoPE factors are read before the products: see
+// attention_decode.cu.
+// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each.
+// Bound: latency, of two cluster exchanges per round of 4 * RANKS chunks.
+// Oracle: walla_cpu's scalar qkv and attention (tests/gpu/attention.rs).
 #include "attention/attention_heads.cuh"
 #include "common/bulk_copy.cuh"
 
@@ -23,13 +27,27 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_WARPS * WARP) : "memory");
 }
 
+constexpr uint32_t CLUSTER_RING = 2; // chunks per team: one in use, one in flight
+
+// Bytes of `Cluster::Shared`.
+__host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint32_t teams,
+                                                            uint32_t dim, bool is_q8) {
+    const uint32_t tiles = teams * CLUSTER_RING * 2 * TILES * tile_bytes(dim, is_q8),
+                   round = 4 * ranks, products = dim / 64,
+                   sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4,
+                   statistics = 2 * round * COLUMNS * 4, making = teams * TILES * dim * 4,
+                   weights = teams * TILES * WARP * 8, maxima = teams * TILES * COLUMNS * 4,
+                   all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + making;
+    return (all + weights + maxima + 8 + 127) / 128 * 128;
+}
+
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
 struct Cluster {
     // Large clusters are for four rows and fewer: their short contexts stay in L2 from step to
     // step.
     using T = Tile<DIM, Number, RANKS <= 2>;
     static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
-    static constexpr uint32_t RING = 2;            // chunks per team: one in use, one in flight
+    static constexpr uint32_t RING = CLUSTER_RING;
     static constexpr uint32_t PRODUCTS = DIM / 64; // per warp: 16 numbers each
     static constexpr uint32_t OWN = PARTS / RANKS; // parts folded by the block
     // chunks of the row between two cluster barriers
@@ -61,13 +79,15 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     using T = typename C::T;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename C::Shared& sh = *reinterpret_cast<typename C::Shared*>(dynamic);
+    static_assert(sizeof(typename C::Shared) ==
+                  cluster_shared_bytes(RANKS, TEAMS, DIM, sizeof(Number) == 1));
     let_successors_start();
     const uint32_t r = blockIdx.y;
     if (r >= p.step.header().rows)
         return;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t rank = blockIdx.x % RANKS, team = warp / TEAM_WARPS, part = warp % TEAM_WARPS;
-    const Group group = group_of(p, blockIdx.x / RANKS);
+    const HeadGroup group = head_group_of(p, blockIdx.x / RANKS);
     const StepRow row = p.step.row(r);
     const uint32_t position = row.position;
     const uint32_t begin = p.window && position + 1 > p.window ? position + 1 - p.window : 0;
@@ -79,12 +99,12 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
 
     // Chunk i of the row is the block's chunk i / RANKS; the teams take them round-robin.
-    const auto fetch = [&](uint32_t turn) {
-        const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+    const auto fetch = [&](uint32_t iteration) {
+        const uint32_t i = (iteration * TEAMS + team) * RANKS + rank;
         if (i < chunks) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-            const uint32_t to = shared_of(sh.ring[team][turn % C::RING][part]);
+            const uint32_t to = shared_of(sh.ring[team][iteration % C::RING][part]);
             T::fetch(to, keys, cell, first, cells.begin, cells.end);
             T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
@@ -96,13 +116,13 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         close_copies();
     };
     fetch(0);
-    sh.heads.make_turns(p.head, position, C::THREADS);
+    sh.heads.rope_sincos(p.head, position, C::THREADS);
     const uint32_t arrived = shared_of(&sh.arrived);
     if (threadIdx.x == 0)
         init_barrier(arrived, 1), publish_barriers();
     __syncwarp();
     // All blocks are resident and their barriers initialised before any block stores to another.
-    arrive_in_cluster_silently();
+    arrive_in_cluster_relaxed();
     __syncthreads();
     wait_for_predecessors();
 
@@ -114,7 +134,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     __syncthreads();
     uint32_t q[1][DIM / 16][2];
     load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
-    const Sight sight[2] = {{begin, position + 1}, {begin, position + 1}};
+    const VisibleRange visible[2] = {{begin, position + 1}, {begin, position + 1}};
     const uint32_t g = lane / 4, t4 = lane % 4;
 
     // Numbers that this block folds: number `g` of 8 of each product for each column.
@@ -134,27 +154,27 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const uint32_t first_span = SPAN - first_chunk % SPAN;
     uint32_t span_left = first_span;
 
-    uint32_t turn = 0;
+    uint32_t iteration = 0;
     for (uint32_t round = 0, phase = 0; round < chunks; round += C::ROUND, phase ^= 1) {
         const uint32_t round_end = min(round + C::ROUND, chunks);
         if (threadIdx.x == 0)
             expect_bytes(arrived, (round_end - round) * C::bytes_of(group.heads));
-        for (;; turn++) {
-            const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
+        for (;; iteration++) {
+            const uint32_t i = (iteration * TEAMS + team) * RANKS + rank;
             if (i >= round_end)
                 break;
             const uint32_t c = first_chunk + i;
             await_copies<0>();
             __syncwarp();
-            const uint32_t tiles = shared_of(sh.ring[team][turn % C::RING]);
+            const uint32_t tiles = shared_of(sh.ring[team][iteration % C::RING]);
             if (i + 1 == chunks && position % CHUNK / TILE == part) {
                 T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
                 T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);
             }
-            const bool all_seen = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
+            const bool all_visible = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
             float s[1][1][4] = {};
             T::template score<1, 1>(s, 0, tiles + part * T::BYTES, q);
-            mask_scores(s[0], c * CHUNK + part * TILE, sight, all_seen);
+            mask_scores(s[0], c * CHUNK + part * TILE, visible, all_visible);
             float base[2];
             find_base(s[0], scale_of(p), base);
             if (g == 0)
@@ -162,7 +182,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
                     make_float2(base[0], base[1]);
             team_barrier(team);
             // All warps of the team have finished with the previous chunk.
-            fetch(turn + 1);
+            fetch(iteration + 1);
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++) {
                 const float2 its = *reinterpret_cast<const float2*>(&sh.maxima[team][t][t4 * 2]);
@@ -247,23 +267,22 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     }
 }
 
-#define CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                                           \
-    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1)                                       \
-        __launch_bounds__(TEAMS* TEAM_WARPS* WARP, BLOCKS)                                         \
-            attention_cluster_##NAME##_##RANKS##x##TEAMS(const __grid_constant__ AttendParams p) { \
-        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                           \
+#define ATTENTION_CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                      \
+    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(         \
+        TEAMS* TEAM_WARPS* WARP, BLOCKS) NAME(const __grid_constant__ AttendParams p) { \
+        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                \
     }
-CLUSTER(f16_64, __half, 64, 8, 2, 2)
-CLUSTER(f16_64, __half, 64, 4, 2, 2)
-CLUSTER(f16_64, __half, 64, 2, 2, 2)
-CLUSTER(f16_128, __half, 128, 8, 1, 2)
-CLUSTER(f16_128, __half, 128, 4, 2, 1)
-CLUSTER(f16_128, __half, 128, 2, 2, 1)
-CLUSTER(f16_256, __half, 256, 8, 1, 1)
-CLUSTER(q8_64, Biased, 64, 8, 2, 2)
-CLUSTER(q8_64, Biased, 64, 4, 2, 2)
-CLUSTER(q8_128, Biased, 128, 8, 2, 2)
-CLUSTER(q8_128, Biased, 128, 4, 2, 2)
-CLUSTER(q8_128, Biased, 128, 2, 2, 2)
-CLUSTER(q8_256, Biased, 256, 8, 1, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_64_8x2, __half, 64, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_64_4x2, __half, 64, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_64_2x2, __half, 64, 2, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_128_8x1, __half, 128, 8, 1, 2)
+ATTENTION_CLUSTER(attention_cluster_f16_128_4x2, __half, 128, 4, 2, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_128_2x2, __half, 128, 2, 2, 1)
+ATTENTION_CLUSTER(attention_cluster_f16_256_8x1, __half, 256, 8, 1, 1)
+ATTENTION_CLUSTER(attention_cluster_q8_64_8x2, Biased, 64, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_64_4x2, Biased, 64, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_8x2, Biased, 128, 8, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_4x2, Biased, 128, 4, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_128_2x2, Biased, 128, 2, 2, 2)
+ATTENTION_CLUSTER(attention_cluster_q8_256_8x1, Biased, 256, 8, 1, 1)
 #endif

@@ -4,10 +4,10 @@
 // max(0, p + 1 - window) ..= p.
 // input: products as in append.cu; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
-// Grid: at most as many blocks as are resident at once; each takes shares (attention_decode.cuh)
-// round-robin. Lengths are read on the device.
-// Bound: memory, 4 * head_dim bytes per cell and KV head, half of that for 8 bits. Oracle:
-// walla_cpu's scalar qkv and attention.
+// Grid: at most as many blocks as are resident at once; each takes KV splits
+// (attention_scheduler.cuh) round-robin. Lengths are read on the device.
+// Bound: memory, 4 * head_dim bytes per cell and KV head, half of that for 8 bits.
+// Oracle: walla_cpu's scalar qkv and attention (tests/gpu/attention.rs).
 //
 // Cells before the row's own were written by earlier steps or by cache ops. A program's first
 // kernels launch without overlap, so all earlier work of the stream is complete before any kernel
@@ -21,46 +21,48 @@
 
 template <uint32_t DIM, uint32_t WARPS, uint32_t RING, typename Number>
 __device__ __forceinline__ void decode(const AttendParams& p) {
-    using F = Few<DIM, WARPS, RING, Number>;
+    using F = DecodeAttention<DIM, WARPS, RING, Number>;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t segment;
+    __shared__ uint32_t split_chunks;
     let_successors_start();
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
-    Shares shares{lists, lists + p.rows_max + 1, lists + 2 * (p.rows_max + 1), 0, 0};
+    KvScheduler scheduler{lists, lists + p.rows_max + 1, lists + 2 * (p.rows_max + 1), 0, 0};
     const auto begin_of = [&](uint32_t position) {
         return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
     };
-    shares.units = p.step.header().rows;
+    scheduler.units = p.step.header().rows;
     if (warp == 0) {
         for (uint32_t r = lane; r < p.rows_max; r += WARP) {
             const uint32_t position = p.step.row(r).position;
-            if (r < shares.units)
-                shares.chunks[r] = Shares::count(begin_of(position) / CHUNK, position / CHUNK);
+            if (r < scheduler.units)
+                scheduler.chunks[r] =
+                    KvScheduler::count(begin_of(position) / CHUNK, position / CHUNK);
         }
         __syncwarp();
-        shares.make<false>(groups, WARPS, p.slots_max, &segment);
+        scheduler.make<false>(groups, WARPS, p.slots_max, &split_chunks);
     }
     __syncthreads();
-    const uint32_t items = shares.first_share[shares.units] * groups;
+    const uint32_t items = scheduler.first_split[scheduler.units] * groups;
     bool waited = false;
     for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-        Share share;
+        KvSplit split;
         const uint32_t index = item / groups;
-        share.group = item % groups;
-        share.row = shares.unit_of(index);
-        share.rows = 1;
-        const StepRow row = p.step.row(share.row);
+        split.group = item % groups;
+        split.row = scheduler.unit_of(index);
+        split.rows = 1;
+        const StepRow row = p.step.row(split.row);
         const uint32_t position = row.position;
-        const Group group = group_of(p, share.group);
+        const HeadGroup group = head_group_of(p, split.group);
         const uint32_t begin = begin_of(position);
-        const Shares::Cut cut = Shares::cut(shares.chunks[share.row], segment, WARPS);
-        Shares::place(share, index - shares.first_share[share.row], begin / CHUNK, position / CHUNK,
-                      cut);
-        share.slot = shares.first_slot[share.row];
-        const bool has_own = share.end == share.unit_end;
+        const KvScheduler::Cut cut =
+            KvScheduler::cut(scheduler.chunks[split.row], split_chunks, WARPS);
+        KvScheduler::place(split, index - scheduler.first_split[split.row], begin / CHUNK,
+                           position / CHUNK, cut);
+        split.slot = scheduler.first_slot[split.row];
+        const bool has_own = split.end == split.unit_end;
 
         const uint32_t* table = p.step.table(row.table);
         const Cells cells{p.kv, table, group.kv_head, begin, position};
@@ -68,46 +70,46 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
                               shared_of(sh.ring[warp]),
-                              share.end,
+                              split.end,
                               0,
                               0};
-        const uint32_t first = share.first_round(WARPS) + warp;
+        const uint32_t first = split.first_round(WARPS) + warp;
         pipe.places = pipe.look_up(first);
         pipe.fetch(first, pipe.places, 0);
-        sh.heads.make_turns(p.head, position, F::THREADS);
+        sh.heads.rope_sincos(p.head, position, F::THREADS);
         if (threadIdx.x < COLUMNS)
-            sh.sight[threadIdx.x] = Sight{begin, position + 1};
+            sh.visible[threadIdx.x] = VisibleRange{begin, position + 1};
         __syncthreads();
         if (!waited)
             wait_for_predecessors();
         waited = true;
         pipe.fetch(first, pipe.places, F::HALF);
 
-        sh.heads.template make<WARPS>(p, share.row, group, has_own,
+        sh.heads.template make<WARPS>(p, split.row, group, has_own,
                                       cell_of(p.kv, table, group.kv_head, position),
                                       &sh.sums[0][0][0] + warp * DIM);
         __syncthreads();
         const uint32_t own = has_own ? position : ~0u;
         const uint32_t slot_columns = min(COLUMNS, p.head.heads / p.kv.kv_heads);
-        F::run(p, sh, pipe, share, groups, slot_columns, group.heads, begin, position + 1, own,
+        F::run(p, sh, pipe, split, groups, slot_columns, group.heads, begin, position + 1, own,
                [&](uint32_t column, uint32_t d, const auto& value) {
-                   store_mixed(p, share.row, group.first_head + column, d, value);
+                   store_mixed(p, split.row, group.first_head + column, d, value);
                });
         __syncthreads();
     }
 }
 
-#define DECODE(NAME, NUMBER, DIM, WARPS, RING, BLOCKS)                                       \
-    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)                        \
-        attention_decode_##NAME##_##WARPS##x##RING(const __grid_constant__ AttendParams p) { \
-        decode<DIM, WARPS, RING, NUMBER>(p);                                                 \
+#define ATTENTION_DECODE(NAME, NUMBER, DIM, WARPS, RING, BLOCKS)      \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
+        NAME(const __grid_constant__ AttendParams p) {                \
+        decode<DIM, WARPS, RING, NUMBER>(p);                          \
     }
-DECODE(f16_64, __half, 64, 4, 4, 4)
-DECODE(f16_128, __half, 128, 4, 4, 2)
-DECODE(f16_256, __half, 256, 4, 4, 1)
-DECODE(f16_256, __half, 256, 2, 4, 1)
-DECODE(q8_64, Biased, 64, 4, 8, 4)
-DECODE(q8_128, Biased, 128, 4, 8, 2)
-DECODE(q8_256, Biased, 256, 4, 4, 1)
-DECODE(q8_256, Biased, 256, 2, 8, 1)
+ATTENTION_DECODE(attention_decode_f16_64_4x4, __half, 64, 4, 4, 4)
+ATTENTION_DECODE(attention_decode_f16_128_4x4, __half, 128, 4, 4, 2)
+ATTENTION_DECODE(attention_decode_f16_256_4x4, __half, 256, 4, 4, 1)
+ATTENTION_DECODE(attention_decode_f16_256_2x4, __half, 256, 2, 4, 1)
+ATTENTION_DECODE(attention_decode_q8_64_4x8, Biased, 64, 4, 8, 4)
+ATTENTION_DECODE(attention_decode_q8_128_4x8, Biased, 128, 4, 8, 2)
+ATTENTION_DECODE(attention_decode_q8_256_4x4, Biased, 256, 4, 4, 1)
+ATTENTION_DECODE(attention_decode_q8_256_2x8, Biased, 256, 2, 8, 1)
 #endif

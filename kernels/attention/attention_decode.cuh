@@ -7,39 +7,23 @@
 #pragma once
 
 #include "attention/attention_heads.cuh"
+#include "attention/attention_scheduler.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// KV split of a unit. A unit is rows with one page table and one head group, processed by one block
-// or several; a share is the chunks `first .. end` of the unit's `unit_first .. unit_end`. A unit
-// begins at a span boundary; its chunks before `seen_first` are not visible. Shares are one round
-// of a block each, or whole spans.
-struct Share {
-    uint32_t row, rows;
-    uint32_t group; // index among all groups
-    uint32_t unit_first, unit_end, seen_first;
-    uint32_t first, end;
-    uint32_t slot; // the unit's first slot
-    uint32_t each; // chunks of each share but the last
-    uint32_t shares;
-
-    // Whether later shares write span results rather than chunk results.
-    __device__ __forceinline__ bool leaves_spans() const { return each >= SPAN; }
-    // Slot of chunk `c` of a later share, or of its span. The first share has slot 0.
-    __device__ __forceinline__ uint32_t slot_of(uint32_t c) const {
-        const uint32_t later = c - unit_first - each;
-        return 1 + (leaves_spans() ? later / SPAN : later);
-    }
-    // First chunk of the first round. Rounds begin at multiples of the warps. The first share
-    // begins with the first round that has visible cells; other shares write results for all their
-    // chunks.
-    __device__ __forceinline__ uint32_t first_round(uint32_t warps) const {
-        return first == unit_first ? max(first, seen_first / warps * warps) : first;
-    }
-};
+// Bytes of `DecodeAttention::Shared`. Sums of f16 are padded by four numbers.
+__host__ __device__ constexpr uint32_t decode_shared_bytes(uint32_t warps, uint32_t ring,
+                                                           uint32_t dim, bool is_q8) {
+    const uint32_t stride = is_q8 ? dim : dim + 4, tiles = warps * ring * tile_bytes(dim, is_q8),
+                   sums = warps * COLUMNS * stride * 4,
+                   spans = warps > 2 ? COLUMNS * (dim * 4 + 8) : 32,
+                   statistics = 2 * warps * COLUMNS * 4, visible = COLUMNS * 8,
+                   all = tiles + sums + spans + row_heads_bytes(dim, is_q8) + statistics + visible;
+    return (all + 1 + 127) / 128 * 128;
+}
 
 template <uint32_t DIM_, uint32_t WARPS_, uint32_t RING_, typename Number_>
-struct Few {
+struct DecodeAttention {
     using Number = Number_;
     using T = Tile<DIM_, Number>;
     static constexpr uint32_t DIM = DIM_, WARPS = WARPS_, RING = RING_;
@@ -64,7 +48,7 @@ struct Few {
         RowHeads<DIM, Number> heads;
         float maxima[WARPS][COLUMNS];
         float masses[WARPS][COLUMNS];
-        Sight sight[COLUMNS];
+        VisibleRange visible[COLUMNS];
         bool is_last;
     };
     static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "a head in the making for each warp");
@@ -120,7 +104,7 @@ struct Few {
     // the row's own cell, or none.
     static __device__ __forceinline__ void chunk(const AttendParams& p, Shared& sh, Pipe& pipe,
                                                  uint32_t c, const uint32_t (&q)[1][DIM / 16][2],
-                                                 const Sight (&sight)[2], bool all_seen,
+                                                 const VisibleRange (&visible)[2], bool all_visible,
                                                  uint32_t columns, uint32_t own) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         pipe.next_places = pipe.look_up(c + WARPS);
@@ -138,7 +122,7 @@ struct Few {
         }
         float base[2], mass[4] = {};
         uint32_t weights[TILES][1][2];
-        mask_scores(s[0], c * CHUNK, sight, all_seen);
+        mask_scores(s[0], c * CHUNK, visible, all_visible);
         find_base(s[0], scale_of(p), base);
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t++) {
@@ -174,11 +158,11 @@ struct Few {
 
     // Slot in memory of a chunk or span result that another block folds: sums [columns, DIM], then
     // maxima, then masses.
-    static __device__ __forceinline__ float* slot(const AttendParams& p, const Share& share,
+    static __device__ __forceinline__ float* slot(const AttendParams& p, const KvSplit& split,
                                                   uint32_t groups, uint32_t columns,
                                                   uint32_t index) {
         return p.partials +
-               (size_t(share.slot + index) * groups + share.group) * columns * (DIM + 2);
+               (size_t(split.slot + index) * groups + split.group) * columns * (DIM + 2);
     }
 
     // The folded result, spread over the threads: EACH contiguous numbers of [COLUMNS, DIM].
@@ -197,7 +181,7 @@ struct Few {
 
         // Prepends the kept result of earlier spans. A column's numbers belong to one warp.
         static_assert(DIM / EACH <= WARP && WARP % (DIM / EACH) == 0);
-        __device__ __forceinline__ void follow(const Shared& sh, const Result& kept) {
+        __device__ __forceinline__ void prepend(const Shared& sh, const Result& kept) {
             Folded all = KEEPS_HERE ? sh.of_spans[column()] : kept.folded;
             const float2 factor = all.grow(folded.maximum, folded.mass);
 #pragma unroll
@@ -222,7 +206,7 @@ struct Few {
             clear();
         }
         // Folds in a span's result, and starts the next span.
-        __device__ __forceinline__ void take(Result& span) {
+        __device__ __forceinline__ void fold_in(Result& span) {
             const float2 factor = folded.grow(span.folded.maximum, span.folded.mass);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
@@ -230,7 +214,7 @@ struct Few {
             span.clear();
         }
         // Writes the result to a slot.
-        __device__ __forceinline__ void leave(float* to, uint32_t slot_columns) const {
+        __device__ __forceinline__ void store(float* to, uint32_t slot_columns) const {
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 to[column() * DIM + number() + i] = sums[i];
@@ -244,7 +228,7 @@ struct Few {
         // numbers; `maximum(chunk)` and `mass(chunk)` return one. All loads are issued before the
         // first use, so that they take the latency of one.
         template <uint32_t BATCH, typename At, typename Maximum, typename Mass>
-        __device__ __forceinline__ void take(uint32_t count, At at, Maximum maximum, Mass mass) {
+        __device__ __forceinline__ void fold_in(uint32_t count, At at, Maximum maximum, Mass mass) {
             float maxima[BATCH], masses[BATCH];
             float2 next[BATCH][EACH / 2];
 #pragma unroll
@@ -270,37 +254,39 @@ struct Few {
         }
     };
 
-    // The rounds of a share. On entry the pipeline is filled, and the columns are in shared memory,
+    // The rounds of a split. On entry the pipeline is filled, and the columns are in shared memory,
     // after a barrier. `store(column, d, values)` receives the result, one number or four.
     template <typename Store>
     static __device__ __forceinline__ void run(const AttendParams& p, Shared& sh, Pipe& pipe,
-                                               const Share& share, uint32_t groups,
+                                               const KvSplit& split, uint32_t groups,
                                                uint32_t slot_columns, uint32_t columns,
-                                               uint32_t seen_first, uint32_t seen_end, uint32_t own,
-                                               Store store) {
+                                               uint32_t visible_first, uint32_t visible_end,
+                                               uint32_t own, Store store) {
+        static_assert(sizeof(Shared) == decode_shared_bytes(WARPS, RING, DIM, sizeof(Number) == 1));
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        const bool is_first = share.first == share.unit_first,
-                   folds = is_first || share.leaves_spans();
+        const bool is_first = split.first == split.unit_first,
+                   folds = is_first || split.stores_spans();
         uint32_t q[1][DIM / 16][2];
         load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
-        const Sight sight[2] = {sh.sight[lane % 4 * 2], sh.sight[lane % 4 * 2 + 1]};
+        const VisibleRange visible[2] = {sh.visible[lane % 4 * 2], sh.visible[lane % 4 * 2 + 1]};
         const uint32_t column = Result::column();
         static_assert(SPAN % WARPS == 0, "a round is of one span");
         Result result, kept;
         result.clear();
         if constexpr (!KEEPS_HERE)
             kept.clear();
-        for (uint32_t round = share.first_round(WARPS); round < share.end; round += WARPS) {
+        for (uint32_t round = split.first_round(WARPS); round < split.end; round += WARPS) {
             const uint32_t c = round + warp;
-            if (c < share.end) {
-                const bool all_seen = c * CHUNK >= seen_first && (c + 1) * CHUNK <= seen_end;
-                chunk(p, sh, pipe, c, q, sight, all_seen, columns, own);
+            if (c < split.end) {
+                const bool all_visible =
+                    c * CHUNK >= visible_first && (c + 1) * CHUNK <= visible_end;
+                chunk(p, sh, pipe, c, q, visible, all_visible, columns, own);
             }
             __syncthreads();
-            const uint32_t count = min(WARPS, share.end - round);
+            const uint32_t count = min(WARPS, split.end - round);
             if (folds) {
                 if (column < columns)
-                    result.template take<WARPS>(
+                    result.template fold_in<WARPS>(
                         count,
                         [&](uint32_t w, uint32_t d) {
                             return *reinterpret_cast<const float2*>(
@@ -309,22 +295,22 @@ struct Few {
                         [&](uint32_t w) { return sh.maxima[w][column]; },
                         [&](uint32_t w) { return sh.masses[w][column]; });
                 const uint32_t next = round + count;
-                if (next % SPAN == 0 || next == share.end) {
+                if (next % SPAN == 0 || next == split.end) {
                     if (!is_first) {
                         if (column < columns)
-                            result.leave(slot(p, share, groups, slot_columns, share.slot_of(round)),
+                            result.store(slot(p, split, groups, slot_columns, split.slot_of(round)),
                                          slot_columns);
                         result.clear();
                     } else {
-                        if (round >= share.unit_first + SPAN)
-                            result.follow(sh, kept);
-                        if (next < share.end)
+                        if (round >= split.unit_first + SPAN)
+                            result.prepend(sh, kept);
+                        if (next < split.end)
                             result.keep(sh, kept);
                     }
                 }
             } else {
                 for (uint32_t w = 0; w < count; w++) {
-                    float* to = slot(p, share, groups, slot_columns, share.slot_of(round + w));
+                    float* to = slot(p, split, groups, slot_columns, split.slot_of(round + w));
                     for (uint32_t i = threadIdx.x; i < columns * DIM; i += THREADS)
                         to[i] = sh.sums[w][i / DIM][T::sum_place(i / DIM, i % DIM)];
                     if (threadIdx.x < columns) {
@@ -335,12 +321,12 @@ struct Few {
             }
             __syncthreads();
         }
-        if (share.shares > 1) {
+        if (split.splits > 1) {
             if (is_first && column < columns)
-                result.leave(slot(p, share, groups, slot_columns, 0), slot_columns);
-            if (!ends_last(p, sh, share, groups))
+                result.store(slot(p, split, groups, slot_columns, 0), slot_columns);
+            if (!ends_last(p, sh, split, groups))
                 return;
-            merge(p, share, groups, slot_columns, columns, result);
+            merge(p, split, groups, slot_columns, columns, result);
         }
         if (column >= columns)
             return;
@@ -360,12 +346,12 @@ struct Few {
         }
     }
 
-    // Whether all other shares of the unit are complete. If so, their results are visible.
+    // Whether all other splits of the unit are complete. If so, their results are visible.
     static __device__ __forceinline__ bool ends_last(const AttendParams& p, Shared& sh,
-                                                     const Share& share, uint32_t groups) {
+                                                     const KvSplit& split, uint32_t groups) {
         __syncthreads();
         if (threadIdx.x == 0) {
-            uint32_t* arrivals = p.arrivals + size_t(share.row) * groups + share.group;
+            uint32_t* arrivals = p.arrivals + size_t(split.row) * groups + split.group;
             // acq_rel: publishes this block's writes (ordered by the barrier), and acquires the
             // writes of others
             uint32_t before;
@@ -373,7 +359,7 @@ struct Few {
                          : "=r"(before)
                          : "l"(arrivals)
                          : "memory");
-            sh.is_last = before == share.shares - 1;
+            sh.is_last = before == split.splits - 1;
             if (sh.is_last)
                 *arrivals = 0;
         }
@@ -381,12 +367,12 @@ struct Few {
         return sh.is_last;
     }
 
-    static __device__ __forceinline__ void merge(const AttendParams& p, const Share& share,
+    static __device__ __forceinline__ void merge(const AttendParams& p, const KvSplit& split,
                                                  uint32_t groups, uint32_t slot_columns,
                                                  uint32_t columns, Result& result) {
         Result span;
         result.clear(), span.clear();
-        const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
+        const uint32_t slots = split.slot_of(split.unit_end - 1) + 1;
         const size_t stride = size_t(groups) * slot_columns * (DIM + 2);
         constexpr uint32_t BATCH = EACH > 16 ? 4 : 8; // as many as fit in registers
         const uint32_t column = Result::column();
@@ -394,12 +380,12 @@ struct Few {
             return;
         // Chunk results of several spans are read up to the end of a span. The first slot holds
         // `each` chunks.
-        const bool is_of_chunks = !share.leaves_spans() && share.unit_end - share.unit_first > SPAN;
+        const bool is_of_chunks = !split.stores_spans() && split.unit_end - split.unit_first > SPAN;
         for (uint32_t first = 0, count; first < slots; first += count) {
-            const uint32_t to_end = is_of_chunks ? SPAN - (share.each + first - 1) % SPAN : slots;
+            const uint32_t to_end = is_of_chunks ? SPAN - (split.each + first - 1) % SPAN : slots;
             count = min(min(BATCH, slots - first), to_end);
-            const float* from = slot(p, share, groups, slot_columns, first);
-            span.template take<BATCH>(
+            const float* from = slot(p, split, groups, slot_columns, first);
+            span.template fold_in<BATCH>(
                 count,
                 [&](uint32_t s, uint32_t d) {
                     return __ldcg(
@@ -410,152 +396,12 @@ struct Few {
                     return __ldcg(from + s * stride + slot_columns * (DIM + 1) + column);
                 });
             if (is_of_chunks && count == to_end)
-                result.take(span);
+                result.fold_in(span);
         }
         if (is_of_chunks)
-            result.take(span);
+            result.fold_in(span);
         else
             result = span;
-    }
-};
-
-// Distribution of shares --------------------------------------------------------------------------
-
-// KV splits of all units of a step. The first warp of every block computes the same ones from the
-// lengths in the step block: enough chunks per share to spread the step over the grid, but at least
-// one round of the block.
-struct Shares {
-    uint32_t* first_share; // [units + 1], index of each unit's first share
-    uint32_t* first_slot;  // [units + 1]
-    // [units]: chunks; from bit PARTS_AT on: parts of COLUMNS columns beyond the first (a unit with
-    // several is processed as a prompt)
-    uint32_t* chunks;
-    uint32_t units, segment;
-
-    // `each`: chunks of a unit's shares but the last. The smallest segment is one round of a block:
-    // a second round costs less than a split. Larger shares are whole spans, and so are shares of
-    // many chunks, to limit the number of results. (A division takes some 30 instructions, before a
-    // block's first load.)
-    struct Cut {
-        uint32_t each, shares;
-    };
-    static __device__ __forceinline__ Cut cut(uint32_t chunks, uint32_t segment, uint32_t warps) {
-        const uint32_t near = (chunks + segment / 2) / segment;
-        if (near <= 1 || (chunks <= SPAN && segment > warps))
-            return Cut{chunks, 1};
-        if (chunks <= CHUNKS_FEW && segment == warps)
-            return Cut{warps, div_up(chunks, warps)};
-        const uint32_t spans = segment > warps ? div_up(chunks / SPAN, near) : 1;
-        const uint32_t each = spans * SPAN,
-                       shares = spans == 1 ? div_up(chunks, SPAN) : div_up(chunks, each);
-        return Cut{each, segment > warps ? min(shares, near) : shares};
-    }
-
-    // The same for prompts, where a block processes one chunk in the time of a round: whole spans.
-    // Rounded down: one share more than there are blocks would add a wave.
-    static __device__ __forceinline__ Cut cut_prompt(uint32_t chunks, uint32_t segment,
-                                                     uint32_t warps) {
-        const uint32_t near = max(1u, chunks * warps / segment);
-        const uint32_t each = div_up(div_up(chunks, SPAN), near) * SPAN;
-        return Cut{each, div_up(chunks, each)};
-    }
-
-    // Slots that a part of a unit writes.
-    static __device__ __forceinline__ uint32_t slots_of(uint32_t chunks, const Cut& cut) {
-        if (cut.shares == 1)
-            return 0;
-        const uint32_t later = chunks - cut.each;
-        return 1 + (cut.each >= SPAN ? div_up(later, SPAN) : later);
-    }
-
-    // Sets begin and end of share `index` of a unit. `last`: the last chunk; `seen_first`: the
-    // first visible one.
-    static __device__ __forceinline__ void place(Share& share, uint32_t index, uint32_t seen_first,
-                                                 uint32_t last, const Cut& cut) {
-        share.seen_first = seen_first;
-        share.unit_first = seen_first / SPAN * SPAN, share.unit_end = last + 1;
-        share.each = cut.each, share.shares = cut.shares;
-        share.first = share.unit_first + index * cut.each;
-        share.end = index + 1 < cut.shares ? share.first + cut.each : share.unit_end;
-    }
-    // Chunks of a unit, including the invisible ones at the beginning of its first span.
-    static __device__ __forceinline__ uint32_t count(uint32_t seen_first, uint32_t last) {
-        return last + 1 - seen_first / SPAN * SPAN;
-    }
-
-    static constexpr uint32_t PARTS_AT = 28;
-    static __device__ __forceinline__ uint32_t chunks_of(uint32_t unit) {
-        return unit & ((1u << PARTS_AT) - 1);
-    }
-    static __device__ __forceinline__ uint32_t parts_of(uint32_t unit) {
-        return (unit >> PARTS_AT) + 1;
-    }
-
-    // Called by the first warp. Without HAS_PROMPTS no unit is processed as a prompt. Needs a
-    // barrier before other warps read.
-    template <bool HAS_PROMPTS>
-    __device__ __forceinline__ void make(uint32_t groups, uint32_t warps, uint32_t slots_max,
-                                         uint32_t* segment_out) const {
-        const uint32_t lane = threadIdx.x % WARP;
-        uint32_t total = 0;
-        for (uint32_t u = lane; u < units; u += WARP) {
-            if constexpr (HAS_PROMPTS)
-                total += chunks_of(chunks[u]) * (parts_of(chunks[u]) > 1 ? warps : 1);
-            else
-                total += chunks[u];
-        }
-        total = __reduce_add_sync(FULL_MASK, total);
-        uint32_t wanted = max(warps, div_up(total * groups, gridDim.x));
-        for (;; wanted *= 2) {
-            uint32_t shares = 0, slots = 0;
-            for (uint32_t base = 0; base < units; base += WARP) {
-                const uint32_t u = base + lane;
-                const uint32_t n = u < units ? chunks[u] : 0;
-                uint32_t its_shares = u < units ? 1 : 0, its_slots = 0;
-                if (HAS_PROMPTS && parts_of(n) > 1) {
-                    const Cut its = cut_prompt(chunks_of(n), wanted, warps);
-                    its_shares = its.shares;
-                    its_slots = slots_of(chunks_of(n), its) * parts_of(n);
-                } else if (n) {
-                    const Cut its = cut(n, wanted, warps);
-                    its_shares = its.shares;
-                    its_slots = slots_of(n, its);
-                }
-                uint32_t a = its_shares, b = its_slots;
-#pragma unroll
-                for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-                    const uint32_t other_a = __shfl_up_sync(FULL_MASK, a, offset);
-                    const uint32_t other_b = __shfl_up_sync(FULL_MASK, b, offset);
-                    if (lane >= offset)
-                        a += other_a, b += other_b;
-                }
-                if (u < units)
-                    first_share[u] = shares + a - its_shares, first_slot[u] = slots + b - its_slots;
-                shares += __shfl_sync(FULL_MASK, a, WARP - 1);
-                slots += __shfl_sync(FULL_MASK, b, WARP - 1);
-            }
-            if (lane == 0)
-                first_share[units] = shares, *segment_out = wanted;
-            if (slots <= slots_max)
-                break;
-        }
-    }
-    // Most chunks of a unit for which blocks write chunk results one by one.
-    static constexpr uint32_t CHUNKS_FEW = 32;
-
-    // The unit of a share.
-    __device__ __forceinline__ uint32_t unit_of(uint32_t share) const {
-        if (first_share[units] == units)
-            return share;
-        uint32_t low = 0, high = units;
-        while (high - low > 1) {
-            const uint32_t middle = (low + high) / 2;
-            if (first_share[middle] <= share)
-                low = middle;
-            else
-                high = middle;
-        }
-        return low;
     }
 };
 #endif

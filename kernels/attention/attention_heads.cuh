@@ -13,7 +13,7 @@ struct Numbers {
 
     // Loads the numbers that another kernel wrote, or zeros unless `is_there`. Loads are issued in
     // the order of the calls, without a branch, so that all loads of a lane are in flight at once.
-    __device__ __forceinline__ void ask(const float* from, bool is_there) {
+    __device__ __forceinline__ void load(const float* from, bool is_there) {
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
             number[i] = 0.0f;
@@ -38,29 +38,36 @@ struct Numbers {
     }
 };
 
+// Bytes of `RowHeads`.
+__host__ __device__ constexpr uint32_t row_heads_bytes(uint32_t dim, bool is_q8) {
+    const uint32_t number = is_q8 ? 1 : 2, fresh = 2 * (dim * number + 16);
+    return COLUMNS * (dim + 8) * 2 + fresh + dim / 2 * 8;
+}
+
 // Shared memory of a decode attention block for its row.
 template <uint32_t DIM, typename Number>
 struct RowHeads {
     static constexpr uint32_t EACH = DIM / WARP; // numbers of a head per lane
-    static constexpr bool MAY_BE_LEFT = DIM <= LEFT_DIM_MAX;
+    static constexpr bool MAY_BE_DEFERRED = DIM <= DEFERRED_DIM_MAX;
     using Numbers = ::Numbers<EACH>;
     __align__(16) __half columns[COLUMNS][DIM + 8];
     Fresh<DIM, Number> fresh[2]; // key, value
-    float2 turns[DIM / 2];
+    float2 sincos[DIM / 2];
 
-    __device__ __forceinline__ void make_turns(const HeadRef& head, uint32_t position,
-                                               uint32_t threads) {
+    __device__ __forceinline__ void rope_sincos(const HeadRef& head, uint32_t position,
+                                                uint32_t threads) {
         if (head.frequencies)
             for (uint32_t i = threadIdx.x; i < head.pairs; i += threads)
-                turns[i] = turn_of(head, position, i);
+                sincos[i] = sincos_of(head, position, i);
     }
 
     // Prepares the query heads of the group and, if `has_own`, the key and the value, one warp
     // each; all loads are in flight at once. `at`: the warp's buffer for one head. `own_cell`:
     // index of the row's cell. Needs a barrier before other warps read.
     template <uint32_t WARPS>
-    __device__ __forceinline__ void make(const AttendParams& p, uint32_t row, const Group& group,
-                                         bool has_own, size_t own_cell, float* at) {
+    __device__ __forceinline__ void make(const AttendParams& p, uint32_t row,
+                                         const HeadGroup& group, bool has_own, size_t own_cell,
+                                         float* at) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
         const uint32_t jobs = group.heads + (has_own ? 2 : 0);
@@ -72,30 +79,30 @@ struct RowHeads {
                        : p.head.heads + (job - group.heads) * p.kv.kv_heads + group.kv_head;
         };
         Numbers made[JOBS];
-        if (MAY_BE_LEFT && p.left.count > 0) {
-            Numbers its[JOBS][LEFT_MAX];
+        if (MAY_BE_DEFERRED && p.deferred.count > 0) {
+            Numbers its[JOBS][DEFERRED_SPLITS_MAX];
 #pragma unroll
             for (uint32_t j = 0; j < JOBS; j++)
 #pragma unroll
-                for (uint32_t s = 0; s < LEFT_MAX; s++) {
+                for (uint32_t s = 0; s < DEFERRED_SPLITS_MAX; s++) {
                     const uint32_t job = j * WARPS + warp;
-                    its[j][s].ask(products + head_of(job) * DIM + s * p.left.apart,
-                                  job < jobs && s < p.left.count);
+                    its[j][s].load(products + head_of(job) * DIM + s * p.deferred.stride,
+                                   job < jobs && s < p.deferred.count);
                 }
             const float factor =
-                p.left.exact ? __fdividef(p.left.exact[row], p.left.used[row]) : 1.0f;
+                p.deferred.exact ? __fdividef(p.deferred.exact[row], p.deferred.used[row]) : 1.0f;
 #pragma unroll
             for (uint32_t j = 0; j < JOBS; j++) {
                 const uint32_t job = j * WARPS + warp,
                                matrix = job < group.heads ? 0 : 1 + job - group.heads;
-                const float unscale = factor * (matrix == 0   ? p.left.scales[0]
-                                                : matrix == 1 ? p.left.scales[1]
-                                                              : p.left.scales[2]);
+                const float unscale = factor * (matrix == 0   ? p.deferred.scales[0]
+                                                : matrix == 1 ? p.deferred.scales[1]
+                                                              : p.deferred.scales[2]);
 #pragma unroll
                 for (uint32_t i = 0; i < EACH; i++) {
                     float total = 0.0f;
 #pragma unroll
-                    for (uint32_t s = 0; s < LEFT_MAX; s++)
+                    for (uint32_t s = 0; s < DEFERRED_SPLITS_MAX; s++)
                         total += its[j][s].number[i];
                     made[j].number[i] = total * unscale;
                 }
@@ -103,7 +110,7 @@ struct RowHeads {
         } else {
 #pragma unroll
             for (uint32_t j = 0; j < JOBS; j++)
-                made[j].ask(products + head_of(j * WARPS + warp) * DIM, j * WARPS + warp < jobs);
+                made[j].load(products + head_of(j * WARPS + warp) * DIM, j * WARPS + warp < jobs);
         }
 #pragma unroll
         for (uint32_t j = 0; j < JOBS; j++) {
@@ -116,7 +123,7 @@ struct RowHeads {
             if (job < jobs && !is_value)
                 finish_head(p.head, at, DIM, lane, is_query ? p.head.query_norm : p.head.key_norm,
                             is_query ? p.head.query_eps : p.head.key_eps,
-                            [&](uint32_t i) { return turns[i]; });
+                            [&](uint32_t i) { return sincos[i]; });
             if (!is_query && job < jobs) {
                 const Encoder<Number> encoder(at, DIM, lane);
                 Number* numbers =

@@ -1,15 +1,17 @@
 // attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p
 // of the row's sequence, for any step; append runs before it.
-// input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
+// input: q [rows, heads * head_dim] f32; out: the same, or packed f16; pages f16 or 8 bits;
+// head_dim 64, 128 or 256.
 //
 // Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
 // one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
 // path (attention_decode.cuh: warps divide the cells). More columns use the prefill path: each warp
 // has 8 or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
-// blocks and compute the same bits (attention.cuh). Grid: as many blocks as are resident at once.
-// Each takes shares round-robin, from the step's last row backwards, because the last rows of a
-// prompt see the most cells. Bound: memory for few columns, otherwise tensor cores. Oracle:
-// walla_cpu's scalar attention.
+// blocks and compute the same bits (attention.cuh).
+// Grid: as many blocks as are resident at once. Each takes splits round-robin, from the step's last
+// row backwards, because the last rows of a prompt see the most cells.
+// Bound: memory for few columns, otherwise tensor cores.
+// Oracle: walla_cpu's scalar attention (tests/gpu/attention.rs).
 #include "attention/attention_decode.cuh"
 
 // The instructions need sm_80; older chips use attention.cu.
@@ -24,7 +26,7 @@ constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 // Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one
 // stage if two do not fit.
 template <typename F, uint32_t NS>
-struct Many {
+struct PrefillAttention {
     using T = typename F::T;
     using Number = typename F::Number;
     static constexpr uint32_t DIM = F::DIM, WARPS = F::WARPS;
@@ -47,23 +49,23 @@ struct Many {
                     sums[d][i] = 0.0f;
             folded[0] = folded[1] = Folded::none();
         }
-        __device__ __forceinline__ void take(const float (&next)[DIM / 16][4],
-                                             const float2 (&factor)[2]) {
+        __device__ __forceinline__ void fold_in(const float (&next)[DIM / 16][4],
+                                                const float2 (&factor)[2]) {
 #pragma unroll
             for (uint32_t d = 0; d < DIM / 16; d++)
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++)
                     sums[d][i] = fold(sums[d][i], next[d][i], factor[i % 2]);
         }
-        __device__ __forceinline__ void take(const Part& next) {
+        __device__ __forceinline__ void fold_in(const Part& next) {
             float2 factor[2];
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++)
                 factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
-            take(next.sums, factor);
+            fold_in(next.sums, factor);
         }
         // Writes to and reads from a slot. Its sums are in lane order: only this kernel reads them.
-        __device__ __forceinline__ void leave(float* slot) const {
+        __device__ __forceinline__ void store(float* slot) const {
             const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
             for (uint32_t d = 0; d < DIM / 16; d++)
@@ -92,14 +94,14 @@ struct Many {
     };
 
     // Columns `first` .. of the unit as right-hand sides; missing columns are zeros.
-    static __device__ __forceinline__ void load(const AttendParams& p, const Share& share,
-                                                const Group& group, uint32_t columns,
+    static __device__ __forceinline__ void load(const AttendParams& p, const KvSplit& split,
+                                                const HeadGroup& group, uint32_t columns,
                                                 uint32_t first, uint32_t (&q)[NS][DIM / 16][2]) {
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) {
             const uint32_t column = first + n * COLUMNS + lane / 4;
-            const uint32_t r = share.row + column / group.heads,
+            const uint32_t r = split.row + column / group.heads,
                            head = group.first_head + column % group.heads;
             const float* from = p.input + (size_t(r) * p.head.heads + head) * DIM;
 #pragma unroll
@@ -113,18 +115,18 @@ struct Many {
     }
 
     static __device__ __forceinline__ void run(const AttendParams& p, typename F::Shared& sh,
-                                               const Share& share, const Cells& cells,
+                                               const KvSplit& split, const Cells& cells,
                                                uint32_t groups, uint32_t position) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        const Group group = group_of(p, share.group);
-        const uint32_t columns = share.rows * group.heads;
+        const HeadGroup group = head_group_of(p, split.group);
+        const uint32_t columns = split.rows * group.heads;
         const uint32_t ring = shared_of(sh.ring);
-        const bool is_first = share.first == share.unit_first;
-        const uint32_t begin = max(share.first, share.seen_first);
+        const bool is_first = split.first == split.unit_first;
+        const uint32_t begin = max(split.first, split.visible_first);
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
         const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const auto fetch = [&](uint32_t c) {
-            if (c < share.end) {
+            if (c < split.end) {
 #pragma unroll
                 for (uint32_t tile = warp; tile < TILES; tile += WARPS) {
                     const uint32_t first = c * CHUNK + tile * TILE;
@@ -147,7 +149,7 @@ struct Many {
 
         const uint32_t first_column = warp * NS * COLUMNS;
         uint32_t q[NS][DIM / 16][2];
-        load(p, share, group, columns, first_column, q);
+        load(p, split, group, columns, first_column, q);
         // Visible ranges of the lane's columns, and their intersection and union over the warp.
         // Missing columns have the range of the last.
         const auto end_of = [&](uint32_t column) {
@@ -156,13 +158,13 @@ struct Many {
         const auto begin_of = [&](uint32_t end) {
             return p.window && end > p.window ? end - p.window : 0;
         };
-        Sight sight[NS][2];
+        VisibleRange visible[NS][2];
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
                 const uint32_t end = end_of(first_column + n * COLUMNS + lane % 4 * 2 + i);
-                sight[n][i] = Sight{begin_of(end), end};
+                visible[n][i] = VisibleRange{begin_of(end), end};
             }
         const uint32_t end_min = end_of(first_column),
                        end_max = end_of(first_column + NS * COLUMNS - 1);
@@ -171,7 +173,7 @@ struct Many {
         // The slot of the warp's part n within the unit's slot `index`.
         const uint32_t parts = div_up(columns, COLUMNS);
         const auto slot = [&](uint32_t index, uint32_t n) {
-            return F::slot(p, share, groups, COLUMNS, index * parts + warp * NS + n);
+            return F::slot(p, split, groups, COLUMNS, index * parts + warp * NS + n);
         };
         const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
         // Result of the complete spans, and of the current span's chunks.
@@ -179,18 +181,18 @@ struct Many {
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
             result[n].clear(), span[n].clear();
-        // Ends the span of chunk `c`: the first share folds it in, other shares write it to a slot.
+        // Ends the span of chunk `c`: the first split folds it in, other splits write it to a slot.
         const auto close_span = [&](uint32_t c) {
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
                 if (is_first)
-                    result[n].take(span[n]);
+                    result[n].fold_in(span[n]);
                 else if (is_there(n))
-                    span[n].leave(slot(share.slot_of(c), n));
+                    span[n].store(slot(split.slot_of(c), n));
                 span[n].clear();
             }
         };
-        for (uint32_t c = begin; c < share.end; c++) {
+        for (uint32_t c = begin; c < split.end; c++) {
             if constexpr (STAGES == 1) {
                 // One stage only: the chunk is fetched after all warps have finished with the
                 // previous one.
@@ -208,7 +210,7 @@ struct Many {
                 close_span(c - 1);
             if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min)
                 continue;
-            const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
+            const bool all_visible = first >= begin_max && first + CHUNK <= end_min;
             const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
             float s[NS][TILES][4] = {};
             T::template score<TILES, NS>(s, 0, tiles, q);
@@ -217,7 +219,7 @@ struct Many {
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
                 float base[2], mass[4] = {};
-                mask_scores(s[n], first, sight[n], all_seen);
+                mask_scores(s[n], first, visible[n], all_visible);
                 find_base(s[n], scale_of(p), base);
 #pragma unroll
                 for (uint32_t t = 0; t < TILES; t++) {
@@ -234,19 +236,19 @@ struct Many {
                 T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++)
-                span[n].take(next[n], factor[n]);
+                span[n].fold_in(next[n], factor[n]);
         }
-        close_span(share.end - 1);
+        close_span(split.end - 1);
         __syncthreads();
-        if (share.shares > 1) {
+        if (split.splits > 1) {
             if (is_first)
 #pragma unroll
                 for (uint32_t n = 0; n < NS; n++)
                     if (is_there(n))
-                        result[n].leave(slot(0, n));
-            if (!F::ends_last(p, sh, share, groups))
+                        result[n].store(slot(0, n));
+            if (!F::ends_last(p, sh, split, groups))
                 return;
-            merge(share, slot, is_there, result);
+            merge(split, slot, is_there, result);
         }
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
@@ -255,7 +257,7 @@ struct Many {
                 const uint32_t column = first_column + n * COLUMNS + lane % 4 * 2 + i;
                 if (column >= columns)
                     continue;
-                const uint32_t r = share.row + column / group.heads,
+                const uint32_t r = split.row + column / group.heads,
                                head = group.first_head + column % group.heads;
                 const float inverse = 1.0f / result[n].folded[i].mass;
 #pragma unroll
@@ -268,13 +270,13 @@ struct Many {
             }
     }
 
-    // Folds the first share's result, then the spans of the others, in order. Several are loaded
+    // Folds the first split's result, then the spans of the others, in order. Several are loaded
     // before the first is folded in.
     template <typename Slot, typename IsThere>
-    static __device__ __forceinline__ void merge(const Share& share, Slot slot, IsThere is_there,
+    static __device__ __forceinline__ void merge(const KvSplit& split, Slot slot, IsThere is_there,
                                                  Part (&result)[NS]) {
         constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
-        const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
+        const uint32_t slots = split.slot_of(split.unit_end - 1) + 1;
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) {
             if (!is_there(n))
@@ -288,7 +290,7 @@ struct Many {
 #pragma unroll
                 for (uint32_t i = 0; i < BATCH; i++)
                     if (first + i < slots)
-                        result[n].take(next[i]);
+                        result[n].fold_in(next[i]);
             }
         }
     }
@@ -340,10 +342,10 @@ struct Units {
             if (r < rows) {
                 const uint32_t first = run_begin(r), end = run_end(r);
                 const uint32_t columns = (end - first) * heads;
-                const bool is_few =
+                const bool is_decode =
                     columns <= columns_max ||
                     (columns <= RUN_COLUMNS && work_of(first, end - first) < RUN_WORK);
-                const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
+                const uint32_t each = max(1u, (is_decode ? COLUMNS : columns_max) / heads);
                 is_unit = (r - first) % each == 0;
                 length = min(each, end - r);
             }
@@ -359,18 +361,18 @@ struct Units {
 
 template <uint32_t DIM, uint32_t WARPS, uint32_t RING, uint32_t NS, typename Number>
 __device__ __forceinline__ void mixed(const AttendParams& p) {
-    using F = Few<DIM, WARPS, RING, Number>;
-    using M = Many<F, NS>;
+    using F = DecodeAttention<DIM, WARPS, RING, Number>;
+    using M = PrefillAttention<F, NS>;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t segment, units_count, starts[ROWS_MAX / WARP + 1];
+    __shared__ uint32_t split_chunks, units_count, starts[ROWS_MAX / WARP + 1];
     let_successors_start();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
     const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
     const uint32_t length = p.rows_max + 1;
-    Shares shares{lists, lists + length, lists + 2 * length, 0, 0};
+    KvScheduler scheduler{lists, lists + length, lists + 2 * length, 0, 0};
     // per unit: its first row, and in the upper half its number of rows
     uint32_t* places = lists + 3 * length;
     const auto begin_of = [&](uint32_t position) {
@@ -378,67 +380,69 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     };
     const auto chunks_of = [&](uint32_t row, uint32_t rows) {
         const uint32_t position = p.step.row(row).position;
-        return Shares::count(begin_of(position) / CHUNK, (position + rows - 1) / CHUNK);
+        return KvScheduler::count(begin_of(position) / CHUNK, (position + rows - 1) / CHUNK);
     };
     if (warp == 0) {
         const auto work_of = [&](uint32_t row, uint32_t rows) {
             return rows * heads_max * chunks_of(row, rows);
         };
-        shares.units = Units{starts}.cut(
-            p.step, heads_max, M::COLUMNS_MAX, work_of,
-            [&](uint32_t unit, uint32_t row, uint32_t rows) {
-                shares.chunks[unit] = chunks_of(row, rows) | (div_up(rows * heads_max, COLUMNS) - 1)
-                                                                 << Shares::PARTS_AT;
-                places[unit] = row | rows << 16;
-            });
-        shares.make<true>(groups, WARPS, p.slots_max, &segment);
+        scheduler.units =
+            Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, work_of,
+                              [&](uint32_t unit, uint32_t row, uint32_t rows) {
+                                  scheduler.chunks[unit] =
+                                      chunks_of(row, rows) | (div_up(rows * heads_max, COLUMNS) - 1)
+                                                                 << KvScheduler::PARTS_AT;
+                                  places[unit] = row | rows << 16;
+                              });
+        scheduler.make<true>(groups, WARPS, p.slots_max, &split_chunks);
         if (threadIdx.x == 0)
-            units_count = shares.units;
+            units_count = scheduler.units;
     }
     __syncthreads();
-    shares.units = units_count;
-    const uint32_t count = shares.first_share[shares.units];
+    scheduler.units = units_count;
+    const uint32_t count = scheduler.first_split[scheduler.units];
     wait_for_predecessors();
     for (uint32_t item = blockIdx.x; item < count * groups; item += gridDim.x) {
         const uint32_t index = count - 1 - item / groups;
-        const uint32_t unit = shares.unit_of(index);
-        Share share;
-        share.group = item % groups;
-        share.row = places[unit] & 0xffff;
-        share.rows = places[unit] >> 16;
-        const StepRow row = p.step.row(share.row);
+        const uint32_t unit = scheduler.unit_of(index);
+        KvSplit split;
+        split.group = item % groups;
+        split.row = places[unit] & 0xffff;
+        split.rows = places[unit] >> 16;
+        const StepRow row = p.step.row(split.row);
         const uint32_t position = row.position;
-        const uint32_t last = position + share.rows - 1;
-        const bool is_few = Shares::parts_of(shares.chunks[unit]) == 1;
-        const uint32_t chunks = Shares::chunks_of(shares.chunks[unit]);
-        const Shares::Cut cut = is_few ? Shares::cut(chunks, segment, WARPS)
-                                       : Shares::cut_prompt(chunks, segment, WARPS);
-        Shares::place(share, index - shares.first_share[unit], begin_of(position) / CHUNK,
-                      last / CHUNK, cut);
-        share.slot = shares.first_slot[unit];
-        const Group group = group_of(p, share.group);
+        const uint32_t last = position + split.rows - 1;
+        const bool is_decode = KvScheduler::parts_of(scheduler.chunks[unit]) == 1;
+        const uint32_t chunks = KvScheduler::chunks_of(scheduler.chunks[unit]);
+        const KvScheduler::Cut cut = is_decode
+                                         ? KvScheduler::cut(chunks, split_chunks, WARPS)
+                                         : KvScheduler::cut_prompt(chunks, split_chunks, WARPS);
+        KvScheduler::place(split, index - scheduler.first_split[unit], begin_of(position) / CHUNK,
+                           last / CHUNK, cut);
+        split.slot = scheduler.first_slot[unit];
+        const HeadGroup group = head_group_of(p, split.group);
         const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position),
                           last + 1};
-        if (!is_few) {
-            M::run(p, sh, share, cells, groups, position);
+        if (!is_decode) {
+            M::run(p, sh, split, cells, groups, position);
             continue;
         }
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
                               shared_of(sh.ring[warp]),
-                              share.end,
+                              split.end,
                               0,
                               0};
-        const uint32_t first = share.first_round(WARPS) + warp;
+        const uint32_t first = split.first_round(WARPS) + warp;
         pipe.places = pipe.look_up(first);
 #pragma unroll
         for (uint32_t t = 0; t < RING; t += F::HALF)
             pipe.fetch(first, pipe.places, t);
-        const uint32_t columns = share.rows * group.heads;
+        const uint32_t columns = split.rows * group.heads;
         for (uint32_t i = threadIdx.x; i < COLUMNS * DIM; i += F::THREADS) {
             const uint32_t column = i / DIM, d = i % DIM;
-            const uint32_t r = share.row + column / group.heads,
+            const uint32_t r = split.row + column / group.heads,
                            head = group.first_head + column % group.heads;
             const float q =
                 column < columns ? p.input[(size_t(r) * p.head.heads + head) * DIM + d] : 0.0f;
@@ -446,29 +450,29 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         }
         if (threadIdx.x < COLUMNS) {
             const uint32_t its = position + min(threadIdx.x, columns - 1) / group.heads;
-            sh.sight[threadIdx.x] = Sight{begin_of(its), its + 1};
+            sh.visible[threadIdx.x] = VisibleRange{begin_of(its), its + 1};
         }
         __syncthreads();
-        F::run(p, sh, pipe, share, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
+        F::run(p, sh, pipe, split, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
                [&](uint32_t column, uint32_t d, const auto& value) {
-                   store_mixed(p, share.row + column / group.heads,
+                   store_mixed(p, split.row + column / group.heads,
                                group.first_head + column % group.heads, d, value);
                });
         __syncthreads();
     }
 }
 
-#define MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)                                   \
-    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)                       \
-        attention_mixed_##NAME##_##WARPS##x##RING(const __grid_constant__ AttendParams p) { \
-        mixed<DIM, WARPS, RING, NS, NUMBER>(p);                                             \
+#define ATTENTION_MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)   \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
+        NAME(const __grid_constant__ AttendParams p) {                \
+        mixed<DIM, WARPS, RING, NS, NUMBER>(p);                       \
     }
-MIXED(f16_64, __half, 64, 4, 8, 2, 2)
-MIXED(f16_128, __half, 128, 4, 4, 1, 2)
-MIXED(f16_256, __half, 256, 4, 4, 1, 1)
-MIXED(f16_256, __half, 256, 2, 4, 1, 1)
-MIXED(q8_64, Biased, 64, 4, 8, 2, 2)
-MIXED(q8_128, Biased, 128, 4, 8, 1, 2)
-MIXED(q8_256, Biased, 256, 4, 4, 1, 1)
-MIXED(q8_256, Biased, 256, 2, 8, 1, 1)
+ATTENTION_MIXED(attention_mixed_f16_64_4x8, __half, 64, 4, 8, 2, 2)
+ATTENTION_MIXED(attention_mixed_f16_128_4x4, __half, 128, 4, 4, 1, 2)
+ATTENTION_MIXED(attention_mixed_f16_256_4x4, __half, 256, 4, 4, 1, 1)
+ATTENTION_MIXED(attention_mixed_f16_256_2x4, __half, 256, 2, 4, 1, 1)
+ATTENTION_MIXED(attention_mixed_q8_64_4x8, Biased, 64, 4, 8, 2, 2)
+ATTENTION_MIXED(attention_mixed_q8_128_4x8, Biased, 128, 4, 8, 1, 2)
+ATTENTION_MIXED(attention_mixed_q8_256_4x4, Biased, 256, 4, 4, 1, 1)
+ATTENTION_MIXED(attention_mixed_q8_256_2x8, Biased, 256, 2, 8, 1, 1)
 #endif

@@ -1,6 +1,14 @@
-// Cache ops between steps, one small launch per command: copy_page, move_cells, shift_recent,
-// copy_sequence, clear_sequence (walla_device's CacheCommand).
-// Bound: memory. Oracle: walla_cpu's cache.
+// Cache ops between steps, one small launch per command (walla_device's CacheCommand):
+// copy_page: cells of page `to` = cells of page `from`, for keys, values and scales of all layers.
+// move_cells: the same for cells within pages; keys are rotated by `turn` positions.
+// shift_recent: recent tokens of a sequence move to the positions of their moved cells.
+// copy_sequence: recent tokens, last sampled token and states of sequence `from`, to `to`.
+// clear_sequence: recent tokens and states of `to` = 0.
+// Pages as in kv.cuh; states: [sequences, state_numbers] f32 per layer; recent: [sequences,
+// PENALTY_WINDOW_MAX].
+// Grid: at each kernel.
+// Bound: memory, each byte read and written once.
+// Oracle: walla_cpu's cache (tests/gpu/cache.rs).
 #include "attention/kv.cuh"
 
 // A layer's cache: pages (state is null), or a convolution's states (keys is null).

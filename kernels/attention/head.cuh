@@ -19,19 +19,19 @@ static_assert(sizeof(HeadRef) == 48, "as in params.rs");
 
 // Sine and cosine of pair i at a position, times the magnitude. The angle is
 // f32(position) * frequency[i], rounded to f32.
-__device__ __forceinline__ float2 turn_of(const HeadRef& h, uint32_t position, uint32_t i) {
+__device__ __forceinline__ float2 sincos_of(const HeadRef& h, uint32_t position, uint32_t i) {
     float sine, cosine;
     sincosf(float(position) * h.frequencies[i], &sine, &cosine);
     return make_float2(sine * h.magnitude, cosine * h.magnitude);
 }
 
 // Norm (`norm` may be null) and RoPE of a warp's head of `dim` numbers in `at`, in place.
-// `turns(i)` returns sine and cosine of a pair; it is not called without frequencies. Lanes must
+// `sincos(i)` returns sine and cosine of a pair; it is not called without frequencies. Lanes must
 // synchronise after writing `at`; on return they have synchronised again.
-template <typename Turns>
+template <typename SinCos>
 __device__ __forceinline__ void finish_head(const HeadRef& h, float* at, uint32_t dim,
                                             uint32_t lane, const float* norm, float eps,
-                                            Turns turns) {
+                                            SinCos sincos) {
     if (norm) {
         float squares = 0.0f;
         for (uint32_t d = lane; d < dim; d += WARP)
@@ -44,11 +44,11 @@ __device__ __forceinline__ void finish_head(const HeadRef& h, float* at, uint32_
     if (h.frequencies) {
         for (uint32_t i = lane; i < h.pairs; i += WARP) {
             const uint2 pair = pair_of(i, h.pairs, h.neighbours);
-            const float2 turn = turns(i);
+            const float2 its = sincos(i);
             const float a = at[pair.x];
             const float b = at[pair.y];
-            at[pair.x] = a * turn.y - b * turn.x;
-            at[pair.y] = a * turn.x + b * turn.y;
+            at[pair.x] = a * its.y - b * its.x;
+            at[pair.y] = a * its.x + b * its.y;
         }
         __syncwarp();
     }

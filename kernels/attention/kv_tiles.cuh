@@ -15,6 +15,12 @@ constexpr uint32_t CHUNK = 64;
 constexpr uint32_t TILE = 16; // cells of one mma
 constexpr uint32_t TILES = CHUNK / TILE;
 
+// Bytes of a tile (`Tile::BYTES`). Tests of crates/walla_cuda evaluate this function, and the other
+// `*_bytes`, and compare the results with the host's.
+__host__ __device__ constexpr uint32_t tile_bytes(uint32_t dim, bool is_q8) {
+    return is_q8 ? TILE * (dim + 2) : TILE * dim * 2;
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // Instructions ------------------------------------------------------------------------------------
 
@@ -24,7 +30,7 @@ template <bool ONCE>
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
     if constexpr (ONCE)
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-                     "l"(from), "r"(bytes), "l"(leaves_first())
+                     "l"(from), "r"(bytes), "l"(evict_first_policy())
                      : "memory");
     else
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -104,7 +110,7 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint
 // cells are in different banks.
 template <uint32_t DIM, bool ONCE>
 struct Tile<DIM, __half, ONCE> {
-    static constexpr uint32_t BYTES = TILE * DIM * 2;
+    static constexpr uint32_t BYTES = tile_bytes(DIM, false);
     // Stride of a column's sums: 8 rows x 4 column pairs are in different banks.
     static constexpr uint32_t SUM_STRIDE = DIM + 4;
 
@@ -189,6 +195,7 @@ template <uint32_t DIM, bool ONCE>
 struct Tile<DIM, Biased, ONCE> {
     static constexpr uint32_t SCALES = TILE * DIM;
     static constexpr uint32_t BYTES = SCALES + TILE * 2;
+    static_assert(BYTES == tile_bytes(DIM, true));
     static constexpr uint32_t SUM_STRIDE = DIM;
     static constexpr uint32_t PIECES = DIM / 16;
 

@@ -4,7 +4,7 @@
 #include "common/walla.cuh"
 
 // Pipeline state: slot of a ring, and parity of the phase of its barrier.
-struct Turn {
+struct PipelineState {
     uint32_t slot = 0, phase = 0;
     __device__ __forceinline__ void next(uint32_t depth) {
         if (++slot == depth)
@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from,
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
         "[%1], %2, [%3], %4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "l"(leaves_first())
+        "l"(from), "r"(bytes), "r"(barrier), "l"(evict_first_policy())
         : "memory");
 }
 // Prefetches a multiple of 16 bytes into L2, from an address that is a multiple of 16.
@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint3
 // Barrier of all threads of the cluster in two parts, arrive and await. This relaxed arrival orders
 // nothing except barriers that were published before. It therefore does not wait for this thread's
 // writes, which takes a memory round trip.
-__device__ __forceinline__ void arrive_in_cluster_silently() {
+__device__ __forceinline__ void arrive_in_cluster_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 // The same with release semantics for all earlier accesses of this thread.

@@ -5,6 +5,7 @@
 // neighbouring threads read neighbouring words.
 // Bound: memory, 16 * words bytes. Loads have no cache hint: the last words read stay in L2, so
 // reading twice the L2 size evicts everything else.
+// Oracle: none; the result is the time.
 #include "common/walla.cuh"
 
 // in flight per thread: 128 bytes, times 2,048 threads per multiprocessor

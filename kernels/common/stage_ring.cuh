@@ -35,6 +35,6 @@ __device__ __forceinline__ void await_stage(const Ring& ring) {
 #endif
 
 // Prefetches a number's line into L1.
-__device__ __forceinline__ void come_near(const float* at) {
+__device__ __forceinline__ void prefetch_l1(const float* at) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
 }

@@ -3,7 +3,8 @@
 // Rules
 // 1. A kernel takes one parameter struct by value. Its addresses never change, so a captured launch
 //    stays valid.
-// 2. A program's first two kernels (the first is `take`, which copies the step block) do not
+// 2. A program's first two kernels (the first is `step_acquire`, which copies the step block) do
+//    not
 //    overlap with earlier work in the stream. Every kernel may therefore read at once the data that
 //    is complete when the second kernel starts: the step block, weights, and cells that earlier
 //    programs wrote. A kernel calls `wait_for_predecessors()` before it reads anything else that
@@ -12,7 +13,7 @@
 //    next kernel waits for this kernel only. Without the wait it could read or overwrite data that
 //    the kernel before this one still uses.
 // 4. A kernel calls `let_successors_start()` once, as early as possible: a successor still waits
-//    for the whole kernel. Kernels whose output is read without waiting never call it: `take`,
+// for the whole kernel. Kernels whose output is read without waiting never call it: `step_acquire`,
 //    `fetch`, the kernels of cache_ops.cu.
 // 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or
 //    compute all rows of the bucket; the extra rows are not read (pack, gather, products on tensor
@@ -22,7 +23,7 @@
 //
 // Increment the number when a kernel's name, grid or semantics change while its structs do not:
 // images with another interface are rejected.
-// walla: interface 15
+// walla: interface 16
 #pragma once
 
 #include <cuda_bf16.h>
@@ -53,7 +54,7 @@ __device__ __forceinline__ uint32_t div_up(uint32_t a, uint32_t b) {
 
 // L2 evict-first policy for data that is read once per step: it is evicted before other lines, ours
 // and the game's. From sm_80 on.
-__device__ __forceinline__ uint64_t leaves_first() {
+__device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;

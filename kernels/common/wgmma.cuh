@@ -8,17 +8,17 @@
 #define WALLA_SUM(i) "+f"(d[i])
 #define WALLA_SUMS4(i) WALLA_SUM(i), WALLA_SUM(i + 1), WALLA_SUM(i + 2), WALLA_SUM(i + 3)
 #define WALLA_SUMS16(i) WALLA_SUMS4(i), WALLA_SUMS4(i + 4), WALLA_SUMS4(i + 8), WALLA_SUMS4(i + 12)
-#define WALLA_LEFT "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+#define WALLA_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
 
 // Descriptor of core matrices (8 columns of N, 16 bytes of each): contiguous along the 16, and
-// `apart` bytes from eight columns of N to the next eight.
-__device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t apart) {
+// `stride` bytes from eight columns of N to the next eight.
+__device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t stride) {
     return uint64_t((shared & 0x3ffff) >> 4) | uint64_t(128 >> 4) << 16 |
-           uint64_t(apart >> 4) << 32;
+           uint64_t(stride >> 4) << 32;
 }
 // Descriptor some bytes further. There is no carry: addresses have 14 bits of the lower half. With
 // 64-bit arithmetic the compiler would mask the lower half again for each product.
-__device__ __forceinline__ uint64_t further(uint64_t matrices, uint32_t bytes) {
+__device__ __forceinline__ uint64_t advance(uint64_t matrices, uint32_t bytes) {
     uint64_t there;
     asm("mov.b64 %0, {%1, %2};"
         : "=l"(there)
@@ -32,7 +32,7 @@ __device__ __forceinline__ void add_product(float (&d)[8], const uint32_t (&a)[4
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
         "{%8,%9,%10,%11}, %12, 1, 1, 1, 0;"
         : WALLA_SUMS4(0), WALLA_SUMS4(4)
-        : WALLA_LEFT);
+        : WALLA_OPERANDS);
 }
 __device__ __forceinline__ void add_product(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
@@ -40,7 +40,7 @@ __device__ __forceinline__ void add_product(float (&d)[16], const uint32_t (&a)[
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
         "{%16,%17,%18,%19}, %20, 1, 1, 1, 0;"
         : WALLA_SUMS16(0)
-        : WALLA_LEFT);
+        : WALLA_OPERANDS);
 }
 __device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
@@ -49,7 +49,7 @@ __device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[
         "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, "
         "1, 1, 1, 0;"
         : WALLA_SUMS16(0), WALLA_SUMS16(16)
-        : WALLA_LEFT);
+        : WALLA_OPERANDS);
 }
 
 // Earlier writes to registers and shared memory are visible to products from here on.

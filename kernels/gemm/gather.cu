@@ -1,7 +1,10 @@
 // gather: to[n] = from[output(n).row]: copies the rows of x that outputs name
 // (packed_activations.cuh), with their sums of squares and factors, in the order of outputs, so
-// that the head multiplies contiguous rows. from, to: packed f16; squares: [rows, squares_count]
-// f32. Grid: one block per output. Bound: memory, 4 bytes per number. Oracle: copies, bit by bit.
+// that the head multiplies contiguous rows.
+// from, to: packed f16; squares: [rows, squares_count] f32.
+// Grid: one block per output.
+// Bound: memory, 4 bytes per number.
+// Oracle: copies, bit by bit (tests/gpu/determinism.rs).
 #include "gemm/packed_activations.cuh"
 #include "step/step.cuh"
 

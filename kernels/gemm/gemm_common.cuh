@@ -1,4 +1,4 @@
-// product: declarations common to all tensor-core GEMM kernels.
+// Declarations common to the GEMM kernels on tensor cores.
 // out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
 // mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
 // With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
@@ -24,25 +24,16 @@
 // grid.
 #pragma once
 
+#include <stddef.h>
+
 #include "gemm/linear.cuh"
 #include "gemm/packed_activations.cuh"
 
 constexpr uint32_t RUNS_MAX = 2;  // per split
 constexpr uint32_t DEPTH_MAX = 8; // stages of a ring
 
-// KV pages that the next attention reads, or null. A product that leaves memory bandwidth unused
-// prefetches some of them into L2.
-struct PagesRef {
-    const uint8_t* keys;
-    const uint8_t* values;
-    uint32_t page_bytes; // of keys or of values
-    uint32_t page_magic; // as in KvRef, not 0
-    uint32_t pages_most; // pages that L2 keeps until then
-    uint32_t window;     // 0: all
-};
-static_assert(sizeof(PagesRef) == 32, "as in params.rs");
-
-struct MatmulParams {
+// A product, its epilogue and the order of its sums: parameters common to all GEMM kernels.
+struct GemmParams {
     StepRef step;
     PackedRef x;
     PackedRef packed; // GATE: the result; ADD: the next norm's input; or null
@@ -53,70 +44,41 @@ struct MatmulParams {
     const float* next_norm;    // weights of the next norm, or null
     const float* next_factors; // [rows]: factor to pack with, close to the next norm's factor
     float* next_squares;       // [rows, next_squares_count]: one number per tile, then zeros
-    // gemm_sm80.cuh: [splits, tiles, grid.y, 8 * GROUPS, 16]; gemm_sm90.cuh: see split_sums
-    float* partials;
-    uint32_t* arrivals; // [grid.y, grid.x], zero between launches
     uint32_t squares_count;
+    uint32_t next_squares_count;
     float inverse_width; // 1 / width of the norm
     float eps;
-    uint32_t mode;
-    uint32_t splits_apart; // gemm_sm90.cuh, LEFT: stride between splits, in numbers
-    uint32_t rows_max;     // rows of x from here on are not written
+    float unscale;     // 1 / x.scale
+    uint32_t mode;     // LinearMode
+    uint32_t rows_max; // rows of x from here on are not written
     uint32_t tiles;
     uint32_t splits;
     uint32_t split_segments; // the last split may have fewer
-    uint32_t depth;          // stages of the ring, up to DEPTH_MAX
-    uint32_t chunk;          // segments per ring stage; gemm_sm90.cuh: stages of the ring of x
-    uint32_t warps; // runs per split; gemm_skinny.cuh, gemm_sm80.cuh: warps of a team, one run each
-    uint32_t by_output; // row r is the one that output r names (the head)
-    uint32_t rows_last; // index of the last row of x
-    float unscale;      // 1 / x.scale
-    uint32_t run;       // segments per run
-    uint32_t teams;     // per block
-    // gemm_skinny.cuh: tiles per block and wave; gemm_sm90.cuh, ONE_UNEVEN: tiles of all full waves
-    uint32_t turn_tiles;
-    uint32_t x_splits; // gemm_skinny.cuh: splits of x that are in shared memory at once
-    uint32_t next_squares_count;
-    Segment part[3]; // part_from holds their first tiles
-    // gemm_skinny.cuh: stages per task, tasks per team and pass, passes per wave, stages per warp;
-    // then the reciprocals of the first three and of x_splits (gemm_sm90.cuh: of splits), see
-    // `divided`.
-    uint32_t stages, tasks, passes, all_stages;
-    uint32_t by_stages, by_tasks, by_passes, by_x_splits;
+    uint32_t runs;           // per split
+    uint32_t run_segments;
+    MatrixPart part[3]; // part_from holds their first tiles
     // First tile of each part; beyond all tiles if the part is absent, or if a tile consists of two
     // parts.
     uint32_t part_from[4];
-    // gemm_skinny.cuh: a warp's first stage: tile of the wave, number of segments, first segment
-    // (8, 8 and 16 bits).
-    uint32_t first[16];
-    PagesRef next_pages;   // gemm_sm90.cuh
-    uint32_t early_stages; // gemm_skinny.cuh: stages loaded before the grid dependency; at least 1
-    uint32_t reserved;
 };
-static_assert(sizeof(MatmulParams) == 520, "as in params.rs");
+static_assert(sizeof(GemmParams) == 336 && offsetof(GemmParams, squares) == 80 &&
+                  offsetof(GemmParams, squares_count) == 128 && offsetof(GemmParams, part) == 176,
+              "as in params.rs");
 
-// Products of two types with the same rows of x in one launch: the first blocks compute one
-// product, the others the other. With one product only, all blocks belong to the first or to the
-// second.
-struct PairParams {
-    MatmulParams first, second;
-    uint32_t first_blocks;
-    uint32_t reserved;
-};
-static_assert(sizeof(PairParams) == 1048, "as in params.rs");
-
-// Index of a block among the blocks of its product, and their number.
-struct Blocks {
+// Index of a CTA among the CTAs of its product, and their number.
+struct CtaRange {
     uint32_t index, count;
 };
-// Computes the product that this block belongs to.
-template <typename First, typename Second>
+// Computes the product that this CTA belongs to. A launch of two products with the same rows of x
+// has `first` and `second` parameters: the first CTAs compute one product, the others the other.
+// With one product only, all CTAs belong to the first or to the second.
+template <typename PairParams, typename First, typename Second>
 __device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first,
                                         Second&& make_second) {
-    if (blockIdx.x < p.first_blocks)
-        make_first(Blocks{blockIdx.x, p.first_blocks});
+    if (blockIdx.x < p.first_ctas)
+        make_first(CtaRange{blockIdx.x, p.first_ctas});
     else
-        make_second(Blocks{blockIdx.x - p.first_blocks, gridDim.x - p.first_blocks});
+        make_second(CtaRange{blockIdx.x - p.first_ctas, gridDim.x - p.first_ctas});
 }
 
 // The two half tiles of a tile: of one matrix, or of two.
@@ -127,11 +89,11 @@ struct TileOf {
 };
 
 // The part of a tile's first half.
-__device__ __forceinline__ uint32_t part_of(const MatmulParams& p, uint32_t tile) {
+__device__ __forceinline__ uint32_t part_of(const GemmParams& p, uint32_t tile) {
     return (tile >= p.part_from[1]) + (tile >= p.part_from[2]);
 }
 
-__device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
+__device__ __forceinline__ TileOf tile_of(const GemmParams& p, uint32_t tile) {
     TileOf at;
     if (p.mode >= GATE_SILU) {
         at.part[0] = 0, at.part[1] = 1;
@@ -154,7 +116,7 @@ __device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) {
 
 // Address of a segment of a tile's first half.
 template <uint32_t RECORD>
-__device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint32_t tile,
+__device__ __forceinline__ const uint8_t* first_half(const GemmParams& p, uint32_t tile,
                                                      uint32_t segment) {
     const uint32_t part = part_of(p, tile);
     const uint32_t half = (tile - p.part_from[part]) * (p.mode >= GATE_SILU ? 1 : 2);
@@ -163,7 +125,7 @@ __device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint
 
 // Offset from there to the tile's second half.
 template <uint32_t RECORD>
-__device__ __forceinline__ ptrdiff_t halves_apart(const MatmulParams& p) {
+__device__ __forceinline__ ptrdiff_t half_stride(const GemmParams& p) {
     return p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records
                                : ptrdiff_t(p.x.segments) * RECORD;
 }
@@ -176,7 +138,8 @@ __device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) {
 }
 
 // Stores a lane's four sums, of eight rows of x, in that layout. All lanes of the warp call it.
-__device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4], uint32_t lane) {
+__device__ __forceinline__ void transpose_sums(float* turned, const float (&sums)[4],
+                                               uint32_t lane) {
     __syncwarp();
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
@@ -184,30 +147,28 @@ __device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4],
     __syncwarp();
 }
 
-constexpr uint32_t WIDE_SPLITS_MAX = 8; // few tiles: one block of gemm_sm90.cuh per split
-// Split-K workspace of `fold`: the sums of a tile and a group of eight rows of x in one split, four
-// per lane. Null beyond the last row. Layout: [splits, groups, tiles, lanes, 4].
-__device__ __forceinline__ float4* split_sums(const MatmulParams& p, uint32_t split, uint32_t group,
-                                              uint32_t tile) {
-    const uint32_t groups = div_up(p.rows_max, 8);
-    return group < groups ? reinterpret_cast<float4*>(p.partials) +
-                                ((size_t(split) * groups + group) * p.tiles + tile) * WARP
-                          : nullptr;
+constexpr uint32_t SPLITS_MAX = 8; // few tiles: one CTA of gemm_sm90.cuh per split
+// Split-K workspace of splitk_reduce.cu: the sums of a tile and a group of eight rows of x in one
+// split, four per lane. Layout: [splits, groups, tiles, lanes, 4].
+__device__ __forceinline__ float4* split_sums(float* workspace, uint32_t groups, uint32_t tiles,
+                                              uint32_t split, uint32_t group, uint32_t tile) {
+    return reinterpret_cast<float4*>(workspace) +
+           ((size_t(split) * groups + group) * tiles + tile) * WARP;
 }
 
 // Epilogue inputs of four neighbouring rows of the result, loaded before their sums exist. ADD: the
 // old values, and the norm weights and factor for packing.
-struct Known {
+struct EpilogueInput {
     float old[4], norm[4], near;
 };
 
-__device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& tile, uint32_t r,
-                                          uint32_t quad) {
-    const Segment& part = p.part[tile.part[0]];
+__device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, const TileOf& tile,
+                                                        uint32_t r, uint32_t quad) {
+    const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left =
         r < p.rows_max && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    Known known = {};
+    EpilogueInput known = {};
     if (p.mode != ADD || left == 0)
         return known;
     const float* out = part.out + size_t(r) * part.out_stride + row;
@@ -226,14 +187,14 @@ __device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& t
 
 // Writes four neighbouring rows of the result for one row of x. `value` holds the sums of a tile;
 // GATE: its lower half is the gate.
-__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r,
-                                           uint32_t quad, float factor, const Known& known,
+__device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& tile, uint32_t r,
+                                           uint32_t quad, float factor, const EpilogueInput& known,
                                            const float (&value)[2][4]) {
     const bool inside = r < p.rows_max;
-    const Segment& part = p.part[tile.part[0]];
+    const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const Segment& its) {
+    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& its) {
         const float unscale = factor * p.unscale * its.weight.scale;
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++)
@@ -298,8 +259,8 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
         p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
 }
 
-__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r,
+__device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& tile, uint32_t r,
                                            uint32_t quad, float factor,
                                            const float (&value)[2][4]) {
-    write_four(p, tile, r, quad, factor, known_of(p, tile, r, quad), value);
+    write_four(p, tile, r, quad, factor, epilogue_input(p, tile, r, quad), value);
 }

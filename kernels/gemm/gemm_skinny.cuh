@@ -1,10 +1,13 @@
-// few: skinny GEMM (gemm_common.cuh) for groups of up to 8 rows of x, one group per block.
+// gemm_skinny: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices (gemm_common.cuh),
+// for groups of up to 8 rows of x, one group per block.
+// x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, or
+// packed f16.
 // Bound for 1 to 8 rows: bytes of W, and the node's latency if it has few of them. It takes more
 // rows only if no other kernel fits: the blocks of a tile's groups run concurrently, so that all
 // but one read W from L2.
 //
 // A block has 8 warps, and two blocks share a multiprocessor; or 16 warps if there are too few
-// tiles for that or two blocks do not fit. It takes `turn_tiles` tiles per wave. A team has as many
+// tiles for that or two blocks do not fit. It takes `wave_tiles` tiles per wave. A team has as many
 // warps as a split has runs; it computes one split of a tile, one run per warp. Weights reach each
 // warp through its own ring, `chunk` segments per stage, by two copies, for the two half tiles. The
 // runs' sums meet in shared memory, where one thread adds the sums of an output in order.
@@ -19,130 +22,59 @@
 // its loops are not unrolled.
 //
 // Shared memory holds all of x, or `x_splits` splits of it at a time.
-// Grid: (blocks, rows of x / 8); for a pair the blocks of one product, then of the other. Oracle:
-// walla_cpu's scalar linear.
+// Grid: (blocks, rows of x / 8); for a pair the blocks of one product, then of the other.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the bits equal the results of
+// gemm_sm80.cuh and gemm_sm90.cuh (tests/gpu/determinism.rs).
 #pragma once
 
 #include "gemm/dequantise.cuh"
-#include "gemm/gemm_common.cuh"
+#include "gemm/gemm_skinny_epilogue.cuh"
 #include "common/stage_ring.cuh"
 
-constexpr uint32_t FEW_WARPS = 8;        // per block; two blocks share a multiprocessor
-constexpr uint32_t FEW_WARPS_LARGE = 16; // per block that has a multiprocessor alone
-constexpr uint32_t FIRST_OUTPUTS = 64;   // outputs located before x is read
-constexpr uint32_t AHEAD = 2;            // segments unpacked before x is read
-constexpr uint32_t SPLITS_AT_ONCE = 4;   // splits of an output that are loaded at once
-static_assert(FIRST_OUTPUTS <= FEW_WARPS * WARP, "a thread each");
-static_assert(FEW_WARPS >= 8, "a norm factor each");
-
-// An output of a wave: its address, and its inputs that are known before x is read.
-struct Output {
-    uint8_t tile, n, m; // index in the wave, in the group, in the tile
-    bool is_there;
-    float* out;
-    uint8_t* packed;
-    float scale[2], bias[2];
-    float norm;
-};
-
-__device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t index, uint32_t base,
-                                            uint32_t row0, uint32_t rows_here) {
-    const bool gated = p.mode >= GATE_SILU;
-    const uint32_t height = gated ? 8 : 16;
-    Output at = {};
-    uint32_t n = index / height, of_turn = 0;
-#pragma unroll 1
-    while (n >= rows_here && of_turn < p.turn_tiles)
-        n -= rows_here, of_turn++;
-    at.m = index % height, at.n = n, at.tile = of_turn;
-    at.is_there = of_turn < p.turn_tiles && base + of_turn < p.tiles;
-    if (!at.is_there)
-        return at;
-    const TileOf tile = tile_of(p, base + at.tile);
-    const Segment& part = p.part[tile.part[0]];
-    const uint32_t row = tile.row + at.m;
-    at.is_there = row < part.weight.rows;
-    const uint32_t r = row0 + at.n;
-    at.out = part.out + size_t(r) * part.out_stride + row;
-    at.packed = p.packed.rows ? p.packed.rows + pair_of(p.packed, r, row) + row % 2 * 2 : nullptr;
-    at.scale[0] = p.unscale * part.weight.scale;
-    at.scale[1] = p.unscale * p.part[1].weight.scale;
-    at.bias[0] = part.bias && at.is_there ? part.bias[row] : 0.0f;
-    at.bias[1] = gated && p.part[1].bias && at.is_there ? p.part[1].bias[row] : 0.0f;
-    at.norm = p.next_norm && at.is_there ? p.next_norm[row] : 0.0f;
-    return at;
-}
-
-// Writes an output. All lanes of a warp call it together, 16 of them for a tile's row of x.
-__device__ __forceinline__ void write_one(const MatmulParams& p, const Output& at, uint32_t base,
-                                          uint32_t row0, float factor, float old, float near,
-                                          float value, float up) {
-    float y = value * (factor * at.scale[0]) + at.bias[0];
-    if (p.mode >= GATE_SILU)
-        y = activate(y, p.mode) * (up * (factor * at.scale[1]) + at.bias[1]);
-    if (p.mode == ADD)
-        y = old + y;
-    if (p.mode >= GATE_SILU && at.packed) {
-        if (at.is_there)
-            *reinterpret_cast<__half*>(at.packed) =
-                __float2half_rn(within_half(y * p.packed.scale));
-        return;
-    }
-    if (at.is_there)
-        *at.out = y;
-    if (p.mode != ADD || !p.next_norm)
-        return;
-    float squares = at.is_there ? y * y : 0.0f;
-    if (at.is_there)
-        *reinterpret_cast<__half*>(at.packed) =
-            __float2half_rn(within_half(y * near * at.norm * p.packed.scale));
-#pragma unroll
-    for (uint32_t offset = 1; offset < 16; offset *= 2)
-        squares += __shfl_xor_sync(FULL_MASK, squares, offset);
-    if (at.is_there && at.m == 0)
-        p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
-}
-
 // Static shared memory of a block.
-struct FewShared {
-    __align__(8) uint64_t full[FEW_WARPS_LARGE * DEPTH_MAX];
+struct SkinnyShared {
+    __align__(8) uint64_t full[SKINNY_WARPS_LARGE * DEPTH_MAX];
     float factor[8];
     Output first_outputs[FIRST_OUTPUTS];
 };
 
 template <uint32_t TYPE>
-__device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, Blocks blocks) {
+__device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnyShared& of_cta,
+                                            CtaRange ctas) {
+    const GemmParams& g = p.gemm;
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
-    [[maybe_unused]] auto& full = of_block.full;
-    auto& factor = of_block.factor;
-    auto& first_outputs = of_block.first_outputs;
+    [[maybe_unused]] auto& full = of_cta.full;
+    auto& factor = of_cta.factor;
+    auto& first_outputs = of_cta.first_outputs;
     let_successors_start();
     // Read once: special registers are slow.
     uint32_t lane = threadIdx.x % WARP;
     asm volatile("mov.u32 %0, %0;" : "+r"(lane));
     const uint32_t warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
     const uint32_t threads = blockDim.x;
-    const uint32_t segments = p.x.segments, rows = p.x.group_rows;
+    const uint32_t segments = g.x.segments, rows = g.x.group_rows;
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes,
-                   ring_bytes = p.depth * stage_bytes;
+                   ring_bytes = skinny_ring_bytes(p.depth, p.chunk, RECORD);
     const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
-    const uint32_t turn = blocks.count * p.turn_tiles, base0 = blocks.index * p.turn_tiles;
+    const uint32_t wave_tiles = ctas.count * p.wave_tiles, base0 = ctas.index * p.wave_tiles;
     const uint32_t row0 = blockIdx.y * 8;
-    const uint32_t rows_here = min(8, p.rows_max - row0);
+    const uint32_t rows_here = min(8, g.rows_max - row0);
     const auto row_of = [&](uint32_t n) {
-        return p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n;
+        return p.by_output ? min(g.step.output(row0 + n).row, p.rows_last) : row0 + n;
     };
 
     // A team has one or two warps.
     static_assert(RUNS_MAX == 2);
-    const uint32_t team = warp >> (p.warps - 1), run = warp & (p.warps - 1);
+    const uint32_t team = warp >> (g.runs - 1), run = warp & (g.runs - 1);
     const auto splits_from = [&](uint32_t first_split) {
-        return min(p.x_splits, p.splits - first_split);
+        return min(p.x_splits, g.splits - first_split);
     };
-    const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
+    const auto begin_of = [&](uint32_t split) {
+        return split * g.split_segments + run * g.run_segments;
+    };
     const auto end_of = [&](uint32_t split) {
-        return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments);
+        return min(min(begin_of(split) + g.run_segments, (split + 1) * g.split_segments), segments);
     };
     // A warp's weights arrive in stages, numbered through all waves: the tasks of a wave's pass,
     // then the stages of a task. A task is one split of a tile; the splits whose x is in shared
@@ -156,7 +88,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #else
     const uint32_t early = p.depth; // before sm_90 no predecessor is running
 #endif
-    const ptrdiff_t apart = halves_apart<RECORD>(p);
+    const ptrdiff_t stride = half_stride<RECORD>(g);
     const uint32_t ring_at = shared_at + warp * ring_bytes;
     const uint8_t* coming = nullptr;
     uint32_t coming_bytes = 0, fetched = 0;
@@ -168,12 +100,12 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                        index = team + (task - pass * tasks) * p.teams;
         const uint32_t at = divided(index, p.by_x_splits),
                        split = first_split + index - at * p.x_splits;
-        const uint32_t tile = base0 + round * turn + at,
+        const uint32_t tile = base0 + round * wave_tiles + at,
                        begin = begin_of(split) + (stage - task * task_stages) * p.chunk,
                        end = end_of(split);
-        if (at >= p.turn_tiles || tile >= p.tiles || begin >= end)
+        if (at >= p.wave_tiles || tile >= g.tiles || begin >= end)
             return;
-        coming = first_half<RECORD>(p, tile, begin);
+        coming = first_half<RECORD>(g, tile, begin);
         coming_bytes = min(p.chunk, end - begin) * RECORD;
     };
     // Starts the copies of the next stage; on sm_90 one elected lane calls it.
@@ -184,12 +116,12 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         expect_bytes(barrier, 2 * bytes);
         if (bytes > 0) {
             copy_bulk_once(to, from, bytes, barrier);
-            copy_bulk_once(to + half_bytes, from + apart, bytes, barrier);
+            copy_bulk_once(to + half_bytes, from + stride, bytes, barrier);
         }
 #else
         for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {
             copy_ahead(to + i, from + i);
-            copy_ahead(to + half_bytes + i, from + apart + i);
+            copy_ahead(to + half_bytes + i, from + stride + i);
         }
         close_copies();
 #endif
@@ -215,8 +147,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     init_own_barriers<DEPTH_MAX>(shared_of(full) + 8 * warp * DEPTH_MAX);
 #endif
     const uint32_t first = p.first[warp], first_tile = base0 + (first & 0xff);
-    const uint8_t* first_from = first_half<RECORD>(p, first_tile, first >> 16);
-    const uint32_t first_bytes = first_tile < p.tiles ? (first >> 8 & 0xff) * RECORD : 0;
+    const uint8_t* first_from = first_half<RECORD>(g, first_tile, first >> 16);
+    const uint32_t first_bytes = first_tile < g.tiles ? (first >> 8 & 0xff) * RECORD : 0;
     fetched++;
 #if __CUDA_ARCH__ >= 900
     if (is_elected())
@@ -227,14 +159,14 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         fetch(d);
 
     const uint32_t x_at = shared_at + rings_bytes;
-    const uint32_t x_segments = min(segments, p.x_splits * p.split_segments);
-    const bool gated = p.mode >= GATE_SILU;
+    const uint32_t x_segments = min(segments, p.x_splits * g.split_segments);
+    const bool gated = g.mode >= GATE_SILU;
     const uint32_t task_sums = rows * SUM_STRIDE;
-    const uint32_t pass_sums = p.turn_tiles * p.x_splits * p.warps * task_sums;
-    float* sums = reinterpret_cast<float*>(shared + rings_bytes + x_segments * rows * 256);
+    const uint32_t pass_sums = skinny_sums(p.wave_tiles, p.x_splits, g.runs, rows);
+    float* sums = reinterpret_cast<float*>(shared + rings_bytes + skinny_x_bytes(x_segments, rows));
     // Sums over the splits of earlier passes.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
-    const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
+    const uint32_t outputs = p.wave_tiles * rows_here * (gated ? 8 : 16);
     if (threadIdx.x < FIRST_OUTPUTS)
         first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
 
@@ -243,13 +175,13 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         if (p.by_output) {
 #pragma unroll 1
             for (uint32_t n = 0; n < rows_here; n++) {
-                const uint8_t* from = p.x.rows + piece_of(p.x, row_of(n), first_segment * 16);
+                const uint8_t* from = g.x.rows + piece_of(g.x, row_of(n), first_segment * 16);
 #pragma unroll 1
                 for (uint32_t i = threadIdx.x; i < pieces; i += threads)
-                    copy_ahead(x_at + (i * rows + n) * 16, from + i * piece_stride(p.x));
+                    copy_ahead(x_at + (i * rows + n) * 16, from + i * piece_stride(g.x));
             }
         } else {
-            const uint8_t* from = p.x.rows + piece_of(p.x, row0, first_segment * 16);
+            const uint8_t* from = g.x.rows + piece_of(g.x, row0, first_segment * 16);
 #pragma unroll 1
             for (uint32_t i = threadIdx.x; i < pieces * rows; i += threads)
                 copy_ahead(x_at + i * 16, from + i * 16);
@@ -262,24 +194,24 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     const auto fetch_squares = [&] {
         const uint32_t r = row_of(warp);
         const float4* from =
-            reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
+            reinterpret_cast<const float4*>(g.squares + size_t(r) * g.squares_count);
 #pragma unroll 1
-        for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
+        for (uint32_t i = lane; i < g.squares_count / 4; i += WARP) {
             const float4 four = from[i];
             squares += (four.x + four.y) + (four.z + four.w);
         }
-        used = p.used[r];
+        used = g.used[r];
     };
     bool has_x = false;
     const auto await_x = [&] {
         wait_for_predecessors();
         fetch_x(0);
-        if (p.squares && warp < rows_here)
+        if (g.squares && warp < rows_here)
             fetch_squares();
-        if (p.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there) {
-            come_near(first_outputs[threadIdx.x].out);
-            if (p.next_norm)
-                come_near(p.next_factors + row0 + first_outputs[threadIdx.x].n);
+        if (g.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there) {
+            prefetch_l1(first_outputs[threadIdx.x].out);
+            if (g.next_norm)
+                prefetch_l1(g.next_factors + row0 + first_outputs[threadIdx.x].n);
         }
 #pragma unroll 1
         for (uint32_t d = early; d < p.depth; d++)
@@ -301,11 +233,11 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     bool odd = false, is_first = true;
     uint32_t slot = 0;
     [[maybe_unused]] uint32_t phase = 0;
-    for (uint32_t base = base0; base < p.tiles; base += turn) {
-        for (uint32_t first_split = 0; first_split < p.splits; first_split += p.x_splits) {
+    for (uint32_t base = base0; base < g.tiles; base += wave_tiles) {
+        for (uint32_t first_split = 0; first_split < g.splits; first_split += p.x_splits) {
             const uint32_t splits_here = splits_from(first_split);
-            const uint32_t x_first = p.x_splits < p.splits ? first_split * p.split_segments : 0;
-            if (!is_first && p.x_splits < p.splits) {
+            const uint32_t x_first = p.x_splits < g.splits ? first_split * g.split_segments : 0;
+            if (!is_first && p.x_splits < g.splits) {
                 fetch_x(x_first);
                 await_copies<0>();
                 __syncthreads();
@@ -317,7 +249,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 while (split >= p.x_splits)
                     split -= p.x_splits, at++;
                 const bool is_there =
-                    at < p.turn_tiles && base + at < p.tiles && split < splits_here;
+                    at < p.wave_tiles && base + at < g.tiles && split < splits_here;
                 const uint32_t end = is_there ? end_of(first_split + split) : 0;
                 float sum[4] = {};
                 uint32_t stage = begin_of(first_split + split);
@@ -372,18 +304,18 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 }
                 if (!is_there)
                     continue;
-                float* to = pass + (at * p.x_splits + split) * p.warps * task_sums + sum_at;
+                float* to = pass + (at * p.x_splits + split) * g.runs * task_sums + sum_at;
 #pragma unroll
                 for (uint32_t c = 0; c < 4; c++)
                     if (lane % 4 * 2 + c % 2 < rows_here)
                         to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[c];
             }
-            if (is_first && p.squares && warp < rows_here) {
-                const float exact = rsqrtf(warp_sum(squares) * p.inverse_width + p.eps);
+            if (is_first && g.squares && warp < rows_here) {
+                const float exact = rsqrtf(warp_sum(squares) * g.inverse_width + g.eps);
                 if (lane == 0) {
                     factor[warp] = __fdividef(exact, used);
-                    if (p.factors && blocks.index == 0)
-                        p.factors[row_of(warp)] = exact;
+                    if (g.factors && ctas.index == 0)
+                        g.factors[row_of(warp)] = exact;
                 }
             }
             __syncthreads();
@@ -393,10 +325,10 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 const bool is_known = base == base0 && index < FIRST_OUTPUTS;
                 const Output output =
                     is_known ? first_outputs[index] : output_of(p, index, base, row0, rows_here);
-                const bool is_any = output.tile < p.turn_tiles && base + output.tile < p.tiles;
-                const bool adds = p.mode == ADD && output.is_there;
+                const bool is_any = output.tile < p.wave_tiles && base + output.tile < g.tiles;
+                const bool adds = g.mode == ADD && output.is_there;
                 const float old = adds ? *output.out : 0.0f,
-                            near = adds && p.next_norm ? p.next_factors[row0 + output.n] : 0.0f;
+                            near = adds && g.next_norm ? g.next_factors[row0 + output.n] : 0.0f;
                 float value[2] = {};
                 if (is_any && first_split > 0)
                     value[0] = totals[index].x, value[1] = totals[index].y;
@@ -404,18 +336,18 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 for (uint32_t half = 0; half < 2; half++) {
                     if (half == 1 && !gated)
                         continue;
-                    const float* from = pass + output.tile * p.x_splits * p.warps * task_sums +
+                    const float* from = pass + output.tile * p.x_splits * g.runs * task_sums +
                                         output.n * SUM_STRIDE + half * 8 + output.m;
 #pragma unroll 1
                     for (uint32_t split = 0; split < splits_here;
-                         split += SPLITS_AT_ONCE, from += SPLITS_AT_ONCE * p.warps * task_sums) {
+                         split += SPLITS_AT_ONCE, from += SPLITS_AT_ONCE * g.runs * task_sums) {
                         float its[SPLITS_AT_ONCE][RUNS_MAX];
 #pragma unroll
                         for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++)
 #pragma unroll
                             for (uint32_t w = 0; w < RUNS_MAX; w++)
-                                its[i][w] = is_any && split + i < splits_here && w < p.warps
-                                                ? from[(i * p.warps + w) * task_sums]
+                                its[i][w] = is_any && split + i < splits_here && w < g.runs
+                                                ? from[(i * g.runs + w) * task_sums]
                                                 : 0.0f;
 #pragma unroll
                         for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++) {
@@ -427,11 +359,11 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                         }
                     }
                 }
-                if (first_split + splits_here < p.splits) {
+                if (first_split + splits_here < g.splits) {
                     if (is_any)
                         totals[index] = make_float2(value[0], value[1]);
                 } else
-                    write_one(p, output, base, row0, p.squares ? factor[output.n] : 1.0f, old, near,
+                    write_one(g, output, base, row0, g.squares ? factor[output.n] : 1.0f, old, near,
                               value[0], value[1]);
             }
             odd = !odd, is_first = false;
@@ -439,17 +371,19 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     }
 }
 
-#define FEW(TYPE, NAME)                                                    \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE* WARP, 1) \
-        matmul_##NAME##_1(const __grid_constant__ MatmulParams p) {        \
-        __shared__ FewShared of_block;                                     \
-        few<TYPE>(p, of_block, {blockIdx.x, gridDim.x});                   \
+// Defines the kernel `NAME`.
+#define GEMM_SKINNY(NAME, TYPE)                                               \
+    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1) \
+        NAME(const __grid_constant__ GemmSkinnyParams p) {                    \
+        __shared__ SkinnyShared of_cta;                                       \
+        gemm_skinny<TYPE>(p, of_cta, {blockIdx.x, gridDim.x});                \
     }
-#define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                  \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE* WARP, 1)       \
-        matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
-        __shared__ FewShared of_block;                                           \
+// The same for a product of TYPE, a product of OTHER, or one of each in one launch.
+#define GEMM_SKINNY_PAIR(NAME, TYPE, OTHER)                                      \
+    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1)    \
+        NAME(const __grid_constant__ GemmSkinnyPairParams p) {                   \
+        __shared__ SkinnyShared of_cta;                                          \
         of_pair(                                                                 \
-            p, [&](Blocks blocks) { few<TYPE>(p.first, of_block, blocks); },     \
-            [&](Blocks blocks) { few<OTHER>(p.second, of_block, blocks); });     \
+            p, [&](CtaRange ctas) { gemm_skinny<TYPE>(p.first, of_cta, ctas); }, \
+            [&](CtaRange ctas) { gemm_skinny<OTHER>(p.second, of_cta, ctas); }); \
     }

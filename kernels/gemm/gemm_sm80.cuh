@@ -1,5 +1,8 @@
-// matmul: mma GEMM (gemm_common.cuh) for more than 8 rows of x, or 5 and more if K is large, if
-// gemm_sm90.cuh does not compute them: GROUPS groups of 8 rows, 2 or 4.
+// gemm_sm80: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices (gemm_common.cuh),
+// with mma for more than 8 rows of x, or 5 and more if K is large, if gemm_sm90.cuh does not
+// compute them: GROUPS groups of 8 rows, 2 or 4.
+// x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, or
+// packed f16.
 //
 // A team of one or two warps computes a tile at a time; each of its warps takes a run of
 // neighbouring segments of 128 columns. Weights arrive through a ring in shared memory per warp,
@@ -8,43 +11,73 @@
 // shared memory. Every split has separate blocks; the last block to finish adds the splits.
 //
 // Grid: (blocks whose teams take tiles round-robin, rows of x / (8 * GROUPS), splits); small blocks
-// share a multiprocessor. Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
-// Oracle: walla_cpu's scalar linear; the difference is the rounding of x and W to f16.
+// share a multiprocessor.
+// Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the difference is the rounding of x and
+// W to f16. The bits equal the results of gemm_skinny.cuh (tests/gpu/determinism.rs).
 #pragma once
 
-#include "gemm/gemm_skinny.cuh"
 #include "gemm/dequantise.cuh"
 #include "gemm/gemm_common.cuh"
 #include "common/stage_ring.cuh"
 
-constexpr uint32_t MATMUL_WARPS_MAX = 16;
+constexpr uint32_t SM80_WARPS_MAX = 16;
+
+// Dynamic shared memory, in this order: the warps' rings; rows of x; sums of the warps. Tests of
+// crates/walla_cuda evaluate these functions and compare the results with the host's.
+__host__ __device__ constexpr uint32_t sm80_ring_bytes(uint32_t depth, uint32_t chunk,
+                                                       uint32_t record) {
+    return depth * 2 * chunk * record;
+}
+__host__ __device__ constexpr uint32_t sm80_group_bytes(uint32_t segments) {
+    return segments * 8 * SEGMENT * 2;
+}
+__host__ __device__ constexpr uint32_t sm80_sums(uint32_t groups) {
+    return 8 * groups * SUM_STRIDE;
+}
+
+struct GemmSm80Params {
+    GemmParams gemm;
+    float* partials;    // [splits, tiles, grid.y, 8 * GROUPS, 16]
+    uint32_t* arrivals; // [grid.y, grid.x], zero between launches
+    uint32_t by_output; // row r of x is the one that output r names (the head)
+    uint32_t rows_last; // index of the last row of x
+    uint32_t teams;     // per CTA; a warp of a team takes one run
+    uint32_t depth;     // stages of a warp's ring, up to DEPTH_MAX
+    uint32_t chunk;     // segments per stage
+    uint32_t reserved;
+};
+static_assert(sizeof(GemmSm80Params) == 376 && offsetof(GemmSm80Params, by_output) == 352,
+              "as in params.rs");
 
 template <uint32_t TYPE, uint32_t GROUPS>
-__device__ __forceinline__ void matmul(const MatmulParams& p) {
+__device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
+    const GemmParams& g = p.gemm;
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     constexpr uint32_t COLUMNS = 8 * GROUPS;
     // Sums of one warp in one split.
-    constexpr uint32_t SUMS = COLUMNS * SUM_STRIDE;
+    constexpr uint32_t SUMS = sm80_sums(GROUPS);
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ __align__(8) uint64_t barriers[MATMUL_WARPS_MAX * DEPTH_MAX + 1];
+    __shared__ __align__(8) uint64_t barriers[SM80_WARPS_MAX * DEPTH_MAX + 1];
     __shared__ float factor[COLUMNS];
     __shared__ bool is_last;
     // Teams compute separate tiles; only the rows of x are common to the block.
-    const uint32_t lane = threadIdx.x % WARP, warps = p.warps, threads = warps * WARP;
+    const uint32_t lane = threadIdx.x % WARP, warps = g.runs, threads = warps * WARP;
     const uint32_t team = threadIdx.x / WARP >> (warps - 1); // of one or two warps
     const uint32_t thread = threadIdx.x - team * threads, warp = thread / WARP;
     const uint32_t tile0 = blockIdx.x * p.teams + team, tile_step = gridDim.x * p.teams;
-    const uint32_t segments = p.x.segments;
-    const bool gated = p.mode >= GATE_SILU;
-    const uint32_t split = blockIdx.z, first_segment = split * p.split_segments;
-    const uint32_t segments_here = min(segments - first_segment, p.split_segments);
+    const uint32_t segments = g.x.segments;
+    const bool gated = g.mode >= GATE_SILU;
+    const uint32_t split = blockIdx.z, first_segment = split * g.split_segments;
+    const uint32_t segments_here = min(segments - first_segment, g.split_segments);
     // This warp's run of the split's segments; the last may be empty.
-    const uint32_t run_begin = warp * p.run, run_end = min(run_begin + p.run, segments_here);
+    const uint32_t run_begin = warp * g.run_segments,
+                   run_end = min(run_begin + g.run_segments, segments_here);
     constexpr uint32_t SEGMENT_BYTES = 8 * 256; // of a group's rows of x
-    const uint32_t group_bytes = segments_here * SEGMENT_BYTES;
+    const uint32_t group_bytes = sm80_group_bytes(segments_here);
     const uint32_t stage_bytes = 2 * p.chunk * RECORD;
     const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
-    const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
+    const uint32_t ring_bytes = blockDim.x / WARP * sm80_ring_bytes(p.depth, p.chunk, RECORD);
     const uint32_t team_sums = warps * SUMS;
     float* sums =
         reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
@@ -55,17 +88,17 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     Ring ahead = now;
 
     // Next stage to copy: both halves of the tile, from this segment on. An empty run has none.
-    uint32_t tile_ahead = run_begin < run_end ? tile0 : p.tiles, segment_ahead = run_begin;
+    uint32_t tile_ahead = run_begin < run_end ? tile0 : g.tiles, segment_ahead = run_begin;
     const uint8_t* tile_from =
-        tile0 < p.tiles ? first_half<RECORD>(p, tile0, first_segment) : nullptr;
-    const ptrdiff_t apart = halves_apart<RECORD>(p);
+        tile0 < g.tiles ? first_half<RECORD>(g, tile0, first_segment) : nullptr;
+    const ptrdiff_t stride = half_stride<RECORD>(g);
     const auto fetch = [&] {
-        if (tile_ahead < p.tiles && segment_ahead >= run_end) {
+        if (tile_ahead < g.tiles && segment_ahead >= run_end) {
             tile_ahead += tile_step, segment_ahead = run_begin;
-            if (tile_ahead < p.tiles)
-                tile_from = first_half<RECORD>(p, tile_ahead, first_segment);
+            if (tile_ahead < g.tiles)
+                tile_from = first_half<RECORD>(g, tile_ahead, first_segment);
         }
-        if (tile_ahead < p.tiles) {
+        if (tile_ahead < g.tiles) {
             const uint32_t to = ahead.stages + ahead.slot * stage_bytes;
             const uint32_t bytes = min(p.chunk, run_end - segment_ahead) * RECORD;
             const uint8_t* from = tile_from + segment_ahead * RECORD;
@@ -73,12 +106,12 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             if (lane == 0) {
                 expect(ahead, 2 * bytes);
                 copy_record(ahead, to, from, bytes);
-                copy_record(ahead, to + p.chunk * RECORD, from + apart, bytes);
+                copy_record(ahead, to + p.chunk * RECORD, from + stride, bytes);
             }
 #else
             for (uint32_t h = 0; h < 2; h++)
                 for (uint32_t piece = lane * 16; piece < bytes; piece += WARP * 16)
-                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * apart + piece);
+                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * stride + piece);
 #endif
             segment_ahead += p.chunk;
         }
@@ -97,7 +130,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     };
 #if __CUDA_ARCH__ >= 900
     init_own_barriers<DEPTH_MAX>(now.barriers);
-    const Ring whole = {0, barriers_at + MATMUL_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
+    const Ring whole = {0, barriers_at + SM80_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
     if (threadIdx.x < WARP)
         init_own_barriers<1>(whole.barriers);
 #endif
@@ -113,12 +146,13 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 #if __CUDA_ARCH__ >= 900
     const bool copies_whole = !p.by_output;
     if (copies_whole && threadIdx.x == 0) {
-        const uint32_t groups_here = min(GROUPS, div_up(p.rows_max - row0, 8));
+        const uint32_t groups_here = min(GROUPS, div_up(g.rows_max - row0, 8));
         expect(whole, groups_here * group_bytes);
-        for (uint32_t g = 0; g < groups_here; g++)
-            copy_bulk(x_at + g * group_bytes,
-                      p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * SEGMENT_BYTES,
-                      group_bytes, whole.barriers);
+        for (uint32_t group = 0; group < groups_here; group++)
+            copy_bulk(
+                x_at + group * group_bytes,
+                g.x.rows + (size_t(row0 / 8 + group) * segments + first_segment) * SEGMENT_BYTES,
+                group_bytes, whole.barriers);
     }
 #else
     const bool copies_whole = false;
@@ -126,33 +160,34 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     if (!copies_whole) {
         // Row by row: the four pieces of each block of 32.
         for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
-            for (uint32_t g = 0; g < GROUPS; g++) {
-                const uint32_t n = min(row0 + g * 8 + lane / 4, p.rows_max - 1);
-                const uint32_t r = p.by_output ? min(p.step.output(n).row, p.rows_last) : n;
+            for (uint32_t group = 0; group < GROUPS; group++) {
+                const uint32_t n = min(row0 + group * 8 + lane / 4, g.rows_max - 1);
+                const uint32_t r = p.by_output ? min(g.step.output(n).row, p.rows_last) : n;
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++)
                     copy_ahead(
-                        x_at + g * group_bytes + ((s * 16 + j * 4 + lane % 4) * 8 + lane / 4) * 16,
-                        p.x.rows + piece_of(p.x, r, (first_segment + s) * 16 + j * 4 + lane % 4));
+                        x_at + group * group_bytes +
+                            ((s * 16 + j * 4 + lane % 4) * 8 + lane / 4) * 16,
+                        g.x.rows + piece_of(g.x, r, (first_segment + s) * 16 + j * 4 + lane % 4));
             }
         close_copies();
     }
     for (uint32_t n = threadIdx.x / WARP; n < COLUMNS; n += blockDim.x / WARP) {
         float its = 1.0f;
-        if (p.squares && row0 + n < p.rows_max) {
+        if (g.squares && row0 + n < g.rows_max) {
             const uint32_t r =
-                p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n;
+                p.by_output ? min(g.step.output(row0 + n).row, p.rows_last) : row0 + n;
             const float4* squares =
-                reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
+                reinterpret_cast<const float4*>(g.squares + size_t(r) * g.squares_count);
             float sum = 0.0f;
-            for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
+            for (uint32_t i = lane; i < g.squares_count / 4; i += WARP) {
                 const float4 four = squares[i];
                 sum += (four.x + four.y) + (four.z + four.w);
             }
-            const float exact = rsqrtf(warp_sum(sum) * p.inverse_width + p.eps);
-            its = __fdividef(exact, p.used[r]);
-            if (p.factors && blockIdx.x == 0 && split == 0 && lane == 0)
-                p.factors[r] = exact;
+            const float exact = rsqrtf(warp_sum(sum) * g.inverse_width + g.eps);
+            its = __fdividef(exact, g.used[r]);
+            if (g.factors && blockIdx.x == 0 && split == 0 && lane == 0)
+                g.factors[r] = exact;
         }
         if (lane == 0)
             factor[n] = its;
@@ -178,18 +213,18 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t sum_at = (lane % 4 * 2) * SUM_STRIDE + lane / 4;
     float sum[GROUPS][4] = {};
     bool odd = false;
-    for (uint32_t tile = tile0; tile < p.tiles; tile += tile_step, odd = !odd) {
+    for (uint32_t tile = tile0; tile < g.tiles; tile += tile_step, odd = !odd) {
         for (uint32_t first = run_begin; first < run_end; first += p.chunk) {
             const uint32_t chunk_end = min(first + p.chunk, run_end);
             const uint8_t* stage = stages + now.slot * stage_bytes;
             await_next();
             const auto multiply_block = [&](const uint32_t (&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
-                for (uint32_t g = 0; g < GROUPS; g++) {
+                for (uint32_t group = 0; group < GROUPS; group++) {
                     uint32_t rows_of_x[4];
-                    load_matrices(rows_of_x, x + g * group_bytes + (s * 4 + j) * 512);
-                    multiply(sum[g], its[0], rows_of_x[0], rows_of_x[1]);
-                    multiply(sum[g], its[1], rows_of_x[2], rows_of_x[3]);
+                    load_matrices(rows_of_x, x + group * group_bytes + (s * 4 + j) * 512);
+                    multiply(sum[group], its[0], rows_of_x[0], rows_of_x[1]);
+                    multiply(sum[group], its[1], rows_of_x[2], rows_of_x[3]);
                 }
             };
             for (uint32_t s = first; s < chunk_end; s++) {
@@ -211,16 +246,16 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         // (+ 1 if c is odd) of the group.
         float* to = sums + warp * SUMS + sum_at;
 #pragma unroll
-        for (uint32_t g = 0; g < GROUPS; g++)
+        for (uint32_t group = 0; group < GROUPS; group++)
 #pragma unroll
             for (uint32_t c = 0; c < 4; c++) {
-                to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
-                sum[g][c] = 0.0f;
+                to[(group * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[group][c];
+                sum[group][c] = 0.0f;
             }
         meet_team();
         // Adds the warps' sums in order, four rows of the result per thread. If there is work for
         // some warps only, they alternate.
-        const TileOf place = tile_of(p, tile);
+        const TileOf place = tile_of(g, tile);
         const uint32_t rotated = thread + (odd ? threads / 2 : 0);
         for (uint32_t item = rotated < threads ? rotated : rotated - threads; item < items;
              item += threads) {
@@ -242,7 +277,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             }
             if (gridDim.z > 1) {
                 float* to =
-                    p.partials + ((size_t(split) * p.tiles + tile) * gridDim.y + blockIdx.y) *
+                    p.partials + ((size_t(split) * g.tiles + tile) * gridDim.y + blockIdx.y) *
                                      (COLUMNS * TILE_ROWS);
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++)
@@ -251,7 +286,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                                make_float4(value[half][0], value[half][1], value[half][2],
                                            value[half][3]));
             } else {
-                write_four(p, place, row0 + n, quad, factor[n], value);
+                write_four(g, place, row0 + n, quad, factor[n], value);
             }
         }
         meet_team();
@@ -272,7 +307,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     if (!is_last)
         return;
     __threadfence();
-    for (uint32_t tile = tile0; tile < p.tiles; tile += tile_step)
+    for (uint32_t tile = tile0; tile < g.tiles; tile += tile_step)
         for (uint32_t item = thread; item < items; item += threads) {
             const uint32_t quad = item % quads, n = item / quads;
             float value[2][4] = {};
@@ -281,9 +316,9 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 if (half == 1 && !gated)
                     continue;
 #pragma unroll 4
-                for (uint32_t z = 0; z < p.splits; z++) {
+                for (uint32_t z = 0; z < g.splits; z++) {
                     const float* from = p.partials +
-                                        ((size_t(z) * p.tiles + tile) * gridDim.y + blockIdx.y) *
+                                        ((size_t(z) * g.tiles + tile) * gridDim.y + blockIdx.y) *
                                             (COLUMNS * TILE_ROWS) +
                                         n * TILE_ROWS + half * 8 + quad * 4;
                     const float4 four = __ldcg(reinterpret_cast<const float4*>(from));
@@ -291,14 +326,13 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                         value[half][3] += four.w;
                 }
             }
-            write_four(p, tile_of(p, tile), row0 + n, quad, factor[n], value);
+            write_four(g, tile_of(g, tile), row0 + n, quad, factor[n], value);
         }
 }
 
-#define MATMUL(TYPE, NAME, GROUPS)                                          \
-    extern "C" __global__ void __launch_bounds__(MATMUL_WARPS_MAX* WARP, 1) \
-        matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {  \
-        matmul<TYPE, GROUPS>(p);                                            \
+// Defines the kernel `NAME`.
+#define GEMM_SM80(NAME, TYPE, GROUPS)                                     \
+    extern "C" __global__ void __launch_bounds__(SM80_WARPS_MAX* WARP, 1) \
+        NAME(const __grid_constant__ GemmSm80Params p) {                  \
+        gemm_sm80<TYPE, GROUPS>(p);                                       \
     }
-#define MATMULS_OF_MANY(TYPE, NAME) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)
-#define MATMULS(TYPE, NAME) FEW(TYPE, NAME) MATMULS_OF_MANY(TYPE, NAME)

@@ -1,27 +1,28 @@
 // linear: out[r, m] (+)= sum_k W[m, k] * n(x[r])[k] (+ bias[m]), n the RMS norm or the identity, in
 // f32 throughout.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two segments.
+// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
 //
-// x: [rows, cols] f32; W: [rows of the segment, cols]; out: f32 with its own stride. Up to three
-// matrices of one type (query, key and value) are segments of one launch. With `by_output` row r is
+// x: [rows, cols] f32; W: [rows of the part, cols]; out: f32 with its own stride. Up to three
+// matrices of one type (query, key and value) are parts of one launch. With `by_output` row r is
 // the row that output r names (the head).
 // Grid: (pairs of W's rows / WARPS, rows of x / N). A warp computes two rows of W for N rows of x;
 // lane l takes units l, l + 32, … in order, then a butterfly adds the lanes: the order depends on
 // the width alone.
-// Bound: memory at N = 1 (bytes of W), then shared-memory reads. Oracle: walla_cpu's scalar linear.
+// Bound: memory at N = 1 (bytes of W), then shared-memory reads.
+// Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs).
 #pragma once
 
 #include "step/step.cuh"
 #include "gemm/weight.cuh"
 
-struct Segment {
+struct MatrixPart {
     WeightRef weight;
     const float* bias; // or null
     float* out;
     uint32_t out_stride;
     uint32_t first_pair; // first of the grid's pairs
 };
-static_assert(sizeof(Segment) == 48, "as in params.rs");
+static_assert(sizeof(MatrixPart) == 48, "as in params.rs");
 
 enum LinearMode : uint32_t { STORE, ADD, GATE_SILU, GATE_GELU };
 
@@ -34,8 +35,8 @@ struct LinearParams {
     float eps;
     uint32_t mode;
     uint32_t by_output;
-    uint32_t segments;
-    Segment segment[3];
+    uint32_t parts;
+    MatrixPart part[3];
 };
 static_assert(sizeof(LinearParams) == 216, "as in params.rs");
 
@@ -91,14 +92,14 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     const uint32_t pair = blockIdx.x * LINEAR_WARPS + threadIdx.x / WARP;
     const bool gated = p.mode >= GATE_SILU;
     uint32_t s = 0;
-    while (s + 1 < p.segments && !gated && pair >= p.segment[s + 1].first_pair)
+    while (s + 1 < p.parts && !gated && pair >= p.part[s + 1].first_pair)
         s++;
-    const Segment& segment = p.segment[s];
-    const uint32_t m0 = gated ? pair : 2 * (pair - segment.first_pair);
-    const bool live = m0 < segment.weight.rows;
-    const bool live1 = gated ? live : m0 + 1 < segment.weight.rows;
-    const WeightRef& w0 = segment.weight;
-    const WeightRef& w1 = gated ? p.segment[1].weight : segment.weight;
+    const MatrixPart& part = p.part[s];
+    const uint32_t m0 = gated ? pair : 2 * (pair - part.first_pair);
+    const bool live = m0 < part.weight.rows;
+    const bool live1 = gated ? live : m0 + 1 < part.weight.rows;
+    const WeightRef& w0 = part.weight;
+    const WeightRef& w1 = gated ? p.part[1].weight : part.weight;
     const uint32_t m1 = gated ? m0 : (live1 ? m0 + 1 : m0);
 
     float sum[2][N] = {};
@@ -119,7 +120,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         if (!live)
             continue;
         for (uint32_t u = lane; u * 32 < count; u += WARP) {
-            Block<TYPE> block0, block1;
+            LaneNumbers<TYPE> block0, block1;
             const uint32_t at_block = from / 32 + u;
             block0.load(w0, m0, at_block / 4, u % 4);
             block1.load(w1, m1, at_block / 4, u % 4);
@@ -154,12 +155,12 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         float y1 = warp_sum(sum[1][n]);
         if (lane != 0 || first + n >= rows)
             continue;
-        const float* bias1 = gated ? p.segment[1].bias : segment.bias;
-        if (segment.bias)
-            y0 += segment.bias[m0];
+        const float* bias1 = gated ? p.part[1].bias : part.bias;
+        if (part.bias)
+            y0 += part.bias[m0];
         if (bias1)
             y1 += bias1[m1];
-        float* out = segment.out + size_t(first + n) * segment.out_stride;
+        float* out = part.out + size_t(first + n) * part.out_stride;
         if (gated) {
             out[m0] = activate(y0, p.mode) * y1;
         } else if (p.mode == ADD) {
@@ -174,11 +175,9 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     }
 }
 
-#define LINEAR_KERNEL(TYPE, NAME, N)                                  \
-    extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)      \
-        linear_##NAME##_##N(const __grid_constant__ LinearParams p) { \
-        linear<TYPE, N>(p);                                           \
+// Defines the kernel `NAME`.
+#define LINEAR(NAME, TYPE, N)                                    \
+    extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) \
+        NAME(const __grid_constant__ LinearParams p) {           \
+        linear<TYPE, N>(p);                                      \
     }
-#define LINEARS(TYPE, NAME)      \
-    LINEAR_KERNEL(TYPE, NAME, 1) \
-    LINEAR_KERNEL(TYPE, NAME, 2) LINEAR_KERNEL(TYPE, NAME, 4) LINEAR_KERNEL(TYPE, NAME, 8)

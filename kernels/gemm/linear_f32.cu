@@ -1,5 +1,7 @@
-// linear for F32 matrices: see linear.cuh. One file per type, so that a model loads only the code
-// of its types.
+// Products of F32 matrices: formula, shapes, grid, bound and oracle in linear.cuh.
 #include "gemm/linear.cuh"
 
-LINEARS(F32, f32)
+LINEAR(linear_f32_1, F32, 1)
+LINEAR(linear_f32_2, F32, 2)
+LINEAR(linear_f32_4, F32, 4)
+LINEAR(linear_f32_8, F32, 8)

@@ -1,7 +1,10 @@
 // pack: packed[r] = f16(scale * x[r] * norm * factor(r)) in the operand layout
 // (packed_activations.cuh), factor(r) = rsqrt(mean(x[r]^2) + eps); without `norm`, f16(scale *
-// x[r]). x: [rows, width] f32; factors: [rows]. Grid: one block per row. Bound: memory, 6 bytes per
-// number. Oracle: walla_cpu's scalar norm.
+// x[r]).
+// x: [rows, width] f32; factors: [rows].
+// Grid: one block per row.
+// Bound: memory, 6 bytes per number.
+// Oracle: walla_cpu's scalar norm (tests/gpu/parity.rs).
 #include "gemm/packed_activations.cuh"
 
 struct PackParams {

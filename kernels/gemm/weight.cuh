@@ -109,7 +109,7 @@ struct Record {
 
 // A lane's 32 numbers of one row and segment, in storage format.
 template <uint32_t TYPE>
-struct Block : Record<TYPE> {
+struct LaneNumbers : Record<TYPE> {
     using R = Record<TYPE>;
     uint4 quants[R::PIECES];
     uint32_t high[2];
@@ -204,12 +204,12 @@ __host__ __device__ constexpr uint32_t column_of(uint32_t t, uint32_t i) {
     return i / 8 * 32 + i % 8 / 4 * 16 + 4 * t + i % 4;
 }
 
-// Calls `f` with an empty `Block` of the type.
+// Calls `f` with an empty `LaneNumbers` of the type.
 template <typename F>
 __device__ __forceinline__ void with_type(uint32_t type, F&& f) {
-#define CASE(T)        \
-    case T:            \
-        f(Block<T>{}); \
+#define CASE(T)              \
+    case T:                  \
+        f(LaneNumbers<T>{}); \
         break;
     switch (type) {
         CASE(F32) CASE(F16) CASE(Q8_0) CASE(Q4_0) CASE(Q4_1) CASE(Q5_0) CASE(Q5_1) CASE(Q6K)

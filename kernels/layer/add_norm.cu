@@ -1,7 +1,9 @@
 // add_norm: x[r] += y[r] * weight * rsqrt(mean(y[r]^2) + eps), for models with post norms. x, y:
 // [rows, width] f32.
-// Grid: one block per row. Bound: memory, 12 * width bytes per row. Oracle: walla_cpu's scalar
-// project with a post norm.
+// Grid: one block per row.
+// Bound: memory, 12 * width bytes per row.
+// Oracle: walla_cpu's scalar project with a post norm (tests/gpu/parity.rs,
+// every_feature_agrees_with_the_oracle).
 #include "step/step.cuh"
 
 struct AddNormParams {

@@ -1,8 +1,9 @@
 // embed: x[r] = table[token(r)] * scale; also writes the token to its sequence's recent tokens.
-// table: [vocab, width] of any type; x: [rows, width] f32. token(r) is the row's own token, or the
-// sequence's last sampled one.
-// Grid: one block per row. Bound: memory, one row of the table read, 4 * width bytes written.
-// Oracle: walla_cpu's scalar embed.
+// table: [vocab, width] of any type;
+// x: [rows, width] f32. token(r) is the row's own token, or the sequence's last sampled one.
+// Grid: one block per row.
+// Bound: memory, one row of the table read, 4 * width bytes written.
+// Oracle: walla_cpu's scalar embed (tests/gpu/parity.rs).
 #include "step/step.cuh"
 #include "gemm/weight.cuh"
 

@@ -1,8 +1,8 @@
 // gate: h[r] = activation(products[r][..hidden]) * products[r][hidden..], for gate and up matrices
 // of different types.
-// products: [rows, 2 * hidden] f32; h: [rows, hidden] f32. Grid: (hidden / 256, rows). Bound:
-// memory, 12 bytes per number.
-// Oracle: walla_cpu's scalar gate_up.
+// products: [rows, 2 * hidden] f32; h: [rows, hidden] f32.
+// Grid: (hidden / 256, rows). Bound: memory, 12 bytes per number.
+// Oracle: walla_cpu's scalar gate_up (tests/gpu/parity.rs, mixed_types_agree_with_the_oracle).
 #include "gemm/linear.cuh"
 
 struct GateParams {

@@ -4,7 +4,10 @@
 // width], oldest first. taps <= 8.
 // An earlier u is read from a row of this step, otherwise from the state, and is zero before
 // position 0.
-// Grid: (width / 256, rows). Bound: memory. Oracle: walla_cpu's scalar short_conv.
+// Grid: (width / 256, rows).
+// Bound: memory, 16 bytes per number.
+// Oracle: walla_cpu's scalar short_conv (tests/gpu/parity.rs,
+// every_feature_agrees_with_the_oracle).
 #include "step/step.cuh"
 
 struct ShortConvParams {

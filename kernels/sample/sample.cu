@@ -1,6 +1,7 @@
 // sample_scan, sample_draw: draw a token for every output with OUTPUT_SAMPLE, as defined by
 // walla_device's Op::Sample.
-// logits: [outputs, vocab] f32, not modified. Oracle: walla_cpu's sampler.
+// logits: [outputs, vocab] f32, not modified.
+// Oracle: walla_cpu's sampler (tests/gpu/sampling.rs).
 //
 // sample_scan, grid: (chunks of CHUNK tokens, outputs). Applies biases, penalties, the mask and
 // temperature if an output has them. Writes each warp's statistics of the logits, the largest score
@@ -11,9 +12,9 @@
 // larger top-k, or top-p without one, takes several passes over the scores: one counts and weighs
 // them in bins of 1/64 and more below the largest, one per cut reads the tokens of the bin with the
 // cut, and one draws. If a cut falls far below the largest score or into a crowded bin, it narrows
-// a key range over all scores, eight bits per pass. Every other case is one pass.
-// A key orders tokens: the score's monotone bits above, the complement of the id below. The larger
-// key precedes, and every cut keeps the tokens from some key on.
+// a key range over all scores, eight bits per pass. Every other case is one pass. A key orders
+// tokens: the score's monotone bits above, the complement of the id below. The larger key precedes,
+// and every cut keeps the tokens from some key on.
 // Bound: latency, and code that runs once; with many outputs memory, 4 bytes per token. Sums of
 // probability are integers (2^-40 units), so their order does not matter.
 #include "sample/sample_cut.cuh"
@@ -383,10 +384,10 @@ __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeade
 
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1)
     sample_draw(const __grid_constant__ SampleParams p) {
-    static_assert(DRAW_THREADS == POST_THREADS, "the last block brings the next step's block");
+    static_assert(DRAW_THREADS == STEP_RING_THREADS, "the last block brings the next step's block");
     let_successors_start();
     if (blockIdx.x == gridDim.x - 1)
-        return bring_ahead(p.posts);
+        return prefetch_step(p.step_ring);
     const StepHeader header = p.step.header();
     const uint32_t o = blockIdx.x;
     const OutputRow output = p.step.output(o < header.outputs ? o : 0);

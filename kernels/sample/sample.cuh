@@ -34,7 +34,7 @@ struct SampleParams {
     // number of finished blocks, 0 between steps; null: results are read only after the program has
     // ended
     uint32_t* arrivals;
-    PostRef posts;
+    StepRingRef step_ring;
     uint32_t vocab;
     // 2^group_bits lanes of sample_scan are a group, such that there are at most DRAW_THREADS
     // groups

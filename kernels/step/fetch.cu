@@ -1,9 +1,10 @@
 // fetch: to[i] = from[i], from pinned host memory, for small blocks that a step needs soon: masks
 // of allowed tokens, and step blocks that cannot be posted (step_ring.cuh).
-// from, to: [bytes], allocated in whole words of 16 bytes. Grid: words / THREADS blocks; a thread
-// copies one word, the last thread the remaining bytes.
+// from, to: [bytes], allocated in whole words of 16 bytes.
+// Grid: words / THREADS blocks; a thread copies one word, the last thread the remaining bytes.
 // Bound: the bus, 1 to 2 us of latency plus the bytes. A kernel is used because a copy between two
 // kernels of a stream switches to a copy engine and back, which leaves the GPU idle for some 6 us.
+// Oracle: copies, byte by byte (tests/gpu/sampling.rs, masked_draws_are_the_oracles_and_allowed).
 #include "common/walla.cuh"
 
 constexpr uint32_t THREADS = 256;

@@ -1,39 +1,40 @@
-// take: block = the step block that the host posted for this launch, if it posted one. First kernel
-// of every program.
-// If the previous step prefetched the block (`bring_ahead`), it is read from device memory,
-// otherwise from host memory.
-// block: [words] of 16 bytes. Grid: 1 block. Bound: latency, of two memory round trips, or of two
-// bus round trips and the bytes. The next kernel starts when this one has ended, because kernels
-// read the step block before they wait.
+// step_acquire: block = the step block that the host posted for this launch, if it posted one.
+// First kernel of every program. If the previous step prefetched the block (`prefetch_step`), it is
+// read from device memory, otherwise from host memory. The next kernel starts when this one has
+// ended, because kernels read the step block before they wait.
+// block: [words] of 16 bytes.
+// Grid: 1 block.
+// Bound: latency, of two memory round trips, or of two bus round trips and the bytes.
+// Oracle: the posted blocks (tests/gpu/step_ring.rs).
 #include "step/step_ring.cuh"
 
-extern "C" __global__ void __launch_bounds__(POST_THREADS, 1)
-    take(const __grid_constant__ PostRef p) {
-    __shared__ Post post;
+extern "C" __global__ void __launch_bounds__(STEP_RING_THREADS, 1)
+    step_acquire(const __grid_constant__ StepRingRef p) {
+    __shared__ StepDescriptor descriptor;
     wait_for_predecessors();
-    const Taken taken = *p.taken;
+    const StepRingState taken = *p.taken;
     // Loaded speculatively, before the count is known.
-    uint4 words[POST_BATCH];
+    uint4 words[STEP_RING_BATCH];
 #pragma unroll
-    for (uint32_t i = 0; i < POST_BATCH; i++)
-        words[i] = p.ahead[i * POST_THREADS + threadIdx.x];
+    for (uint32_t i = 0; i < STEP_RING_BATCH; i++)
+        words[i] = p.ahead[i * STEP_RING_THREADS + threadIdx.x];
     const uint64_t number = taken.count + 1;
     bool is_there = taken.ahead == number;
     if (is_there) {
 #pragma unroll
-        for (uint32_t i = 0; i < POST_BATCH; i++)
-            if (i * POST_THREADS + threadIdx.x < taken.words)
-                p.block[i * POST_THREADS + threadIdx.x] = words[i];
+        for (uint32_t i = 0; i < STEP_RING_BATCH; i++)
+            if (i * STEP_RING_THREADS + threadIdx.x < taken.words)
+                p.block[i * STEP_RING_THREADS + threadIdx.x] = words[i];
 #pragma unroll 1
-        for (uint32_t i = POST_BATCH * POST_THREADS + threadIdx.x; i < taken.words;
-             i += POST_THREADS)
+        for (uint32_t i = STEP_RING_BATCH * STEP_RING_THREADS + threadIdx.x; i < taken.words;
+             i += STEP_RING_THREADS)
             p.block[i] = p.ahead[i];
     } else {
         if (threadIdx.x == 0)
-            post = find_post(p, number);
+            descriptor = find_descriptor(p, number);
         __syncthreads();
-        is_there = post.number == number;
-        copy_post(post, p.block);
+        is_there = descriptor.number == number;
+        copy_step_block(descriptor, p.block);
     }
     // All threads have read the count.
     __syncthreads();

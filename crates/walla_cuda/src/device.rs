@@ -1,17 +1,19 @@
+mod programs;
+
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceCounters,
-    DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode,
-    MatrixDesc, MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
+    DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId, MatrixDesc,
+    MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
     StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache;
-use crate::driver::{Context, DeviceMemory, Gpu, GraphExec, Launch, Stream};
+use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
-use crate::lower::{self, Lowering, WARPGROUP_KERNELS, Workspace};
+use crate::lower::{Lowering, WARPGROUP_KERNELS, Workspace};
 use crate::measure;
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
@@ -148,53 +150,6 @@ impl CudaDevice {
             self.resources.reached(stream, enqueued);
         }
         Ok(())
-    }
-
-    /// Enqueues a program: its graph, or its launches one by one.
-    pub(crate) fn enqueue_program(
-        &mut self,
-        stream: Stream,
-        graph: GraphId,
-    ) -> Result<(), DeviceError> {
-        let programs = &mut self.resources.programs;
-        let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
-        if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
-            match self.context.launch_graph(stream, exec) {
-                // The graph did not run, so single launches can replace it.
-                Err(DeviceError::Failed { .. }) => {
-                    program.graph = None;
-                    self.fallbacks.launch_failed += 1;
-                }
-                launched => return launched,
-            }
-        }
-        lower::enqueue(&self.context, stream, &program.launches)
-    }
-
-    /// Captures launches as a graph. If that fails, counts the fallback and returns the reason.
-    ///
-    /// # Errors
-    /// Only [`DeviceError::Lost`].
-    fn capture_program(
-        &mut self,
-        launches: &[Launch],
-    ) -> Result<(Option<GraphExec>, LaunchMode), DeviceError> {
-        if let Some(reason) = &self.eager {
-            self.fallbacks.switched_off += 1;
-            return Ok((None, LaunchMode::Eager(reason.clone())));
-        }
-        let enqueue = || lower::enqueue(&self.context, self.capture, launches);
-        match self.context.capture(self.capture, enqueue) {
-            Ok(graph) => Ok((Some(graph), LaunchMode::Graph)),
-            Err(lost) if lost.is_lost() => Err(lost),
-            Err(error) => {
-                let call = if let DeviceError::Failed { call, .. } = error { call } else { "" };
-                let is_refused = matches!(call, "cuGraphInstantiate" | "cuGraphUpload");
-                let GraphFallbacks { incompatible_node, capture_failed, .. } = &mut self.fallbacks;
-                *(if is_refused { incompatible_node } else { capture_failed }) += 1;
-                Ok((None, LaunchMode::Eager(format!("capture failed: {error}"))))
-            }
-        }
     }
 }
 

@@ -61,3 +61,9 @@ impl Fetch {
         enqueue(context, stream, &[Launch { overlap, ..launch }])
     }
 }
+
+#[test]
+fn constants_are_those_of_the_kernel() {
+    let kernel = crate::kernel_source::KernelSource::read(&["step/fetch.cu"]);
+    assert_eq!(kernel.constant("THREADS"), THREADS);
+}

@@ -13,6 +13,8 @@ mod device;
 mod driver;
 mod fetch;
 mod images;
+#[cfg(test)]
+mod kernel_source;
 mod kernels;
 mod loading;
 mod lower;

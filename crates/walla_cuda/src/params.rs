@@ -1,6 +1,13 @@
 //! Parameter structs of the kernels: the host side of `kernels/*.cuh`. Both sides assert the sizes.
 
+mod gemm;
+
 use bytemuck::{Pod, Zeroable};
+
+pub(crate) use self::gemm::{
+    GemmParams, GemmSkinnyPairParams, GemmSkinnyParams, GemmSm80Params, GemmSm90PairParams,
+    GemmSm90Params, PagesRef, SplitkReduceParams, Stages,
+};
 
 /// A device address; 0 is null.
 pub(crate) type Address = u64;
@@ -62,7 +69,7 @@ pub(crate) struct EmbedParams {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Segment {
+pub(crate) struct MatrixPart {
     pub weight: WeightRef,
     pub bias: Address,
     pub out: Address,
@@ -98,8 +105,8 @@ pub(crate) struct LinearParams {
     pub eps: f32,
     pub mode: u32,
     pub by_output: u32,
-    pub segments: u32,
-    pub segment: [Segment; 3],
+    pub parts: u32,
+    pub part: [MatrixPart; 3],
 }
 
 /// Gathers the rows that outputs refer to.
@@ -137,104 +144,6 @@ pub(crate) struct PackParams {
     pub factors: Address,
     pub width: u32,
     pub eps: f32,
-}
-
-/// How kernels for few rows number a warp's pipeline stages (kernels/gemm/gemm_skinny.cuh).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct Stages {
-    /// Stages of a task.
-    pub of_task: u32,
-    /// Tasks of a team in a pass.
-    pub tasks: u32,
-    /// Passes of a turn (one tile-scheduler iteration).
-    pub passes: u32,
-    /// All stages of a warp.
-    pub all: u32,
-    /// 2^31 divided by each of the first three, and by the splits of a pass, rounded up.
-    pub by: [u32; 4],
-}
-
-impl Stages {
-    /// Reciprocal for kernels, which multiply instead of divide: 2^31 / n, rounded up.
-    pub(crate) fn divisor(n: u32) -> u32 {
-        (1_u32 << 31).div_ceil(n)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct MatmulParams {
-    pub step: StepRef,
-    pub x: PackedRef,
-    pub packed: PackedRef,
-    pub squares: Address,
-    pub used: Address,
-    pub factors: Address,
-    pub next_norm: Address,
-    pub next_factors: Address,
-    pub next_squares: Address,
-    pub partials: Address,
-    pub arrivals: Address,
-    pub squares_count: u32,
-    pub inverse_width: f32,
-    pub eps: f32,
-    pub mode: u32,
-    /// Stride from the results of a split to the next split's, in numbers, for deferred split-K.
-    pub splits_apart: u32,
-    pub rows_max: u32,
-    pub tiles: u32,
-    pub splits: u32,
-    pub split_segments: u32,
-    pub depth: u32,
-    pub chunk: u32,
-    pub warps: u32,
-    pub by_output: u32,
-    pub rows_last: u32,
-    pub unscale: f32,
-    pub run: u32,
-    pub teams: u32,
-    pub turn_tiles: u32,
-    pub x_splits: u32,
-    pub next_squares_count: u32,
-    pub part: [Segment; 3],
-    pub stages: Stages,
-    /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
-    /// two parts.
-    pub part_from: [u32; 4],
-    /// The first stage of each warp of a block (kernels/gemm/gemm_skinny.cuh): tile of the turn,
-    /// number of segments, and first segment (8, 8 and 16 bits).
-    pub first: [u32; 16],
-    pub next_pages: PagesRef,
-    /// Stages that a warp prefetches before its predecessor has ended
-    /// (kernels/gemm/gemm_skinny.cuh); at least 1.
-    pub early_stages: u32,
-    pub reserved: u32,
-}
-
-/// KV pages that the next attention will read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct PagesRef {
-    pub keys: Address,
-    pub values: Address,
-    /// Bytes of a page of keys, or of values.
-    pub page_bytes: u32,
-    pub page_magic: u32,
-    /// Maximum number of pages that L2 retains until then.
-    pub pages_most: u32,
-    /// 0: no window.
-    pub window: u32,
-}
-
-/// Products of two types with the same activation rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct PairParams {
-    pub first: MatmulParams,
-    pub second: MatmulParams,
-    pub first_blocks: u32,
-    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -292,7 +201,7 @@ pub(crate) struct AttendParams {
     pub scale: f32,
     pub slots_max: u32,
     pub rows_max: u32,
-    pub left: DeferredSplits,
+    pub deferred: DeferredSplits,
 }
 
 /// Deferred split-K: query, key and value as per-split sums, and their factors.
@@ -306,7 +215,7 @@ pub(crate) struct DeferredSplits {
     /// Number of splits; 0: products are already reduced.
     pub count: u32,
     /// Stride from a split to the next, in numbers.
-    pub apart: u32,
+    pub stride: u32,
     /// Scale of each matrix.
     pub scales: [f32; 3],
     pub reserved: u32,
@@ -422,14 +331,11 @@ const _: () = assert!(size_of::<StepRef>() == 32);
 const _: () = assert!(size_of::<ResultRef>() == 24);
 const _: () = assert!(size_of::<WeightRef>() == 24);
 const _: () = assert!(size_of::<EmbedParams>() == 112);
-const _: () = assert!(size_of::<Segment>() == 48);
+const _: () = assert!(size_of::<MatrixPart>() == 48);
 const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
-const _: () = assert!(size_of::<PagesRef>() == 32);
-const _: () = assert!(size_of::<MatmulParams>() == 520);
-const _: () = assert!(size_of::<PairParams>() == 1048);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

@@ -19,8 +19,8 @@ use crate::resources::{Resources, unknown};
 /// Slots of a ring (`RING_SLOTS` in step_ring.cuh): the executor has no more steps in flight.
 const RING_SLOTS: u64 = 64;
 const WORD_BYTES: usize = 16;
-/// Bytes that `take` reads before it knows the size of the block: `POST_BATCH` words for each of
-/// `POST_THREADS` threads.
+/// Bytes that `step_acquire` reads before it knows the size of the block: `STEP_RING_BATCH` words
+/// for each of `STEP_RING_THREADS` threads.
 const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 
 /// A step descriptor: a slot of the ring. Layout as in `step_ring.cuh`.
@@ -36,14 +36,14 @@ struct StepDescriptor {
 /// Device-side state of a ring. Layout as in `step_ring.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Taken {
+struct StepRingState {
     count: u64,
     ahead: u64,
     words: u64,
     reserved: u64,
 }
 
-const _: () = assert!(size_of::<StepDescriptor>() == 32 && size_of::<Taken>() == 32);
+const _: () = assert!(size_of::<StepDescriptor>() == 32 && size_of::<StepRingState>() == 32);
 
 /// A launch: its stream and ticket.
 type Ticket = (StreamId, u64);
@@ -85,9 +85,9 @@ impl StepRing {
             block,
             ring: context
                 .allocate_pinned("posts", RING_SLOTS as usize * size_of::<StepDescriptor>())?,
-            taken: zeroed(context.allocate("posts", size_of::<Taken>())?)?,
+            taken: zeroed(context.allocate("posts", size_of::<StepRingState>())?)?,
             ahead: zeroed(context.allocate("step block ahead", ahead_bytes)?)?,
-            restored: context.allocate_pinned("posts", size_of::<Taken>())?,
+            restored: context.allocate_pinned("posts", size_of::<StepRingState>())?,
             is_torn: false,
             count: 0,
             launches: [None; RING_SLOTS as usize],
@@ -137,7 +137,7 @@ impl StepRing {
 
     /// Resync: enqueues a copy that sets the device's count to the host's.
     fn resync(&mut self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
-        let taken = Taken { count: self.count, ..Taken::zeroed() };
+        let taken = StepRingState { count: self.count, ..StepRingState::zeroed() };
         let bytes = bytemuck::bytes_of(&taken);
         self.restored.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         context.upload(stream, (&self.restored, 0), (&self.taken, 0), bytes.len())?;
@@ -224,4 +224,14 @@ impl CudaDevice {
         }
         launched
     }
+}
+
+#[test]
+fn constants_are_those_of_the_kernels() {
+    let kernels = crate::kernel_source::KernelSource::read(&["step/step_ring.cuh"]);
+    assert_eq!(u64::from(kernels.constant("RING_SLOTS")), RING_SLOTS);
+    let threads = kernels.constant("STEP_RING_THREADS");
+    assert_eq!(threads, crate::lower::STEP_RING_THREADS);
+    let words = (kernels.constant("STEP_RING_BATCH") * threads) as usize;
+    assert_eq!(words * WORD_BYTES, AHEAD_BYTES_MIN);
 }

@@ -52,7 +52,8 @@ impl Archive {
 
     /// Whether it has kernel files of a family, whose names begin with the family's.
     pub(crate) fn has_family(&self, family: &str) -> bool {
-        self.codes.keys().any(|file| file.split('_').next() == Some(family))
+        let is_of = |file: &String| file.strip_prefix(family).is_some_and(|ty| ty.starts_with('_'));
+        self.codes.keys().any(is_of)
     }
 
     pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, String> {

@@ -203,7 +203,7 @@ fn read(file: &Path) -> Result<Image, String> {
 }
 
 /// The manifest line of the interface (`kernels/common/walla.cuh`) that this side was written for.
-const INTERFACE: &str = "\ninterface 15.";
+const INTERFACE: &str = "\ninterface 16.";
 
 // The PTX version that `TEXT_CUDA_MIN` belongs to.
 const _: () = assert!(contains(MANIFEST, "\nptx 8.3\n"), "the texts are in another PTX");

@@ -6,9 +6,10 @@ use walla_device::{
 };
 use walla_types::RopePairs;
 
-use super::attend::{Chosen, Form};
+use super::attention_tiling::{Chosen, Form};
 use super::linear::Part;
-use super::product::{Then, packed};
+use super::packed_rows::packed;
+use super::product::Then;
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
@@ -119,14 +120,15 @@ impl Lowering<'_> {
         let cache = &self.resources.cache(program.cache)?.desc;
         let facts = &self.context.gpu().facts;
         let appends_later = op.attends_next && can_append(facts, cache, program, op.shape);
-        let left = if appends_later { self.left(program, op, &input)? } else { None };
-        let then = left.map_or(Then::Store, |left| Then::Leave(left.apart));
+        let deferred =
+            if appends_later { self.deferred_splits(program, op, &input)? } else { None };
+        let then = deferred.map_or(Then::Store, |deferred| Then::Defer(deferred.stride));
         let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], then)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
         if appends_later {
-            self.unappended = Some((op.q, head, left.unwrap_or_default()));
+            self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
             return Ok(launches);
         }
         let params = AppendParams { step: self.step(program)?, kv, products, q, head };
@@ -267,10 +269,10 @@ impl Lowering<'_> {
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
         if let Some(form) = self.form(program, shape)? {
-            let (input, head, left, chosen) = match unappended {
-                Some((_, head, left)) => {
+            let (input, head, deferred, chosen) = match unappended {
+                Some((_, head, deferred)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, left, self.decode_kernel(&form, program, window)?)
+                    (products, head, deferred, self.decode_kernel(&form, program, window)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
@@ -290,7 +292,7 @@ impl Lowering<'_> {
                 scale,
                 slots_max: form.slots_max(program),
                 rows_max: program.rows_max,
-                left,
+                deferred,
             };
             let kernel = (chosen.file, chosen.name.as_str());
             return self.launch_shared(
@@ -394,7 +396,17 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::page_magic;
+    use super::{CHUNK, HEAD_DIM_MAX, TAPS_MAX, page_magic};
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_are_those_of_the_kernels() {
+        let of = |path: &str, name: &str| KernelSource::read(&[path]).constant(name);
+        assert_eq!(of("attention/attention.cu", "CHUNK"), CHUNK);
+        assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("attention/cache_ops.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("layer/short_conv.cu", "TAPS_MAX"), TAPS_MAX);
+    }
 
     #[test]
     fn the_magic_divides_exactly() {

@@ -5,20 +5,20 @@ use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 
 use super::Lowering;
 use super::attention::{Qkv, can_append};
+use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::Kernel;
 use super::linear::Input;
 use super::product::{Wanted, on_tensor_cores};
-use super::wide::{SplitKReducer, Splits, Wide};
 use crate::params::DeferredSplits;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
 
-/// Maximum rows, and maximum head dimension (`LEFT_DIM_MAX`), for deferred split-K. More rows were
-/// not measured. A block reads few bytes of 8-bit pages, so deferred splits of more rows are slower
-/// than clusters there.
-const LEFT_ROWS_MAX: u32 = 64;
-const LEFT_ROWS_MAX_Q8: u32 = 32;
-const LEFT_DIM_MAX: u32 = 128;
+/// Maximum rows, and maximum head dimension (`DEFERRED_DIM_MAX`), for deferred split-K. More rows
+/// were not measured. A block reads few bytes of 8-bit pages, so deferred splits of more rows are
+/// slower than clusters there.
+const DEFERRED_ROWS_MAX: u32 = 64;
+const DEFERRED_ROWS_MAX_Q8: u32 = 32;
+pub(super) const DEFERRED_DIM_MAX: u32 = 128;
 
 /// Products of one input whose splits are all deferred to attention.
 pub(super) struct DeferredProducts {
@@ -37,13 +37,14 @@ impl DeferredProducts {
         linears: [&Linear; 3],
     ) -> Result<Option<Self>, DeviceError> {
         let cache = &resources.cache(program.cache)?.desc;
-        let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
-        let may_be_left = warpgroups
+        let rows_max =
+            if cache.kv_type == KvType::Q8 { DEFERRED_ROWS_MAX_Q8 } else { DEFERRED_ROWS_MAX };
+        let may_be_deferred = warpgroups
             && can_append(gpu, cache, program, shape)
             && program.rows_max <= rows_max
-            && shape.head_dim <= LEFT_DIM_MAX
+            && shape.head_dim <= DEFERRED_DIM_MAX
             && linears.iter().all(|linear| linear.bias.is_none());
-        if !may_be_left {
+        if !may_be_deferred {
             return Ok(None);
         }
         let [query, key, value] = linears.map(|linear| resources.matrix(linear.matrix));
@@ -60,7 +61,7 @@ impl DeferredProducts {
             }
             let wanted = Wanted::of(gpu, (run, matrices), (rows, rows), false)?;
             let Wanted { product, order, ty } = wanted;
-            let cut = Wide::of(&product, &order, gpu, SplitKReducer::Reader)?;
+            let cut = Sm90Tiling::of(&product, &order, gpu, SplitKReducer::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;
             if cut.splits != Splits::Deferred || !are_whole || !are_alike {
@@ -74,7 +75,7 @@ impl DeferredProducts {
 
 impl Lowering<'_> {
     /// Parameters of deferred query, key and value; `None` if they are not deferred.
-    pub(super) fn left(
+    pub(super) fn deferred_splits(
         &mut self,
         program: &Program,
         op: &Qkv<'_>,
@@ -95,7 +96,7 @@ impl Lowering<'_> {
             exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
             used: normed.map_or(0, |its| its.used),
             count: products.splits,
-            apart: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
+            stride: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
             scales: matrices.map(|matrix| matrix.weight.scale),
             reserved: 0,
         }))

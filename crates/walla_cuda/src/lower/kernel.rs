@@ -7,31 +7,37 @@ use walla_types::TensorType;
 use super::Lowering;
 use super::tiling::SHARED_STATIC;
 use crate::driver::{Function, Launch};
-use crate::params::{MatmulParams, PairParams};
+use crate::params::{
+    GemmSkinnyPairParams, GemmSkinnyParams, GemmSm80Params, GemmSm90PairParams, GemmSm90Params,
+};
 use crate::repack;
 
 /// Name prefix of the files with WGMMA kernels.
-pub(crate) const WARPGROUP_KERNELS: &str = "wide";
+pub(crate) const WARPGROUP_KERNELS: &str = "gemm_sm90";
 
-/// The parts of a kernel's name: `form_type_columns`, in the file `family_type`.
+/// The parts of a kernel's name: `form_type_rows`, in the file `family_type`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kernel {
     pub(super) family: &'static str,
     pub(super) form: &'static str,
     pub(super) ty: String,
-    pub(super) columns: u32,
+    pub(super) rows: u32,
 }
 
 impl Kernel {
     /// Names of file and kernel.
     fn names(&self) -> (String, String) {
-        let Self { family, form, ty, columns } = self;
-        (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
+        let Self { family, form, ty, rows } = self;
+        (format!("{family}_{ty}"), format!("{form}_{ty}_{rows}"))
     }
 
-    /// Whether kernels of this form exist for pairs of types (`FEW_PAIR`, `WIDE_PAIRS`).
+    /// Whether kernels of this form exist for pairs of types (`GEMM_SKINNY_PAIR`,
+    /// `GEMM_SM90_PAIR`).
     pub(super) fn is_for_pairs(&self) -> bool {
-        matches!((self.form, self.columns), ("wide_cluster" | "wide_left", _) | ("matmul", 1))
+        matches!(
+            (self.form, self.rows),
+            ("gemm_sm90_cluster" | "gemm_sm90_deferred", _) | ("gemm_skinny", _)
+        )
     }
 }
 
@@ -49,13 +55,55 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn launch(&self, grid: [u32; 3], threads: u32, params: &MatmulParams) -> Launch {
+    pub(super) fn launch(&self, grid: [u32; 3], threads: u32, params: &Params) -> Launch {
         let Some(index) = self.of_two else {
-            return Launch::new(self.function, grid, threads, params);
+            return params.launch(self.function, grid, threads);
         };
-        let first_blocks = if index == 0 { grid[0] } else { 0 };
-        let params = PairParams { first: *params, second: *params, first_blocks, reserved: 0 };
-        Launch::new(self.function, grid, threads, &params)
+        let first_ctas = if index == 0 { grid[0] } else { 0 };
+        let pair = params.pair(params, self.function, grid, threads, first_ctas);
+        pair.unwrap_or_else(|| params.launch(self.function, grid, threads))
+    }
+}
+
+/// Parameters of a product's kernel, by family.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Params {
+    Skinny(GemmSkinnyParams),
+    Sm80(GemmSm80Params),
+    Sm90(GemmSm90Params),
+}
+
+impl Params {
+    /// A launch of the kernel for one type.
+    fn launch(&self, function: Function, grid: [u32; 3], threads: u32) -> Launch {
+        match self {
+            Self::Skinny(params) => Launch::new(function, grid, threads, params),
+            Self::Sm80(params) => Launch::new(function, grid, threads, params),
+            Self::Sm90(params) => Launch::new(function, grid, threads, params),
+        }
+    }
+
+    /// A launch of the kernel for two types, whose first `first_ctas` blocks compute this product.
+    /// `None` if the products have different families, or the family has no such kernel.
+    pub(super) fn pair(
+        &self,
+        second: &Self,
+        function: Function,
+        grid: [u32; 3],
+        threads: u32,
+        first_ctas: u32,
+    ) -> Option<Launch> {
+        match (*self, *second) {
+            (Self::Skinny(first), Self::Skinny(second)) => {
+                let params = GemmSkinnyPairParams { first, second, first_ctas, reserved: 0 };
+                Some(Launch::new(function, grid, threads, &params))
+            }
+            (Self::Sm90(first), Self::Sm90(second)) => {
+                let params = GemmSm90PairParams { first, second, first_ctas, reserved: 0 };
+                Some(Launch::new(function, grid, threads, &params))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -5,12 +5,13 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
-use super::product::{Normed, ProductLaunch, Then, on_tensor_cores, packed};
+use super::packed_rows::{Normed, packed};
+use super::product::{ProductLaunch, Then, on_tensor_cores};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AddNormParams, Address, EmbedParams, GateParams, LinearMode, LinearParams, PackedRef, PagesRef,
-    Segment,
+    AddNormParams, Address, EmbedParams, GateParams, LinearMode, LinearParams, MatrixPart,
+    PackedRef, PagesRef,
 };
 use crate::repack;
 use crate::resources::Matrix;
@@ -99,10 +100,10 @@ impl Lowering<'_> {
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
         // The rows change, so their packed form is stale, but the factors of their last norm
         // approximate the next norm's.
-        let near = self.normed.take().filter(|normed| normed.slot == x_slot);
+        let normed = self.normed.take().filter(|normed| normed.slot == x_slot);
         let Some(norm) = post_norm else {
             let part = Part { linear, out: x, stride: width };
-            let next = match (near, next_norm) {
+            let next = match (normed, next_norm) {
                 (Some(_), Some(norm)) => Some(self.next_normed(program, x_slot, &norm)?),
                 _ => None,
             };
@@ -282,14 +283,14 @@ impl Lowering<'_> {
             eps,
             mode: mode as u32,
             by_output: u32::from(input.by_output),
-            segments: parts.len() as u32,
+            parts: parts.len() as u32,
             ..LinearParams::default()
         };
         let gated = mode.is_gate();
         let mut pairs = 0;
-        for (segment, part) in params.segment.iter_mut().zip(parts) {
+        for (to, part) in params.part.iter_mut().zip(parts) {
             let matrix = self.resources.matrix(part.linear.matrix)?;
-            *segment = self.segment(input, part, matrix, pairs)?;
+            *to = self.matrix_part(input, part, matrix, pairs)?;
             // A warp computes two rows of W: adjacent ones, or the same row of gate and up.
             pairs = if gated { matrix.rows } else { pairs + matrix.rows.div_ceil(2) };
         }
@@ -301,13 +302,13 @@ impl Lowering<'_> {
         self.launch_shared((&file, &kernel), grid, 32 * LINEAR_WARPS, shared_bytes, &params)
     }
 
-    pub(super) fn segment(
+    pub(super) fn matrix_part(
         &self,
         input: &Input,
         part: &Part<'_>,
         matrix: &Matrix,
         first_pair: u32,
-    ) -> Result<Segment, DeviceError> {
+    ) -> Result<MatrixPart, DeviceError> {
         if !matrix.usage.multiply {
             return Err(DeviceError::Invalid(format!("{} is not to multiply with", matrix.name)));
         }
@@ -321,13 +322,33 @@ impl Lowering<'_> {
             None => 0,
         };
         let (out, out_stride) = (part.out, part.stride);
-        Ok(Segment { weight: matrix.weight, bias, out, out_stride, first_pair })
+        Ok(MatrixPart { weight: matrix.weight, bias, out, out_stride, first_pair })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_are_those_of_the_kernels() {
+        let kernels = KernelSource::read(&["common/walla.cuh", "gemm/linear.cuh"]);
+        assert_eq!(kernels.constant("LINEAR_WARPS"), LINEAR_WARPS);
+        let staged = kernels.call("padded", &[kernels.constant("LINEAR_COLS")])[0];
+        assert_eq!(4 * staged, LINEAR_STAGED_BYTES);
+    }
+
+    #[test]
+    fn modes_are_those_of_the_kernels() {
+        let modes =
+            [LinearMode::Store, LinearMode::Add, LinearMode::GateSilu, LinearMode::GateGelu];
+        assert_eq!(modes.map(|mode| mode as u32), [0, 1, 2, 3]);
+        let header = include_str!("../../../../kernels/gemm/linear.cuh");
+        assert!(
+            header.contains("enum LinearMode : uint32_t { STORE, ADD, GATE_SILU, GATE_GELU };")
+        );
+    }
 
     #[test]
     fn rows_share_as_far_as_shared_memory_goes() {

@@ -1,16 +1,17 @@
 //! Lowers programs to kernel launches: selects kernels, grids and addresses. Only [`enqueue`] runs
 //! anything.
 
-mod attend;
 mod attention;
+mod attention_tiling;
 mod deferred_splits;
+mod gemm_sm90;
 mod kernel;
 mod linear;
 mod order;
+mod packed_rows;
 mod product;
 mod sample;
 mod tiling;
-mod wide;
 mod workspace;
 
 use bytemuck::Pod;
@@ -18,15 +19,16 @@ use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
-use self::product::{Normed, on_tensor_cores};
+use self::packed_rows::Normed;
+use self::product::on_tensor_cores;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, StepRef, StepRingRef};
 use crate::resources::{Resources, unknown};
 
-/// Threads of the `take` kernel's block (`POST_THREADS`).
-const TAKE_THREADS: u32 = 1024;
+/// Threads of the `step_acquire` kernel's block.
+pub(crate) const STEP_RING_THREADS: u32 = 1024;
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {
@@ -85,8 +87,12 @@ impl Lowering<'_> {
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
         let step_ring = self.step_ring(program)?;
-        let mut launches =
-            vec![self.launch(("step_acquire", "take"), [1, 1, 1], TAKE_THREADS, &step_ring)?];
+        let mut launches = vec![self.launch(
+            ("step_acquire", "step_acquire"),
+            [1, 1, 1],
+            STEP_RING_THREADS,
+            &step_ring,
+        )?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
             let before = launches.len();

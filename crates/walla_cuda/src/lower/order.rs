@@ -6,10 +6,10 @@ use walla_device::GpuFacts;
 /// Minimum number of tiles that occupy all multiprocessors: their columns are not split over
 /// blocks.
 pub(super) const TILES_MANY: u32 = 512;
-/// Tiles that a block of kernels/gemm/gemm_sm90.cuh computes at once (`WIDE_TILES`).
-pub(super) const WIDE_TILES: u32 = 8;
+/// Tiles that a block of kernels/gemm/gemm_sm90.cuh computes at once (`CTA_TILES`).
+pub(super) const CTA_TILES: u32 = 8;
 /// Maximum splits of few tiles: a cluster size that every GPU with clusters supports
-/// (`WIDE_SPLITS_MAX`, `LEFT_MAX`).
+/// (`SPLITS_MAX`, `DEFERRED_SPLITS_MAX`).
 pub(super) const SPLITS_MAX: u32 = 8;
 /// Shared memory per block from which many tiles have one split for all columns, up to this number
 /// of segments.
@@ -51,7 +51,7 @@ impl Order {
             return Self::cut(segments, least, 2);
         }
         // As many splits as fill the GPU with two blocks per multiprocessor.
-        let groups = tiles.div_ceil(WIDE_TILES).max(1);
+        let groups = tiles.div_ceil(CTA_TILES).max(1);
         let splits = (2 * gpu.multiprocessors / groups).clamp(1, SPLITS_MAX).max(least);
         let is_long = segments.div_ceil(splits) >= SPLIT_SEGMENTS_LONG;
         Self::cut(segments, splits, if is_long { 2 } else { 1 })

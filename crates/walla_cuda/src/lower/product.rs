@@ -1,26 +1,22 @@
-//! Products on tensor cores (kernels/gemm/gemm_common.cuh) and their packed input rows. If
-//! possible, the kernel that produces rows also packs them, even as the next norm's input;
-//! otherwise a separate kernel packs them.
+//! Products on tensor cores (kernels/gemm/gemm_common.cuh).
 
-use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
+use walla_device::{DeviceError, GpuFacts, Program};
 use walla_types::TensorType;
 
 use super::Lowering;
-use super::kernel::Kernel;
+use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
+use super::kernel::{Kernel, Params};
 use super::linear::{Input, Part};
 use super::order::{Order, TILES_MANY};
-use super::tiling::{GROUP_ROWS, Product, Tiling};
-use super::wide::{self, SplitKReducer, Splits, Wide};
+use super::packed_rows::{Normed, group_rows};
+use super::tiling::{Product, Tiling};
 use crate::driver::Launch;
 use crate::params::{
-    Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
+    GemmParams, GemmSkinnyParams, GemmSm80Params, GemmSm90Params, LinearMode, PackedRef,
+    SplitkReduceParams, Stages,
 };
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
-
-/// Rows without a norm are scaled by this factor before they are rounded to f16, so that
-/// activations up to 4 million stay finite.
-const PROJECT_SCALE: f32 = 1.0 / 64.0;
 
 /// Whether matrices of a type are multiplied on tensor cores. These round rows of x to f16, which
 /// is too coarse for F32.
@@ -39,57 +35,10 @@ pub(super) fn records() -> Vec<u32> {
     records
 }
 
-/// Maximum bytes of packed rows.
-pub(super) fn packed_bytes(rows: u32, cols: u32) -> usize {
-    let rows = rows.next_multiple_of(GROUP_ROWS) as usize;
-    2 * rows * (cols as usize).next_multiple_of(repack::SEGMENT)
-}
-
-/// The rows of a slot, packed as a norm's input: multiplied by the norm's weights and a factor.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Normed {
-    pub(super) slot: Slot,
-    /// The norm's weights.
-    pub(super) norm: Address,
-    pub(super) rows: PackedRef,
-    /// Factor of each row used for packing: the exact norm factor or an approximation.
-    pub(super) used: Address,
-    /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
-    /// `used` is exact.
-    pub(super) squares: Option<(Address, u32)>,
-}
-
-/// Row capacity of a group: 8 if WGMMA kernels may multiply them. For padded rows it is the same in
-/// all programs, so that no program overwrites another's padding, which must stay zero.
-fn group_rows(rows: u32, width: u32) -> u32 {
-    if width.is_multiple_of(repack::SEGMENT as u32) {
-        if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
-    } else {
-        GROUP_ROWS
-    }
-}
-
-/// Sums of squares per row: one for each tile that contributes, padded with zeros to a multiple of
-/// four.
-pub(super) fn squares_count(width: u32) -> u32 {
-    width.div_ceil(repack::TILE_ROWS as u32).next_multiple_of(4)
-}
-
-/// Describes packed rows at an address.
-pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bool) -> PackedRef {
-    PackedRef {
-        rows,
-        segments: width.div_ceil(repack::SEGMENT as u32),
-        scale: if is_normed { 1.0 } else { PROJECT_SCALE },
-        group_rows: group_rows(rows_max, width),
-        reserved: 0,
-    }
-}
-
 /// A launch of a product, and its parts for a launch together with another product.
 pub(super) struct ProductLaunch {
     kernel: Kernel,
-    params: MatmulParams,
+    params: Params,
     pub(super) launch: Launch,
 }
 
@@ -99,7 +48,7 @@ pub(super) enum Then {
     Store,
     /// Store the splits for deferred split-K, at this stride in numbers. Only for products that
     /// `DeferredProducts` (deferred_splits.rs) allows.
-    Leave(u32),
+    Defer(u32),
     /// Add to the existing values; optionally also write the sum packed for the next norm.
     Add(Option<Normed>),
     /// Multiply an activation of the first half by the second half; optionally write the result
@@ -110,7 +59,7 @@ pub(super) enum Then {
 impl Then {
     pub(super) fn mode(&self) -> LinearMode {
         match self {
-            Self::Store | Self::Leave(_) => LinearMode::Store,
+            Self::Store | Self::Defer(_) => LinearMode::Store,
             Self::Add(_) => LinearMode::Add,
             Self::Gate(mode, _) => *mode,
         }
@@ -118,71 +67,13 @@ impl Then {
 }
 
 impl Lowering<'_> {
-    /// The packed rows for a product: packed by an earlier kernel, or by one that is launched now.
-    pub(super) fn operand(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        launches: &mut Vec<Launch>,
-    ) -> Result<Normed, DeviceError> {
-        if let Some(normed) = self.normed.filter(|normed| input.is(normed)) {
-            return Ok(normed);
-        }
-        let (norm, eps) = input.norm.unwrap_or_default();
-        let operand = |rows| Normed { slot: input.slot, norm, rows, used: 0, squares: None };
-        if let Some(rows) = input.packed {
-            return Ok(operand(rows));
-        }
-        let is_normed = input.norm.is_some();
-        let at = if is_normed { self.workspace.packed_normed } else { self.workspace.packed };
-        let at = self.base + at as u64;
-        let shape = (program.rows_max, input.width);
-        let rows = packed(at, shape, is_normed);
-        let used = if is_normed { self.factors(self.factors) } else { 0 };
-        let params =
-            PackParams { x: input.x, norm, packed: rows, factors: used, width: input.width, eps };
-        let grid = [program.rows_max, 1, 1];
-        launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
-        let operand = Normed { used, ..operand(rows) };
-        if is_normed {
-            self.normed = Some(operand);
-        }
-        Ok(operand)
-    }
-
-    /// The packed rows that a projection writes for the next norm.
-    pub(super) fn next_normed(
-        &self,
-        program: &Program,
-        slot: Slot,
-        norm: &Norm,
-    ) -> Result<Normed, DeviceError> {
-        let (_, width) = self.slot(program, slot)?;
-        let at = self.base + self.workspace.packed_normed as u64;
-        let squares = self.base + self.workspace.squares as u64;
-        Ok(Normed {
-            slot,
-            norm: self.resources.vector(norm.weight)?.memory.address(),
-            rows: packed(at, (program.rows_max, width), true),
-            used: self.factors(self.factors),
-            squares: Some((squares, squares_count(width))),
-        })
-    }
-
-    /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
-    /// while the other is written.
-    pub(super) fn factors(&self, second: bool) -> Address {
-        let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
-        self.base + self.workspace.factors as u64 + half
-    }
-
     /// The matrices of a launch.
     fn matrices(&self, parts: &[Part<'_>]) -> Result<Vec<&Matrix>, DeviceError> {
         parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect()
     }
 
     /// Parameters of a launch, except the parameters that depend on the tiling.
-    fn matmul_params(
+    fn gemm_params(
         &self,
         program: &Program,
         input: &Input,
@@ -190,10 +81,10 @@ impl Lowering<'_> {
         parts: &[Part<'_>],
         then: &Then,
         (tiles, order): (u32, &Order),
-    ) -> Result<MatmulParams, DeviceError> {
+    ) -> Result<GemmParams, DeviceError> {
         let &Order { splits, split_segments, runs, run } = order;
         let (squares, squares_count) = x.squares.unwrap_or_default();
-        let mut params = MatmulParams {
+        let mut params = GemmParams {
             step: self.step(program)?,
             x: x.rows,
             squares,
@@ -205,22 +96,16 @@ impl Lowering<'_> {
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
             mode: then.mode() as u32,
             rows_max: input.rows,
-            rows_last: program.rows_max - 1,
-            by_output: u32::from(input.by_output),
             unscale: 1.0 / x.rows.scale,
             tiles,
             splits,
             split_segments,
-            warps: runs,
-            run,
-            partials: self.base + self.workspace.split_sums as u64,
-            arrivals: self.base + self.workspace.split_arrivals as u64,
-            next_pages: input.next_pages,
-            ..MatmulParams::default()
+            runs,
+            run_segments: run,
+            ..GemmParams::default()
         };
         match then {
-            Then::Store | Then::Add(None) | Then::Gate(_, None) => {}
-            Then::Leave(apart) => params.splits_apart = *apart,
+            Then::Store | Then::Defer(_) | Then::Add(None) | Then::Gate(_, None) => {}
             Then::Gate(_, Some(rows)) => params.packed = *rows,
             Then::Add(Some(next)) => {
                 params.packed = next.rows;
@@ -234,7 +119,7 @@ impl Lowering<'_> {
         params.part_from = [0, u32::MAX, u32::MAX, u32::MAX];
         for (i, part) in parts.iter().enumerate() {
             let matrix = self.resources.matrix(part.linear.matrix)?;
-            params.part[i] = self.segment(input, part, matrix, 0)?;
+            params.part[i] = self.matrix_part(input, part, matrix, 0)?;
             if !is_gate {
                 params.part_from[i] = first;
             }
@@ -264,24 +149,43 @@ impl Lowering<'_> {
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
         let rows = (input.rows, program.rows_max);
         let wanted = Wanted::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
-        let launch = self.by_warpgroups(program, input, x, (parts, then), &wanted, launches)?;
+        let launch = self.with_wgmma(program, input, x, (parts, then), &wanted, launches)?;
         if let Some(launch) = launch {
             return Ok(launch);
         }
         let Wanted { product, order, ty } = wanted;
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
-        let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
+        let kernel = tiling.kernel(ty);
         let found = self.get(&kernel)?;
-        let params = MatmulParams {
-            teams: tiling.teams,
-            turn_tiles: tiling.turn_tiles,
-            x_splits: tiling.x_splits,
-            chunk: tiling.chunk,
-            depth: tiling.depth,
-            stages: tiling.stages(product.tiles),
-            early_stages: tiling.early_stages(&product),
-            first: tiling.first_stages(product.segments),
-            ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
+        let gemm = self.gemm_params(program, input, x, parts, then, (product.tiles, &order))?;
+        let by_output = u32::from(input.by_output);
+        let rows_last = program.rows_max - 1;
+        let params = if tiling.groups == 1 {
+            Params::Skinny(GemmSkinnyParams {
+                gemm,
+                by_output,
+                rows_last,
+                teams: tiling.teams,
+                wave_tiles: tiling.wave_tiles,
+                x_splits: tiling.x_splits,
+                depth: tiling.depth,
+                chunk: tiling.chunk,
+                early_stages: tiling.early_stages(&product),
+                stages: tiling.stages(product.tiles),
+                first: tiling.first_stages(product.segments),
+            })
+        } else {
+            Params::Sm80(GemmSm80Params {
+                gemm,
+                partials: self.base + self.workspace.split_sums as u64,
+                arrivals: self.base + self.workspace.split_arrivals as u64,
+                by_output,
+                rows_last,
+                teams: tiling.teams,
+                depth: tiling.depth,
+                chunk: tiling.chunk,
+                reserved: 0,
+            })
         };
         let launch = Launch {
             overlap: facts.programmatic_launch,
@@ -292,7 +196,7 @@ impl Lowering<'_> {
     }
 
     /// The same with a WGMMA kernel (kernels/gemm/gemm_sm90.cuh), if one applies.
-    fn by_warpgroups(
+    fn with_wgmma(
         &mut self,
         program: &Program,
         input: &Input,
@@ -302,16 +206,18 @@ impl Lowering<'_> {
         launches: &mut Vec<Launch>,
     ) -> Result<Option<ProductLaunch>, DeviceError> {
         let facts = &self.context.gpu().facts;
-        // `fold` supports one matrix of whole tiles, without factors and biases.
+        // `splitk_reduce` supports one matrix of whole tiles, without factors and biases.
         let is_plain = |part: &Part<'_>| {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
-        let adder = match (then, parts) {
-            (Then::Leave(_), _) => SplitKReducer::Reader,
-            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => SplitKReducer::Fold,
+        let reducer = match (then, parts) {
+            (Then::Defer(_), _) => SplitKReducer::Reader,
+            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => {
+                SplitKReducer::Kernel
+            }
             _ => SplitKReducer::None,
         };
-        let cut = || Wide::of(product, order, facts, adder);
+        let cut = || Sm90Tiling::of(product, order, facts, reducer);
         let Some(cut) = self.warpgroups.then(cut).flatten() else { return Ok(None) };
         let kernel = cut.kernel(ty.clone());
         let Some(found) = self.find(&kernel)? else { return Ok(None) };
@@ -319,27 +225,55 @@ impl Lowering<'_> {
             true => self.gather(program, input, x, launches)?,
             false => *x,
         };
-        let params = MatmulParams {
-            depth: cut.depth,
-            chunk: cut.x_depth,
-            turn_tiles: cut.turn_tiles.unwrap_or_default(),
-            stages: Wide::stages(order),
-            ..self.matmul_params(program, input, &x, parts, then, (product.tiles, order))?
+        let params = GemmSm90Params {
+            gemm: self.gemm_params(program, input, &x, parts, then, (product.tiles, order))?,
+            next_pages: input.next_pages,
+            workspace: self.base + self.workspace.split_sums as u64,
+            deferred_stride: if let Then::Defer(stride) = then { *stride } else { 0 },
+            full_wave_tiles: cut.full_wave_tiles.unwrap_or_default(),
+            weight_depth: cut.depth,
+            x_depth: cut.x_depth,
+            by_splits: Stages::divisor(order.splits),
+            reserved: 0,
         };
         let launch = Launch {
             overlap: facts.programmatic_launch,
             shared_bytes: cut.shared_bytes,
             cluster: cut.cluster(),
-            ..found.launch(cut.grid, cut.threads, &params)
+            ..found.launch(cut.grid, cut.threads, &Params::Sm90(params))
         };
         let launch = if cut.splits == Splits::Workspace {
             launches.push(launch);
-            let (grid, threads) = Wide::fold(product);
-            self.launch(("splitk_reduce", "fold"), grid, threads, &params)?
+            self.splitk_reduce(product, &params)?
         } else {
             launch
         };
-        Ok(Some(ProductLaunch { kernel, params, launch }))
+        Ok(Some(ProductLaunch { kernel, params: Params::Sm90(params), launch }))
+    }
+
+    /// The reduction of a product's split-K workspace.
+    fn splitk_reduce(
+        &mut self,
+        product: &Product,
+        params: &GemmSm90Params,
+    ) -> Result<Launch, DeviceError> {
+        let GemmParams { part: [part, ..], unscale, rows_max, tiles, splits, .. } = params.gemm;
+        let reduction = SplitkReduceParams {
+            sums: params.workspace,
+            out: part.out,
+            packed: params.gemm.packed,
+            next_norm: params.gemm.next_norm,
+            next_factors: params.gemm.next_factors,
+            next_squares: params.gemm.next_squares,
+            next_squares_count: params.gemm.next_squares_count,
+            out_stride: part.out_stride,
+            unscale: unscale * part.weight.scale,
+            rows_max,
+            tiles,
+            splits,
+        };
+        let (grid, threads) = Sm90Tiling::reduction(product);
+        self.launch(("splitk_reduce", "splitk_reduce"), grid, threads, &reduction)
     }
 
     /// Two products with the same rows of x in one launch, if a kernel for both types exists.
@@ -351,60 +285,22 @@ impl Lowering<'_> {
         let (a, b) = (&first.launch, &second.launch);
         let ty = format!("{}_{}", first.kernel.ty, second.kernel.ty);
         let kernel = Kernel { ty, ..first.kernel };
-        let is_alike = (second.kernel.form, second.kernel.columns) == (kernel.form, kernel.columns)
+        let is_alike = (second.kernel.form, second.kernel.rows) == (kernel.form, kernel.rows)
             && (&a.grid[1..], a.threads, a.cluster) == (&b.grid[1..], b.threads, b.cluster);
         if !kernel.is_for_pairs() || !is_alike {
             return Ok(None);
         }
         let function = self.find_function(&kernel)?;
         let [blocks, y, z] = a.grid;
-        let params = PairParams {
-            first: first.params,
-            second: second.params,
-            first_blocks: blocks,
-            reserved: 0,
-        };
-        let launch = |function| Launch {
+        let grid = [blocks + b.grid[0], y, z];
+        let pair = |function| first.params.pair(&second.params, function, grid, a.threads, blocks);
+        let launch = |launch| Launch {
             overlap: a.overlap,
             shared_bytes: a.shared_bytes.max(b.shared_bytes),
             cluster: a.cluster,
-            ..Launch::new(function, [blocks + b.grid[0], y, z], a.threads, &params)
+            ..launch
         };
-        Ok(function.map(launch))
-    }
-
-    /// Gathers the rows that outputs refer to into contiguous rows.
-    fn gather(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        x: &Normed,
-        launches: &mut Vec<Launch>,
-    ) -> Result<Normed, DeviceError> {
-        let at = |part: usize| self.base + part as u64;
-        let shape = (input.rows, input.width);
-        let rows =
-            PackedRef { scale: x.rows.scale, ..packed(at(self.workspace.gathered), shape, true) };
-        let (squares, squares_count) = x.squares.unwrap_or_default();
-        let gathered = Normed {
-            rows,
-            used: if squares == 0 { x.used } else { at(self.workspace.gathered_used) },
-            squares: x.squares.map(|(_, count)| (at(self.workspace.gathered_squares), count)),
-            ..*x
-        };
-        let params = GatherParams {
-            step: self.step(program)?,
-            from: x.rows,
-            to: rows,
-            squares,
-            squares_to: at(self.workspace.gathered_squares),
-            used: x.used,
-            used_to: at(self.workspace.gathered_used),
-            squares_count,
-            rows_last: program.rows_max - 1,
-        };
-        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?);
-        Ok(gathered)
+        Ok(function.and_then(pair).map(launch))
     }
 
     /// Bytes of the split-K workspace and its arrival counters for a launch's matrices among their
@@ -420,10 +316,11 @@ impl Lowering<'_> {
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
-        let adder = if mode == LinearMode::Add { SplitKReducer::Fold } else { SplitKReducer::None };
-        let cut = warpgroups.then(|| Wide::of(&product, &order, gpu, adder)).flatten();
-        let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
-        (sums.max(left), arrivals)
+        let reducer =
+            if mode == LinearMode::Add { SplitKReducer::Kernel } else { SplitKReducer::None };
+        let cut = warpgroups.then(|| Sm90Tiling::of(&product, &order, gpu, reducer)).flatten();
+        let workspace = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
+        (sums.max(workspace), arrivals)
     }
 }
 

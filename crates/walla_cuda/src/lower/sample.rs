@@ -110,7 +110,18 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK, DRAW_THREADS, GROUP_BITS_MAX, SCAN_THREADS, group_bits};
+    use super::{BINS_BYTES, CHUNK, DRAW_THREADS, GROUP_BITS_MAX, SCAN_THREADS, group_bits};
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_are_those_of_the_kernels() {
+        let kernels = KernelSource::read(&["sample/sample.cuh"]);
+        assert_eq!(kernels.constant("CHUNK"), CHUNK);
+        assert_eq!(kernels.constant("SCAN_THREADS"), SCAN_THREADS);
+        assert_eq!(kernels.constant("DRAW_THREADS"), DRAW_THREADS);
+        let asserted = format!("static_assert(sizeof(Bins) == {BINS_BYTES},");
+        assert!(include_str!("../../../../kernels/sample/sample_cut.cuh").contains(&asserted));
+    }
 
     #[test]
     fn a_thread_that_draws_has_a_group_at_most() {

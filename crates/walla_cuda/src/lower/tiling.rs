@@ -1,25 +1,26 @@
 //! Tiling of tensor-core products for a device (kernels/gemm/gemm_skinny.cuh,
 //! kernels/gemm/gemm_sm80.cuh): assigns columns, tiles and rows of x to blocks.
 
-mod few;
-mod many;
+mod gemm_skinny;
+mod gemm_sm80;
 
 #[cfg(test)]
 mod tests;
 
 use walla_device::GpuFacts;
 
+use super::kernel::Kernel;
 use super::order::Order;
 
 /// Rows of x per tensor-core instruction.
 pub(super) const GROUP_ROWS: u32 = 8;
-/// Maximum warps of a block for more than one group of rows (`MATMUL_WARPS_MAX`).
+/// Maximum warps of a block for more than one group of rows (`SM80_WARPS_MAX`).
 const WARPS_MAX: u32 = 16;
-/// Warps of a block for one group (`FEW_WARPS`): two such blocks share a multiprocessor. In smaller
-/// blocks, fewer warps would do the work that a block shares.
-const FEW_WARPS: u32 = 8;
-/// The same if a block has a multiprocessor to itself (`FEW_WARPS_LARGE`).
-const FEW_WARPS_LARGE: u32 = 16;
+/// Warps of a block for one group (`SKINNY_WARPS`): two such blocks share a multiprocessor. In
+/// smaller blocks, fewer warps would do the work that a block shares.
+const SKINNY_WARPS: u32 = 8;
+/// The same if a block has a multiprocessor to itself (`SKINNY_WARPS_LARGE`).
+const SKINNY_WARPS_LARGE: u32 = 16;
 /// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Maximum static shared memory of a kernel, in bytes.
@@ -56,8 +57,8 @@ pub(super) struct Tiling {
     pub(super) chunk: u32,
     /// Stages of a warp's ring.
     pub(super) depth: u32,
-    /// For one group of rows: tiles that a block computes in one turn.
-    pub(super) turn_tiles: u32,
+    /// For one group of rows: tiles that a block computes in one wave.
+    pub(super) wave_tiles: u32,
     /// For one group of rows: splits whose rows of x a block holds at once.
     pub(super) x_splits: u32,
     /// Blocks for tiles, groups of rows, and splits.
@@ -75,7 +76,7 @@ impl Tiling {
             teams: 1,
             chunk: order.run,
             depth: 2,
-            turn_tiles: 1,
+            wave_tiles: 1,
             x_splits: order.splits,
             grid: [1; 3],
             shared_bytes: 0,
@@ -85,8 +86,14 @@ impl Tiling {
         let x_bytes = u64::from(product.segments * GROUP_ROWS * 256);
         let is_long = 8 * x_bytes > 5 * gpu.shared_bytes_per_block_optin;
         let is_many = product.rows > GROUP_ROWS || (product.group_rows == GROUP_ROWS && is_long);
-        let many = || whole.many(product, gpu);
-        is_many.then(many).flatten().or_else(|| whole.few(product, gpu))
+        let many = || whole.sm80(product, gpu);
+        is_many.then(many).flatten().or_else(|| whole.skinny(product, gpu))
+    }
+
+    /// The kernel for weights of a type.
+    pub(super) fn kernel(&self, ty: String) -> Kernel {
+        let family = if self.groups == 1 { "gemm_skinny" } else { "gemm_sm80" };
+        Kernel { family, form: family, ty, rows: GROUP_ROWS * self.groups }
     }
 
     /// Warps per block.

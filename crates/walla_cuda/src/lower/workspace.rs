@@ -1,7 +1,7 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
 use super::deferred_splits::DeferredProducts;
-use super::{Lowering, attention, product, sample};
+use super::{Lowering, attention, packed_rows, sample};
 use crate::params::LinearMode;
 use crate::resources::Resources;
 
@@ -142,7 +142,7 @@ impl Ground<'_> {
     fn wanted(&self, program: &Program, op: &Op) -> Result<Wanted, DeviceError> {
         let rows = program.rows_max as usize;
         let rows_packed = program.rows_max.max(program.outputs_max);
-        let packed_bytes = |cols| product::packed_bytes(rows_packed, cols);
+        let packed_bytes = |cols| packed_rows::packed_bytes(rows_packed, cols);
         let matrix = |linear: &Linear| self.resources.matrix(linear.matrix);
         let products = |numbers: usize| 4 * rows * numbers;
         let all_rows = (program.rows_max, program.rows_max);
@@ -152,8 +152,8 @@ impl Ground<'_> {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let gpu = (self.gpu, self.warpgroups);
                 let linears = [query, key, value];
-                let left = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
-                let splits = left.map_or(1, |left| left.splits);
+                let deferred = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
+                let splits = deferred.map_or(1, |products| products.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
                 self.splits(&mut wanted, &linears, all_rows, LinearMode::Store)?;
@@ -228,7 +228,7 @@ impl Ground<'_> {
 impl Wanted {
     /// Rows packed as a norm's input, and the sums of squares that their producer writes.
     fn norms(&mut self, width: u32, rows: u32) {
-        self.packed_normed = product::packed_bytes(rows, width);
-        self.squares = 4 * rows as usize * product::squares_count(width) as usize;
+        self.packed_normed = packed_rows::packed_bytes(rows, width);
+        self.squares = 4 * rows as usize * packed_rows::squares_count(width) as usize;
     }
 }

@@ -156,9 +156,8 @@ impl CudaDevice {
     fn kernel_of(&self, launch: &crate::driver::Launch) -> KernelOfProgram {
         let name = self.kernels.name_of(launch.function).unwrap_or("?").to_owned();
         let has = |address: u64| address != 0 && launch.params.contains(&address);
-        // `embed` reads only rows of the table. `fold` has the matrix in its parameters but does
-        // not read it.
-        let reads_weights = !matches!(name.as_str(), "embed" | "fold");
+        // `embed` reads only rows of the table.
+        let reads_weights = name != "embed";
         let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));
         let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);

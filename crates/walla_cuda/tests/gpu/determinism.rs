@@ -73,7 +73,7 @@ fn compare(name: &str, shape: &Shape, mixes: u32) {
 }
 
 #[test]
-fn a_row_does_not_depend_on_its_company_or_bucket() {
+fn a_row_does_not_depend_on_its_batch_or_bucket() {
     for ty in
         [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16, TensorType::F16, TensorType::Q6K]
     {
@@ -86,7 +86,7 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
 /// four, and in the last split three and none; or of five, four and two. The last are reduced
 /// through the split-K workspace if rows are many.
 #[test]
-fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
+fn rows_of_large_matrices_do_not_depend_on_batch_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
         for hidden in [8_192, 8_448, 8_960] {
             let shape = Shape { width: 256, hidden, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
@@ -98,7 +98,7 @@ fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
 /// Query, key and value of two types: they have the same splits, although each alone would have
 /// others. Blocks compute the gate in two turns of eight segments; the second is a half wave.
 #[test]
-fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
+fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
     let shape = Shape {
         width: 1_024,

@@ -1,5 +1,6 @@
-use super::few::DEPTH_MAX;
+use super::gemm_skinny::DEPTH_MAX;
 use super::*;
+use crate::kernel_source::KernelSource;
 use crate::lower::product::records;
 
 fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
@@ -54,9 +55,9 @@ fn every_product_fits_every_chip() {
         assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
         let warps = tiling.warps();
         // Blocks for one group of rows always have one of two sizes.
-        let is_few = tiling.groups == 1;
-        let is_right = if is_few {
-            warps == FEW_WARPS || warps == FEW_WARPS_LARGE
+        let is_skinny = tiling.groups == 1;
+        let is_right = if is_skinny {
+            warps == SKINNY_WARPS || warps == SKINNY_WARPS_LARGE
         } else {
             warps <= WARPS_MAX
         };
@@ -83,21 +84,21 @@ fn columns_rows_and_tiles_are_covered_once() {
 }
 
 #[test]
-fn turns_of_few_rows_fill_the_chip() {
+fn waves_of_few_rows_fill_the_chip() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
         let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
-        (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
+        (cut.grid[0], cut.wave_tiles, cut.teams, cut.chunk * cut.depth)
     };
     // Llama 3.2 1B: query, key and value; output; down; gate and up; head. The segments that a warp
-    // multiplies in a turn are in flight before x is; three quarters of them if two blocks share a
+    // multiplies in a wave are in flight before x is; three quarters of them if two blocks share a
     // multiprocessor.
     assert_eq!(cut(192, 16, 1, 640), (192, 1, 8, 2));
     assert_eq!(cut(128, 16, 1, 640), (128, 1, 8, 2));
     assert_eq!(cut(128, 64, 1, 640), (128, 1, 8, 4));
     assert_eq!(cut(1_024, 16, 1, 640), (256, 4, 4, 6));
-    let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
-    assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
+    let (blocks, wave_tiles, teams, _) = cut(8_016, 16, 1, 848);
+    assert_eq!((blocks, wave_tiles, teams), (251, 8, 4));
     // Gate and up of bf16, whose segments arrive one by one, and of Llama 3.1 8B, whose warps have
     // many segments: rows of x are loaded before more of them.
     assert_eq!(cut(1_024, 16, 1, 2_048), (256, 4, 4, 2));
@@ -157,7 +158,7 @@ fn stages_of_few_rows_are_every_segment_once() {
         {
             let (team, its_run) = (warp >> (runs - 1), warp & (runs - 1));
             let first = tiling.first_stages(product.segments)[warp as usize];
-            let tile = block * tiling.turn_tiles + (first & 0xff);
+            let tile = block * tiling.wave_tiles + (first & 0xff);
             for segment in (first >> 16)..(first >> 16) + (first >> 8 & 0xff) {
                 if tile < product.tiles {
                     seen[(tile * product.segments + segment) as usize] += 1;
@@ -166,13 +167,13 @@ fn stages_of_few_rows_are_every_segment_once() {
             for stage in 1..of.all {
                 let task = divided(stage, by_stages);
                 let pass = divided(task, by_tasks);
-                let turn = divided(pass, by_passes);
+                let wave = divided(pass, by_passes);
                 let index = team + (task - pass * of.tasks) * tiling.teams;
                 let at = divided(index, by_splits);
                 let split =
-                    (pass - turn * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
-                let tile = (block + turn * tiling.grid[0]) * tiling.turn_tiles + at;
-                if at >= tiling.turn_tiles || tile >= product.tiles {
+                    (pass - wave * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
+                let tile = (block + wave * tiling.grid[0]) * tiling.wave_tiles + at;
+                if at >= tiling.wave_tiles || tile >= product.tiles {
                     continue;
                 }
                 let run_begin = split * split_segments + its_run * run;
@@ -195,7 +196,7 @@ fn rows_of_x_in_parts_go_with_one_tile() {
             let splits = tiling.order.splits;
             assert!((1..=splits).contains(&tiling.x_splits));
             let is_in_parts = tiling.x_splits < splits;
-            assert!(!is_in_parts || tiling.turn_tiles == 1);
+            assert!(!is_in_parts || tiling.wave_tiles == 1);
         }
     });
 }
@@ -206,4 +207,54 @@ fn the_order_of_sums_follows_from_the_matrix_alone() {
     all(|product, tiling, gpu| {
         assert_eq!(tiling.order, Order::of(product.tiles, product.segments, gpu));
     });
+}
+
+#[test]
+fn constants_and_shared_memory_are_those_of_the_kernels() {
+    let kernels = KernelSource::read(&[
+        "common/walla.cuh",
+        "gemm/weight.cuh",
+        "gemm/gemm_common.cuh",
+        "gemm/gemm_skinny_config.cuh",
+        "gemm/gemm_sm80.cuh",
+    ]);
+    for (name, host) in [
+        ("DEPTH_MAX", DEPTH_MAX),
+        ("SUM_STRIDE", SUM_STRIDE),
+        ("SKINNY_WARPS", SKINNY_WARPS),
+        ("SKINNY_WARPS_LARGE", SKINNY_WARPS_LARGE),
+        ("SM80_WARPS_MAX", WARPS_MAX),
+        ("RUNS_MAX", 2),
+    ] {
+        assert_eq!(kernels.constant(name), host, "{name}");
+    }
+    let of = |name: &str, arguments: &[u32]| kernels.call(name, arguments)[0];
+    for record_bytes in records() {
+        for (tiles, segments) in [(192, 16), (1_024, 16), (1_792, 32), (128, 64), (3_584, 224)] {
+            for rows in [1, 3, 8, 16, 64] {
+                let (product, tiling) =
+                    cut(&gpu(132, 232_448), (tiles, segments), rows, record_bytes);
+                let Order { splits, split_segments, runs, .. } = tiling.order;
+                let Tiling { depth, chunk, wave_tiles, x_splits, .. } = tiling;
+                let expected = if tiling.groups == 1 {
+                    let x_segments = segments.min(x_splits * split_segments);
+                    let group_rows = product.group_rows;
+                    let waves = product.tiles.div_ceil(wave_tiles * tiling.grid[0]);
+                    let buffers = if waves > 1 || x_splits < splits { 2 } else { 1 };
+                    let sums = of("skinny_sums", &[wave_tiles, x_splits, runs, group_rows]);
+                    let totals = if x_splits < splits { 8 * 16 * 8 } else { 0 };
+                    tiling.warps() * of("skinny_ring_bytes", &[depth, chunk, record_bytes])
+                        + of("skinny_x_bytes", &[x_segments, group_rows])
+                        + 4 * buffers * sums
+                        + totals
+                } else {
+                    let groups = tiling.groups;
+                    tiling.warps() * of("sm80_ring_bytes", &[depth, chunk, record_bytes])
+                        + groups * of("sm80_group_bytes", &[segments.min(split_segments)])
+                        + tiling.warps() * 4 * of("sm80_sums", &[groups])
+                };
+                assert_eq!(tiling.shared_bytes, expected, "{product:?}: {tiling:?}");
+            }
+        }
+    }
 }

@@ -1,0 +1,156 @@
+//! Packed rows of x (kernels/gemm/packed_activations.cuh): by the kernel that produces the rows, if
+//! possible, even as the next norm's input; otherwise by `pack`.
+
+use walla_device::{DeviceError, Norm, Program, Slot};
+
+use super::linear::Input;
+use super::tiling::GROUP_ROWS;
+use super::{Lowering, gemm_sm90};
+use crate::driver::Launch;
+use crate::params::{Address, GatherParams, PackParams, PackedRef};
+use crate::repack;
+
+/// Rows without a norm are scaled by this factor before they are rounded to f16, so that
+/// activations up to 4 million stay finite.
+const PROJECT_SCALE: f32 = 1.0 / 64.0;
+
+/// Maximum bytes of packed rows.
+pub(super) fn packed_bytes(rows: u32, cols: u32) -> usize {
+    let rows = rows.next_multiple_of(GROUP_ROWS) as usize;
+    2 * rows * (cols as usize).next_multiple_of(repack::SEGMENT)
+}
+
+/// The rows of a slot, packed as a norm's input: multiplied by the norm's weights and a factor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Normed {
+    pub(super) slot: Slot,
+    /// The norm's weights.
+    pub(super) norm: Address,
+    pub(super) rows: PackedRef,
+    /// Factor of each row used for packing: the exact norm factor or an approximation.
+    pub(super) used: Address,
+    /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
+    /// `used` is exact.
+    pub(super) squares: Option<(Address, u32)>,
+}
+
+/// Row capacity of a group: 8 if WGMMA kernels may multiply them. For padded rows it is the same in
+/// all programs, so that no program overwrites another's padding, which must stay zero.
+pub(super) fn group_rows(rows: u32, width: u32) -> u32 {
+    if width.is_multiple_of(repack::SEGMENT as u32) {
+        if rows < gemm_sm90::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
+    } else {
+        GROUP_ROWS
+    }
+}
+
+/// Sums of squares per row: one for each tile that contributes, padded with zeros to a multiple of
+/// four.
+pub(super) fn squares_count(width: u32) -> u32 {
+    width.div_ceil(repack::TILE_ROWS as u32).next_multiple_of(4)
+}
+
+/// Describes packed rows at an address.
+pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bool) -> PackedRef {
+    PackedRef {
+        rows,
+        segments: width.div_ceil(repack::SEGMENT as u32),
+        scale: if is_normed { 1.0 } else { PROJECT_SCALE },
+        group_rows: group_rows(rows_max, width),
+        reserved: 0,
+    }
+}
+
+impl Lowering<'_> {
+    /// The packed rows for a product: packed by an earlier kernel, or by one that is launched now.
+    pub(super) fn operand(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        launches: &mut Vec<Launch>,
+    ) -> Result<Normed, DeviceError> {
+        if let Some(normed) = self.normed.filter(|normed| input.is(normed)) {
+            return Ok(normed);
+        }
+        let (norm, eps) = input.norm.unwrap_or_default();
+        let operand = |rows| Normed { slot: input.slot, norm, rows, used: 0, squares: None };
+        if let Some(rows) = input.packed {
+            return Ok(operand(rows));
+        }
+        let is_normed = input.norm.is_some();
+        let at = if is_normed { self.workspace.packed_normed } else { self.workspace.packed };
+        let at = self.base + at as u64;
+        let shape = (program.rows_max, input.width);
+        let rows = packed(at, shape, is_normed);
+        let used = if is_normed { self.factors(self.factors) } else { 0 };
+        let params =
+            PackParams { x: input.x, norm, packed: rows, factors: used, width: input.width, eps };
+        let grid = [program.rows_max, 1, 1];
+        launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
+        let operand = Normed { used, ..operand(rows) };
+        if is_normed {
+            self.normed = Some(operand);
+        }
+        Ok(operand)
+    }
+
+    /// The packed rows that a projection writes for the next norm.
+    pub(super) fn next_normed(
+        &self,
+        program: &Program,
+        slot: Slot,
+        norm: &Norm,
+    ) -> Result<Normed, DeviceError> {
+        let (_, width) = self.slot(program, slot)?;
+        let at = self.base + self.workspace.packed_normed as u64;
+        let squares = self.base + self.workspace.squares as u64;
+        Ok(Normed {
+            slot,
+            norm: self.resources.vector(norm.weight)?.memory.address(),
+            rows: packed(at, (program.rows_max, width), true),
+            used: self.factors(self.factors),
+            squares: Some((squares, squares_count(width))),
+        })
+    }
+
+    /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
+    /// while the other is written.
+    pub(super) fn factors(&self, second: bool) -> Address {
+        let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
+        self.base + self.workspace.factors as u64 + half
+    }
+
+    /// Gathers the rows that outputs refer to into contiguous rows.
+    pub(super) fn gather(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+        launches: &mut Vec<Launch>,
+    ) -> Result<Normed, DeviceError> {
+        let at = |part: usize| self.base + part as u64;
+        let shape = (input.rows, input.width);
+        let rows =
+            PackedRef { scale: x.rows.scale, ..packed(at(self.workspace.gathered), shape, true) };
+        let (squares, squares_count) = x.squares.unwrap_or_default();
+        let gathered = Normed {
+            rows,
+            used: if squares == 0 { x.used } else { at(self.workspace.gathered_used) },
+            squares: x.squares.map(|(_, count)| (at(self.workspace.gathered_squares), count)),
+            ..*x
+        };
+        let params = GatherParams {
+            step: self.step(program)?,
+            from: x.rows,
+            to: rows,
+            squares,
+            squares_to: at(self.workspace.gathered_squares),
+            used: x.used,
+            used_to: at(self.workspace.gathered_used),
+            squares_count,
+            rows_last: program.rows_max - 1,
+        };
+        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?);
+        Ok(gathered)
+    }
+}

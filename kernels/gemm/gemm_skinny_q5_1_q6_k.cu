@@ -1,0 +1,5 @@
+// Skinny GEMM for Q5_1 and Q6_K matrices, one type or both in one launch: see
+// gemm_skinny.cuh.
+#include "gemm/gemm_skinny.cuh"
+
+GEMM_SKINNY_PAIR(gemm_skinny_q5_1_q6_k_8, Q5_1, Q6K)

@@ -1,0 +1,354 @@
+// Epilogues of gemm_sm90.cuh, one per split-K mode: `run` calls the main loop for the warp's tiles
+// and reduces, exchanges or stores their sums.
+#pragma once
+
+#include "gemm/gemm_sm90_mainloop.cuh"
+
+// Sums of COUNT numbers over a warp, each in warp_sum's order: lane l gets the sum of number l /
+// (WARP / COUNT).
+template <uint32_t COUNT>
+__device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t offset = WARP / 2;
+#pragma unroll
+    for (uint32_t left = COUNT / 2; left > 0; left /= 2, offset /= 2)
+#pragma unroll
+        for (uint32_t i = 0; i < left; i++) {
+            const float mine = lane & offset ? of[i + left] : of[i],
+                        other = lane & offset ? of[i] : of[i + left];
+            of[i] = mine + __shfl_xor_sync(FULL_MASK, other, offset);
+        }
+#pragma unroll
+    for (; offset > 0; offset /= 2)
+        of[0] += __shfl_xor_sync(FULL_MASK, of[0], offset);
+    return of[0];
+}
+
+// Computes the norm factors of the CTA's rows of x, which CTA 0 also writes to memory. The loads of
+// a warp's rows are in flight together.
+template <uint32_t N, uint32_t WARPS>
+__device__ __forceinline__ void norm_factors(float* factor, uint32_t row0, bool is_first,
+                                             const GemmParams& p) {
+    constexpr uint32_t EACH = N / WARPS, LANES = WARP / EACH;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
+                   mine = warp + lane / LANES * WARPS;
+    const auto row_of = [&](uint32_t k) { return min(row0 + warp + k * WARPS, p.rows_max - 1); };
+    float its = 1.0f;
+    if (p.squares) {
+        const float used = p.used[row_of(lane / LANES)];
+        float sum[EACH] = {};
+#pragma unroll 1
+        for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
+            float4 four[EACH];
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; k++)
+                four[k] = reinterpret_cast<const float4*>(p.squares +
+                                                          size_t(row_of(k)) * p.squares_count)[i];
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; k++)
+                sum[k] += (four[k].x + four[k].y) + (four[k].z + four[k].w);
+        }
+        const float exact = rsqrtf(warp_sums(sum) * p.inverse_width + p.eps);
+        its = __fdividef(exact, used);
+        if (p.factors && is_first && lane % LANES == 0 && row0 + mine < p.rows_max)
+            p.factors[row0 + mine] = exact;
+    }
+    if (lane % LANES == 0)
+        factor[mine] = its;
+}
+
+// A consumer warp: its position in the CTA, and the inputs of its epilogue.
+template <typename G>
+struct Consumer {
+    const TileScheduler<G>& scheduler;
+    const SharedLayout<G>& layout;
+    Mainloop<G>& mainloop;
+    const float* factor; // [N], of the CTA's rows of x
+    uint32_t warp, run, tile_in_cta;
+
+    // Barrier of all consumer warps.
+    static __device__ __forceinline__ void sync() {
+        asm volatile("bar.sync 1, %0;" ::"n"(G::CONSUMER_WARPS * WARP) : "memory");
+    }
+    __device__ __forceinline__ uint32_t segments() const { return mainloop.weights.count; }
+};
+
+// The sums of two runs: a tile's two warps exchange half of their sums, and each adds the runs of
+// its own half.
+template <typename G>
+struct RunExchange {
+    static constexpr uint32_t N = G::N;
+    static constexpr uint32_t COUNT = N / 2 / G::RUNS; // sums for which a warp adds the runs
+    static constexpr uint32_t TRANSPOSED = transposed_sums(N), FLOATS = exchange_floats(N);
+    static_assert(G::RUNS == 2);
+
+    static __device__ __forceinline__ float* of(const Consumer<G>& its, uint32_t warp) {
+        return its.layout.sums() + warp * FLOATS;
+    }
+    static __device__ __forceinline__ void run(float (&share)[COUNT], const float (&sum)[N / 2],
+                                               const Consumer<G>& its) {
+        const uint32_t lane = threadIdx.x % WARP;
+        float *mine = of(its, its.warp), *other = of(its, its.warp ^ G::TILES);
+        const auto sync = [&] {
+            asm volatile("bar.sync %0, 64;" ::"r"(2 + its.tile_in_cta) : "memory");
+        };
+        sync();
+#pragma unroll
+        for (uint32_t c = 0; c < COUNT; c++)
+            other[c * WARP + lane] = its.run ? sum[c] : sum[COUNT + c];
+        sync();
+#pragma unroll
+        for (uint32_t c = 0; c < COUNT; c++)
+            share[c] = (its.run ? sum[COUNT + c] : sum[c]) + mine[c * WARP + lane];
+    }
+};
+
+// Reads a quad of outputs of a tile's transposed sums: of one matrix, or of gate and up.
+__device__ __forceinline__ void read_quad(float (&value)[2][4], const float* from, uint32_t quad,
+                                          bool gated) {
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        if (half == 1 && !gated)
+            continue;
+        const float4 four = *reinterpret_cast<const float4*>(from + half * 8 + quad * 4);
+        value[half][0] = four.x, value[half][1] = four.y, value[half][2] = four.z,
+        value[half][3] = four.w;
+    }
+}
+
+template <typename G, typename SplitK = typename G::SplitK>
+struct Epilogue;
+
+// Persistent: both runs of all columns are in the CTA, whose warps write the results.
+template <typename G>
+struct PersistentEpilogue {
+    using Exchange = RunExchange<G>;
+    static constexpr uint32_t N = G::N, COUNT = Exchange::COUNT, ONCE = Exchange::TRANSPOSED;
+
+    static __device__ __forceinline__ void run(const Consumer<G>& its) {
+        const TileScheduler<G>& scheduler = its.scheduler;
+        const GemmSm90Params& p = scheduler.p;
+        float sum[N / 2], share[COUNT];
+        for (uint32_t group = scheduler.group0; group < scheduler.groups;
+             group += scheduler.group_step) {
+            const uint32_t number = group * G::TILES + its.tile_in_cta;
+            const uint32_t tile = scheduler.tile(number);
+            if (scheduler.is_idle(number, its.tile_in_cta)) {
+                its.mainloop.skip();
+                break;
+            }
+            its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
+            Exchange::run(share, sum, its);
+            if (tile < p.gemm.tiles)
+                write(share, tile, its);
+        }
+    }
+    static __device__ __forceinline__ void write(const float (&share)[COUNT], uint32_t tile,
+                                                 const Consumer<G>& its) {
+        const GemmSm90Params& p = its.scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP;
+        const bool gated = p.gemm.mode >= GATE_SILU;
+        const uint32_t quads = gated ? 2 : 4;
+        float* transposed = Exchange::of(its, its.warp);
+        const TileOf place = tile_of(p.gemm, tile);
+        // Not unrolled: a second iteration needs no instruction fetch.
+        static_assert(COUNT <= 2 * ONCE);
+#pragma unroll 1
+        for (uint32_t c = 0; c < COUNT; c += ONCE) {
+            __syncwarp();
+#pragma unroll
+            for (uint32_t i = 0; i < ONCE; i++)
+                transposed[sum_place(i, lane)] = c == 0 ? share[i] : share[COUNT - ONCE + i];
+            __syncwarp();
+            for (uint32_t item = lane; item < ONCE * 2 * quads; item += WARP) {
+                const uint32_t quad = item % quads, n = item / quads,
+                               r = its.run * (N / 2) + c * 2 + n;
+                float value[2][4] = {};
+                read_quad(value, transposed + n * SUM_STRIDE, quad, gated);
+                write_four(p.gemm, place, its.scheduler.row0 + r, quad, its.factor[r], value);
+            }
+        }
+    }
+};
+template <typename G>
+struct Epilogue<G, Persistent> : PersistentEpilogue<G> {};
+template <typename G>
+struct Epilogue<G, PersistentHalfWave> : PersistentEpilogue<G> {};
+
+// Split-K workspace, in the layout of splitk_reduce.cu, four sums per lane.
+template <typename G>
+struct Epilogue<G, WorkspaceSplitK> {
+    using Exchange = RunExchange<G>;
+    static constexpr uint32_t N = G::N, COUNT = Exchange::COUNT;
+
+    static __device__ __forceinline__ void run(const Consumer<G>& its) {
+        const TileScheduler<G>& scheduler = its.scheduler;
+        const GemmSm90Params& p = scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP;
+        const uint32_t tile = scheduler.first_number(its.tile_in_cta);
+        float sum[N / 2], share[COUNT];
+        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
+        Exchange::run(share, sum, its);
+        if (tile >= p.gemm.tiles)
+            return;
+        const uint32_t first = (scheduler.row0 + its.run * (N / 2)) / 8,
+                       groups = div_up(p.gemm.rows_max, 8);
+#pragma unroll
+        for (uint32_t c = 0; c < COUNT; c += 4) {
+            if (first + c / 4 >= groups)
+                break;
+            float4* to =
+                split_sums(p.workspace, groups, p.gemm.tiles, scheduler.split, first + c / 4, tile);
+            to[lane] = make_float4(share[c], share[c + 1], share[c + 2], share[c + 3]);
+        }
+    }
+};
+
+// Deferred split-K: the sums of the split in the layout of the result.
+template <typename G>
+struct Epilogue<G, DeferredSplitK> {
+    static constexpr uint32_t N = G::N;
+
+    static __device__ __forceinline__ void run(const Consumer<G>& its) {
+        const TileScheduler<G>& scheduler = its.scheduler;
+        const GemmSm90Params& p = scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP;
+        const uint32_t tile = scheduler.first_number(its.tile_in_cta);
+        float sum[N / 2];
+        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
+        if (tile >= p.gemm.tiles)
+            return;
+        const TileOf place = tile_of(p.gemm, tile);
+        const MatrixPart& part = p.gemm.part[place.part[0]];
+        // A lane has two rows of the tile, eight apart, for two rows of x: a warp's stores fill
+        // sectors of 32 bytes.
+        const uint32_t r = scheduler.row0 + lane % 4 * 2;
+        float* out = part.out + scheduler.split * p.deferred_stride + size_t(r) * part.out_stride +
+                     place.row + lane / 4;
+#pragma unroll
+        for (uint32_t c = 0; c < N / 2; c++) {
+            const uint32_t n = c / 4 * 8 + c % 2;
+            if (r + n < p.gemm.rows_max)
+                out[size_t(n) * part.out_stride + c % 4 / 2 * 8] = sum[c];
+        }
+    }
+};
+
+// Split-K in a cluster: warps store their sums in the shared memory of the CTA that owns the tile,
+// which adds the splits in order and writes the results.
+template <typename G>
+struct Epilogue<G, ClusterSplitK> {
+    static constexpr uint32_t N = G::N, TILE_BYTES = G::TILE_BYTES;
+    static constexpr uint32_t KEPT = kept_floats(N);
+
+    static __device__ __forceinline__ void run(const Consumer<G>& its) {
+        const TileScheduler<G>& scheduler = its.scheduler;
+        const GemmSm90Params& p = scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP, warp = its.warp, splits = scheduler.splits,
+                       split = scheduler.split;
+        const bool gated = p.gemm.mode >= GATE_SILU;
+        const uint32_t quads = gated ? 2 : 4;
+        float sum[N / 2];
+        multiply_runs(sum, its);
+        if (G::SUMS_REUSE_RINGS)
+            arrive_in_cluster_relaxed();
+        // Loads the epilogue inputs of the CTA's first tile while it waits for the other CTAs: a
+        // warp has eight rows of x, a lane four outputs.
+        static_assert(N / 8 <= G::CONSUMER_WARPS);
+        const uint32_t quad = lane % quads, n = warp * 8 + lane / quads;
+        const bool writes = warp < N / 8 && lane < 8 * quads;
+        TileOf place = {};
+        EpilogueInput input = {};
+        const auto load_input = [&](uint32_t i) {
+            place = tile_of(p.gemm, scheduler.group0 * G::TILES + split + i * splits);
+            input = epilogue_input(p.gemm, place, scheduler.row0 + n, quad);
+        };
+        const uint32_t owned = scheduler.owned_tiles();
+        if (owned > 0 && writes)
+            load_input(0);
+        await_cluster();
+        send(sum, its);
+        if (owned == 0 || warp >= N / 8)
+            return;
+        if (splits > 1)
+            await_phase(its.layout.sums_barrier(), 0);
+        constexpr bool REUSES = G::SUMS_REUSE_RINGS;
+        float* transposed =
+            reinterpret_cast<float*>(its.layout.shared +
+                                     (REUSES ? its.layout.received : its.layout.weights_at)) +
+            warp * (REUSES ? 8 * SUM_STRIDE : its.layout.ring_bytes / 4);
+        for (uint32_t i = 0; i < owned; i++) {
+            if (i > 0 && writes)
+                load_input(i);
+            const float4* received =
+                reinterpret_cast<const float4*>(its.layout.shared + i * splits * TILE_BYTES) +
+                warp * WARP + lane;
+            float total[4] = {};
+#pragma unroll
+            for (uint32_t s = 0; s < SPLITS_MAX; s++) {
+                if (s >= splits)
+                    continue;
+                const float4 four = received[s * (TILE_BYTES / 16)];
+                total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
+            }
+            transpose_sums(transposed, total, lane);
+            if (!writes)
+                continue;
+            float value[2][4] = {};
+            read_quad(value, transposed + lane / quads * SUM_STRIDE, quad, gated);
+            write_four(p.gemm, place, scheduler.row0 + n, quad, its.factor[n], input, value);
+        }
+    }
+
+    // The sums of the split's runs, computed sequentially.
+    static __device__ __forceinline__ void multiply_runs(float (&sum)[N / 2],
+                                                         const Consumer<G>& its) {
+        const GemmSm90Params& p = its.scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP;
+        float kept[KEPT ? 1 : N / 2];
+        float* keeps = its.layout.sums() + its.warp * KEPT;
+        const auto kept_of = [&](uint32_t c) -> float& {
+            return KEPT ? keeps[c * WARP + lane] : kept[KEPT ? 0 : c];
+        };
+        const bool is_tile = its.scheduler.group0 * G::TILES + its.tile_in_cta < p.gemm.tiles;
+        for (uint32_t run = 0; run < p.gemm.runs; run++) {
+            if (run > 0)
+#pragma unroll
+                for (uint32_t c = 0; c < N / 2; c++)
+                    kept_of(c) = sum[c];
+            const uint32_t first = min(run * p.gemm.run_segments, its.segments()),
+                           end = min(first + p.gemm.run_segments, its.segments());
+            its.mainloop.multiply(sum, first, end, is_tile);
+        }
+        if (p.gemm.runs > 1)
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c++)
+                sum[c] = kept_of(c) + sum[c];
+    }
+
+    // Stores a tile's sums in the shared memory of its owner.
+    static __device__ __forceinline__ void send(const float (&sum)[N / 2], const Consumer<G>& its) {
+        const GemmSm90Params& p = its.scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP, splits = its.scheduler.splits,
+                       tile = its.tile_in_cta;
+        if (splits == 1) {
+            // A single CTA stores its sums in the layout in which they would arrive.
+            float4* to = reinterpret_cast<float4*>(its.layout.shared + tile * TILE_BYTES) + lane;
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c += 4)
+                to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
+            its.sync();
+        } else if (tile < its.scheduler.group_tiles()) {
+            const uint32_t round = divided(tile, p.by_splits), owner = tile - round * splits,
+                           barrier = in_block(its.layout.sums_barrier(), owner);
+            const uint32_t to =
+                in_block(shared_of(its.layout.shared) +
+                             (round * splits + its.scheduler.split) * TILE_BYTES + lane * 16,
+                         owner);
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c += 4)
+                store_there(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3],
+                            barrier);
+        }
+    }
+};

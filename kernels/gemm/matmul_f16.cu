@@ -1,5 +1,0 @@
-// matmul for F16 matrices: see gemm_sm80.cuh. One file per type, so that a model loads only the
-// code of its types.
-#include "gemm/gemm_sm80.cuh"
-
-MATMULS(F16, f16)

@@ -1,5 +1,0 @@
-// matmul for Q4_0 matrices: see gemm_sm80.cuh. One file per type, so that a model loads only the
-// code of its types.
-#include "gemm/gemm_sm80.cuh"
-
-MATMULS(Q4_0, q4_0)

@@ -1,5 +1,0 @@
-// matmul for more than a few rows of x and Q5_1 matrices: see gemm_sm80.cuh. One file per type, so
-// that a model loads only the code of its types.
-#include "gemm/gemm_sm80.cuh"
-
-MATMULS_OF_MANY(Q5_1, q5_1)
