@@ -11,7 +11,6 @@ use walla_runtime::Prompt;
 
 use walla_runtime::GenerationId;
 
-use crate::bridge::{CancelId, EngineBridge};
 use crate::sentence::SentenceSpoken;
 
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
@@ -239,33 +238,6 @@ impl AskEntityCommands for EntityCommands<'_> {
         self.commands().cancel(agent);
         self
     }
-}
-
-// Events are forwarded as messages, so that the collect system has a single input.
-
-pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
-    asks.write(ask.event().clone());
-}
-
-/// Messages of two types have no order relative to each other, so the bridge records it.
-pub(crate) fn forward_cancel(
-    cancel: On<Cancel>,
-    mut cancels: ResMut<Messages<Cancel>>,
-    asks: Res<Messages<Ask>>,
-    mut bridge: ResMut<EngineBridge>,
-) {
-    let cancel = cancels.write(*cancel.event());
-    bridge.cancel_requested(CancelId::Cancel(cancel.id), asks_written(&asks));
-}
-
-pub(crate) fn forward_cancel_heard(
-    cancel: On<CancelHeard>,
-    mut cancels: ResMut<Messages<CancelHeard>>,
-    asks: Res<Messages<Ask>>,
-    mut bridge: ResMut<EngineBridge>,
-) {
-    let cancel = cancels.write(*cancel.event());
-    bridge.cancel_requested(CancelId::CancelHeard(cancel.id), asks_written(&asks));
 }
 
 /// Number of asks ever written, which is the number of the next one.

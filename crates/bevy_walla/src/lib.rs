@@ -158,7 +158,6 @@ pub use agent::{
     ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
-pub use bridge::FrameCost;
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engine_client::WallaState;
@@ -172,7 +171,7 @@ pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
 pub use systems::WallaSystems;
-pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
+pub use walla::{FrameCost, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{

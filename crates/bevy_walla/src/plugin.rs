@@ -7,8 +7,8 @@ use walla_runtime::{
     Deadlines, Engine, EngineOptions, GpuContext, KvType, ModelSource, Pacing, TemplateChoice,
 };
 
-use crate::ask::{self, Ask, Cancel, CancelHeard};
-use crate::bridge::EngineBridge;
+use crate::ask::{Ask, Cancel, CancelHeard};
+use crate::bridge::{self, EngineBridge};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::reply::{
@@ -414,9 +414,9 @@ impl Plugin for WallaPlugin {
             .add_message::<TokenDrawn>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
-            .add_observer(ask::forward_ask)
-            .add_observer(ask::forward_cancel)
-            .add_observer(ask::forward_cancel_heard);
+            .add_observer(bridge::forward_ask)
+            .add_observer(bridge::forward_cancel)
+            .add_observer(bridge::forward_cancel_heard);
         self.schedules.add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

@@ -8,7 +8,6 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
-use crate::bridge::FrameCost;
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
 
@@ -216,4 +215,23 @@ pub struct WallaFailed {
 #[must_use]
 pub fn walla_ready(walla: Option<Res<Walla>>) -> bool {
     walla.is_some_and(|walla| walla.is_ready())
+}
+
+/// Host time of the plugin's systems in the latest frame, without the game's observers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameCost {
+    /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).
+    pub publish: Duration,
+    /// [`WallaSystems::Collect`](crate::WallaSystems::Collect).
+    pub collect: Duration,
+    /// [`WallaSystems::Submit`](crate::WallaSystems::Submit).
+    pub submit: Duration,
+}
+
+impl FrameCost {
+    /// Sum of all three.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.publish + self.collect + self.submit
+    }
 }

@@ -4,8 +4,8 @@ use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError, KvType};
 use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
 
 use crate::driver::{Blocks, Context, DeviceMemory, Launch, Resized, Stream};
+use crate::enqueue::enqueue;
 use crate::kernels::Kernels;
-use crate::lower::enqueue;
 use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
 

@@ -1,4 +1,5 @@
 mod programs;
+mod step_ring;
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceCounters,
@@ -42,7 +43,7 @@ pub struct CudaDevice {
     /// A benchmark is capturing launches: programs must be enqueued as single launches.
     pub(crate) is_capturing: bool,
     #[cfg(feature = "cupti")]
-    pub(crate) kept: crate::timing::Kept,
+    pub(crate) kept: measure::Kept,
     /// Dropped last: it owns everything above.
     pub(crate) context: Context,
 }
@@ -122,7 +123,7 @@ impl CudaDevice {
             fallbacks: GraphFallbacks::default(),
             is_capturing: false,
             #[cfg(feature = "cupti")]
-            kept: crate::timing::Kept::default(),
+            kept: measure::Kept::default(),
             context,
         })
     }
@@ -308,7 +309,7 @@ impl Device for CudaDevice {
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
-            let step_ring = self.prepare_posts(program)?;
+            let step_ring = self.prepare_step_ring(program)?;
             let mut lowering = Lowering::new(
                 &self.info.name,
                 &self.context,
@@ -397,7 +398,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
-        self.launch_posted(stream, graph)
+        self.launch_with_descriptor(stream, graph)
     }
 
     fn launch_with_flag(

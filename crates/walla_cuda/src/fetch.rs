@@ -5,8 +5,8 @@ use bytemuck::{Pod, Zeroable};
 use walla_device::DeviceError;
 
 use crate::driver::{Context, DeviceMemory, Function, Launch, PinnedMemory, Stream};
+use crate::enqueue::enqueue;
 use crate::kernels::Kernels;
-use crate::lower::enqueue;
 
 /// Largest upload by kernel. The bus transfers as much in some 5 us, about the overhead of a copy
 /// engine; the step block of 64 agents with 1,024 tokens each takes 30 to 90 KiB.

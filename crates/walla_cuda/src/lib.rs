@@ -11,6 +11,7 @@ mod completion_flag;
 mod device;
 #[expect(unsafe_code, reason = "the driver API is a C interface; this module is its only caller")]
 mod driver;
+mod enqueue;
 mod fetch;
 mod images;
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::time::Instant;
 use bytemuck::{Pod, Zeroable};
 use walla_device::DeviceError;
 
+#[cfg(feature = "cupti")]
+use crate::driver::Event;
 use crate::driver::{Context, Launch, Stream};
+use crate::enqueue::enqueue;
 use crate::kernels::Kernels;
-use crate::lower::enqueue;
 
 /// Bytes to read: many times any L2 cache.
 const BYTES: u64 = 1 << 30;
@@ -95,4 +97,14 @@ pub(crate) fn read_bytes_per_second(
         best_seconds = best_seconds.min(start.elapsed().as_secs_f64());
     }
     Ok(Some((read.bytes() * LAUNCHES as u64) as f64 / best_seconds))
+}
+
+/// Objects kept for the next measurement.
+#[cfg(feature = "cupti")]
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Evicts the content of L2.
+    pub flush: Option<Read>,
+    /// Pairs of timing events.
+    pub marks: Vec<(Event, Event)>,
 }

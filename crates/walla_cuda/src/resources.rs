@@ -188,6 +188,11 @@ lookups! {
 }
 
 impl Resources {
+    /// Index of the ring of a step block.
+    pub(crate) fn step_ring_of(&self, block: BufferId) -> Option<usize> {
+        self.step_ring.iter().position(|step_ring| step_ring.id == block)
+    }
+
     /// Whether some matrix multiplication reads weights stored in the format of a type.
     pub(crate) fn has_products_of(&self, ty: TensorType) -> bool {
         let is_its =

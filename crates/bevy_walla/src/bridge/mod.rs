@@ -23,6 +23,7 @@
 
 mod cancel_heard;
 mod collect;
+mod forward;
 mod map;
 mod publish;
 mod submit;
@@ -42,9 +43,11 @@ use crate::conversation::{Conversation, EditId};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::sentence;
+use crate::walla::FrameCost;
 use map::AgentMap;
 
 pub(crate) use collect::collect;
+pub(crate) use forward::{forward_ask, forward_cancel, forward_cancel_heard};
 pub(crate) use publish::publish;
 pub(crate) use submit::{pause, submit};
 
@@ -185,25 +188,6 @@ struct CancelRequest {
     id: CancelId,
     /// Asks with a lower number were made before it.
     asks_before: usize,
-}
-
-/// Host time of the plugin's systems in the latest frame, without the game's observers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameCost {
-    /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).
-    pub publish: Duration,
-    /// [`WallaSystems::Collect`](crate::WallaSystems::Collect).
-    pub collect: Duration,
-    /// [`WallaSystems::Submit`](crate::WallaSystems::Submit).
-    pub submit: Duration,
-}
-
-impl FrameCost {
-    /// Sum of all three.
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        self.publish + self.collect + self.submit
-    }
 }
 
 impl EngineBridge {

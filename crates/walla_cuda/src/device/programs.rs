@@ -4,7 +4,7 @@ use walla_device::{DeviceError, GraphFallbacks, GraphId, LaunchMode};
 
 use super::CudaDevice;
 use crate::driver::{GraphExec, Launch, Stream};
-use crate::lower;
+use crate::enqueue;
 use crate::resources::unknown;
 
 impl CudaDevice {
@@ -26,7 +26,7 @@ impl CudaDevice {
                 launched => return launched,
             }
         }
-        lower::enqueue(&self.context, stream, &program.launches)
+        enqueue::enqueue(&self.context, stream, &program.launches)
     }
 
     /// Captures launches as a graph. If that fails, counts the fallback and returns the reason.
@@ -41,7 +41,7 @@ impl CudaDevice {
             self.fallbacks.switched_off += 1;
             return Ok((None, LaunchMode::Eager(reason.clone())));
         }
-        let enqueue = || lower::enqueue(&self.context, self.capture, launches);
+        let enqueue = || enqueue::enqueue(&self.context, self.capture, launches);
         match self.context.capture(self.capture, enqueue) {
             Ok(graph) => Ok((Some(graph), LaunchMode::Graph)),
             Err(lost) if lost.is_lost() => Err(lost),

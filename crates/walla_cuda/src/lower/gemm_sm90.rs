@@ -9,9 +9,9 @@ mod tests;
 use walla_device::GpuFacts;
 
 use self::schedule::{CTA_TILES_SMALL, TileSchedule};
-use super::kernel::{Kernel, WARPGROUP_KERNELS};
+use super::kernel::{Kernel, SHARED_OF_DRIVER, SHARED_STATIC, WARPGROUP_KERNELS};
 use super::order::{CTA_TILES, Order, SPLITS_MAX, TILES_MANY};
-use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
+use super::tiling::{GROUP_ROWS, Product};
 use crate::repack::TILE_ROWS;
 
 /// Minimum rows of x for the WGMMA kernels, and the size of eight rows of x above which these

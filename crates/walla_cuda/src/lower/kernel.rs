@@ -5,12 +5,17 @@ use walla_device::{DeviceError, GpuFacts};
 use walla_types::TensorType;
 
 use super::Lowering;
-use super::tiling::SHARED_STATIC;
 use crate::driver::{Function, Launch};
 use crate::params::{
     GemmSkinnyPairParams, GemmSkinnyParams, GemmSm80Params, GemmSm90PairParams, GemmSm90Params,
 };
 use crate::repack;
+
+/// Maximum static shared memory of a kernel, in bytes.
+pub(super) const SHARED_STATIC: u32 = 4_352;
+/// Shared memory of a multiprocessor that the driver reserves per block. The opt-in maximum of a
+/// block excludes one block's share.
+pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
 /// Name prefix of the files with WGMMA kernels.
 pub(crate) const WARPGROUP_KERNELS: &str = "gemm_sm90";

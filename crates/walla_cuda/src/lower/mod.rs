@@ -1,5 +1,5 @@
-//! Lowers programs to kernel launches: selects kernels, grids and addresses. Only [`enqueue`] runs
-//! anything.
+//! Lowers programs to kernel launches: selects kernels, grids and addresses. It runs nothing:
+//! [`enqueue`](crate::enqueue::enqueue) does.
 
 mod attention;
 mod attention_tiling;
@@ -22,13 +22,11 @@ pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::packed_rows::Normed;
 use self::product::on_tensor_cores;
 pub(crate) use self::workspace::Workspace;
-use crate::driver::{Context, Launch, Stream};
+use crate::driver::{Context, Launch};
 use crate::kernels::Kernels;
 use crate::params::{Address, DeferredSplits, HeadRef, PackedRef, ResultRef, StepRef, StepRingRef};
 use crate::resources::{Resources, unknown};
-
-/// Threads of the `step_acquire` kernel's block.
-pub(crate) const STEP_RING_THREADS: u32 = 1024;
+use crate::step_ring::STEP_RING_THREADS;
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {
@@ -250,8 +248,9 @@ impl Lowering<'_> {
     }
 
     fn step_ring(&self, program: &Program) -> Result<StepRingRef, DeviceError> {
-        let index = self.resources.posts_of(program.step).ok_or_else(|| unknown(&program.step))?;
-        Ok(self.resources.step_ring[index].place())
+        let index =
+            self.resources.step_ring_of(program.step).ok_or_else(|| unknown(&program.step))?;
+        Ok(self.resources.step_ring[index].addresses())
     }
 
     fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {
@@ -310,20 +309,4 @@ fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {
         return Ok(());
     }
     Err(DeviceError::Invalid(format!("{what} is {found}, expected {wanted}")))
-}
-
-/// Enqueues launches on a stream, in order.
-#[expect(unsafe_code, reason = "the only place that launches kernels")]
-pub(crate) fn enqueue(
-    context: &Context,
-    stream: Stream,
-    launches: &[Launch],
-) -> Result<(), DeviceError> {
-    for launch in launches {
-        // SAFETY: only `Lowering`, the cache operations, `fetch` and `measure` create a `Launch`.
-        // They pair each kernel with its own parameter struct and take addresses from live memory
-        // of this device, which is not freed before the device is dropped.
-        unsafe { context.launch(stream, launch) }?;
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ mod tests;
 
 use walla_device::GpuFacts;
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, SHARED_OF_DRIVER, SHARED_STATIC};
 use super::order::Order;
 
 /// Rows of x per tensor-core instruction.
@@ -23,11 +23,6 @@ const SKINNY_WARPS: u32 = 8;
 const SKINNY_WARPS_LARGE: u32 = 16;
 /// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
-/// Maximum static shared memory of a kernel, in bytes.
-pub(super) const SHARED_STATIC: u32 = 4_352;
-/// Shared memory of a multiprocessor that the driver reserves per block. The opt-in maximum of a
-/// block excludes one block's share.
-pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
 /// Size of a product.
 #[derive(Clone, Copy, Debug)]

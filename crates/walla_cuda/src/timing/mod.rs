@@ -201,15 +201,6 @@ struct Bench<'a, 'w> {
     work: &'a mut Work<'w>,
 }
 
-/// Objects kept for the next measurement.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// Evicts the content of L2.
-    flush: Option<Read>,
-    /// Pairs of timing events.
-    marks: Vec<(Event, Event)>,
-}
-
 impl Bench<'_, '_> {
     /// Evicts the content of L2, if requested.
     fn flush(&self) -> Result<(), DeviceError> {
