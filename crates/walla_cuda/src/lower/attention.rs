@@ -7,7 +7,7 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use super::attention_tiling::{Chosen, Form};
-use super::linear::Part;
+use super::operands::Part;
 use super::packed_rows::packed;
 use super::product::Then;
 use super::{Lowering, same};

@@ -7,7 +7,7 @@ use super::Lowering;
 use super::attention::{Qkv, can_append};
 use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::Kernel;
-use super::linear::Input;
+use super::operands::Input;
 use super::product::{Wanted, on_tensor_cores};
 use crate::params::DeferredSplits;
 use crate::repack;

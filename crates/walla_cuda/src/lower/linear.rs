@@ -5,13 +5,13 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
-use super::packed_rows::{Normed, packed};
+use super::operands::{Input, Part};
+use super::packed_rows::packed;
 use super::product::{ProductLaunch, Then, on_tensor_cores};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AddNormParams, Address, EmbedParams, GateParams, LinearMode, LinearParams, MatrixPart,
-    PackedRef, PagesRef,
+    AddNormParams, EmbedParams, GateParams, LinearMode, LinearParams, MatrixPart, PagesRef,
 };
 use crate::repack;
 use crate::resources::Matrix;
@@ -31,34 +31,6 @@ fn group(rows: u32, shared_bytes: u64) -> u32 {
     let room = shared_bytes.saturating_sub(LINEAR_STATIC_BYTES) / u64::from(LINEAR_STAGED_BYTES);
     let most = 1 << room.clamp(1, LINEAR_ROWS_MAX).ilog2();
     rows.max(1).next_power_of_two().min(most)
-}
-
-/// Input of a linear kernel.
-pub(super) struct Input {
-    pub(super) slot: Slot,
-    pub(super) x: Address,
-    pub(super) width: u32,
-    pub(super) norm: Option<(Address, f32)>,
-    pub(super) rows: u32,
-    pub(super) by_output: bool,
-    /// The packed rows, if an earlier kernel packed them.
-    pub(super) packed: Option<PackedRef>,
-    /// KV pages of the next attention, which may be prefetched meanwhile.
-    pub(super) next_pages: PagesRef,
-}
-
-impl Input {
-    /// Whether `normed` holds these rows, packed for the same norm.
-    pub(super) fn is(&self, normed: &Normed) -> bool {
-        normed.slot == self.slot && self.norm.is_some_and(|(norm, _)| norm == normed.norm)
-    }
-}
-
-/// One matrix of a launch: the product's address, and the stride of its rows in numbers.
-pub(super) struct Part<'a> {
-    pub(super) linear: &'a Linear,
-    pub(super) out: Address,
-    pub(super) stride: u32,
 }
 
 impl Lowering<'_> {

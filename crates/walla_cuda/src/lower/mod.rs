@@ -7,6 +7,7 @@ mod deferred_splits;
 mod gemm_sm90;
 mod kernel;
 mod linear;
+mod operands;
 mod order;
 mod packed_rows;
 mod product;
@@ -19,7 +20,7 @@ use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
-use self::packed_rows::Normed;
+use self::operands::Normed;
 use self::product::on_tensor_cores;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch};

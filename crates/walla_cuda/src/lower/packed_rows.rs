@@ -3,7 +3,7 @@
 
 use walla_device::{DeviceError, Norm, Program, Slot};
 
-use super::linear::Input;
+use super::operands::{Input, Normed};
 use super::tiling::GROUP_ROWS;
 use super::{Lowering, gemm_sm90};
 use crate::driver::Launch;
@@ -18,20 +18,6 @@ const PROJECT_SCALE: f32 = 1.0 / 64.0;
 pub(super) fn packed_bytes(rows: u32, cols: u32) -> usize {
     let rows = rows.next_multiple_of(GROUP_ROWS) as usize;
     2 * rows * (cols as usize).next_multiple_of(repack::SEGMENT)
-}
-
-/// The rows of a slot, packed as a norm's input: multiplied by the norm's weights and a factor.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Normed {
-    pub(super) slot: Slot,
-    /// The norm's weights.
-    pub(super) norm: Address,
-    pub(super) rows: PackedRef,
-    /// Factor of each row used for packing: the exact norm factor or an approximation.
-    pub(super) used: Address,
-    /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
-    /// `used` is exact.
-    pub(super) squares: Option<(Address, u32)>,
 }
 
 /// Row capacity of a group: 8 if WGMMA kernels may multiply them. For padded rows it is the same in

@@ -6,9 +6,9 @@ use walla_types::TensorType;
 use super::Lowering;
 use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::{Kernel, Params};
-use super::linear::{Input, Part};
+use super::operands::{Input, Normed, Part};
 use super::order::{Order, TILES_MANY};
-use super::packed_rows::{Normed, group_rows};
+use super::packed_rows::group_rows;
 use super::tiling::{Product, Tiling};
 use crate::driver::Launch;
 use crate::params::{
