@@ -109,7 +109,7 @@ impl Differences {
     }
 }
 
-/// All oracle models that are here, in order of name: those of this repository, or every
+/// All oracle models that are here, in order of name: the models of this repository, and every
 /// architecture and tensor type if the reference data is next to the checkout.
 #[must_use]
 pub fn oracle_models() -> Vec<OracleModel> {
@@ -346,7 +346,7 @@ impl OracleModel {
 impl OracleModel {
     /// Panics if the logits of sequences depend in any bit on the batch composition: one token of
     /// each per step, seven, or as many as fit; alone or together.
-    pub fn assert_same_bits_in_any_company(
+    pub fn assert_same_bits_in_any_batch(
         &self,
         evaluator: &mut Evaluator,
         sequences: &[OracleSequence],

@@ -2,7 +2,7 @@
 //! reports that it is skipped.
 //!
 //! The model is a real one. Along its greedy replies the gap between the best two tokens is larger
-//! than what the GPU's and the CPU's rounding changes, so every reply is the same on both devices.
+//! than the rounding errors of GPU and CPU, so every reply is the same on both devices.
 
 use std::fs;
 use std::process::Command as Process;
@@ -152,7 +152,7 @@ fn child() {
     assert_reference(&engine, &heard);
 }
 
-/// The replies of [`conversation`] are those of the reference.
+/// The replies of [`conversation`] equal the reference.
 fn assert_reference(engine: &Engine, heard: &[String]) {
     let tokenizer = engine.tokenizer().expect("it is loaded");
     for (index, heard) in [0, 2, 1, 3].into_iter().zip(heard) {

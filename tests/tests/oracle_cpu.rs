@@ -103,7 +103,7 @@ fn the_tiny_real_model_tells_its_story() {
 /// kernels that run here. Attention does not depend on the weights' type. So the 8-bit cache, and
 /// batch composition with the slow scalar kernels, are tested with one type of each architecture.
 #[test]
-fn steps_of_any_size_and_any_company_give_the_same_bits() {
+fn steps_of_any_size_and_any_batch_give_the_same_bits() {
     for model in oracle_models() {
         let is_first_type = model.name.ends_with("-f16");
         let kv_types = if is_first_type { &[KvType::F16, KvType::Q8][..] } else { &[KvType::F16] };
@@ -115,7 +115,7 @@ fn steps_of_any_size_and_any_company_give_the_same_bits() {
                 for kv_type in kv_types {
                     let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, *kv_type);
                     let how = format!("{variant} {kv_type:?}");
-                    model.assert_same_bits_in_any_company(&mut evaluator, &sequences, &how);
+                    model.assert_same_bits_in_any_batch(&mut evaluator, &sequences, &how);
                 }
             }
         }

@@ -68,14 +68,14 @@ fn every_model_is_in_the_half_class() {
 /// The batch composition and the split into steps do not change any bit: one token of each per
 /// step, seven, or as many as fit; alone or together.
 #[test]
-fn steps_of_any_size_and_any_company_give_the_same_bits() {
+fn steps_of_any_size_and_any_batch_give_the_same_bits() {
     if !has_gpu() {
         return;
     }
     for model in oracle_models() {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
-            model.assert_same_bits_in_any_company(&mut evaluator, &sequences, "");
+            model.assert_same_bits_in_any_batch(&mut evaluator, &sequences, "");
         }
     }
 }

@@ -76,7 +76,7 @@ async fn an_engine_of_the_async_api_speaks_in_an_app_too() {
     let engine = walla::Engine::with_options(options()).start().await.expect("a model");
     let mut app = app(engine.runtime().clone());
     both_speak(&engine, &mut app).await;
-    // The app goes on without the async API.
+    // The app continues without the async API.
     drop(engine);
     let greta = ask(&mut app);
     answered(&mut app, greta).await;

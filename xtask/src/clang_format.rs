@@ -12,9 +12,8 @@ const VERSION: &str = "20.1.8";
 /// # Errors
 /// Files with another format. A program that cannot be installed is only reported.
 pub fn check() -> Result<(), String> {
-    let metadata = crate::metadata("--no-deps --offline")?;
-    let target = metadata["target_directory"].as_str().ok_or("no target directory")?;
-    let program = match install(&Path::new(target).join("walla_clang_format")) {
+    let target = crate::target_folder(&crate::metadata("--no-deps --offline")?)?;
+    let program = match install(&target.join("walla_clang_format")) {
         Ok(program) => program,
         Err(reason) => {
             eprintln!("xtask: the format of the kernels is not checked: {reason}");
@@ -40,10 +39,7 @@ fn install(environment: &Path) -> Result<PathBuf, String> {
         output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(VERSION))
     };
     if !is_whole() {
-        crate::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))?;
-        let package = format!("clang-format=={VERSION}");
-        let pip = environment.join("bin/pip");
-        crate::run(Command::new(pip).args(["install", "--quiet", "--no-deps", &package]))?;
+        crate::python::install(environment, &[&format!("clang-format=={VERSION}")])?;
     }
     if is_whole() { Ok(program) } else { Err(format!("{} does not run", program.display())) }
 }

@@ -157,9 +157,7 @@ fn library(message: &str) -> Option<PathBuf> {
 
 /// Installs the library into its folder under both of the driver's names. Returns the folder.
 fn install(library: &Path) -> Result<PathBuf, String> {
-    let metadata = crate::metadata("--no-deps")?;
-    let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
-    let folder = Path::new(target).join("emulator");
+    let folder = crate::target_folder(&crate::metadata("--no-deps")?)?.join("emulator");
     let failed = |error| format!("{}: {error}", folder.display());
     let [copied, named, numbered] =
         ["copied", "libcuda.so", "libcuda.so.1"].map(|name| folder.join(name));

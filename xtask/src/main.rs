@@ -22,9 +22,10 @@ mod kernels;
 mod layers;
 mod matrix;
 mod package;
+mod python;
 mod width;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
@@ -152,6 +153,15 @@ fn metadata(flags: &str) -> Result<serde_json::Value, String> {
         return Err(format!("{command:?}: {}", output.status));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+}
+
+/// The folder of build results.
+///
+/// # Errors
+/// The metadata does not name it.
+fn target_folder(metadata: &serde_json::Value) -> Result<PathBuf, String> {
+    let folder = metadata["target_directory"].as_str().map(PathBuf::from);
+    folder.ok_or_else(|| "cargo names no target folder".to_owned())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

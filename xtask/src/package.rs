@@ -1,7 +1,5 @@
 //! Packages: every published crate can be packaged, and the registry takes its size.
 
-use std::path::PathBuf;
-
 /// Maximum size of a package, in bytes. crates.io takes 10 MiB.
 const BYTES_MAX: u64 = 10_000_000;
 
@@ -21,8 +19,7 @@ pub fn check() -> Result<(), String> {
     let mut command = crate::cargo_command("package --quiet --no-verify --offline --allow-dirty");
     command.args(published.iter().flat_map(|(name, _)| ["--package", name]));
     crate::run(&mut command)?;
-    let target = metadata["target_directory"].as_str().ok_or("no target directory")?;
-    let folder = PathBuf::from(target).join("package");
+    let folder = crate::target_folder(&metadata)?.join("package");
     let mut wrong = Vec::new();
     for (name, version) in &published {
         let path = folder.join(format!("{name}-{version}.crate"));

@@ -310,7 +310,7 @@ fn dropped_turns_move_no_exchange() {
     assert_eq!(received(&engine), ["q1", "q2", "It rains.", "q3"]);
 }
 
-/// As above, while the commands of another agent delay those of the pushed turn until a reply has
+/// As above. The commands of another agent delay the commands of the pushed turn until a reply has
 /// ended.
 #[test]
 fn a_turn_that_was_dropped_before_it_was_sent_sends_no_other_turn() {

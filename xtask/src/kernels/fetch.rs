@@ -2,7 +2,8 @@
 //! machine without CUDA can compile the kernels.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::python;
 
 /// Version that the fetched nvcc reports. The shipped images are built by this version.
 pub const VERSION: &str = "V13.0.88";
@@ -34,18 +35,8 @@ pub fn fetch(environment: &Path) -> Result<PathBuf, String> {
     if let Some(nvcc) = find(environment).filter(is_whole) {
         return Ok(nvcc);
     }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))?;
-    let pip = environment.join("bin/pip");
-    run(Command::new(pip).args(["install", "--quiet", "--no-deps"]).args(PACKAGES))?;
+    python::install(environment, PACKAGES)?;
     find(environment).ok_or_else(|| format!("no nvcc in {}", environment.display()))
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 //! Runs the command; models for it.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 use walla_model::synth::{self, Mixture, Model};
+
+#[path = "../../../walla_model/tests/reference_data/mod.rs"]
+mod reference_data;
+
+pub use reference_data::data as reference;
 
 /// The command with the CPU's exact kernels, one thread, and none of the caller's settings.
 pub fn walla(arguments: &[&str]) -> Command {
@@ -87,16 +92,6 @@ pub fn tiny() -> &'static str {
         std::fs::write(&path, synth::write(&model, Mixture::Q8_0, 7, Vec::new()).unwrap()).unwrap();
         path
     })
-}
-
-/// A file of the reference data. The models of `tests/data` are in this repository; a test that
-/// needs another file is a `reference_test`.
-pub fn reference(name: &str) -> PathBuf {
-    let folders = ["/../../tests/data", "/../../../shared/data"];
-    let mut paths = folders
-        .map(|f| Path::new(&format!("{}{f}", env!("CARGO_MANIFEST_DIR"))).join(name))
-        .into_iter();
-    paths.find(|path| path.is_file()).unwrap_or_else(|| panic!("no {name} in {folders:?}"))
 }
 
 /// A JSON file of the reference data.

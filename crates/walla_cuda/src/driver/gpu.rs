@@ -1,4 +1,4 @@
-//! A GPU of the driver, and what the driver says about entry points and errors.
+//! Properties of a GPU, entry points of the driver, and texts of its errors.
 
 use std::ffi::{CStr, c_char, c_void};
 

@@ -35,6 +35,9 @@ const LONG_TEXT: usize = 2_000;
 /// Number of characters that an error quotes of a source that is not a template.
 const QUOTED_MAX: usize = 40;
 
+/// The error of a template that loses the text of a message of this role.
+type LostText = fn(Role) -> TemplateError;
+
 /// Results of probing a template.
 #[derive(Debug)]
 pub(super) struct Findings {
@@ -153,21 +156,24 @@ impl<'t> Prober<'t> {
             return Some(TemplateError::PlainText { text });
         }
         let talk = format!("{}u", "ua".repeat(ROUNDS));
-        for (letters, fill) in [("u", 0), ("uau", 0), (&talk, 0), ("uau", LONG_TEXT)] {
+        let leaves_out = |role| TemplateError::LeavesOut { role };
+        let forgets = |_| TemplateError::Forgets { messages: 2 * ROUNDS + 1 };
+        let shortens = |_| TemplateError::Shortens { characters: LONG_TEXT };
+        let probes: [(&str, usize, LostText); 4] = [
+            ("u", 0, leaves_out),
+            ("uau", 0, leaves_out),
+            (&talk, 0, forgets),
+            ("uau", LONG_TEXT, shortens),
+        ];
+        for (letters, fill, lost_text) in probes {
             let sample = match self.probe_filled(letters, fill, None) {
                 Ok(sample) => sample,
                 // A costly template can be too slow for the longest probe within a probe's limits.
-                Err(TemplateError::Runaway(_)) if letters.len() == talk.len() => continue,
+                Err(TemplateError::Runaway(_)) if letters == talk => continue,
                 Err(error) => return Some(error),
             };
             if let Some(letter) = sample.first_lost().and_then(|at| letters.chars().nth(at)) {
-                return Some(if letters.len() == talk.len() {
-                    TemplateError::Forgets { messages: letters.len() }
-                } else if fill > 0 {
-                    TemplateError::Shortens { characters: fill }
-                } else {
-                    TemplateError::LeavesOut { role: role(letter) }
-                });
+                return Some(lost_text(role(letter)));
             }
             if !sample.is_in_order() {
                 return Some(TemplateError::Disordered);

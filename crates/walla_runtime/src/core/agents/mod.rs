@@ -3,7 +3,7 @@
 //! A slot is a sequence of the KV ledger; there are
 //! [`EngineOptions::agents_max`](crate::EngineOptions::agents_max). All other agents are parked:
 //! they have a specification, a conversation and asks, but no tokens and no buffers. Only this
-//! module assigns and releases slots, and only this module refuses an ask for lack of a slot.
+//! module assigns and releases slots, and only this module refuses an ask if no slot is free.
 //!
 //! # Rules
 //! 1. A new agent takes a free slot, or is parked.
