@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         options: GovernorOptions {
             budget_micros: Some(args.budget_micros),
             launch_micros_max: Some(args.launch_micros),
+            ..GovernorOptions::default()
         },
         asks_per_frame: args.asks_per_frame,
     };

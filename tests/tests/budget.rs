@@ -23,7 +23,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
         threads: Some(1),
         agents_max: 4,
         context_tokens: 128,
-        budget,
+        budget: budget.into(),
         ..EngineOptions::new(ModelSource::Path(model.to_owned()))
     };
     let engine = Engine::start(options).expect("options are valid");

@@ -11,7 +11,8 @@ use walla_cuda::CudaBackend;
 use walla_device::{Backend, OpenOptions, Registry};
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
-    AgentSpec, Client, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
+    AgentSpec, Client, Command, Engine, EngineOptions, FrameBudget, ModelSource, Pacing, Prompt,
+    ReplyEvent,
 };
 use walla_tests::say_skipped;
 use walla_types::TokenId;
@@ -42,7 +43,7 @@ fn free_bytes() -> u64 {
 fn speaking(model: &'static [u8]) -> (Engine, Client) {
     let options = EngineOptions {
         agents_max: AGENTS,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model))
     };
     let registry = Registry::new().with(CudaBackend::from_env());

@@ -13,8 +13,8 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, FaultPlan, FaultyBackend, Registry};
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, GenerationId, ModelSource,
-    Pacing, Prompt, ReplyEvent,
+    AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, FrameBudget, GenerationId,
+    ModelSource, Pacing, Prompt, ReplyEvent,
 };
 use walla_tests::{data, say_skipped};
 use walla_types::{Sampling, TokenId};
@@ -72,7 +72,7 @@ fn start(registry: Registry) -> Engine {
         rows_max: 32,
         prefill_tokens_max: 16,
         // Nothing is measured at load, so that all counted steps belong to replies.
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(data("models/tinystories-260k.gguf")))
     };
     Engine::start_with(options, registry).expect("an engine starts")

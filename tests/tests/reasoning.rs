@@ -8,8 +8,8 @@ use walla_device::Registry;
 use walla_model::Gguf;
 use walla_model::synth;
 use walla_runtime::{
-    AgentSpec, Command, Engine, EngineOptions, FinishReason, ModelSource, Pacing, Prompt,
-    ReplyEvent, Speaker, Turn, Usage,
+    AgentSpec, Command, Engine, EngineOptions, FinishReason, FrameBudget, ModelSource, Pacing,
+    Prompt, ReplyEvent, Speaker, Turn, Usage,
 };
 use walla_types::Sampling;
 
@@ -43,7 +43,7 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     let registry = Registry::new().with(CpuBackend::new(cpu));
     let options = EngineOptions {
         agents_max: 1,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(demo_with_template(OPENS)))
     };
     let engine = Engine::start_with(options, registry).expect("options are valid");

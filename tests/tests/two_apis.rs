@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
-use walla::{AgentSpec, EngineOptions, ModelSource};
+use walla::{AgentSpec, EngineOptions, FrameBudget, ModelSource};
 use walla_model::synth::{self, Mixture, Model};
 
 /// Timeout, longer than any reply takes.
@@ -18,7 +18,7 @@ fn options() -> EngineOptions {
         threads: Some(1),
         agents_max: 4,
         context_tokens: 256,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(Vec::leak(model)))
     }
 }
@@ -120,7 +120,7 @@ fn defaults_are_the_same() {
     let expected = EngineOptions::new(ModelSource::Path("m.gguf".into()));
     assert_eq!(plugin.options(), Some(&expected));
     // A host without frames has no budget of a frame.
-    assert_eq!(builder.options(), &EngineOptions { budget: None, ..expected });
+    assert_eq!(builder.options(), &EngineOptions { budget: FrameBudget::Unlimited, ..expected });
 }
 
 /// Every setting of the plugin is a setting of the builder, with the same effect.
@@ -139,6 +139,7 @@ fn settings_are_the_same() {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),
         context_tokens(77), agents_max(5), wait_for_slot(false), agents_parked_max(6),
         kv_tokens(700), prefill_tokens_max(9), kv_type(walla::KvType::Q8), budget(millis(3)),
+        budget_carry(2),
         launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),
     };
@@ -159,6 +160,7 @@ fn settings_are_the_same() {
         prefill_tokens_max,
         kv_type,
         budget,
+        budget_carry,
         launch_max,
         cost_cache,
         pre_tokenizer,
@@ -177,7 +179,8 @@ fn settings_are_the_same() {
     assert_eq!((wait_for_slot, fallback), (false, false));
     assert_eq!((kv_tokens, prefill_tokens_max), (Some(700), 9));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));
-    assert_eq!((budget, launch_max), (Some(millis(3)), Some(millis(1))));
+    assert_eq!((budget, budget_carry), (FrameBudget::Time(millis(3)), Some(2)));
+    assert_eq!(launch_max, Some(millis(1)));
     assert_eq!(cost_cache, Some("costs".into()));
     assert_eq!(pre_tokenizer.as_deref(), Some("qwen2"));
 }

@@ -8,7 +8,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::{BucketError, Engine, EngineClient, EngineState, Pacing};
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, EngineStats, ModelSource};
+use bevy_walla::{EngineOptions, EngineStats, FrameBudget, ModelSource};
 use serde_json::{Value, json};
 use walla_benches::machine::{Power, PowerMeter};
 use walla_trace::{TraceFile, host_span, now_nanos};
@@ -250,7 +250,7 @@ impl<'a> Bench<'a> {
         Ok(EngineOptions {
             rows_max: 512,
             prefill_tokens_max: 512,
-            budget: None,
+            budget: FrameBudget::Unlimited,
             launch_max: None,
             ..options
         })

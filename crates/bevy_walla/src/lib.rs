@@ -176,9 +176,10 @@ pub use walla::{FrameCost, Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
     BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
-    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, GenerationId,
-    GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TokenDetail, Tokenizer, TokenizerError, Turn, Usage,
+    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, FrameBudget,
+    GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker,
+    TemplateChoice, TemplateError, TemplateState, TokenDetail, Tokenizer, TokenizerError, Turn,
+    Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -4,7 +4,8 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{
-    Deadlines, Engine, EngineOptions, GpuContext, KvType, ModelSource, Pacing, TemplateChoice,
+    Deadlines, Engine, EngineOptions, FrameBudget, GpuContext, KvType, ModelSource, Pacing,
+    TemplateChoice,
 };
 
 use crate::ask::{Ask, Cancel, CancelHeard};
@@ -205,12 +206,19 @@ impl WallaPlugin {
     }
 
     /// Device time that each frame may use. Work that is predicted not to fit is not started.
-    /// `None`: no limit. Default: 4,166 µs, a quarter of a frame at 60 Hz. [`Walla::set_budget`]
-    /// changes it at run time.
+    /// `None`: no limit. Default: [`FrameBudget::Auto`]. [`Walla::set_budget`] changes it at run
+    /// time.
     #[must_use]
-    pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
+    pub fn budget(self, budget: impl Into<FrameBudget>) -> Self {
         let budget = budget.into();
         self.change("budget", |options| options.budget = budget)
+    }
+
+    /// Unused budget that earlier frames may leave to a frame, in frames:
+    /// [`EngineOptions::budget_carry`]. Default: 3 on a CPU, 0 on a GPU.
+    #[must_use]
+    pub fn budget_carry(self, frames: u32) -> Self {
+        self.change("budget_carry", |options| options.budget_carry = Some(frames))
     }
 
     /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on

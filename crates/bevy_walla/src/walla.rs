@@ -6,7 +6,7 @@ use std::time::Duration;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
-use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
+use walla_runtime::{Engine, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer};
 
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
@@ -139,9 +139,9 @@ impl Walla {
     ///     walla.set_budget(Duration::from_micros(1_500));
     /// }
     /// ```
-    pub fn set_budget(&self, budget: impl Into<Option<Duration>>) {
+    pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
         if let Some(engine) = &self.engine {
-            engine.set_budget(budget.into());
+            engine.set_budget(budget);
         }
     }
 

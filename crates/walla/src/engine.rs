@@ -8,8 +8,8 @@ use walla_model::tokenizer::Tokenizer;
 use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, ModelCard,
-    ModelSource, Pacing, TemplateChoice,
+    AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, FrameBudget,
+    ModelCard, ModelSource, Pacing, TemplateChoice,
 };
 
 use crate::agent::Agent;
@@ -50,7 +50,7 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     /// A host without frames has no default budget.
     fn new(model: ModelSource) -> Self {
-        Self::with(EngineOptions { budget: None, ..EngineOptions::new(model) })
+        Self::with(EngineOptions { budget: FrameBudget::Unlimited, ..EngineOptions::new(model) })
     }
 
     fn with(options: EngineOptions) -> Self {
@@ -157,9 +157,16 @@ impl EngineBuilder {
     /// Device time that all agents together may use in each 1/60 s; the rest is left to the host.
     /// `None`: no limit, the engine runs as fast as the device allows. Default: `None`.
     /// [`Engine::set_budget`] changes it later.
-    pub fn budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
+    pub fn budget(mut self, budget: impl Into<FrameBudget>) -> Self {
         self.options.budget = budget.into();
-        self.options.budget_free_running = self.options.budget.is_some();
+        self.options.budget_free_running = self.options.budget != FrameBudget::Unlimited;
+        self
+    }
+
+    /// Unused budget that earlier frames may leave to a frame, in frames:
+    /// [`EngineOptions::budget_carry`]. Default: 3 on a CPU, 0 on a GPU.
+    pub fn budget_carry(mut self, frames: u32) -> Self {
+        self.options.budget_carry = Some(frames);
         self
     }
 
@@ -412,8 +419,8 @@ impl Engine {
 
     /// Changes the device time that all agents together may use in each 1/60 s, from the next one
     /// on; `None`: no limit. Zero pauses all agents at once: see [`set_paused`](Self::set_paused).
-    pub fn set_budget(&self, budget: impl Into<Option<Duration>>) {
-        self.dispatcher.engine().set_budget(budget.into());
+    pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
+        self.dispatcher.engine().set_budget(budget);
     }
 
     /// Pauses or resumes all agents; a pause does not change the replies. In a pause no step runs

@@ -47,7 +47,7 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{
     AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail,
     EXCHANGES_KNOWN_MAX, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
-    GpuContext, InlineText, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
+    FrameBudget, GpuContext, InlineText, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
     SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenDetail, Turn,
     Usage, default_registry,
 };

@@ -9,7 +9,7 @@ use walla_device::step::{ResultViewMut, StepView, mask_words};
 use crate::cache::Cache;
 use crate::check::Resources;
 use crate::command::Command;
-use crate::forward::Frame;
+use crate::forward::{Frame, StepClock};
 use crate::matrix::Matrix;
 use crate::memory::Bytes;
 use crate::options::Variant;
@@ -156,8 +156,7 @@ impl Machine {
             ropes: &self.ropes,
             cache,
             logits: logits.as_mut_slice(),
-            start: self.start,
-            begin: self.start.elapsed(),
+            clock: StepClock::begin(self.start),
             result: &mut results.bytes_mut()[first..first + result_bytes],
             workspace,
         };

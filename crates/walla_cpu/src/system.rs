@@ -1,6 +1,8 @@
-//! Memory and cores of the system, from files of Linux; unknown on other systems.
+//! Memory and cores of the system, from files of Linux, unknown on other systems; processor time
+//! of a thread.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Reads a system file; `None` if it is unreadable.
 pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
@@ -100,6 +102,23 @@ impl Version {
 fn number_after(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Processor time of the calling thread, from an arbitrary origin. `None` on systems without such a
+/// clock of microseconds: the thread times of Windows have a resolution of 16 ms.
+pub(crate) fn processor_time() -> Option<Duration> {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        #[expect(unsafe_code, reason = "a system call")]
+        // SAFETY: `time` is valid for a write.
+        let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        let (seconds, nanos) =
+            (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+        (result == 0 && nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 /// Number of cores that this thread may run on. Hardware threads that share a core count as one; if

@@ -150,8 +150,9 @@ pub struct ResultHeader {
     pub step: u64,
     /// [`StepHeader::outputs`].
     pub outputs: u32,
-    /// Reserved for future use.
-    pub reserved: u32,
+    /// Time between the two clock readings below in which the device's thread did not run, in
+    /// microseconds. 0 on devices that nothing preempts.
+    pub preempted_micros: u32,
     /// The device's clock at the program's start, in nanoseconds from an arbitrary origin. A host
     /// that polls once per frame cannot time a step itself.
     pub begin_nanos: u64,
@@ -162,6 +163,15 @@ pub struct ResultHeader {
     pub done: u64,
     /// Reserved for future use.
     pub reserved_too: [u32; 6],
+}
+
+impl ResultHeader {
+    /// Time that the device worked on the step, in nanoseconds; 0 if it is unknown.
+    #[must_use]
+    pub fn device_nanos(&self) -> u64 {
+        let wall_nanos = self.end_nanos.saturating_sub(self.begin_nanos);
+        wall_nanos.saturating_sub(u64::from(self.preempted_micros) * 1_000)
+    }
 }
 
 /// Result of one sampled output.

@@ -18,8 +18,14 @@ pub const ROWS_MAX: u32 = 128;
 /// Prompt tokens of one step: a prompt may lengthen a step, but not by a multiple.
 pub const PREFILL_TOKENS_MAX: u32 = 64;
 
-/// Device time of a frame, in microseconds: a quarter of a frame at 60 Hz.
+/// Device time of a frame on a GPU, in microseconds: a quarter of a frame at 60 Hz.
 pub const BUDGET_MICROS: u32 = 4_166;
+
+/// Processor time of a frame on a CPU, in microseconds: a quarter of a frame at 60 Hz.
+pub const CPU_BUDGET_MICROS: u32 = 4_166;
+
+/// Frames of unused budget that a CPU may use later.
+pub const CPU_CARRY_FRAMES: u32 = 3;
 
 /// Device time of one step on a GPU, in microseconds: the longest time for which a renderer on the
 /// same GPU waits.

@@ -61,6 +61,7 @@ const ONE_STEP: Limits<'static> = Limits {
     rows_max: 8,
     prefill_tokens_max: 8,
     chunk_gain_min: 1.0,
+    chunk_tokens_min: 1,
     sequences_max: 8,
     steps_max: 1,
     wait_frames_max: 60,

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 
 use crate::api::{Command, EngineStats, Event, Pacing};
-use crate::options::EngineError;
+use crate::options::{EngineError, FrameBudget};
 use crate::state::ModelCard;
 
 /// Maximum number of clients of one engine.
@@ -23,8 +22,8 @@ pub(crate) struct ClientKey(pub u32);
 /// A setting made by a host. The latest value applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Device time of a frame; `None`: no limit.
-    Budget(Option<Duration>),
+    /// Device time of a frame.
+    Budget(FrameBudget),
     /// Tokens that the KV pool may hold.
     KvTokens(u32),
 }

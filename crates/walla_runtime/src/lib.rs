@@ -37,7 +37,9 @@ pub use api::{
 pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
-pub use options::{Deadlines, EngineError, EngineOptions, ModelSource};
+pub use options::{
+    CARRY_FRAMES_MAX, Deadlines, EngineError, EngineOptions, FrameBudget, ModelSource,
+};
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
 pub use state::{EngineState, ModelCard};

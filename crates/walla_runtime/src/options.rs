@@ -50,6 +50,44 @@ impl std::fmt::Debug for ModelSource {
     }
 }
 
+/// Device time that one frame may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrameBudget {
+    /// The default of the device that runs the model: [`defaults::BUDGET_MICROS`] on a GPU,
+    /// [`defaults::CPU_BUDGET_MICROS`] on a CPU.
+    #[default]
+    Auto,
+    /// No limit.
+    Unlimited,
+    /// This time. Zero is a pause.
+    Time(Duration),
+}
+
+impl FrameBudget {
+    /// The limit on a device.
+    pub(crate) fn of_device(self, is_gpu: bool) -> Option<Duration> {
+        match self {
+            Self::Auto if is_gpu => Some(micros(defaults::BUDGET_MICROS)),
+            Self::Auto => Some(micros(defaults::CPU_BUDGET_MICROS)),
+            Self::Unlimited => None,
+            Self::Time(time) => Some(time),
+        }
+    }
+}
+
+impl From<Duration> for FrameBudget {
+    fn from(time: Duration) -> Self {
+        Self::Time(time)
+    }
+}
+
+/// `None` is [`FrameBudget::Unlimited`].
+impl From<Option<Duration>> for FrameBudget {
+    fn from(time: Option<Duration>) -> Self {
+        time.map_or(Self::Unlimited, Self::Time)
+    }
+}
+
 /// Maximum waits for a device. After a longer wait the engine gives the device up. `None` waits
 /// forever.
 ///
@@ -146,14 +184,23 @@ pub struct EngineOptions {
     /// slower than its vector instructions for f16.
     pub kv_type: KvType,
     /// Device-time budget of one frame: steps that are predicted to exceed it are not started.
-    /// `None`: no limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It applies to clients that
-    /// are paced [per frame](crate::Pacing::PerFrame);
+    /// Default: [`FrameBudget::Auto`]. It applies to clients that are paced
+    /// [per frame](crate::Pacing::PerFrame);
     /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step
     /// runs, for free-running clients neither.
     ///
+    /// On a CPU it limits the processor time of the device's thread: time in which the operating
+    /// system runs other threads on its core does not count.
+    ///
     /// With a budget, loading ends with some steps on scratch sequences (under a second) that
     /// measure step costs.
-    pub budget: Option<Duration>,
+    pub budget: FrameBudget,
+    /// Unused budget that earlier frames may leave to a frame, in frames, at most
+    /// [`CARRY_FRAMES_MAX`]. A frame can then run a step that is longer than its budget; the mean
+    /// over some frames stays within the budget. Prompts are evaluated in larger chunks, which cost
+    /// less per token. Default: `None`, [`defaults::CPU_CARRY_FRAMES`] on a CPU and 0 on a GPU,
+    /// where a renderer waits for steps.
+    pub budget_carry: Option<u32>,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
     /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
     pub budget_free_running: bool,
@@ -204,7 +251,8 @@ impl EngineOptions {
             command_queue: 1_024,
             event_queue: 4_096,
             kv_type: KvType::default(),
-            budget: Some(micros(defaults::BUDGET_MICROS)),
+            budget: FrameBudget::Auto,
+            budget_carry: None,
             budget_free_running: false,
             launch_max: Some(micros(defaults::LAUNCH_MICROS_MAX)),
             cost_cache: None,
@@ -254,6 +302,11 @@ impl EngineOptions {
         if value > AGENTS_PARKED_MAX {
             return Err(EngineError::Option { option, value, max: AGENTS_PARKED_MAX });
         }
+        let (option, value) = ("budget_carry", self.budget_carry.unwrap_or(0) as usize);
+        let max = CARRY_FRAMES_MAX as usize;
+        if value > max {
+            return Err(EngineError::Option { option, value, max });
+        }
         Ok(())
     }
 }
@@ -264,6 +317,9 @@ const fn micros(micros: u32) -> Duration {
 
 /// Upper bound of [`EngineOptions::agents_parked_max`].
 const AGENTS_PARKED_MAX: usize = 1 << 20;
+
+/// Maximum of [`EngineOptions::budget_carry`]: half a second at 60 Hz.
+pub const CARRY_FRAMES_MAX: u32 = 30;
 
 /// Upper bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
 const QUEUE_MAX: usize = 1 << 20;

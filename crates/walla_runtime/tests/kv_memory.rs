@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::within;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
-    AgentSpec, Command, Engine, EngineOptions, EngineStats, ModelSource, Pacing, Prompt,
-    ReplyEvent, default_registry,
+    AgentSpec, Command, Engine, EngineOptions, EngineStats, FrameBudget, ModelSource, Pacing,
+    Prompt, ReplyEvent, default_registry,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -43,7 +43,7 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
         threads: Some(1),
         context_tokens: 4_096,
         agents_max: 16,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(file.leak()))
     };
     let engine = Engine::start(options).unwrap();

@@ -13,7 +13,7 @@ use walla_exec::ExecError;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
+    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
@@ -31,7 +31,7 @@ fn options() -> EngineOptions {
         agents_max: 8,
         rows_max: 32,
         prefill_tokens_max: 16,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }
@@ -202,7 +202,8 @@ fn the_cpu_takes_over_from_a_lost_device_in_mid_sentence() {
 
 #[test]
 fn a_load_whose_measurements_fail_or_hang_goes_on_or_stops() {
-    let measured = || EngineOptions { budget: Some(Duration::from_millis(4)), ..options() };
+    let measured =
+        || EngineOptions { budget: FrameBudget::Time(Duration::from_millis(4)), ..options() };
     for call in [Call::Upload, Call::Launch, Call::Download, Call::Record, Call::WriteHost] {
         let plan = FaultPlan::new(0).fail_call(call, 3, Fault::Failed);
         let (engine, _device) = start_with(plan, measured());

@@ -21,7 +21,7 @@ use walla_model::Gguf;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
+    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
     default_registry,
 };
 use walla_types::{Sampling, TokenId};
@@ -73,7 +73,7 @@ fn options() -> EngineOptions {
         rows_max: 32,
         prefill_tokens_max: 16,
         threads: Some(1),
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }

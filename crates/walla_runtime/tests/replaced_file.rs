@@ -19,7 +19,7 @@ use walla_model::spec::Architecture;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent,
+    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -62,7 +62,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         agents_max: 8,
         rows_max: 32,
         prefill_tokens_max: 16,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))
     };
     let engine = Engine::start_with(options, registry).unwrap();
@@ -212,7 +212,7 @@ fn the_file_is_open_only_while_a_fallback_may_need_it() {
     eventually("closed", || (!is_open(&path)).then_some(()));
     let options = EngineOptions {
         fallback: false,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.clone()))
     };
     let engine = Engine::start_with(options, Registry::new().with(inline_cpu())).unwrap();

@@ -14,8 +14,8 @@ use walla_model::synth::{self, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_runtime::{
-    AgentSpec, Command as Say, Engine, EngineOptions, EngineState, ModelSource, Pacing, Prompt,
-    ReplyEvent, default_registry,
+    AgentSpec, Command as Say, Engine, EngineOptions, EngineState, FrameBudget, ModelSource,
+    Pacing, Prompt, ReplyEvent, default_registry,
 };
 use walla_types::TokenId;
 
@@ -107,7 +107,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
         context_tokens: 128,
         agents_max: 4,
         rows_max: 16,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))
     };
     say("start");

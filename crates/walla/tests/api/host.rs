@@ -5,7 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use walla::{AgentSpec, Engine, EngineBuilder, EngineOptions, ModelSource, Registry, Reply};
+use walla::{
+    AgentSpec, Engine, EngineBuilder, EngineOptions, FrameBudget, ModelSource, Registry, Reply,
+};
 use walla::{EncodeOptions, ReplyEvent, Sampling, TokenMask};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::faulty::FaultHandle;
@@ -30,7 +32,7 @@ pub fn options() -> EngineOptions {
         device: "cpu".into(),
         context_tokens: 512,
         agents_max: 4,
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-use walla::{Engine, EngineOptions, Registry};
+use walla::{Engine, EngineOptions, FrameBudget, Registry};
 use walla_cpu::CpuBackend;
 use walla_device::{
     Backend, Device, DeviceError, DeviceInfo, FaultPlan, OpenOptions, VirtualClock,
@@ -123,7 +123,8 @@ async fn stop_waits_until_all_is_given_back() {
 async fn progress_is_heard_while_the_model_loads() {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
-    let measured = EngineOptions { budget: Some(Duration::from_millis(4)), ..options() };
+    let measured =
+        EngineOptions { budget: FrameBudget::Time(Duration::from_millis(4)), ..options() };
     let (go, told) = channel();
     thread::spawn(move || {
         while told.recv().is_ok() {

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut, mask_words};
 use walla_device::{Linear, Norm, Slot};
 use walla_types::CANDIDATES_MAX;
@@ -35,7 +33,6 @@ impl Frame<'_> {
         *result.header = ResultHeader {
             step: self.header.step,
             outputs: self.header.outputs,
-            begin_nanos: nanos(self.begin),
             ..ResultHeader::default()
         };
         let (cache, logits, workers) = (&*self.cache, &*self.logits, &self.workspace.workers);
@@ -73,13 +70,9 @@ impl Frame<'_> {
         for (output, row) in outputs.iter().zip(rows).filter(|(output, _)| samples(output)) {
             self.cache.last[output.sequence as usize] = row.token;
         }
-        result.header.end_nanos = nanos(self.start.elapsed());
+        let header = &mut *result.header;
+        (header.begin_nanos, header.end_nanos, header.preempted_micros) = self.clock.end();
     }
-}
-
-/// Nanoseconds of a duration; a `u64` holds 584 years.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn samples(output: &OutputRow) -> bool {

@@ -17,7 +17,45 @@ use crate::matrix::Matrix;
 use crate::options::Variant;
 use crate::pool::{Pool, rows_per_tile};
 use crate::sync::{AtomicBool, Ordering};
+use crate::system;
 use crate::workspace::{Rope, Workspace};
+
+/// Clock of one step.
+#[derive(Clone, Copy)]
+pub(crate) struct StepClock {
+    /// Origin of the device's clock.
+    origin: Instant,
+    /// The device's clock when the program began.
+    begin: Duration,
+    /// Processor time of this thread when the program began, if the system reports it.
+    begin_processor: Option<Duration>,
+}
+
+impl StepClock {
+    /// Begins a step on the calling thread.
+    pub(crate) fn begin(origin: Instant) -> Self {
+        let begin_processor = system::processor_time();
+        Self { origin, begin: origin.elapsed(), begin_processor }
+    }
+
+    /// Times of the step that ends now: begin and end in nanoseconds on the device's clock, and the
+    /// time in microseconds in which the thread did not run. The thread yields its core only if the
+    /// system runs others, or if it waits for a worker that the system does not run.
+    fn end(&self) -> (u64, u64, u32) {
+        let end = self.origin.elapsed();
+        let ran = system::processor_time().zip(self.begin_processor);
+        let ran = ran.and_then(|(end, begin)| end.checked_sub(begin));
+        let wall = end.saturating_sub(self.begin);
+        let preempted = ran.map_or(Duration::ZERO, |ran| wall.saturating_sub(ran));
+        let micros = u32::try_from(preempted.as_micros()).unwrap_or(u32::MAX);
+        (nanos(self.begin), nanos(end), micros)
+    }
+}
+
+/// Nanoseconds of a duration; a `u64` holds 584 years.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// One launch: the parsed step block, and everything that its ops read and write.
 pub(crate) struct Frame<'a> {
@@ -43,10 +81,7 @@ pub(crate) struct Frame<'a> {
     /// The result block that the step selected.
     pub result: &'a mut [u8],
     pub workspace: &'a mut Workspace,
-    /// Origin of the device's clock.
-    pub start: Instant,
-    /// The device's clock when the program began.
-    pub begin: Duration,
+    pub clock: StepClock,
 }
 
 impl Frame<'_> {
@@ -144,4 +179,35 @@ impl Frame<'_> {
 /// The row's token, or the last sampled token of its sequence.
 fn token_of(row: &StepRow, last: &[u32]) -> u32 {
     u32::try_from(row.token).unwrap_or(last[row.sequence as usize])
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_the_thread_does_not_run_is_not_device_time() {
+        let clock = StepClock::begin(Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let (begin_nanos, end_nanos, preempted_micros) = clock.end();
+        let wall_micros = (end_nanos - begin_nanos) / 1_000;
+        assert!(wall_micros >= 20_000);
+        assert!((15_000..=wall_micros).contains(&preempted_micros.into()), "{preempted_micros}");
+    }
+
+    #[test]
+    fn work_is_device_time() {
+        // Other programs can preempt this thread: one of some measurements is undisturbed.
+        let shares = (0..50).map(|_| {
+            let clock = StepClock::begin(Instant::now());
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            let (begin_nanos, end_nanos, preempted_micros) = clock.end();
+            f64::from(preempted_micros) * 1e3 / (end_nanos - begin_nanos) as f64
+        });
+        let least = shares.fold(f64::INFINITY, f64::min);
+        assert!(least < 0.1, "{least}");
+    }
 }

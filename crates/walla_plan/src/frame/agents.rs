@@ -75,6 +75,9 @@ impl PlanRequest {
     }
 }
 
+/// Frames that a prompt waits for a larger chunk at most.
+pub const CHUNK_WAIT_FRAMES: u32 = 8;
+
 /// Limits of one frame.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
@@ -88,6 +91,10 @@ pub struct Limits<'a> {
     /// its prompt is exempt. Default: `1.0`: any chunk is accepted. A host that fills the rest of a
     /// frame uses a higher value.
     pub chunk_gain_min: f32,
+    /// Minimum tokens of a chunk in a step that is started for prompts alone. A chunk that finishes
+    /// its prompt, and an agent that has waited [`CHUNK_WAIT_FRAMES`] frames, are exempt. Default:
+    /// `1`.
+    pub chunk_tokens_min: u32,
     /// Maximum sequences of one pass. Default: [`defaults::ROWS_MAX`].
     pub sequences_max: u32,
     /// Maximum decode steps of one frame, clamped to `1..=`[`STEPS_MAX`](super::STEPS_MAX).
@@ -116,6 +123,7 @@ impl Default for Limits<'_> {
             rows_max: defaults::ROWS_MAX,
             prefill_tokens_max: defaults::PREFILL_TOKENS_MAX,
             chunk_gain_min: 1.0,
+            chunk_tokens_min: 1,
             sequences_max: defaults::ROWS_MAX,
             steps_max: 4,
             wait_frames_max: 60,
@@ -133,6 +141,7 @@ impl core::fmt::Debug for Limits<'_> {
             .field("rows_max", &self.rows_max)
             .field("prefill_tokens_max", &self.prefill_tokens_max)
             .field("chunk_gain_min", &self.chunk_gain_min)
+            .field("chunk_tokens_min", &self.chunk_tokens_min)
             .field("sequences_max", &self.sequences_max)
             .field("steps_max", &self.steps_max)
             .field("wait_frames_max", &self.wait_frames_max)

@@ -1,5 +1,6 @@
 //! Grants work to one agent, within all limits.
 
+use super::agents::CHUNK_WAIT_FRAMES;
 use super::planner::Planning;
 use super::{AgentState, Deferral, StepWork};
 use crate::LedgerError;
@@ -96,7 +97,9 @@ impl Planning<'_> {
         let is_crumb = tokens > 0
             && before.is_empty()
             && tokens < prompt
-            && micros(tokens) < self.limits.chunk_gain_min * micros(1);
+            && (micros(tokens) < self.limits.chunk_gain_min * micros(1)
+                || (tokens < self.limits.chunk_tokens_min
+                    && request.waited_frames < CHUNK_WAIT_FRAMES));
         if (tokens > 0 && !is_crumb) || (forced && most > 0) {
             let tokens = tokens.max(1);
             self.fit(0, with(tokens), forced)?;

@@ -18,15 +18,18 @@ const DEVIATIONS: f32 = 3.0;
 /// Increase of the margin after one frame over its budget.
 const CAUTION_STEP: f32 = 0.05;
 
-/// Share of frames over budget at which the caution margin stays constant.
-const OVER_SHARE: f32 = 0.001;
-
 /// Maximum of the caution margin, as a share of the prediction.
 const CAUTION_MAX: f32 = 1.0;
 
 /// Maximum relative error that one measurement can contribute: `OUTLIER` above or half of it below
 /// the prediction. A single outlier does not predict the next step.
 const OUTLIER: f32 = 1.0;
+
+/// Minimum mean deviation when outliers are judged, as a share of the prediction.
+const DEVIATION_MIN: f32 = 0.01;
+
+/// Maximum weight of a measurement in a mean deviation, in mean deviations.
+const USUAL_DEVIATIONS_MAX: f32 = 5.0;
 
 /// Number of programs with separate corrections: each bucket without and with prompt tokens.
 const PROGRAMS: usize = 2 * BUCKETS.len();
@@ -47,6 +50,8 @@ pub(super) struct Corrections {
     deviation: f32,
     deviation_of_bucket: [f32; PROGRAMS],
     caution: f32,
+    /// Share of frames over budget at which the caution margin stays constant.
+    over_share: f32,
     /// Upper predictions of the table term, ascending. Derived from the fields above.
     upper: [f32; PROGRAMS],
     /// Factor of the upper predictions' `reads` term.
@@ -54,7 +59,7 @@ pub(super) struct Corrections {
 }
 
 impl Corrections {
-    pub fn new(cost: StepCost) -> Self {
+    pub fn new(cost: StepCost, over_share: f32) -> Self {
         let mut new = Self {
             cost,
             overall: 1.0,
@@ -66,6 +71,7 @@ impl Corrections {
             deviation: 0.05,
             deviation_of_bucket: [0.0; PROGRAMS],
             caution: 0.0,
+            over_share: over_share.clamp(1e-6, 0.5),
             upper: [0.0; PROGRAMS],
             upper_reads: 1.0,
         };
@@ -83,13 +89,14 @@ impl Corrections {
         self.cost.bucket_micros()[index % BUCKETS.len()] * self.bucket[index]
     }
 
-    /// Updates the corrections with a measured step time.
-    pub fn update(&mut self, work: StepWork, micros: f32) {
+    /// Updates the corrections with a measured step time. Returns whether it is an outlier: no
+    /// margin of a useful size contains it.
+    pub fn update(&mut self, work: StepWork, micros: f32) -> bool {
         let index = program(work);
         let expected = self.expect_micros(work);
         // The condition is negated so that NaN is refused.
         if !(expected > 0.0 && micros.is_finite() && micros > 0.0) {
-            return;
+            return false;
         }
         let error = micros / expected - 1.0;
         let clipped = error.clamp(-OUTLIER / 2.0, OUTLIER);
@@ -109,7 +116,10 @@ impl Corrections {
             self.bucket[index] *= 1.0 + gain_of_bucket * clipped * (1.0 - reads_share);
             self.reads *= 1.0 + GAIN_OF_BUCKET * clipped * reads_share;
             self.keep_in_bounds(index);
-            let deviation = clipped.abs();
+            // An outlier counts as a few usual deviations: one of them is no reason for a margin,
+            // while a series of them is.
+            let usual = self.deviation.max(DEVIATION_MIN);
+            let deviation = clipped.abs().min(USUAL_DEVIATIONS_MAX * usual);
             self.deviation += GAIN * (deviation - self.deviation);
             let of_bucket = &mut self.deviation_of_bucket[index];
             if seen == 0 {
@@ -118,6 +128,7 @@ impl Corrections {
             *of_bucket += GAIN_OF_BUCKET * (deviation - *of_bucket);
         }
         self.update_predictions();
+        error > OUTLIER
     }
 
     /// Limits the factors, so that repeated updates cannot overflow or underflow `f32`.
@@ -134,8 +145,11 @@ impl Corrections {
 
     /// Raises the caution margin after a frame over its budget; lowers it slightly otherwise.
     pub fn adjust_margin(&mut self, is_over: bool) {
-        let change =
-            if is_over { CAUTION_STEP } else { -CAUTION_STEP * OVER_SHARE / (1.0 - OVER_SHARE) };
+        let change = if is_over {
+            CAUTION_STEP
+        } else {
+            -CAUTION_STEP * self.over_share / (1.0 - self.over_share)
+        };
         self.caution = (self.caution + change).clamp(0.0, CAUTION_MAX);
         self.update_predictions();
     }
@@ -196,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_steady_device_is_predicted_within_a_percent() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         for rows in (1..100).cycle().take(3_000) {
             let work =
                 StepWork { decode_rows: rows, context_tokens: u64::from(rows) * 300, ..WORK };
@@ -218,13 +232,13 @@ mod tests {
 
     #[test]
     fn one_hiccup_changes_little_and_is_forgotten() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         let usual = known.expect_micros(WORK);
-        (0..200).for_each(|_| known.update(WORK, usual));
+        (0..200).for_each(|_| _ = known.update(WORK, usual));
         let before = known.expect_micros(WORK);
         known.update(WORK, 50.0 * usual);
         assert!(known.expect_micros(WORK) < 1.11 * before);
-        (0..200).for_each(|_| known.update(WORK, usual));
+        (0..200).for_each(|_| _ = known.update(WORK, usual));
         assert!((known.expect_micros(WORK) / before - 1.0).abs() < 0.01);
         let after = known.predict_micros(WORK);
         assert!(after < 1.05 * before, "{after} for {before}: {known:?}");
@@ -232,14 +246,14 @@ mod tests {
 
     #[test]
     fn a_model_that_was_never_fitted_learns_with_the_first_step() {
-        let mut known = Corrections::new(StepCost::guess());
+        let mut known = Corrections::new(StepCost::guess(), 0.001);
         known.update(WORK, 20_000.0);
         assert!((known.expect_micros(WORK) / 20_000.0 - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn a_fitted_model_is_not_given_up_for_its_first_step() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         let usual = known.expect_micros(WORK);
         known.update(WORK, 40.0 * usual);
         assert!(known.expect_micros(WORK) < 1.2 * usual);
@@ -247,7 +261,7 @@ mod tests {
 
     #[test]
     fn predictions_never_fall_when_work_grows() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         // One bucket is slow and noisy; larger buckets are not.
         for n in 0..100 {
             known.update(WORK, if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
@@ -262,7 +276,7 @@ mod tests {
 
     #[test]
     fn steps_with_prompts_are_corrected_apart_and_never_predicted_to_be_shorter() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         let reading = StepWork { decode_rows: 3, prefill_tokens: 1, prefill_pairs: 10, ..WORK };
         for _ in 0..600 {
             known.update(WORK, 900.0);
@@ -279,7 +293,7 @@ mod tests {
 
     #[test]
     fn nonsense_teaches_nothing() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         let before = known.predict_micros(WORK);
         for micros in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             known.update(WORK, micros);
@@ -289,7 +303,7 @@ mod tests {
 
     #[test]
     fn caution_rises_at_once_and_falls_slowly() {
-        let mut known = Corrections::new(cost());
+        let mut known = Corrections::new(cost(), 0.001);
         let before = known.predict_micros(WORK);
         known.adjust_margin(true);
         let after = known.predict_micros(WORK);

@@ -1,4 +1,4 @@
-//! Device time used by each frame, and its debt to later frames.
+//! Device time used by each frame, and the debt or unused time that later frames inherit.
 
 /// Frames that are kept for late measurements, including frames without steps: more than a second
 /// at 60 Hz, a quarter of a second at 240 Hz.
@@ -12,12 +12,14 @@ pub const DEBT_FRAMES_MAX: u32 = 15;
 struct Frame {
     number: u64,
     budget_micros: Option<u32>,
-    /// Time that earlier frames used beyond their budgets.
-    debt_micros: f32,
+    /// Time that earlier frames left: unused time if positive, a debt if negative.
+    balance_micros: f32,
     /// Measured time, or predicted time for steps in flight.
     used_micros: f32,
     /// Whether a submitted step was predicted to exceed the frame's budget.
     is_overdrawn: bool,
+    /// Whether a step took much longer than any margin allows for.
+    has_outlier: bool,
     steps: u32,
     steps_in_flight: u32,
     /// Part of the debt and overrun that was forgiven.
@@ -25,17 +27,21 @@ struct Frame {
 }
 
 impl Frame {
-    /// The unpaid overrun of this frame, without upper limit.
-    fn owed(&self) -> f32 {
+    /// Unused time (positive) or debt (negative) after this frame, without limits.
+    fn left_micros(&self) -> f32 {
         let Some(budget) = self.budget_micros else { return 0.0 };
-        let owed = self.debt_micros + self.used_micros - budget as f32 - self.forgiven_micros;
-        owed.max(0.0)
+        self.balance_micros + budget as f32 - self.used_micros + self.forgiven_micros
     }
 
-    /// The debt of the following frame: the overrun, limited to [`DEBT_FRAMES_MAX`] budgets.
-    fn debt_after(&self) -> f32 {
+    /// The balance of the following frame: at most `carry_max` budgets of unused time, and a debt
+    /// of at most [`DEBT_FRAMES_MAX`] budgets.
+    fn balance_after(&self, carry_max: f32) -> f32 {
         let budget = self.budget_micros.unwrap_or(0) as f32;
-        self.owed().min(budget * DEBT_FRAMES_MAX as f32)
+        self.left_micros().clamp(-budget * DEBT_FRAMES_MAX as f32, budget * carry_max)
+    }
+
+    fn granted_micros(&self) -> Option<f32> {
+        self.budget_micros.map(|budget| budget as f32 + self.balance_micros.max(0.0))
     }
 }
 
@@ -43,9 +49,12 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Closed {
     pub used_micros: f32,
-    pub budget_micros: Option<u32>,
+    /// The budget and the unused time of earlier frames; `None`: no limit.
+    pub granted_micros: Option<f32>,
     /// Whether the frame was planned to exceed its budget.
     pub is_overdrawn: bool,
+    /// Whether it had a step that took much longer than any margin allows for.
+    pub has_outlier: bool,
 }
 
 /// The last [`FRAMES_OPEN_MAX`] frames.
@@ -57,15 +66,16 @@ pub(super) struct Frames {
     number: u64,
     /// Last frame that was reported as closed, or skipped.
     reported: u64,
-}
-
-impl Default for Frames {
-    fn default() -> Self {
-        Self { latest: [Frame::default(); FRAMES_OPEN_MAX], number: 0, reported: 0 }
-    }
+    /// Maximum unused time of earlier frames, in budgets.
+    carry_max: f32,
 }
 
 impl Frames {
+    pub fn new(carry_max: f32) -> Self {
+        let latest = [Frame::default(); FRAMES_OPEN_MAX];
+        Self { latest, number: 0, reported: 0, carry_max }
+    }
+
     fn at(&mut self, number: u64) -> &mut Frame {
         &mut self.latest[number as usize % FRAMES_OPEN_MAX]
     }
@@ -75,10 +85,11 @@ impl Frames {
     }
 
     pub fn begin(&mut self, budget_micros: Option<u32>) {
-        let debt_micros = self.current().debt_after();
+        let carry_max = self.carry_max * budget_micros.unwrap_or(0) as f32;
+        let balance_micros = self.current().balance_after(self.carry_max).min(carry_max);
         self.number += 1;
         let number = self.number;
-        *self.at(number) = Frame { number, budget_micros, debt_micros, ..Frame::default() };
+        *self.at(number) = Frame { number, budget_micros, balance_micros, ..Frame::default() };
         // A frame that is overwritten before its steps are measured is not counted.
         self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64));
     }
@@ -87,17 +98,21 @@ impl Frames {
     pub fn forgive(&mut self) {
         let number = self.number;
         let frame = self.at(number);
-        frame.forgiven_micros += frame.owed();
+        frame.forgiven_micros += (-frame.left_micros()).max(0.0);
     }
 
-    /// Remaining part of a budget.
+    /// Remaining part of a budget, with what earlier frames left.
     pub fn left_micros(&self, budget_micros: u32) -> f32 {
-        let Frame { debt_micros, used_micros, .. } = self.current();
-        (budget_micros as f32 - debt_micros - used_micros).max(0.0)
+        let Frame { balance_micros, used_micros, .. } = self.current();
+        (budget_micros as f32 + balance_micros - used_micros).max(0.0)
     }
 
     pub fn debt_micros(&self) -> f32 {
-        self.current().debt_micros
+        (-self.current().balance_micros).max(0.0)
+    }
+
+    pub fn carried_micros(&self) -> f32 {
+        self.current().balance_micros.max(0.0)
     }
 
     /// Whether the current frame has submitted a step.
@@ -107,7 +122,7 @@ impl Frames {
 
     /// Whether the current frame has submitted no step and has no debt.
     pub fn is_fresh(&self) -> bool {
-        !self.is_used() && self.current().debt_micros < 1.0
+        !self.is_used() && self.current().balance_micros > -1.0
     }
 
     /// Charges a step to the current frame. Returns the frame's number.
@@ -116,11 +131,17 @@ impl Frames {
         let frame = self.at(number);
         frame.used_micros += micros;
         // 0.1 % tolerance for rounding of sums.
-        let budget = frame.budget_micros.map_or(f32::INFINITY, |budget| budget as f32);
-        frame.is_overdrawn |= frame.used_micros > budget * 1.001;
+        let granted = frame.granted_micros().unwrap_or(f32::INFINITY);
+        frame.is_overdrawn |= frame.used_micros > granted * 1.001;
         frame.steps += 1;
         frame.steps_in_flight += 1;
         number
+    }
+
+    /// Marks a frame that is still stored: one of its steps is an outlier.
+    pub fn mark_outlier(&mut self, number: u64) {
+        let frame = self.at(number);
+        frame.has_outlier |= frame.number == number;
     }
 
     /// Replaces the charged time of a step by the measured time.
@@ -134,10 +155,13 @@ impl Frames {
         }
         frame.used_micros = (frame.used_micros + micros - charged_micros).max(0.0);
         frame.steps_in_flight = frame.steps_in_flight.saturating_sub(1);
-        // Propagates the changed overrun through the debts of later frames.
+        // Propagates the change through the balances of later frames.
+        let carry_max = self.carry_max;
         for number in number..current {
-            let debt = self.at(number).debt_after();
-            self.at(number + 1).debt_micros = debt;
+            let balance = self.at(number).balance_after(carry_max);
+            let next = self.at(number + 1);
+            let bound = carry_max * next.budget_micros.unwrap_or(0) as f32;
+            next.balance_micros = balance.min(bound);
         }
     }
 
@@ -151,8 +175,9 @@ impl Frames {
             }
             self.reported += 1;
             if frame.steps > 0 {
-                let Frame { used_micros, budget_micros, is_overdrawn, .. } = frame;
-                return Some(Closed { used_micros, budget_micros, is_overdrawn });
+                let granted_micros = frame.granted_micros();
+                let Frame { used_micros, is_overdrawn, has_outlier, .. } = frame;
+                return Some(Closed { used_micros, granted_micros, is_overdrawn, has_outlier });
             }
         }
         None
@@ -169,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_used_too_much_is_owed_until_it_is_paid() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
         frames.settle(step, 90.0, 250.0);
@@ -185,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_step_that_comes_back_late_is_still_its_frames() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(60.0);
         frames.begin(Some(100));
@@ -202,7 +227,7 @@ mod tests {
 
     #[test]
     fn time_that_steps_did_not_take_can_be_planned_again() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         for _ in 0..3 {
             let step = frames.charge(50.0);
@@ -218,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_forgiven_is_not_paid_and_what_comes_back_late_is() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let (back, late) = (frames.charge(50.0), frames.charge(50.0));
         frames.settle(back, 50.0, 400.0);
@@ -231,7 +256,7 @@ mod tests {
 
     #[test]
     fn debts_beyond_the_bound_are_forgiven_too() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
         frames.settle(step, 90.0, 1e5);
@@ -245,7 +270,7 @@ mod tests {
     #[test]
     fn steps_that_come_back_many_frames_later_are_counted() {
         for late in [9, FRAMES_OPEN_MAX - 1] {
-            let mut frames = Frames::default();
+            let mut frames = Frames::new(0.0);
             frames.begin(Some(100));
             let step = frames.charge(60.0);
             for _ in 0..late {
@@ -259,7 +284,7 @@ mod tests {
 
     #[test]
     fn debts_have_a_bound() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
         frames.settle(step, 90.0, 1e9);
@@ -276,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_step_that_never_comes_back_holds_nothing_up() {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let lost = frames.charge(10.0);
         for _ in 0..2 * FRAMES_OPEN_MAX {

@@ -14,22 +14,28 @@
 //!
 //! # Rules
 //! 1. **Budget.** The predicted time of a frame's steps, margin included, is at most the budget
-//!    minus the debt. Work that would exceed it is not started.
+//!    minus the debt, or plus the time that earlier frames left. Work that would exceed it is not
+//!    started.
 //! 2. **Debt.** Time that a frame used beyond its budget is subtracted from the following frames. A
 //!    frame with nothing left runs no step. The debt is at most [`DEBT_FRAMES_MAX`] budgets, which
 //!    limits the pause after one outlier.
-//! 3. **Progress.** If the smallest requested step is longer than a whole budget, a frame without
+//! 3. **Carry.** Unused time is left to later frames, up to [`GovernorOptions::carry_frames`]
+//!    budgets. While more can be left, prompts alone start no step with a chunk that costs more
+//!    than 1.1 times the cheapest cost per token: rather a larger chunk some frames later.
+//! 4. **Progress.** If the smallest requested step is longer than a whole budget, a frame without
 //!    debt runs it anyway, with as many other rows as fit in [`OVERDRAFT`] times its time. The same
 //!    holds for the row of an agent that has waited for [`Limits::wait_frames_max`] frames. Later
 //!    frames pay the debt: over time, use stays within the budget. A budget of zero is a pause:
 //!    [`Governor::limits`] then permits no row, independent of waiting times. Among `n` agents the
 //!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
-//! 4. **Caution.** A frame that exceeds its budget without being planned to immediately raises the
+//! 5. **Caution.** A frame that exceeds its budget without being planned to immediately raises the
 //!    margin of all predictions and the share of a frame that only its first step may use. Frames
-//!    within their budgets, or without a budget, lower both slowly: at one such overrun per
-//!    thousand frames they stay constant.
-//! 5. A new budget applies from the next frame on.
-//! 6. **Launches.** The predicted time of a step is at most `launch_micros_max`. If the smallest
+//!    within their budgets, or without a budget, lower both: at
+//!    [`GovernorOptions::frames_over_per_1000`] such overruns they stay constant. A frame with a
+//!    step of more than twice its predicted time changes neither: no useful margin contains such
+//!    an outlier. It only leaves a debt.
+//! 6. A new budget applies from the next frame on.
+//! 7. **Launches.** The predicted time of a step is at most `launch_micros_max`. If the smallest
 //!    step is longer, the limit is [`OVERDRAFT`] times its time.
 //!
 //! # Examples
@@ -69,7 +75,7 @@ pub use prediction_error::{BucketError, PredictionErrors};
 use self::correction::Corrections;
 use self::frames::{Closed, Frames};
 use crate::defaults;
-use crate::frame::{CostModel, Limits, StepWork};
+use crate::frame::{BUCKETS, CostModel, Limits, StepWork};
 
 /// Limit of a step, relative to the smallest step, when even the smallest step exceeds the budget
 /// or the launch limit.
@@ -77,6 +83,9 @@ pub const OVERDRAFT: f32 = 1.5;
 
 /// Maximum share of a budget that is reserved for outliers after a frame's first step.
 const RESERVE_MAX: f32 = 0.6;
+
+/// Cost per token of a prompt chunk that is worth to wait for, relative to the cheapest chunk.
+const CHUNK_COST_MAX: f32 = 1.1;
 
 /// Frame number of steps that are charged to no frame. Frame numbers start at 1.
 const UNCHARGED: u64 = 0;
@@ -91,6 +100,13 @@ pub struct GovernorOptions {
     /// [`defaults::LAUNCH_MICROS_MAX`]. A renderer on the same device waits for the running step,
     /// so this bounds the delay of its next launch by walla.
     pub launch_micros_max: Option<u32>,
+    /// Frames over their budget that the margin of predictions allows, per 1,000 frames. Frames
+    /// with outliers do not count. Default: `1`.
+    pub frames_over_per_1000: u32,
+    /// Maximum unused device time that earlier frames leave to a frame, in budgets. With it a frame
+    /// can run a step that is longer than its budget, and the mean over some frames stays within
+    /// it. Default: `0`.
+    pub carry_frames: u32,
 }
 
 impl Default for GovernorOptions {
@@ -98,6 +114,8 @@ impl Default for GovernorOptions {
         Self {
             budget_micros: Some(defaults::BUDGET_MICROS),
             launch_micros_max: Some(defaults::LAUNCH_MICROS_MAX),
+            frames_over_per_1000: 1,
+            carry_frames: 0,
         }
     }
 }
@@ -140,7 +158,7 @@ pub struct GovernorStats {
     /// Time that earlier frames used beyond their budgets and that is charged to the current frame,
     /// in microseconds.
     pub debt_micros: u32,
-    /// Frames that used more than their budget.
+    /// Frames that used more than their budget and the unused time of earlier frames.
     pub frames_over: u64,
     /// Frames over budget that were planned to be: even the smallest step exceeds the budget.
     pub frames_overdrawn: u64,
@@ -172,8 +190,8 @@ impl Governor {
         Self {
             options,
             budget_wanted: options.budget_micros,
-            corrections: Corrections::new(cost),
-            frames: Frames::default(),
+            corrections: Corrections::new(cost, options.frames_over_per_1000 as f32 / 1e3),
+            frames: Frames::new(options.carry_frames as f32),
             errors: PredictionErrors::default(),
             stats: GovernorStats { budget_micros: options.budget_micros, ..Default::default() },
             is_wanted: false,
@@ -233,7 +251,11 @@ impl Governor {
         }
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
-            let is_too_long = smallest_micros > budget as f32;
+            let most = budget as f32 * (1 + self.options.carry_frames) as f32;
+            let is_too_long = smallest_micros > most;
+            if self.frames.carried_micros() + 1.0 < most - budget as f32 {
+                limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
+            }
             let granted =
                 if is_too_long && self.frames.is_fresh() { whole(least) } else { left as u32 };
             limits.device_micros_max = granted;
@@ -242,6 +264,17 @@ impl Governor {
         }
         limits.cost = if self.is_limiting() { Some(&self.corrections) } else { base.cost };
         limits
+    }
+
+    /// The smallest prompt chunk that costs at most [`CHUNK_COST_MAX`] times as much per token as
+    /// the cheapest one whose step takes at most `micros_max`.
+    fn efficient_chunk(&self, tokens_max: u32, micros_max: f32) -> u32 {
+        let micros = |tokens: u32| self.corrections.predict_micros(StepWork::prefill(tokens, 0));
+        let sizes = BUCKETS.iter().copied().take_while(|&tokens| tokens <= tokens_max);
+        let sizes = sizes.take_while(|&tokens| micros(tokens) <= micros_max);
+        let each = |tokens: u32| micros(tokens) / tokens as f32;
+        let least = sizes.clone().map(each).fold(f32::INFINITY, f32::min);
+        sizes.clone().find(|&tokens| each(tokens) <= CHUNK_COST_MAX * least).unwrap_or(1)
     }
 
     /// Whether a time limit is set.
@@ -294,11 +327,14 @@ impl Governor {
     /// Records the device time of a step, in nanoseconds. The step may belong to an earlier frame.
     pub fn observe(&mut self, step: SubmittedStep, device_nanos: u64) {
         let micros = device_nanos as f32 / 1e3;
+        self.errors.add(step.work, step.expected_micros, micros);
+        let is_outlier = self.corrections.update(step.work, micros);
         if step.frame != UNCHARGED {
+            if is_outlier {
+                self.frames.mark_outlier(step.frame);
+            }
             self.frames.settle(step.frame, step.charged_micros, micros);
         }
-        self.errors.add(step.work, step.expected_micros, micros);
-        self.corrections.update(step.work, micros);
         self.count_closed();
         self.stats.error_p50 = self.errors.all().p50;
         self.stats.error_p99 = self.errors.all().p99;
@@ -324,16 +360,16 @@ impl Governor {
     /// Counts ended frames whose steps have all been measured.
     fn count_closed(&mut self) {
         while let Some(closed) = self.frames.next_closed() {
-            let Closed { used_micros, budget_micros, is_overdrawn } = closed;
+            let Closed { used_micros, granted_micros, is_overdrawn, has_outlier } = closed;
             self.stats.used_micros = used_micros as u32;
-            let Some(budget) = budget_micros.map(|budget| budget as f32) else {
+            let Some(granted) = granted_micros else {
                 self.corrections.adjust_margin(false);
                 continue;
             };
-            let is_over = used_micros > budget;
+            let is_over = used_micros > granted;
             self.stats.frames_over += u64::from(is_over);
             self.stats.frames_overdrawn += u64::from(is_over && is_overdrawn);
-            if !is_overdrawn && (is_over || used_micros > budget / 2.0) {
+            if !is_overdrawn && !has_outlier && (is_over || used_micros > granted / 2.0) {
                 self.corrections.adjust_margin(is_over);
             }
         }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use walla_plan::defaults::CPU_CARRY_FRAMES;
 use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
 use walla_plan::{
     BUCKETS, Detail, Governor, GovernorOptions, Limits, STEPS_MAX, StepCost, StepWork,
@@ -18,7 +19,7 @@ use super::agents::AgentState;
 use super::clients::ClientState;
 use crate::api::{BudgetStats, Pacing};
 use crate::engine_core::ClientKey;
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, FrameBudget};
 
 /// Frame of free-running clients, in microseconds: 1/60 s.
 const WINDOW_MICROS: u64 = 16_667;
@@ -34,6 +35,9 @@ const STEPS_UNPUBLISHED_MAX: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Budget {
     governor: Governor,
+    /// The budget as the host set it.
+    setting: FrameBudget,
+    is_gpu: bool,
     /// Whether the budget applies to free-running clients.
     holds_for_all: bool,
     /// Begin of the current frame. `None` before the first frame.
@@ -54,11 +58,15 @@ pub(super) struct Budget {
 impl Budget {
     pub fn new(options: &EngineOptions, is_gpu: bool, cost: Option<StepCost>) -> Self {
         let governor_options = GovernorOptions {
-            budget_micros: options.budget.map(micros),
+            budget_micros: options.budget.of_device(is_gpu).map(micros),
             launch_micros_max: options.launch_max.filter(|_| is_gpu).map(micros),
+            frames_over_per_1000: if is_gpu { 1 } else { 10 },
+            carry_frames: options.budget_carry.unwrap_or(if is_gpu { 0 } else { CPU_CARRY_FRAMES }),
         };
         Self {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
+            setting: options.budget,
+            is_gpu,
             holds_for_all: options.budget_free_running,
             begun_micros: None,
             ticks: 0,
@@ -71,8 +79,9 @@ impl Budget {
         }
     }
 
-    pub fn set(&mut self, budget: Option<Duration>) {
-        self.governor.set_budget(budget.map(micros));
+    pub fn set(&mut self, budget: FrameBudget) {
+        self.setting = budget;
+        self.governor.set_budget(budget.of_device(self.is_gpu).map(micros));
         self.holds_for_all = true;
     }
 
@@ -141,6 +150,8 @@ impl Budget {
     /// Continues the settings and counters of another device, but not its costs.
     pub fn inherit(&mut self, other: &Self) {
         self.governor.inherit(&other.governor);
+        self.setting = other.setting;
+        self.governor.set_budget(self.setting.of_device(self.is_gpu).map(micros));
         self.holds_for_all = other.holds_for_all;
         self.begun_micros = other.begun_micros;
         self.ticks = other.ticks;
@@ -215,15 +226,15 @@ impl Budget {
         }
     }
 
-    /// Records a completed step. Without two times of the device's clock its duration is unknown.
-    pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
+    /// Records a completed step with its device time; 0: unknown.
+    pub fn completed(&mut self, step: SubmittedStep, nanos: u64) {
         self.steps_unpublished += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {
             return self.governor.observe(step, pretended(step.work()));
         }
-        if end_nanos > begin_nanos {
-            self.governor.observe(step, end_nanos - begin_nanos);
+        if nanos > 0 {
+            self.governor.observe(step, nanos);
         } else {
             self.governor.forget(step);
         }

@@ -179,7 +179,7 @@ fn time(
     let mut nanos = 0;
     if let Some(completed) = wait(sequences, waiting)? {
         sequences.executor.read_results(completed, &mut |view| {
-            nanos = view.header.end_nanos.saturating_sub(view.header.begin_nanos);
+            nanos = view.header.device_nanos();
         })?;
         sequences.release(completed);
     }

@@ -42,14 +42,14 @@ impl Core {
         self.sequences.release(completed);
         let Some(mut submitted) = self.in_flight.complete() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
-        let (begin_nanos, end_nanos) = *read.as_ref().unwrap_or(&(0, 0));
-        self.budget.completed(submitted.booked, begin_nanos, end_nanos);
+        let device_nanos = *read.as_ref().unwrap_or(&0);
+        self.budget.completed(submitted.booked, device_nanos);
         if let Err(refused) = read {
             submitted.tags.clear();
             self.retry_all(&refused);
         } else {
             self.stats.steps_done += 1;
-            self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
+            self.stats.device_time += Duration::from_nanos(device_nanos);
             self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
             tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
             let mut results = self.in_flight.take_results();

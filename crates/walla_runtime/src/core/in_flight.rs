@@ -114,18 +114,18 @@ impl InFlight {
         may
     }
 
-    /// Reads a step's results for [`take_results`](Self::take_results). Returns its begin and end
-    /// on the device's clock.
+    /// Reads a step's results for [`take_results`](Self::take_results). Returns its device time in
+    /// nanoseconds; 0: unknown.
     pub fn read(
         &mut self,
         executor: &mut Executor,
         completed: Completed,
-    ) -> Result<(u64, u64), ExecError> {
+    ) -> Result<u64, ExecError> {
         let Self { results, device_clock, .. } = self;
         results.clear();
-        let mut nanos = (0, 0);
+        let mut nanos = 0;
         executor.read_results(completed, &mut |view| {
-            nanos = (view.header.begin_nanos, view.header.end_nanos);
+            nanos = view.header.device_nanos();
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
                 let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);

@@ -22,7 +22,7 @@ use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
-use crate::options::{EngineError, EngineOptions};
+use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::state::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
@@ -175,7 +175,7 @@ fn step_cost(
     sequences: &mut Sequences,
     waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, EngineError> {
-    if options.budget.is_none() {
+    if options.budget == FrameBudget::Unlimited {
         return Ok(None);
     }
     let chunk = options.prefill_tokens_max.clamp(1, sequences.limits().tokens_max);

@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// Changes the engine's budget: [`Engine::set_budget`].
-    pub fn set_budget(&self, budget: Option<std::time::Duration>) {
+    pub fn set_budget(&self, budget: impl Into<crate::FrameBudget>) {
         self.engine.set_budget(budget);
     }
 

@@ -4,19 +4,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine_core::Control;
+use crate::options::FrameBudget;
 
 /// Settings in transit to the device thread: one atomic word each, so that no call waits and the
 /// latest value applies.
 #[derive(Debug)]
 pub(super) struct Controls {
-    /// Nanoseconds, [`NO_LIMIT`] or [`UNCHANGED`].
+    /// Nanoseconds, [`NO_LIMIT`], [`AUTO`] or [`UNCHANGED`].
     budget: AtomicU64,
     /// Tokens, or [`UNCHANGED`].
     kv_tokens: AtomicU64,
 }
 
 const UNCHANGED: u64 = u64::MAX;
-const NO_LIMIT: u64 = u64::MAX - 1;
+const AUTO: u64 = u64::MAX - 1;
+const NO_LIMIT: u64 = u64::MAX - 2;
 
 impl Controls {
     pub fn new() -> Self {
@@ -25,10 +27,15 @@ impl Controls {
 
     pub fn set(&self, control: Control) {
         match control {
-            Control::Budget(None) => self.budget.store(NO_LIMIT, Ordering::Release),
-            Control::Budget(Some(budget)) => {
-                let nanos = u64::try_from(budget.as_nanos()).unwrap_or(NO_LIMIT);
-                self.budget.store(nanos.min(NO_LIMIT), Ordering::Release);
+            Control::Budget(budget) => {
+                let word = match budget {
+                    FrameBudget::Auto => AUTO,
+                    FrameBudget::Unlimited => NO_LIMIT,
+                    FrameBudget::Time(time) => {
+                        u64::try_from(time.as_nanos()).unwrap_or(NO_LIMIT).min(NO_LIMIT)
+                    }
+                };
+                self.budget.store(word, Ordering::Release);
             }
             Control::KvTokens(tokens) => self.kv_tokens.store(tokens.into(), Ordering::Release),
         }
@@ -38,8 +45,9 @@ impl Controls {
     pub fn take(&self) -> impl Iterator<Item = Control> + use<> {
         let budget = match self.budget.swap(UNCHANGED, Ordering::AcqRel) {
             UNCHANGED => None,
-            NO_LIMIT => Some(Control::Budget(None)),
-            nanos => Some(Control::Budget(Some(Duration::from_nanos(nanos)))),
+            AUTO => Some(Control::Budget(FrameBudget::Auto)),
+            NO_LIMIT => Some(Control::Budget(FrameBudget::Unlimited)),
+            nanos => Some(Control::Budget(FrameBudget::Time(Duration::from_nanos(nanos)))),
         };
         let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
         let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
@@ -55,13 +63,16 @@ mod tests {
     fn the_latest_setting_counts_and_is_taken_once() {
         let controls = Controls::new();
         assert_eq!(controls.take().count(), 0);
-        let budget = Control::Budget(Some(Duration::from_millis(3)));
-        for control in [Control::Budget(None), budget, Control::KvTokens(7)] {
+        let budget = Control::Budget(FrameBudget::Time(Duration::from_millis(3)));
+        for control in [Control::Budget(FrameBudget::Unlimited), budget, Control::KvTokens(7)] {
             controls.set(control);
         }
         assert_eq!(controls.take().collect::<Vec<_>>(), [budget, Control::KvTokens(7)]);
         assert_eq!(controls.take().count(), 0);
-        controls.set(Control::Budget(Some(Duration::MAX)));
-        assert_eq!(controls.take().collect::<Vec<_>>(), [Control::Budget(None)]);
+        controls.set(Control::Budget(FrameBudget::Time(Duration::MAX)));
+        let unlimited = Control::Budget(FrameBudget::Unlimited);
+        assert_eq!(controls.take().collect::<Vec<_>>(), [unlimited]);
+        controls.set(Control::Budget(FrameBudget::Auto));
+        assert_eq!(controls.take().collect::<Vec<_>>(), [Control::Budget(FrameBudget::Auto)]);
     }
 }

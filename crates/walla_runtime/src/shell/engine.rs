@@ -13,7 +13,7 @@ use super::watchdog::watch;
 use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::{Control, EngineCore, Loader};
-use crate::options::{Deadlines, EngineError};
+use crate::options::{Deadlines, EngineError, FrameBudget};
 use crate::state::{EngineState, ModelCard};
 
 /// Maximum time that the last handle waits for the device thread to end. Destroying a CUDA context
@@ -123,8 +123,8 @@ impl Engine {
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also applies to
     /// [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s.
-    pub fn set_budget(&self, budget: Option<Duration>) {
-        self.set(Control::Budget(budget));
+    pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
+        self.set(Control::Budget(budget.into()));
     }
 
     /// Changes the KV cache capacity in tokens, shared by all agents, up to the capacity reserved

@@ -34,7 +34,7 @@ use bevy::render::settings::{Backends, RenderCreation, WgpuSettings};
 use bevy::window::ExitCondition;
 use bevy::winit::WinitPlugin;
 use bevy_walla::engine::{Engine, EngineState, Pacing};
-use bevy_walla::{EngineOptions, WallaPlugin};
+use bevy_walla::{EngineOptions, FrameBudget, WallaPlugin};
 use clap::{Parser, ValueEnum};
 use walla_examples::{ModelArgs, fail};
 
@@ -115,7 +115,8 @@ fn main() -> AppExit {
     let options = arguments.model.options(arguments.agents).unwrap_or_else(|error| fail(error));
     let engine = start(EngineOptions { budget, ..options.clone() });
     let free = arguments.modes.contains(&Mode::Free).then(|| {
-        let engine = start(EngineOptions { budget: None, launch_max: None, ..options });
+        let budget = FrameBudget::Unlimited;
+        let engine = start(EngineOptions { budget, launch_max: None, ..options });
         FreeDecoder::start(engine, arguments.agents).unwrap_or_else(|error| fail(error))
     });
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use walla_plan::{BUCKETS, CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
+use walla_plan::{
+    BUCKETS, CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork, defaults,
+};
 
 use super::*;
 
@@ -24,7 +26,11 @@ fn four_times_slower(work: StepWork) -> u64 {
 
 fn rig(budget_micros: u32, pacing: Pacing) -> Rig {
     let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
-    let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
+    let options = GovernorOptions {
+        budget_micros: Some(budget_micros),
+        launch_micros_max: None,
+        ..GovernorOptions::default()
+    };
     rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
     rig.core.budget.pretend(as_expected);
     rig
@@ -75,13 +81,13 @@ fn a_new_budget_shapes_the_next_frame() {
     }
     rig.frame();
     assert_eq!(rig.core.stats().tokens, 8);
-    rig.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(450))));
+    rig.core.control(crate::engine_core::Control::Budget(Duration::from_micros(450).into()));
     rig.frame();
     let served = rig.core.stats().tokens - 8;
     assert!((1..=4).contains(&served), "{served} of 8 at 300 µs and 20 µs each, with margin");
     assert_eq!(rig.core.stats().budget.agents_deferred, 8 - served as u32);
     assert_eq!(rig.core.stats().budget.budget, Some(Duration::from_micros(450)));
-    rig.core.control(crate::engine_core::Control::Budget(None));
+    rig.core.control(crate::engine_core::Control::Budget(FrameBudget::Unlimited));
     rig.frame();
     assert_eq!(rig.core.stats().tokens, 8 + served + 8);
 }
@@ -182,7 +188,7 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
         rig.advance();
     }
     assert!(rig.core.stats().steps >= 5, "the default budget is for frames");
-    rig.core.control(crate::engine_core::Control::Budget(Some(Duration::from_micros(1_000))));
+    rig.core.control(crate::engine_core::Control::Budget(Duration::from_micros(1_000).into()));
     rig.now_micros += FRAME_MICROS;
     for _ in 0..20 {
         let before = rig.core.stats().steps;
@@ -205,7 +211,7 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
 
 #[test]
 fn costs_are_measured_at_load_and_leave_no_trace() {
-    let budget = Some(Duration::from_millis(4));
+    let budget = Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let cost = rig.core.budget.governor().cost();
@@ -230,7 +236,7 @@ fn costs_are_measured_at_load_and_leave_no_trace() {
 #[test]
 fn costs_are_kept_and_a_damaged_file_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
-    let budget = Some(Duration::from_millis(4));
+    let budget = Duration::from_millis(4).into();
     let cost_cache = Some(folder.path().to_owned());
     let options = EngineOptions { budget, cost_cache, ..options() };
     let load = || {
@@ -252,4 +258,27 @@ fn costs_are_kept_and_a_damaged_file_is_replaced() {
     std::fs::write(&file, "nonsense").expect("written");
     assert!(load() < 777.0 * 100.0);
     assert_ne!(std::fs::read_to_string(&file).expect("text"), "nonsense");
+}
+
+#[test]
+fn the_default_budget_follows_the_device() {
+    let limit = |budget: &mut crate::core::budget::Budget| {
+        budget.begin_window(0, true);
+        budget.stats().budget.map(|limit| limit.as_micros())
+    };
+    let [on_gpu, on_cpu] = [defaults::BUDGET_MICROS, defaults::CPU_BUDGET_MICROS].map(u128::from);
+    for (setting, expected) in [
+        (FrameBudget::Auto, [Some(on_gpu), Some(on_cpu)]),
+        (FrameBudget::Unlimited, [None, None]),
+        (Duration::from_micros(700).into(), [Some(700), Some(700)]),
+    ] {
+        let options = EngineOptions { budget: setting, budget_free_running: true, ..options() };
+        let mut gpu = crate::core::budget::Budget::new(&options, true, None);
+        assert_eq!(limit(&mut gpu), expected[0], "{setting:?}");
+        // The CPU takes over.
+        let mut cpu = crate::core::budget::Budget::new(&options, false, None);
+        cpu.inherit(&gpu);
+        cpu.begin_window(u64::MAX / 2, true);
+        assert_eq!(cpu.stats().budget.map(|limit| limit.as_micros()), expected[1], "{setting:?}");
+    }
 }

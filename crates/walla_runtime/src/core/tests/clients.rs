@@ -153,9 +153,9 @@ impl Story {
         options.agents_parked_max = draws.pick(&[4, 100]);
         options.wait_for_slot = !draws.one_in(5);
         if draws.one_in(5) {
-            options.budget = Some(Duration::ZERO);
+            options.budget = FrameBudget::Time(Duration::ZERO);
         }
-        let is_budget_zero = options.budget == Some(Duration::ZERO);
+        let is_budget_zero = options.budget == FrameBudget::Time(Duration::ZERO);
         let core = setting.load();
         let mut story = Self {
             setting,
@@ -281,7 +281,7 @@ impl Story {
 
     fn set_budget(&mut self, micros: Option<u64>) {
         self.is_budget_zero = micros == Some(0);
-        self.control(Control::Budget(micros.map(Duration::from_micros)));
+        self.control(Control::Budget(micros.map(Duration::from_micros).into()));
     }
 }
 

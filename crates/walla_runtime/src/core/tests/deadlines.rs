@@ -13,7 +13,7 @@ use crate::options::{Deadlines, EngineError};
 const STEP_MAX: Duration = Duration::from_secs(5);
 
 fn options_with(deadlines: Deadlines, budget: Option<Duration>) -> EngineOptions {
-    EngineOptions { deadlines, budget, ..options() }
+    EngineOptions { deadlines, budget: budget.into(), ..options() }
 }
 
 fn deadlines() -> Deadlines {

@@ -122,14 +122,14 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
 
 #[test]
 fn what_was_set_and_counted_goes_on() {
-    let budget = Some(std::time::Duration::from_millis(4));
+    let budget = std::time::Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
     let mut rig = Rig::new(&options, &registry, Pacing::default());
     let agent = rig.agent(speaker(1, 60));
     rig.ask(agent, tokens("ab"));
     rig.core
-        .control(crate::engine_core::Control::Budget(Some(std::time::Duration::from_millis(900))));
+        .control(crate::engine_core::Control::Budget(std::time::Duration::from_millis(900).into()));
     rig.core.control(crate::engine_core::Control::KvTokens(16 * 9));
     (0..20).for_each(|_| rig.frame());
     let before = rig.core.stats();

@@ -40,7 +40,7 @@ use crate::api::{
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
-use crate::options::{EngineOptions, ModelSource};
+use crate::options::{EngineOptions, FrameBudget, ModelSource};
 
 /// The only client of most tests.
 const HOST: ClientKey = ClientKey(0);
@@ -64,7 +64,7 @@ fn options() -> EngineOptions {
         prefill_tokens_max: 16,
         inline_text: true,
         // Text does not depend on the budget, but step counts do.
-        budget: None,
+        budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }

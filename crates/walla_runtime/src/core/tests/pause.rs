@@ -45,7 +45,7 @@ impl Slow {
     }
 
     fn budget(&mut self, budget: Option<Duration>) {
-        self.rig.core.control(Control::Budget(budget));
+        self.rig.core.control(Control::Budget(budget.into()));
     }
 }
 
@@ -151,7 +151,7 @@ fn a_pause_counts_neither_for_times_nor_for_voices() {
 
 #[test]
 fn an_engine_that_begins_with_a_budget_of_zero_waits() {
-    let options = EngineOptions { budget: Some(Duration::ZERO), ..options() };
+    let options = EngineOptions { budget: FrameBudget::Time(Duration::ZERO), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agent = rig.agent(speaker(1, 5));
     let ask = rig.ask(agent, tokens("ab"));
@@ -159,7 +159,7 @@ fn an_engine_that_begins_with_a_budget_of_zero_waits() {
     assert_eq!((rig.core.stats().steps, rig.reply(ask).started), (0, 0));
     assert_eq!(rig.core.stats().budget.budget, Some(Duration::ZERO));
     // Less than a microsecond is a small budget, but not a pause.
-    rig.core.control(Control::Budget(Some(Duration::from_nanos(1))));
+    rig.core.control(Control::Budget(Duration::from_nanos(1).into()));
     (0..500).for_each(|_| rig.frame());
     rig.assert_all_ended();
 }
@@ -199,7 +199,8 @@ fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
 fn a_budget_of_zero_is_a_pause_beside_a_free_running_client() {
     const OTHER: ClientKey = ClientKey(7);
     let deadlines = Deadlines { reply: Some(Duration::from_millis(500)), ..Deadlines::default() };
-    let options = EngineOptions { budget: Some(Duration::ZERO), deadlines, ..options() };
+    let options =
+        EngineOptions { budget: FrameBudget::Time(Duration::ZERO), deadlines, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     rig.core.add_client(OTHER, Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 5));
@@ -214,7 +215,7 @@ fn a_budget_of_zero_is_a_pause_beside_a_free_running_client() {
     (0..100).for_each(|_| rig.frame());
     assert_eq!((rig.reply(waits).started, rig.core.stats().steps), (0, 0));
     assert_eq!(rig.advance(), Advance::Idle, "the device thread sleeps");
-    rig.core.control(Control::Budget(None));
+    rig.core.control(Control::Budget(FrameBudget::Unlimited));
     (0..100).for_each(|_| rig.frame());
     rig.assert_all_ended();
     assert!([ask, waits].iter().all(|&ask| rig.reply(ask).ends == [Ok(FinishReason::Length)]));

@@ -155,7 +155,7 @@ impl Story {
             17 => {
                 let micros = self.setting.draws.pick(&[None, Some(0), Some(400), Some(3_000)]);
                 self.is_budget_zero = micros == Some(0);
-                self.core.control(Control::Budget(micros.map(Duration::from_micros)));
+                self.core.control(Control::Budget(micros.map(Duration::from_micros).into()));
             }
             18 if self.setting.draws.one_in(6) => self.setting.handle.lose(),
             19 => self.room = self.setting.draws.pick(&[0, 1, 5, usize::MAX]),
@@ -280,7 +280,7 @@ impl Story {
         self.room = usize::MAX;
         self.is_budget_zero = false;
         self.pause(false);
-        self.core.control(Control::Budget(None));
+        self.core.control(Control::Budget(FrameBudget::Unlimited));
         self.core.control(Control::KvTokens(u32::MAX));
         for _ in 0..FRAMES_TO_END_MAX {
             if !self.is_anything_open() {
@@ -318,7 +318,7 @@ fn a_story_replays_byte_for_byte() {
         let first = story(seed);
         assert!(!first.is_empty(), "seed {seed}: something is said");
         assert_eq!(first, story(seed), "seed {seed}");
-        has_budget += u32::from(Story::new(seed).setting.options.budget.is_some());
+        has_budget += u32::from(Story::new(seed).setting.options.budget != FrameBudget::Unlimited);
     }
     assert!(has_budget > 0);
 }
@@ -365,7 +365,7 @@ impl Story {
 /// was such a call.
 fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
     let options = EngineOptions {
-        budget: Some(Duration::from_micros(2_000)),
+        budget: FrameBudget::Time(Duration::from_micros(2_000)),
         kv_tokens: Some(16 * 12),
         ..options()
     };

@@ -133,7 +133,7 @@ impl Setting {
         let registry = Registry::new().with(faulty).with(spare);
         let budget_micros = draws.pick(&[None, Some(300), Some(1_000), Some(4_166)]);
         let options = EngineOptions {
-            budget: budget_micros.map(Duration::from_micros),
+            budget: budget_micros.map(Duration::from_micros).into(),
             budget_free_running: draws.one_in(2),
             kv_tokens: Some(16 * (9 + draws.draw(30))),
             launch_max: draws.pick(&[None, Some(Duration::from_micros(1_000))]),
@@ -155,7 +155,7 @@ impl Setting {
         // Calibration takes as long as a story: most stories are given costs, not always the right
         // ones.
         let is_calibrated = self.draws.one_in(8);
-        let budget = self.options.budget.filter(|_| is_calibrated);
+        let budget = if is_calibrated { self.options.budget } else { FrameBudget::Unlimited };
         let of_load = EngineOptions { budget, ..self.options.clone() };
         let core = Core::load_from(&self.source, &file, &of_load, &self.registry, &at, go_on);
         let mut core = core.expect("some device loads");

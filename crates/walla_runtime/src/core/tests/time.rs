@@ -24,7 +24,11 @@ fn as_expected(work: StepWork) -> u64 {
 
 fn budgeted(budget_micros: u32, pacing: Pacing) -> Rig {
     let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
-    let options = GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None };
+    let options = GovernorOptions {
+        budget_micros: Some(budget_micros),
+        launch_micros_max: None,
+        ..GovernorOptions::default()
+    };
     rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
     rig.core.budget.pretend(as_expected);
     rig
@@ -57,7 +61,7 @@ fn an_hour_in_another_window_brings_no_burst() {
 #[test]
 fn a_free_running_client_gets_one_window_after_an_hour() {
     let mut rig = budgeted(1_000, Pacing::FreeRunning);
-    rig.core.control(Control::Budget(Some(Duration::from_micros(1_000))));
+    rig.core.control(Control::Budget(Duration::from_micros(1_000).into()));
     let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 110) });
     rig.ask(agent, tokens("ab"));
     let window = |rig: &mut Rig| {
@@ -107,7 +111,7 @@ fn frames_without_time_between_them_keep_their_budgets() {
 fn a_clock_that_goes_back_some_frames_stops_nobody() {
     for pacing in [Pacing::default(), Pacing::FreeRunning] {
         let mut rig = budgeted(2_000, pacing);
-        rig.core.control(Control::Budget(Some(Duration::from_micros(2_000))));
+        rig.core.control(Control::Budget(Duration::from_micros(2_000).into()));
         rig.now_micros = HOUR_MICROS;
         let agents: Vec<_> = (0..3).map(|seed| rig.agent(voice(seed))).collect();
         for agent in agents {

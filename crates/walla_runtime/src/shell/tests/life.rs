@@ -113,7 +113,7 @@ fn what_hosts_set_for_all_arrives_whenever_they_set_it() {
     engine.set_budget(None);
     engine.set_budget(Some(Duration::from_millis(2)));
     go.send(()).unwrap();
-    let budget = Control::Budget(Some(Duration::from_millis(2)));
+    let budget = Control::Budget(Duration::from_millis(2).into());
     let heard = || script.controls.lock().unwrap().clone();
     eventually("set before it was ready", || (heard() == [budget]).then_some(()));
     let client = engine.client(Pacing::default()).unwrap();
