@@ -2,8 +2,8 @@
 //! schedule and at any progress of the engine.
 //!
 //! A simulation is a function of its seed and its level. A level is a set of actions ([`game`]).
-//! The engine is a model ([`engine_model`]) that advances at random between all schedules. From time
-//! to time the game does nothing until the engine is idle, and all conversations are compared.
+//! The engine is a model ([`engine_model`]) that advances at random between all schedules. From
+//! time to time the game does nothing until the engine is idle, and all conversations are compared.
 //!
 //! `WALLA_CONSISTENCY_SEEDS=FIRST..END` runs other seeds than the default ones.
 

@@ -164,7 +164,7 @@ proptest! {
 
     /// For any contents of any field, the markers equal those in the same prompt with plain words.
     #[test]
-    fn untrusted_text_gives_no_marker(system in hostile(), user in hostile(), assistant in hostile()) {
+    fn untrusted_text_is_no_marker(system in hostile(), user in hostile(), assistant in hostile()) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =
             std::sync::LazyLock::new(|| [byte_level("llama-bpe").tokenizer(), sentence_piece().tokenizer()]);
         for tokenizer in &*TOKENIZERS {

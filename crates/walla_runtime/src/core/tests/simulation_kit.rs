@@ -152,8 +152,8 @@ impl Setting {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let at = Clock::Virtual(self.clock.clone());
         let file = self.source.reopen().expect("it is in memory");
-        // Calibration takes as long as a simulation: most simulations are given costs, which are not
-        // always correct.
+        // Calibration takes as long as a simulation: most simulations are given costs, which are
+        // not always correct.
         let is_calibrated = self.draws.one_in(8);
         let budget = self.options.budget.filter(|_| is_calibrated);
         let of_load = EngineOptions { budget, ..self.options.clone() };
