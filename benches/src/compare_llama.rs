@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_of_all_rounds_counts() {
+    fn ratios_compare_the_best_rounds() {
         let mut rounds = Rounds { model: "m".into(), context: 128, agents: 4, ..Rounds::default() };
         for (ours, theirs) in [(2.0, 5.0), (1.0, 6.0)] {
             rounds.add(&json!({
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_instead_of_a_mean_is_said() {
+    fn a_median_instead_of_a_mean_is_labelled() {
         let mut rounds = Rounds::default();
         rounds.add(&json!({
             "step_ms_p50": 2.0, "prefill_tokens_per_second": 100.0,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_models() {
+    fn rows_are_named_after_models() {
         assert_eq!(name_of(Path::new("x/walla-qwen3-0.6b-q8_0.gguf")), "qwen3-0.6b-q8_0");
         assert_eq!(name_of(Path::new("greta.gguf")), "greta");
     }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_does_not_tell_where_a_machine_keeps_its_files() {
+    fn recorded_commands_contain_no_machine_paths() {
         let given = [
             "--walla",
             "/somewhere/bin/walla",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_the_one_that_cuda_numbers_so() {
+    fn gpu_index_follows_cuda_visible_devices() {
         let gpu = |(uuid, name): (&str, &str)| Gpu { uuid: uuid.into(), name: name.into() };
         let alike = [("GPU-a1", "H200"), ("GPU-a2", "H200"), ("GPU-b3", "H200")].map(gpu);
         let uuid = |index, visible: Option<&str>, order: Option<&str>| {

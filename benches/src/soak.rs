@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_soak_ends_balanced() {
+    fn a_short_soak_ends_every_ask() {
         let parts = soak(4, Duration::from_secs(3)).expect("it runs");
         for (part, counts) in parts {
             assert!(counts.asked > 4, "{part}: {counts:?}");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_soak_looks_for_is_found() {
+    fn unbalanced_counts_and_memory_growth_are_errors() {
         let good = Counts { asked: 3, finished: 3, natural: 1, ..Counts::default() };
         assert_eq!(good.check("test"), Ok(()));
         let mut growing = [1; 10];

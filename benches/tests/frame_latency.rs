@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 #[test]
-fn a_quick_run_writes_numbers_and_pictures() {
+fn a_quick_run_writes_results_and_plots() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("results");
     let output = Command::new(env!("CARGO_BIN_EXE_frame_latency"))
@@ -40,7 +40,7 @@ fn frame_latency(arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn parts_of_a_long_run_make_one_result() {
+fn parts_of_a_long_run_are_merged() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).display().to_string();
     for (part, frames) in [("one", "20"), ("two", "30")] {

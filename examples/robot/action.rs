@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_list_is_done() {
+    fn listed_actions_are_accepted() {
         let kitchen = action_of(r#"Sure! {"action":"goto","target":"Kitchen","say":"Okay."} done"#);
         assert!(matches!(kitchen, Ok(Action::Go("kitchen", _))));
         let cup = action_of(r#"{"action":"deliver","item":"cup","target":"dock","say":"Okay."}"#);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_done() {
+    fn other_actions_are_refused() {
         for refused in [
             "",
             "I cannot.",

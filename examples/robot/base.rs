@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn it_arrives_and_stands() {
+    fn the_robot_arrives_and_stops() {
         for (name, point) in PLACES {
             let mut base = Base::default();
             base.act(Action::Go(name, place(name).unwrap().1));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_within_a_second() {
+    fn the_robot_stops_within_a_second() {
         let mut base = Base::default();
         drive_for(&mut base, 5);
         base.act(Action::Stop);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_after_a_pause() {
+    fn the_robot_continues_after_a_wait() {
         let mut base = Base::default();
         base.act(Action::Wait(Duration::from_secs(2)));
         drive_for(&mut base, 2);

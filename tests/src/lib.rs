@@ -38,7 +38,7 @@ pub fn say_skipped(why: impl Display) {
 mod tests {
     /// Otherwise tests would stay ignored after the folder was added.
     #[test]
-    fn the_reference_data_is_used_if_it_is_there() {
+    fn the_reference_data_is_used_if_present() {
         let is_there = std::path::Path::new(super::FOLDERS[1]).join("README.md").exists();
         let is_used = walla_reference_test::has_reference_data!();
         assert_eq!(is_there, is_used, "run `cargo clean -p walla_reference_test`");

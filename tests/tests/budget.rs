@@ -52,7 +52,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
 }
 
 #[test]
-fn a_budget_changes_no_word_of_any_architecture() {
+fn a_budget_does_not_change_replies_of_any_architecture() {
     for name in MODELS {
         let model = data(&format!("models/{name}.gguf"));
         let expected = reply(&model, None);

@@ -144,7 +144,7 @@ fn the_fast_variant_ranks_the_same_token_first() {
 /// Greedy replies of the scalar variant. After a new training, run the test, read the replies, and
 /// copy them here if they are sensible.
 #[test]
-fn it_says_what_it_said() {
+fn greedy_replies_match_the_golden_ones() {
     const GRETA: &str = "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. \
         You heard that wolves were seen near Ashford. Your brother Odo guards the gate.";
     const ROBOT: &str = "You are a courier robot. Places: dock, kitchen, workshop, garden. Answer with one JSON action.";

@@ -22,7 +22,7 @@ use walla_types::{Sampling, TokenId};
 /// Set in the process that breaks its GPU.
 const CHILD: &str = "WALLA_TEST_LOST_GPU_CHILD";
 
-const NAME: &str = "a_gpu_lost_in_mid_conversation_costs_no_reply";
+const NAME: &str = "a_gpu_lost_during_a_conversation_loses_no_reply";
 
 /// Step whose page tables point outside of all memory: both agents are speaking.
 const BROKEN_STEP: u64 = 9;
@@ -30,7 +30,7 @@ const BROKEN_STEP: u64 = 9;
 const REPLY_TOKENS: u32 = 24;
 
 #[test]
-fn a_gpu_lost_in_mid_conversation_costs_no_reply() {
+fn a_gpu_lost_during_a_conversation_loses_no_reply() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }

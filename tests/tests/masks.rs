@@ -92,7 +92,7 @@ fn each_row_draws_from_its_own_mask_and_a_mask_is_copied_once() {
 }
 
 #[test]
-fn masks_that_cannot_be_are_refused_before_anything_runs() {
+fn invalid_masks_are_refused_before_any_device_call() {
     let (mut sequences, device) = sequences(2);
     let held = with_mask(&mask(1));
     step(&mut sequences, std::slice::from_ref(&held)).expect("it runs");

@@ -57,7 +57,7 @@ fn endless(file: &Gguf, seed: u64) -> Sampling {
 }
 
 #[test]
-fn nobody_allocates_while_agents_speak() {
+fn no_thread_allocates_while_agents_generate() {
     let bytes = model();
     let file = Gguf::from_static(bytes).expect("valid");
     let options = EngineOptions {

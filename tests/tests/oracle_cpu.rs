@@ -31,7 +31,7 @@ fn the_scalar_variant_is_exact() {
 
 /// Keys and values in f16 are the only rounding.
 #[test]
-fn an_f16_cache_is_in_the_half_class() {
+fn an_f16_cache_is_within_half_tolerance() {
     for model in oracle_models() {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(scalar(), 8, context, 64, KvType::F16);
@@ -44,7 +44,7 @@ fn an_f16_cache_is_in_the_half_class() {
 /// Every other variant of this machine rounds activations of quantised products to 8 bits, as
 /// llama.cpp does, and otherwise only the cache.
 #[test]
-fn the_vector_variants_round_as_they_say() {
+fn vector_variants_are_within_their_tolerance() {
     for variant in
         Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
     {
@@ -63,7 +63,7 @@ fn the_vector_variants_round_as_they_say() {
 /// The published story, token by token: exactly with an f32 cache; with an f16 cache up to the
 /// near-tie that the reference notes.
 #[test]
-fn the_tiny_real_model_tells_its_story() {
+fn the_tiny_real_model_gives_the_published_text() {
     let models = oracle_models();
     let model = models.iter().find(|m| m.name == "tinystories-260k").expect("it is there");
     let ids: Vec<u32> = model.json["greedy_ids"]

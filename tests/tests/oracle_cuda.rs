@@ -36,7 +36,7 @@ fn times_the_limits(model: &OracleModel) -> (f64, f64) {
 /// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of
 /// such an engine. Prints the differences of each model over all of its sequences.
 #[test]
-fn every_model_is_in_the_half_class() {
+fn every_model_is_within_half_tolerance() {
     if !has_gpu() {
         return;
     }

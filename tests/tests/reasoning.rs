@@ -72,7 +72,7 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
 }
 
 #[test]
-fn reasoning_in_plain_text_is_not_speech_and_its_limit_makes_the_model_speak() {
+fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
     let spec = |reasoning_tokens_max| AgentSpec {
         sampling: Sampling::greedy(),
         reply_tokens_max: 40,

@@ -62,7 +62,7 @@ fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Vec<f32> {
 }
 
 #[test]
-fn a_shared_prefix_is_as_good_as_an_own_one() {
+fn a_shared_prefix_gives_the_same_logits() {
     let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
     // 37 tokens: two full pages, which are shared, and a partial one, which is copied on the first
     // write.
@@ -81,7 +81,7 @@ fn a_shared_prefix_is_as_good_as_an_own_one() {
 }
 
 #[test]
-fn a_context_grows_out_of_the_short_tier_without_a_trace() {
+fn growth_beyond_the_short_context_tier_does_not_change_logits() {
     // Programs of one row have a tier for contexts of up to 2,048 tokens.
     let options = ExecOptions { context_tokens: 2_120, pages: 2 * 133 + 1, ..OPTIONS };
     let executor = executor(2, options);
@@ -99,7 +99,7 @@ fn a_context_grows_out_of_the_short_tier_without_a_trace() {
 }
 
 #[test]
-fn a_removed_tail_leaves_no_trace() {
+fn a_removed_tail_does_not_affect_later_logits() {
     let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
     append(&mut evaluator, 0, &tokens(1, 20));
     append(&mut evaluator, 0, &tokens(5, 30));
@@ -114,7 +114,7 @@ fn a_removed_tail_leaves_no_trace() {
 /// In a model of one layer, a token's keys and values depend on no other token. So rotating keys to
 /// their new positions gives the same result as evaluating the shorter sequence.
 #[test]
-fn shifted_keys_are_turned_to_their_new_places() {
+fn shifted_keys_are_rotated_to_their_new_positions() {
     for removed in [5..21, 3..10] {
         let mut evaluator = Evaluator::new(executor(1, OPTIONS)).expect("a ledger");
         let all = tokens(1, 40);
@@ -205,7 +205,7 @@ fn a_refused_step_leaves_no_results() {
 }
 
 #[test]
-fn candidates_are_the_likeliest_tokens() {
+fn candidates_are_the_most_likely_tokens() {
     let mut sequences = Sequences::new(executor(2, OPTIONS)).expect("a ledger");
     let mut batch = Batch::new(sequences.limits());
     let sampling = Sampling::greedy().to_builder().candidates(5).build().expect("valid");

@@ -62,7 +62,7 @@ fn submit(sequences: &mut Sequences, seq: u32, tokens: &[TokenId]) -> Result<u64
 }
 
 #[test]
-fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
+fn a_partly_failed_step_is_reclaimed_after_its_completion() {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(1).clock(&clock).delay_micros(500..=500);
     let (mut sequences, _) = sequences(OPTIONS, plan.fail_call(Call::Launch, 0, Fault::Failed));
@@ -87,7 +87,7 @@ fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
 }
 
 #[test]
-fn a_step_without_rows_is_refused_and_leaves_no_trace() {
+fn a_step_without_rows_is_refused_without_side_effects() {
     let (mut sequences, device) = sequences(OPTIONS, FaultPlan::new(1));
     let begun = || device.calls(Call::Upload) + device.calls(Call::Launch);
     let before = begun();
@@ -113,7 +113,7 @@ fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Result<Vec
 }
 
 #[test]
-fn upkeep_that_failed_goes_on_where_it_failed() {
+fn failed_cache_ops_resume_where_they_failed() {
     // Two pages of keys are rotated in place, by one command each; the second command fails once.
     let shifted = |plan: FaultPlan| {
         let mut evaluator = Evaluator::new(executor(OPTIONS, plan).0).expect("a ledger");
@@ -132,7 +132,7 @@ fn upkeep_that_failed_goes_on_where_it_failed() {
 }
 
 #[test]
-fn logits_are_those_of_the_tokens_asked_for_after_a_call_that_failed() {
+fn logits_after_a_failed_call_belong_to_the_requested_tokens() {
     let mut faultless = Evaluator::new(executor(OPTIONS, FaultPlan::new(1)).0).expect("a ledger");
     append(&mut faultless, 0, &tokens(1, 3)).expect("nothing fails");
     let expected = append(&mut faultless, 0, &tokens(2, 3)).expect("nothing fails");
@@ -164,7 +164,7 @@ fn highest_page(sequences: &Sequences) -> Option<u32> {
 }
 
 #[test]
-fn memory_is_given_back_only_behind_what_has_moved() {
+fn memory_is_returned_only_above_moved_pages() {
     // The list has capacity for 72 commands, so pages move in two rounds, and the second cannot
     // begin. Then resizing the memory fails once, which stops the sequence there.
     let plan = FaultPlan::new(1).fail_call(Call::Maintain, 40, Fault::Failed);
@@ -181,7 +181,7 @@ fn memory_is_given_back_only_behind_what_has_moved() {
 }
 
 #[test]
-fn memory_stays_while_more_is_owned_than_is_to_be_kept() {
+fn memory_is_kept_while_owned_pages_exceed_the_limit() {
     let (mut sequences, device) = high_pages(FaultPlan::new(1));
     sequences.resize(50).expect("nothing fails");
     sequences.resize(80).expect("nothing fails");

@@ -58,7 +58,7 @@ fn robot() -> AgentSpec {
 }
 
 /// An ask through each API, at the same time.
-async fn both_speak(engine: &walla::Engine, app: &mut App) {
+async fn both_reply(engine: &walla::Engine, app: &mut App) {
     let robot = engine.agent_with(robot());
     let reply = robot.ask("Bring this to the kitchen.");
     let greta = ask(app);
@@ -72,10 +72,10 @@ async fn both_speak(engine: &walla::Engine, app: &mut App) {
 }
 
 #[tokio::test]
-async fn an_engine_of_the_async_api_speaks_in_an_app_too() {
+async fn an_engine_of_the_async_api_also_serves_an_app() {
     let engine = walla::Engine::with_options(options()).start().await.expect("a model");
     let mut app = app(engine.runtime().clone());
-    both_speak(&engine, &mut app).await;
+    both_reply(&engine, &mut app).await;
     // The app continues without the async API.
     drop(engine);
     let greta = ask(&mut app);
@@ -85,10 +85,10 @@ async fn an_engine_of_the_async_api_speaks_in_an_app_too() {
 }
 
 #[tokio::test]
-async fn the_async_api_goes_on_without_the_app() {
+async fn the_async_api_continues_without_the_app() {
     let engine = walla::Engine::with_options(options()).start().await.expect("a model");
     let mut app = app(engine.runtime().clone());
-    both_speak(&engine, &mut app).await;
+    both_reply(&engine, &mut app).await;
     ask(&mut app);
     app.update();
     drop(app);
@@ -98,13 +98,13 @@ async fn the_async_api_goes_on_without_the_app() {
 }
 
 #[tokio::test]
-async fn an_engine_of_an_app_speaks_in_the_async_api_too() {
+async fn an_engine_of_an_app_also_serves_the_async_api() {
     let mut app = App::new();
     app.add_plugins(WallaPlugin::with_options(options()).free_running());
     let engine = app.world().resource::<Walla>().engine().expect("an engine").clone();
     // The model is still being loaded: the ask waits.
     let engine = walla::Engine::join(engine).expect("it runs");
-    both_speak(&engine, &mut app).await;
+    both_reply(&engine, &mut app).await;
     drop(app);
     let robot = engine.agent_with(robot());
     assert!(end(robot.ask("And back.")).await.usage.prompt_tokens > 0);

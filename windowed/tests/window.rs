@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const SOFTWARE_VULKAN: &str = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json";
 
 #[test]
-fn a_click_and_a_key_get_an_answer_that_is_seen() {
+fn a_click_and_a_key_get_a_visible_reply() {
     let Some(display) = Display::start() else { return };
     let dir = scratch("tavern");
     let [before, after, transcript] =

@@ -22,12 +22,12 @@ const CI: &[(&str, &[&str])] = &[
         &[
             "--skip=a_row_does_not_depend",
             "--skip=rows_of_large_matrices",
-            "--skip=reading_row_by_row",
+            "--skip=row_by_row_and_batched",
             "--skip=draws",
             "--skip=ten_thousand",
             "--skip=every_feature",
             // The emulator runs PTX without WGMMA, so this test would repeat others.
-            "--skip=products_without_warpgroups",
+            "--skip=products_without_wgmma",
             "--skip=groups_of_12",
             "--skip=groups_of_4",
             "--skip=groups_of_7",
@@ -36,11 +36,8 @@ const CI: &[(&str, &[&str])] = &[
     ),
     // Sequential: these tests measure free memory or allocate all of it ([`MEMORY_MIB`]).
     ("9.0", &["--ignored", "--test-threads=1", "memory::"]),
-    (
-        "8.0",
-        &["every_type", "half_pages", "a_mask_without_bits", "packed_rows", "launches_one_by_one"],
-    ),
-    ("7.5", &["every_type", "half_pages", "a_mask_without_bits", "launches_one_by_one"]),
+    ("8.0", &["every_type", "f16_pages", "a_mask_without_bits", "packed_rows", "eager_launches"]),
+    ("7.5", &["every_type", "f16_pages", "a_mask_without_bits", "eager_launches"]),
     // The PTX of 9.0 with less than half of its shared memory.
     ("12.0", &["every_type", "heads_of_256", "--skip=rows_far"]),
 ];
@@ -186,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_without_a_test_is_told_of() {
+    fn a_filter_without_a_test_is_reported() {
         let known = "cache::pages_move: test\nsampling::draws: test\n";
         assert_eq!(stale(&["--ignored", "--skip=draws", "pages"], known), None);
         assert_eq!(stale(&["pages", "--skip=renamed"], known), Some("--skip=renamed"));
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_emulators_library_is_taken() {
+    fn only_the_emulators_library_is_selected() {
         let of = |name: &str, files: &str| {
             library(&format!(r#"{{"target": {{"name": "{name}"}}, "filenames": [{files}]}}"#))
         };

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chips_without_an_image_of_their_own_get_machine_code() {
+    fn chips_without_a_ptx_image_get_a_cubin() {
         let kind = |name| Target::named(name).map(|target| target.kind);
         assert_eq!(kind("sm_80"), Ok(Kind::Ptx));
         assert_eq!(kind("sm_90a"), Ok(Kind::Cubin));

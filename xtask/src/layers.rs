@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_point_down_only() {
+    fn dependencies_point_only_to_lower_layers() {
         assert!(wrong("walla_exec", "walla_plan").is_empty());
         assert_eq!(wrong("walla_plan", "walla_exec").len(), 1);
         assert_eq!(wrong("walla_plan", "walla_model").len(), 1, "never sideways");
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_look_sideways() {
+    fn dev_dependencies_may_point_to_the_same_layer() {
         let dependency = json!({"name": "walla_cpu", "kind": "dev"});
         let package = json!({"name": "walla_cuda", "dependencies": [dependency]});
         assert!(wrong_dependencies(&json!({"packages": [package]})).is_empty());
     }
 
     #[test]
-    fn third_parties_have_reasons_and_reasons_third_parties() {
+    fn third_party_crates_and_reasons_match() {
         let dependencies =
             json!([{"name": "walla_plan", "kind": null}, {"name": "half", "kind": "dev"}]);
         let metadata = json!({"packages": [

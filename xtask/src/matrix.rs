@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_missing_or_there_twice_is_named() {
+    fn a_missing_or_duplicate_row_is_named() {
         let (_, found) = faults("| 1 | a | b | | open: x |\n| 1 | a | b | | open: x |", &|_| None);
         assert_eq!(found.len(), ROWS as usize, "{found:?}");
         assert_eq!(found[0], "RELIABILITY.md has row 1 2 times");

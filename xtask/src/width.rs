@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_code_and_prose_are_found_and_what_cannot_be_broken_is_not() {
+    fn long_code_and_prose_are_found_except_unbreakable_lines() {
         let long = "x ".repeat(60);
         for line in [format!("let a = {long};"), format!("// {long}"), format!("/// {long}")] {
             assert_eq!(long_lines(&line, false), [1], "{line}");

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rate_begins_with_the_game_alone() {
+    fn every_rate_starts_with_a_baseline_cell() {
         let line = "frame_latency --rates 60,120 --agents 0,1,4 --modes walla,blocking";
         let arguments = Arguments::parse_from(line.split(' '));
         let names: Vec<_> = cells(&arguments).iter().map(Cell::slug).collect();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_game_alone_can_be_shorter_or_left_out() {
+    fn the_baseline_can_be_shortened_or_omitted() {
         let arguments = |alone| {
             let line = ["frame_latency", "--agents", "4", "--rates", "60", "--modes", "walla"];
             Arguments::parse_from(line.into_iter().chain(["--alone-frames", alone]))

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_lasts_about_as_long_as_was_asked() {
+    fn the_load_lasts_about_as_long_as_requested() {
         let load = Load::lasting(Duration::from_millis(3), None);
         // Other tests run in parallel, which only adds time.
         let fastest = load.fastest_frame(None);

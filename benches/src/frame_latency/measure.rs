@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_values() {
+    fn percentiles_match_the_values() {
         let json = hundred().to_json();
         for (name, expected) in [("p50", 50.0), ("p95", 95.0), ("p99", 99.0), ("max", 100.0)] {
             let value = json[name].as_f64().unwrap();
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_make_the_same_distribution() {
+    fn counts_give_the_same_distribution() {
         let again = Times::from_counts(&hundred().counts());
         assert_eq!(again.to_json(), hundred().to_json());
         assert_eq!(Times::from_counts(&[]).count(), 0);
     }
 
     #[test]
-    fn a_curve_goes_up_to_the_last_value() {
+    fn a_curve_ends_at_the_largest_value() {
         let curve = hundred().curve();
         assert!(curve.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
         let last = curve.last().unwrap();

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_count_averages_the_middle_values() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[1.0, 2.0]), Some(1.5));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_failed_are_said_and_silence_is_no_good_number() {
+    fn failed_replies_are_reported_and_missing_values_are_dashes() {
         let error = Some("status 400: no slot is free".into());
         let failed = Heard { replies: 5, replies_failed: 5, error, ..Heard::default() };
         let page = page(&[outcome(Mode::Llama, 2, failed, &[9])]);
@@ -327,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_budget_keeps_to_none() {
+    fn modes_without_a_budget_have_no_budget_adherence() {
         let heard = Heard { tokens: 9, ..Heard::default() };
         let page = page(&[outcome(Mode::Blocking, 2, heard, &[9])]);
         assert!(page.contains("| 4.00 / 4.00 | – | – | 0.00 % | 9 |"), "{page}");
     }
 
     #[test]
-    fn rounds_are_compared_with_the_game_alone() {
+    fn rounds_are_compared_with_the_baseline() {
         let alone = outcome(Mode::Off, 0, Heard::default(), &[10, 10, 10, 10]);
         let walla = outcome(Mode::Walla, 2, Heard::default(), &[10, 19, 12, 11]);
         let page = page(&[alone, walla]);

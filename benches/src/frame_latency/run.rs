@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_never_spoke_is_an_error_with_its_reason() {
+    fn agents_without_tokens_are_an_error_with_the_reason() {
         let mut voices = Voices::new(2, 6.0);
         voices.heard(0, 1, Instant::now());
         let error = |voices: &Voices| has_begun(voices, 2).unwrap_err().to_string();

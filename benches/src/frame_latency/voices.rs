@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_late_when_speech_has_passed_it() {
+    fn a_token_after_its_due_time_is_late() {
         let mut voices = Voices::new(1, 10.0);
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_reply_begins_a_new_count() {
+    fn a_new_reply_restarts_the_token_count() {
         let mut voices = Voices::new(2, 1.0);
         let start = Instant::now();
         for reply in 0..3 {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_watched_apart() {
+    fn gaps_around_an_event_are_measured_separately() {
         let mut voices = Voices::new(2, 1.0);
         let now = Instant::now();
         for frame in [0, 1, 9, 10, 11, 14] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_not_over_counts() {
+    fn an_unfinished_wait_counts() {
         assert_eq!(watched(&[11], None), [69], "since its token in frame 11");
         assert_eq!(watched(&[], None), [70], "since the event");
         assert_eq!(watched(&[70, 79], None), [61], "a longer wait before");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_and_who_never_spoke_are_known() {
+    fn the_first_error_and_silent_agents_are_counted() {
         let mut voices = Voices::new(3, 1.0);
         voices.ended(0, None);
         voices.ended(0, Some("no slot".into()));

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_brings_its_parts() {
+    fn an_agent_requires_its_components() {
         let mut world = World::new();
         let greta = world.spawn(Agent::persona("You are Greta.")).id();
         let entity = world.entity(greta);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_make_the_spec() {
+    fn components_define_the_spec() {
         let mut world = World::new();
         let sampling = Sampling::builder().temperature(0.5).seed(40).build().unwrap();
         world.spawn((
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_somebody_removed_count_as_defaults() {
+    fn removed_components_count_as_defaults() {
         let mut world = World::new();
         let agent = world.spawn(Agent::persona("p")).id();
         world
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voice_rate_that_makes_no_sense_is_none() {
+    fn an_invalid_voice_rate_is_none() {
         for rate in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             assert_eq!(VoiceRate::tokens_per_second(rate), VoiceRate::NONE);
         }

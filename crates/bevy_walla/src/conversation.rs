@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_exchanges_make_room() {
+    fn the_oldest_exchanges_are_dropped_first() {
         let mut talk = talk(4);
         talk.reserve_exchanges(1, 6);
         assert_eq!(talk.turns().first().map(|t| t.text.as_str()), Some("q2"));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_shortened_where_they_are() {
+    fn replies_are_shortened_in_place() {
         let mut talk = talk(3);
         talk.push(Speaker::User, "x");
         talk.add_exchange(GenerationId(3), ["q3".into(), "größer".into()], 1);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_any_order_make_room_without_leaving_an_answer_first() {
+    fn dropped_turns_never_leave_an_answer_first() {
         use Speaker::{Agent, Observation, User};
         let left = |speakers: &[Speaker], turns_max: usize| {
             let turn = |&speaker| Turn { speaker, text: String::new() };
@@ -337,7 +337,7 @@ mod tests {
 
     #[cfg(feature = "serialize")]
     #[test]
-    fn a_saved_conversation_comes_back() {
+    fn a_saved_conversation_is_restored() {
         let saved = serde_json::to_string(&talk(1)).unwrap();
         assert_eq!(saved, r#"[{"speaker":"user","text":"q0"},{"speaker":"agent","text":"a0"}]"#);
         assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk(1));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_follow_the_distance_and_do_not_flicker() {
+    fn levels_follow_the_distance_with_hysteresis() {
         let distances = LodDistances { near: 10.0, far: 40.0, hysteresis: 0.1 };
         let walk = |path: &[f32]| {
             let mut now = 0;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_level_2_and_the_unseen_have_one_more() {
+    fn invisible_agents_have_one_more_level_up_to_2() {
         let distances = LodDistances::default();
         assert_eq!([0, 1, 2].map(|now| distances.level(0.0, false, now)), [1, 1, 1]);
         assert_eq!(distances.level(20.0 * 20.0, false, 2), 2);

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_grants_a_step_at_least() {
+    fn a_frame_grants_at_least_one_step() {
         let pacing = |steps| WallaPlugin::model("m.gguf").steps_per_frame(steps).pacing;
         let granted = [0, 1, 3].map(pacing);
         assert_eq!(granted, [1, 1, 3].map(|steps| Pacing::PerFrame { steps }));

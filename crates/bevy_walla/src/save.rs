@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_save_ends_at_the_limit() {
+    fn an_infinite_save_is_refused_at_the_limit() {
         let endless = std::iter::repeat_with(|| turn(1_000_000));
         assert!(Conversation::try_new(endless).is_err());
         assert!(Conversation::try_new(std::iter::repeat_with(|| turn(0))).is_err());

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_conversation_ends_what_waits_as_well() {
+    fn replacing_a_conversation_ends_waiting_asks_too() {
         let engine = ScriptedEngine::new(|_, _| "one two three".into());
         let agent = engine.new_agent();
         let send = |command| engine.try_send(command).unwrap();

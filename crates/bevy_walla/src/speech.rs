@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_goes_through_its_states() {
+    fn a_reply_passes_through_all_states() {
         let mut speech = Speech::default();
         assert!(speech.is_silent());
         speech.asked(100);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_bounded() {
+    fn the_reply_reserve_is_bounded() {
         assert_eq!(reply_bytes(256), 2_048);
         assert_eq!(reply_bytes(u32::MAX), REPLY_BYTES_RESERVED_MAX);
     }

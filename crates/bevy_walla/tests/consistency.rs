@@ -1,9 +1,9 @@
 //! The component and the engine hold the same conversation after any sequence of actions, in any
 //! schedule and at any progress of the engine.
 //!
-//! A story is a function of its seed and its level. A level is a set of actions ([`game`]). The
-//! engine is a model ([`engine_model`]) that advances at random between all schedules. From time to
-//! time the game does nothing until the engine is idle, and all conversations are compared.
+//! A simulation is a function of its seed and its level. A level is a set of actions ([`game`]).
+//! The engine is a model ([`engine_model`]) that advances at random between all schedules. From
+//! time to time the game does nothing until the engine is idle, and all conversations are compared.
 //!
 //! `WALLA_CONSISTENCY_SEEDS=FIRST..END` runs other seeds than the default ones.
 
@@ -37,58 +37,58 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn asks_cancels_and_pushed_turns() {
-    stories(PLAIN);
+    simulate_all(PLAIN);
 }
 
 #[test]
 fn interruptions() {
-    stories(Level { interrupts: true, ..PLAIN });
+    simulate_all(Level { interrupts: true, ..PLAIN });
 }
 
 #[test]
 fn edited_and_swapped_conversations() {
-    stories(Level { edits: true, ..PLAIN });
+    simulate_all(Level { edits: true, ..PLAIN });
 }
 
 #[test]
-fn agents_that_come_and_go() {
-    stories(Level { removes_agents: true, ..PLAIN });
+fn random_spawns_and_despawns() {
+    simulate_all(Level { removes_agents: true, ..PLAIN });
 }
 
 #[test]
 fn conversations_that_are_taken_and_inserted_again() {
-    stories(Level { takes: true, ..PLAIN });
+    simulate_all(Level { takes: true, ..PLAIN });
 }
 
 #[test]
 fn bounded_conversations() {
-    stories(Level { interrupts: true, is_bounded: true, ..PLAIN });
+    simulate_all(Level { interrupts: true, is_bounded: true, ..PLAIN });
 }
 
 #[test]
 fn everything_at_once() {
-    stories(ALL);
+    simulate_all(ALL);
 }
 
 #[test]
 fn everything_at_once_in_bounded_conversations() {
-    stories(Level { is_bounded: true, ..ALL });
+    simulate_all(Level { is_bounded: true, ..ALL });
 }
 
-fn stories(level: Level) {
+fn simulate_all(level: Level) {
     for seed in seeds() {
-        Story::new(seed, level).run();
+        Simulation::new(seed, level).run();
     }
 }
 
-struct Story {
+struct Simulation {
     seed: u64,
     level: Level,
     app: App,
     engine: EngineModel,
 }
 
-impl Story {
+impl Simulation {
     fn new(seed: u64, level: Level) -> Self {
         let mut dice = Dice::new(seed);
         let queue = if dice.one_in(3) { 1 + dice.throw(3) as usize } else { 1_000 };

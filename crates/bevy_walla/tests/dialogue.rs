@@ -11,7 +11,7 @@ use bevy_walla::{ReplyError, WallaError};
 use common::*;
 
 #[test]
-fn a_reply_comes_as_deltas_sentences_components_and_one_end() {
+fn a_reply_emits_deltas_sentences_components_and_one_end() {
     let engine = ScriptedEngine::new(|_, _| "Three silver. Well made!".into());
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -73,7 +73,7 @@ fn events_reach_observers_of_the_entity_and_messages_reach_readers() {
 }
 
 #[test]
-fn every_way_of_asking_is_the_same() {
+fn all_ways_to_ask_are_equivalent() {
     let mut app = app(&echo());
     let agents: Vec<_> = (0..4).map(|_| spawn(&mut app, "A")).collect();
     ask(&mut app, agents[0], "hi");
@@ -153,7 +153,7 @@ fn asks_are_counted_as_waiting_until_an_agent_begins() {
 }
 
 #[test]
-fn a_cancel_ends_all_that_was_asked_and_keeps_what_was_said() {
+fn a_cancel_ends_all_asks_and_keeps_partial_text() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "count");
@@ -170,7 +170,7 @@ fn a_cancel_ends_all_that_was_asked_and_keeps_what_was_said() {
 }
 
 #[test]
-fn a_reply_that_is_cancelled_before_its_first_word_is_no_exchange() {
+fn a_reply_cancelled_before_its_first_token_is_no_exchange() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two".into()));
     let odo = spawn(&mut app, "Odo");
     app.add_observer(|began: On<ReplyStarted>, mut commands: Commands| {
@@ -199,7 +199,7 @@ fn an_ask_and_then_a_cancel_in_one_frame_never_reach_the_engine() {
 }
 
 #[test]
-fn asks_and_cancels_of_a_frame_count_in_their_order() {
+fn asks_and_cancels_of_a_frame_apply_in_order() {
     let mut app = app(&echo());
     let [a, b] = ["A", "B"].map(|name| spawn(&mut app, name));
     for _ in 0..2 {
@@ -216,7 +216,7 @@ fn asks_and_cancels_of_a_frame_count_in_their_order() {
 }
 
 #[test]
-fn a_cancel_that_is_a_message_comes_before_the_asks_of_its_frame() {
+fn a_cancel_message_applies_before_the_asks_of_its_frame() {
     let mut app = app(&echo());
     let odo = spawn(&mut app, "Odo");
     for frame in [false, true] {
@@ -233,7 +233,7 @@ fn a_cancel_that_is_a_message_comes_before_the_asks_of_its_frame() {
 struct Tags(Vec<(&'static str, u64)>);
 
 #[test]
-fn what_becomes_of_an_ask_carries_its_tag() {
+fn every_event_of_an_ask_carries_its_tag() {
     let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
     let engine = echo();
     let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
@@ -264,7 +264,7 @@ fn what_becomes_of_an_ask_carries_its_tag() {
 }
 
 #[test]
-fn an_edited_persona_counts_from_the_next_reply() {
+fn an_edited_persona_applies_from_the_next_reply() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -287,7 +287,7 @@ fn an_edited_persona_counts_from_the_next_reply() {
 }
 
 #[test]
-fn a_spawned_conversation_is_the_history_and_a_replaced_one_counts() {
+fn spawned_and_replaced_conversations_become_the_history() {
     let engine = echo();
     let mut app = app(&engine);
     let old = Conversation::new([
@@ -315,7 +315,7 @@ fn a_spawned_conversation_is_the_history_and_a_replaced_one_counts() {
 }
 
 #[test]
-fn replacing_the_conversation_ends_what_was_asked_in_the_old_one() {
+fn replacing_the_conversation_ends_its_asks() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "count");
@@ -329,7 +329,7 @@ fn replacing_the_conversation_ends_what_was_asked_in_the_old_one() {
 }
 
 #[test]
-fn asking_what_is_no_agent_fails() {
+fn asking_a_non_agent_entity_fails() {
     let mut app = app(&echo());
     let stone = app.world_mut().spawn_empty().id();
     ask(&mut app, stone, "hello?");
@@ -371,7 +371,7 @@ fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
 
 #[cfg(not(feature = "demo"))]
 #[test]
-fn without_a_model_a_message_says_what_to_do() {
+fn a_missing_model_emits_a_message_with_instructions() {
     let mut app = app_with(WallaPlugin::default());
     app.update();
     let WallaState::Failed(error) = app.world().resource::<Walla>().state() else {

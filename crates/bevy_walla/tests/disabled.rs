@@ -18,7 +18,7 @@ fn enable(app: &mut App, agent: Entity) {
 }
 
 #[test]
-fn an_agent_of_a_pool_takes_no_room_and_answers_when_it_is_taken_out() {
+fn a_disabled_agent_takes_no_slot_and_answers_when_enabled() {
     let engine = echo();
     let mut app = app(&engine);
     let old = Conversation::new([
@@ -45,7 +45,7 @@ fn an_agent_of_a_pool_takes_no_room_and_answers_when_it_is_taken_out() {
 }
 
 #[test]
-fn an_agent_changed_while_disabled_is_another_afterwards() {
+fn changes_while_disabled_apply_when_enabled() {
     let mut app = app(&echo());
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "x");
@@ -61,7 +61,7 @@ fn an_agent_changed_while_disabled_is_another_afterwards() {
 }
 
 #[test]
-fn an_agent_disabled_in_mid_reply_speaks_on() {
+fn a_reply_continues_while_its_agent_is_disabled() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four".into()));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "count");

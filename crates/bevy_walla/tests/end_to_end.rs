@@ -85,14 +85,14 @@ fn first_guest_among(guests: u64) -> String {
 }
 
 #[test]
-fn an_agent_says_the_same_alone_and_in_a_crowd() {
+fn a_reply_does_not_depend_on_other_agents() {
     let alone = first_guest_among(1);
     assert!(!alone.is_empty());
     assert_eq!(first_guest_among(6), alone);
 }
 
 #[test]
-fn a_talk_goes_on_where_it_was_saved() {
+fn a_restored_conversation_gives_the_same_reply() {
     let mut app = app_with(plugin());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "one");
@@ -111,7 +111,7 @@ fn a_talk_goes_on_where_it_was_saved() {
 }
 
 #[test]
-fn the_budget_of_the_plugin_can_be_changed_in_play_and_is_measured() {
+fn the_plugins_budget_can_be_changed_at_run_time_and_is_measured() {
     let mut app = app_with(plugin().budget(Duration::from_millis(3)));
     app.add_plugins(WallaDiagnosticsPlugin);
     let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
@@ -135,7 +135,7 @@ fn the_budget_of_the_plugin_can_be_changed_in_play_and_is_measured() {
 }
 
 #[test]
-fn a_smaller_cache_makes_agents_read_again_and_loses_no_reply() {
+fn a_smaller_cache_recomputes_prefixes_and_loses_no_reply() {
     let mut app = app_with(plugin());
     let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
     for &agent in &agents {
@@ -153,7 +153,7 @@ fn a_smaller_cache_makes_agents_read_again_and_loses_no_reply() {
 }
 
 #[test]
-fn despawning_in_mid_reply_frees_the_pages() {
+fn despawning_during_a_reply_frees_its_pages() {
     let mut app = app_with(plugin());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "Who are you?");
@@ -167,7 +167,7 @@ fn despawning_in_mid_reply_frees_the_pages() {
 }
 
 #[test]
-fn more_asks_than_the_engine_keeps_are_answered_in_order() {
+fn asks_beyond_the_engines_queue_are_answered_in_order() {
     let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
     let mut app = app_with(plugin().settings(settings));
     let agent = guest(&mut app, 0);
@@ -208,7 +208,7 @@ fn two_apps_share_an_engine() {
 }
 
 #[test]
-fn dropping_an_app_never_waits_long() {
+fn dropping_an_app_has_a_bounded_wait() {
     for frames in [0, 1, 5, 50] {
         let mut app = app_with(plugin());
         for place in 0..4 {
@@ -223,7 +223,7 @@ fn dropping_an_app_never_waits_long() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_message_and_failed_asks() {
+fn a_missing_file_emits_a_message_and_fails_asks() {
     let mut app = app_with(on_one_thread(WallaPlugin::model("/nowhere/smith.gguf")));
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "Who are you?");
@@ -251,7 +251,7 @@ fn app_that_listens(plugin: WallaPlugin) -> App {
 }
 
 #[test]
-fn a_game_learns_which_template_its_model_has() {
+fn the_chosen_template_is_reported_to_the_app() {
     // The same model with a broken template: the first byte of its tag is replaced.
     let mut bytes = tiny().to_vec();
     let tag = b"{% for message in messages %}";
@@ -283,7 +283,7 @@ fn a_game_learns_which_template_its_model_has() {
 
 /// An agent that has spoken first, and one with an observation, with a template that rejects both.
 #[test]
-fn conversations_begin_with_anybody() {
+fn conversations_may_start_with_any_speaker() {
     let mut app = app_with(plugin().template("gemma"));
     let mut agents = Vec::new();
     for (place, speaker) in [Speaker::Agent, Speaker::Observation, Speaker::User].iter().enumerate()
@@ -304,7 +304,7 @@ fn conversations_begin_with_anybody() {
 }
 
 #[test]
-fn an_agent_without_room_gets_it_when_another_leaves() {
+fn an_agent_without_a_slot_gets_one_when_another_despawns() {
     let mut app = app_with(plugin().agents_max(1).wait_for_slot(false));
     let agents = [guest(&mut app, 0), guest(&mut app, 1)];
     app.update(); // the first one is added first
@@ -320,7 +320,7 @@ fn an_agent_without_room_gets_it_when_another_leaves() {
 }
 
 #[test]
-fn a_crowd_takes_turns_in_a_few_slots() {
+fn many_agents_share_a_few_slots() {
     let mut app = app_with(plugin().agents_max(3));
     app.add_plugins(WallaDiagnosticsPlugin);
     listen(&mut app);
@@ -370,7 +370,7 @@ fn an_ask_and_a_despawn_before_the_engine_is_ready_are_a_cancelled_reply() {
 }
 
 #[test]
-fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
+fn conversation_and_engine_agree_after_interruptions_and_pushes() {
     let mut app = app_with(plugin());
     let agent = guest(&mut app, 0);
     ask(&mut app, agent, "one");
@@ -412,7 +412,7 @@ fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
 }
 
 #[test]
-fn a_question_that_does_not_fit_leaves_no_trace() {
+fn a_prompt_that_is_too_long_is_not_kept() {
     let mut app = app_with(plugin());
     let agent = guest(&mut app, 0);
     app.world_mut().entity_mut(agent).insert(AgentContext(ContextPolicy::Refuse));
@@ -427,7 +427,7 @@ fn a_question_that_does_not_fit_leaves_no_trace() {
 
 #[cfg(feature = "demo")]
 #[test]
-fn three_lines_make_a_smith_who_knows_her_prices() {
+fn a_three_line_app_answers_from_its_persona() {
     let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).agents_max(1));
     let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
     let greta = app.world_mut().spawn((Agent::persona(persona), AgentSampling::greedy())).id();

@@ -23,7 +23,7 @@ fn prompts(engine: &bevy_walla::scripted::ScriptedEngine) -> Vec<Prompt> {
 }
 
 #[test]
-fn raw_text_is_sent_as_its_kind_and_stays_out_of_the_conversation() {
+fn raw_prompts_keep_their_kind_and_are_not_kept_in_the_conversation() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -54,7 +54,7 @@ fn app_of(path: &Path, plugin: impl FnOnce(WallaPlugin) -> WallaPlugin) -> App {
 }
 
 #[test]
-fn a_failure_names_the_file_whatever_is_wrong_with_it() {
+fn every_load_failure_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("smith.gguf");
     let odd = |writer: &mut Writer| _ = writer.str("tokenizer.ggml.pre", "kimi-k2");
@@ -77,7 +77,7 @@ fn a_failure_names_the_file_whatever_is_wrong_with_it() {
 }
 
 #[test]
-fn defects_that_do_no_harm_are_on_the_card_and_a_name_replaces_the_pre_tokenizer() {
+fn model_card_lists_defects_and_a_setting_replaces_the_pre_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("smith.gguf");
     std::fs::write(&path, rewritten(&["tokenizer.ggml.pre"], |_| ())).unwrap();

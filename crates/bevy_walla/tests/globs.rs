@@ -26,7 +26,7 @@ mod the_whole_crate {
     fn is_event<E: Event>(_: &E) {}
 
     #[test]
-    fn keeps_the_traits_of_bevy() {
+    fn glob_imports_keep_bevys_traits() {
         is_event(&Bell);
         let mut app = App::new();
         app.add_plugins(WallaPlugin::with_engine_client(scripted()))
@@ -64,7 +64,7 @@ mod the_prelude {
     }
 
     #[test]
-    fn keeps_the_traits_of_bevy() {
+    fn glob_imports_keep_bevys_traits() {
         add::<Both>(&mut App::new());
         let agent = bevy_walla::engine::AgentId(1);
         assert!(!is_ask(&bevy_walla::engine::Command::RemoveAgent { agent }));

@@ -18,7 +18,7 @@ use common::*;
 
 /// Filters of the game fail, and its error handler ignores that.
 #[test]
-fn observers_that_fail_cost_no_event() {
+fn failing_observers_lose_no_event() {
     let engine = echo();
     let mut app = app(&engine);
     app.set_error_handler(bevy_ecs::error::ignore);
@@ -42,7 +42,7 @@ fn observers_that_fail_cost_no_event() {
 /// A panic in an observer ends its app: Bevy has taken the schedule out of the world. Dropping that
 /// app is quiet, and another app on the same engine loses nothing.
 #[test]
-fn an_app_that_a_panicking_observer_ended_harms_no_other() {
+fn an_app_ended_by_a_panic_does_not_affect_other_apps() {
     for panics_at in 0..4 {
         let engine = echo();
         let mut other = app(&engine);
@@ -72,7 +72,7 @@ fn an_app_that_a_panicking_observer_ended_harms_no_other() {
 /// An observer that blocks delays the game's frame and nothing else: no event is lost, and the text
 /// is whole.
 #[test]
-fn an_observer_that_blocks_loses_nothing() {
+fn a_blocking_observer_loses_no_event() {
     let engine = echo();
     let mut app = app(&engine);
     app.add_observer(|_: On<ReplyDelta>| std::thread::sleep(Duration::from_millis(2)));
@@ -84,7 +84,7 @@ fn an_observer_that_blocks_loses_nothing() {
 }
 
 #[test]
-fn ten_thousand_asks_of_one_frame_are_bounded_and_each_ends() {
+fn ten_thousand_asks_in_one_frame_are_bounded_and_all_end() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -109,7 +109,7 @@ fn ten_thousand_asks_of_one_frame_are_bounded_and_each_ends() {
 
 /// Twice as many asks take twice as long, not four times.
 #[test]
-fn the_time_of_an_ask_does_not_depend_on_their_number() {
+fn ask_time_does_not_depend_on_the_number_of_asks() {
     let time_of = |asks: usize| {
         let mut best = Duration::MAX;
         for _ in 0..5 {
@@ -196,7 +196,7 @@ impl EngineClient for Confused {
 }
 
 #[test]
-fn events_that_nobody_asked_for_are_counted_and_dropped() {
+fn unexpected_events_are_counted_and_dropped() {
     let engine = echo();
     let confused = engine.clone();
     let mut app = app_with(WallaPlugin::with_engine_client(move || {
@@ -221,7 +221,7 @@ fn events_that_nobody_asked_for_are_counted_and_dropped() {
 }
 
 #[test]
-fn without_a_confused_link_no_event_is_unknown() {
+fn a_correct_client_emits_no_unknown_event() {
     let engine = echo().endless();
     let mut app = app(&engine);
     let agents: Vec<_> = (0..4).map(|_| spawn(&mut app, "A")).collect();
@@ -240,7 +240,7 @@ fn without_a_confused_link_no_event_is_unknown() {
 /// Leaving and entering play mode: apps come and go with agents in mid-reply, and the shared engine
 /// continues.
 #[test]
-fn apps_come_and_go_and_the_shared_engine_speaks_on() {
+fn a_shared_engine_survives_the_exit_of_its_apps() {
     let engine = echo().endless();
     let mut stays = app(&engine);
     let odo = spawn(&mut stays, "Odo");

@@ -131,7 +131,7 @@ fn every_prefix_and_every_flipped_bit_is_a_value_or_an_error() {
 
 /// The largest save is restored in play: the agent answers, and the oldest turns are dropped.
 #[test]
-fn the_largest_save_is_restored_and_asked() {
+fn an_agent_with_the_largest_save_answers() {
     let mut app = app(&echo());
     let odo = spawn(&mut app, "Odo");
     updates(&mut app, 3);

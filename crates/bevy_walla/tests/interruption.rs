@@ -12,7 +12,7 @@ use bevy_walla::scripted::ScriptedEngine;
 use common::*;
 
 #[test]
-fn a_turn_that_is_pushed_in_mid_reply_comes_behind_the_exchange() {
+fn a_turn_pushed_during_a_reply_follows_the_exchange() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four".into()));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "count");
@@ -34,7 +34,7 @@ fn a_turn_that_is_pushed_in_mid_reply_comes_behind_the_exchange() {
 }
 
 #[test]
-fn the_cut_end_of_a_cancelled_reply_is_no_sentence() {
+fn the_unfinished_end_of_a_cancelled_reply_is_no_sentence() {
     let mut app = app(&ScriptedEngine::new(|_, _| "Hello there. I am a smith.".into()));
     let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
     ask(&mut app, odo, "count");
@@ -57,7 +57,7 @@ fn listen(app: &mut App) {
 }
 
 #[test]
-fn fragments_are_published_where_they_are_wanted_and_say_so() {
+fn fragments_are_published_and_marked_when_enabled() {
     let settings = WallaSettings { publish_fragments: true, ..WallaSettings::default() };
     let engine = ScriptedEngine::new(|_, _| " Hello there.\n I am a smith. Yes.".into());
     let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
@@ -80,7 +80,7 @@ fn fragments_are_published_where_they_are_wanted_and_say_so() {
 }
 
 #[test]
-fn a_reply_that_is_cancelled_behind_a_full_stop_has_no_fragment() {
+fn a_reply_cancelled_after_a_full_stop_has_no_fragment() {
     let mut app = app(&ScriptedEngine::new(|_, _| "Hello there. Yes.".into()));
     listen(&mut app);
     let odo = spawn(&mut app, "Odo");
@@ -104,7 +104,7 @@ fn run_until_text(app: &mut App, agent: Entity, text: &str) {
 }
 
 #[test]
-fn the_conversation_keeps_what_was_heard() {
+fn an_interrupted_reply_is_kept_as_far_as_it_was_heard() {
     let mut app = app(&ScriptedEngine::new(|_, question| format!("{question} One two. Three.")));
     listen(&mut app);
     let odo = spawn(&mut app, "Odo");
@@ -141,7 +141,7 @@ fn the_conversation_keeps_what_was_heard() {
 }
 
 #[test]
-fn interruptions_are_told_to_the_engine() {
+fn interruptions_are_sent_to_the_engine() {
     let engine = ScriptedEngine::new(|_, question| format!("{question} One two. Three."));
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -265,7 +265,7 @@ fn turns_that_are_pushed_anywhere_in_a_frame_are_sent_once_and_in_order() {
 
 /// The engine begins the reply between Publish and Collect of the frame with the interruption.
 #[test]
-fn a_reply_that_is_interrupted_before_the_game_knows_that_it_began_is_not_kept() {
+fn a_reply_interrupted_before_its_started_event_is_not_kept() {
     let loading = WallaState::Loading { fraction: 0.0 };
     let engine = ScriptedEngine::new(|_, _| "one two three".into()).starting_in(loading);
     let mut app = app(&engine);
@@ -294,7 +294,7 @@ fn a_reply_that_is_interrupted_before_the_game_knows_that_it_began_is_not_kept()
 /// Later asks drop pushed turns of a bounded conversation. Exchanges of earlier asks stay in order,
 /// and no turn is sent twice.
 #[test]
-fn dropped_turns_move_no_exchange() {
+fn dropped_turns_keep_the_order_of_exchanges() {
     let settings = WallaSettings { conversation_turns_max: 4, ..WallaSettings::default() };
     let engine = echo();
     let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
@@ -313,7 +313,7 @@ fn dropped_turns_move_no_exchange() {
 /// As above. The commands of another agent delay the commands of the pushed turn until a reply has
 /// ended.
 #[test]
-fn a_turn_that_was_dropped_before_it_was_sent_sends_no_other_turn() {
+fn a_turn_dropped_before_sending_is_not_replaced_by_another() {
     let settings = WallaSettings {
         conversation_turns_max: 4,
         commands_per_frame_max: 1,

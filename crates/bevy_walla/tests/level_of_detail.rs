@@ -18,7 +18,7 @@ fn details(commands: &[Command]) -> Vec<Detail> {
 }
 
 #[test]
-fn a_level_is_told_when_it_changes_and_alone() {
+fn only_changed_levels_are_sent() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = app.world_mut().spawn((Agent::persona("Greta"), LevelOfDetail(2))).id();
@@ -39,7 +39,7 @@ fn a_level_is_told_when_it_changes_and_alone() {
 }
 
 #[test]
-fn a_changed_agent_takes_its_level_along() {
+fn a_changed_agent_keeps_its_level() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -57,7 +57,7 @@ fn a_changed_agent_takes_its_level_along() {
 
 #[cfg(feature = "lod")]
 #[test]
-fn whoever_comes_near_matters_more() {
+fn the_plugin_sets_levels_by_distance() {
     use bevy_transform::TransformPlugin;
     use bevy_transform::components::Transform;
     use bevy_walla::{InView, Listener, LodByDistancePlugin};

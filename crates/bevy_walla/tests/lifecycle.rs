@@ -27,7 +27,7 @@ fn despawning_cancels_and_frees() {
 }
 
 #[test]
-fn an_entity_can_become_an_agent_again() {
+fn an_agent_component_can_be_inserted_again() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -42,7 +42,7 @@ fn an_entity_can_become_an_agent_again() {
 }
 
 #[test]
-fn an_agent_gone_within_its_first_frame_leaves_nothing() {
+fn an_agent_despawned_in_its_first_frame_sends_no_command() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -77,7 +77,7 @@ fn an_ask_and_a_despawn_in_one_frame_are_a_cancelled_reply() {
 }
 
 #[test]
-fn asks_belong_to_the_agent_that_was_there_when_they_were_made() {
+fn asks_of_a_removed_agent_are_not_sent_to_its_successor() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -121,7 +121,7 @@ fn a_full_mailbox_loses_nothing() {
 }
 
 #[test]
-fn a_frame_publishes_and_sends_only_so_much() {
+fn events_and_commands_per_frame_are_bounded() {
     let settings = WallaSettings {
         events_per_frame_max: 2,
         commands_per_frame_max: 3,
@@ -147,7 +147,7 @@ fn a_frame_publishes_and_sends_only_so_much() {
 }
 
 #[test]
-fn a_game_in_which_nobody_is_asked_lets_the_engine_sleep() {
+fn an_app_without_asks_lets_the_engine_sleep() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");

@@ -62,7 +62,7 @@ fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
     }
 }
 
-fn story(seed: u64) {
+fn simulate(seed: u64) {
     let mut dice = Dice::new(seed);
     let settings = WallaSettings {
         commands_per_frame_max: 1 + dice.throw(6) as u32,
@@ -106,6 +106,6 @@ fn story(seed: u64) {
 }
 
 #[test]
-fn an_agent_remembers_what_its_conversation_says() {
-    (1..=20).for_each(story);
+fn engine_history_matches_the_conversation() {
+    (1..=20).for_each(simulate);
 }

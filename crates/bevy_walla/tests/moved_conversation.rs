@@ -20,7 +20,7 @@ fn replaced(engine: &ScriptedEngine) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_conversation_that_was_taken_and_is_inserted_again_replaces_the_engines() {
+fn a_reinserted_conversation_replaces_the_engines_history() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
@@ -78,7 +78,7 @@ fn a_turn_that_is_swapped_away_before_it_is_sent_reaches_its_own_agent() {
 }
 
 #[test]
-fn without_a_conversation_the_engine_remembers() {
+fn the_engine_keeps_the_history_of_an_agent_without_conversation() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");

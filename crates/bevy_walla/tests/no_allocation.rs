@@ -81,7 +81,7 @@ fn crowd(text: &'static str, tokens_max: u32) -> App {
 
 /// One test in this file: the allocator counts for the whole process.
 #[test]
-fn sixty_four_speaking_agents_cost_no_allocation() {
+fn sixty_four_generating_agents_allocate_nothing_per_frame() {
     // 1,500 frames of at most 9 bytes each fit into 2,000 tokens of 8 bytes.
     let mut app = crowd("Well met. ", 2_000);
     for _ in 0..300 {

@@ -47,7 +47,7 @@ fn is_shown(app: &mut App) -> bool {
 }
 
 #[test]
-fn it_says_how_many_talk() {
+fn the_overlay_shows_the_number_of_active_agents() {
     let mut app = app();
     refresh(&mut app);
     let lines = lines(&mut app);
@@ -70,7 +70,7 @@ fn a_key_and_a_message_toggle_it() {
 }
 
 #[test]
-fn hidden_it_does_nothing() {
+fn a_hidden_overlay_does_no_work() {
     let mut app = app();
     refresh(&mut app);
     app.world_mut().resource_mut::<WallaOverlay>().visible = false;

@@ -9,7 +9,7 @@ use bevy_walla::scripted::ScriptedEngine;
 use common::*;
 
 #[test]
-fn a_paused_app_grants_no_frame_and_goes_on_where_it_was() {
+fn a_paused_app_grants_no_frames_and_resumes_replies() {
     for with_time in [false, true] {
         let settings = WallaSettings { pause_with_time: with_time, ..WallaSettings::default() };
         let engine = ScriptedEngine::new(|_, _| "one two three four".into());

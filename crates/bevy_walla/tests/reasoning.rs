@@ -24,7 +24,7 @@ fn spawn_thinking(app: &mut App, tokens_max: u32) -> Entity {
 }
 
 #[test]
-fn reasoning_is_an_event_of_its_own_and_nothing_else() {
+fn reasoning_is_emitted_only_as_its_own_event() {
     let engine = thinker();
     let mut app = app(&engine);
     let greta = spawn_thinking(&mut app, 99);
@@ -51,7 +51,7 @@ fn reasoning_is_an_event_of_its_own_and_nothing_else() {
 }
 
 #[test]
-fn the_settings_are_the_agents_and_may_change() {
+fn reasoning_settings_are_per_agent_and_changeable() {
     #[derive(Resource, Default)]
     struct Usages(Vec<Usage>);
     let engine = thinker();
@@ -81,7 +81,7 @@ fn the_settings_are_the_agents_and_may_change() {
 
 /// Cancelled, or despawned.
 #[test]
-fn a_reply_that_ends_while_it_reasons_leaves_no_trace() {
+fn a_reply_that_ends_during_reasoning_is_not_kept() {
     for despawns in [false, true] {
         let mut app = app(&thinker());
         let greta = spawn_thinking(&mut app, 99);
@@ -133,7 +133,7 @@ fn tiny() -> &'static [u8] {
 }
 
 #[test]
-fn a_real_model_reasons_up_to_its_limit_and_then_speaks() {
+fn a_real_model_reasons_up_to_its_limit_and_then_replies() {
     #[derive(Resource, Default)]
     struct Ends(Vec<(FinishReason, Usage)>);
     let plugin = WallaPlugin::model_bytes(tiny()).device("cpu").threads(1).agents_max(2);

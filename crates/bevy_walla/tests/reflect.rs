@@ -49,7 +49,7 @@ fn public_types() -> Vec<(String, Vec<String>)> {
 
 /// `Walla` holds the engine, which no tool can create or copy.
 #[test]
-fn everything_that_a_game_reads_is_registered() {
+fn all_public_types_are_registered() {
     let mut app = app(&echo());
     #[cfg(feature = "lod")]
     app.add_plugins(bevy_walla::LodByDistancePlugin);
@@ -127,7 +127,7 @@ fn changed(engine: &ScriptedEngine) -> Box<AgentSpec> {
 }
 
 #[test]
-fn an_agent_is_made_and_changed_by_name() {
+fn an_agent_is_spawned_and_changed_by_reflection() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = app.world_mut().spawn_empty().id();
@@ -145,7 +145,7 @@ fn an_agent_is_made_and_changed_by_name() {
 }
 
 #[test]
-fn a_rate_that_makes_no_sense_is_none_wherever_it_comes_from() {
+fn an_invalid_rate_is_none_from_every_source() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -156,7 +156,7 @@ fn a_rate_that_makes_no_sense_is_none_wherever_it_comes_from() {
 }
 
 #[test]
-fn what_an_agent_says_can_be_watched_and_asked_for() {
+fn replies_can_be_read_and_asked_for_by_reflection() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
@@ -177,7 +177,7 @@ fn what_an_agent_says_can_be_watched_and_asked_for() {
 
 /// Scenes and tools without knowledge of `AskKind` still work.
 #[test]
-fn an_ask_by_reflection_may_leave_out_its_kind() {
+fn an_ask_by_reflection_has_a_default_kind() {
     let engine = echo();
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");

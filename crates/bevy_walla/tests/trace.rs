@@ -85,7 +85,7 @@ fn named<'a>(spans: &'a Spans, name: &'a str) -> impl Iterator<Item = &'a Range<
 }
 
 #[test]
-fn the_device_works_under_the_hosts_frame() {
+fn device_steps_overlap_the_hosts_frame() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trace.json");
     // On a busy machine the device thread may wait while the frame's thread runs.
     let mut shares = Vec::new();

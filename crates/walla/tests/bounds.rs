@@ -10,7 +10,9 @@ use walla::{AgentSpec, Engine, EngineOptions, Prompt, Reply, ReplyError, Speaker
 #[allow(dead_code, reason = "this file uses a part of it")]
 mod host;
 
-use host::{Keeper, begun, eventually, held, keep_pump, options, soon, speaker, working};
+use host::{
+    BlockingWaker, begun, block_dispatcher, eventually, held, options, soon, speaker, working,
+};
 
 /// Counts the allocated bytes and their maximum.
 struct Counting;
@@ -58,16 +60,16 @@ fn turns(bytes: usize) -> Vec<Turn> {
 
 /// One test in this file: the allocator counts for the whole process.
 #[tokio::test]
-async fn whatever_hosts_send_takes_a_bounded_amount_of_memory() {
-    asks_before_the_first_answer().await;
-    asks_that_are_large().await;
-    changes_while_the_pump_is_kept().await;
-    agents_that_come_and_go_while_the_pump_is_kept().await;
+async fn host_messages_take_bounded_memory() {
+    asks_before_the_first_reply().await;
+    large_asks().await;
+    changes_while_the_dispatcher_is_blocked().await;
+    agents_added_and_dropped_while_the_dispatcher_is_blocked().await;
 }
 
 /// The device is held. The host owns the replies; the rest is at most 4,096 times 4 KB and some
 /// buffers.
-async fn asks_before_the_first_answer() {
+async fn asks_before_the_first_reply() {
     const ASKS: usize = 300_000;
     let (engine, _clock) = held(EngineOptions { agents_max: 64, ..options() }).await;
     let agents: Vec<_> = (0..600).map(|seed| engine.agent_with(speaker(seed, 300))).collect();
@@ -107,7 +109,7 @@ async fn asks_before_the_first_answer() {
     assert_eq!((refused, gone, cancelled), (ASKS - 4_096, 4_096, 1));
 }
 
-async fn asks_that_are_large() {
+async fn large_asks() {
     let builder = Engine::with_options(options()).asks_max(100).ask_bytes_max(1_000_000);
     let engine = soon("it starts", builder.start()).await.unwrap();
     let agent = engine.agent_with(speaker(1, 300));
@@ -127,13 +129,13 @@ async fn asks_that_are_large() {
 }
 
 /// A waker of the host blocks the thread that reads messages.
-async fn changes_while_the_pump_is_kept() {
+async fn changes_while_the_dispatcher_is_blocked() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(1, 20));
     let mut reply = agent.ask("Hello");
     begun(&mut reply).await;
-    let keeper = Arc::new(Keeper::default());
-    keep_pump(&mut reply, &keeper, &clock).await;
+    let blocker = Arc::new(BlockingWaker::default());
+    block_dispatcher(&mut reply, &blocker, &clock).await;
     let change = async {
         for n in 0..300_000_u64 {
             agent.change(AgentSpec { persona: "x".repeat(1_000), ..speaker(n, 6) });
@@ -151,21 +153,21 @@ async fn changes_while_the_pump_is_kept() {
     let between = agent.ask("Between?");
     agent.set_conversation(turns(20));
     let after = agent.ask("After?");
-    keeper.let_go();
+    blocker.release();
     let end = working("it ends", &clock, between.finish()).await.unwrap();
     assert_eq!(end.reason, walla::FinishReason::Cancelled);
     let end = working("it ends", &clock, after.finish()).await.unwrap();
     assert_eq!(end.usage.reply_tokens, 6, "the latest change counts");
 }
 
-async fn agents_that_come_and_go_while_the_pump_is_kept() {
+async fn agents_added_and_dropped_while_the_dispatcher_is_blocked() {
     let few = EngineOptions { agents_max: 2, agents_parked_max: 100, ..options() };
     let (engine, clock) = held(few).await;
     let agent = engine.agent_with(speaker(1, 20));
     let mut reply = agent.ask("Hello");
     begun(&mut reply).await;
-    let keeper = Arc::new(Keeper::default());
-    keep_pump(&mut reply, &keeper, &clock).await;
+    let blocker = Arc::new(BlockingWaker::default());
+    block_dispatcher(&mut reply, &blocker, &clock).await;
     let asked_and_dropped = {
         let agent = engine.agent_with(speaker(2, 6));
         agent.ask("Who are you?")
@@ -182,7 +184,7 @@ async fn agents_that_come_and_go_while_the_pump_is_kept() {
     assert_eq!(refused.reason, ReplyError::TooManyAgents { agents_max: 2 });
     let refused = soon("the end", nobody.ask("Are you there?").finish()).await;
     assert_eq!(refused, Err(ReplyError::TooManyAgents { agents_max: 2 }));
-    keeper.let_go();
+    blocker.release();
     let end = soon("the end", asked_and_dropped.finish()).await.unwrap();
     assert_eq!(end.reason, walla::FinishReason::Cancelled, "not: no such agent");
     let mut somebody = None;

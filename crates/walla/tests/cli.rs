@@ -4,6 +4,8 @@
 mod command;
 #[path = "cli/files.rs"]
 mod files;
+#[path = "cli/generation.rs"]
+mod generation;
 #[path = "cli/hints.rs"]
 mod hints;
 #[path = "cli/models.rs"]
@@ -12,8 +14,6 @@ mod models;
 mod outputs;
 #[path = "cli/refusals.rs"]
 mod refusals;
-#[path = "cli/speech.rs"]
-mod speech;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "cli/templates.rs"]

@@ -17,7 +17,7 @@ fn start(commands_max: usize) -> (Executor, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn draining_waits_for_all_that_was_pushed() {
+fn draining_waits_for_all_pushed_commands() {
     check(|| {
         let (mut executor, ran) = start(2);
         executor.push("launch", Command::Count).unwrap();
@@ -44,7 +44,7 @@ fn a_full_queue_has_room_again_once_it_is_drained() {
 }
 
 #[test]
-fn dropping_waits_for_no_command_that_has_not_begun() {
+fn dropping_does_not_wait_for_unstarted_commands() {
     check(|| {
         let (mut executor, ran) = start(2);
         executor.push("launch", Command::Count).unwrap();
@@ -56,7 +56,7 @@ fn dropping_waits_for_no_command_that_has_not_begun() {
 
 /// Rule 3: the owner never waits for an executor that has exited.
 #[test]
-fn a_lost_device_is_waited_for_by_nobody() {
+fn no_thread_waits_for_a_lost_device() {
     check(|| {
         let (mut executor, ran) = start(2);
         executor.push("launch", Command::Panic).unwrap();

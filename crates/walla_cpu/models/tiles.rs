@@ -37,7 +37,7 @@ fn jobs_are_finished_before_the_next_is_published() {
 
 /// A helper's sleep condition differs during and between launches; neither loses a wake-up.
 #[test]
-fn a_launch_begins_and_ends_without_a_wake_up_lost() {
+fn no_wake_up_of_a_launch_is_lost() {
     check(|| {
         let pool = Pool::start(2).unwrap();
         let mut tiles = tiles();
@@ -51,7 +51,7 @@ fn a_launch_begins_and_ends_without_a_wake_up_lost() {
 /// A panic in a tile reaches the caller after all tiles are done, and the helper survives and can
 /// be joined.
 #[test]
-fn a_panic_in_a_tile_keeps_nobody_waiting() {
+fn no_thread_waits_after_a_panic_in_a_tile() {
     check(|| {
         let pool = Pool::start(2).unwrap();
         let mut tiles = tiles();

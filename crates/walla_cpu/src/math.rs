@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_agree_with_the_plain_ones() {
+    fn vector_activations_match_the_scalar_ones() {
         let x: Vec<f32> = (-400..400).map(|i| i as f32 / 20.0).collect();
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let mut got = vec![0.0; x.len()];
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_agree_with_the_plain_ones() {
+    fn vector_reductions_match_the_scalar_ones() {
         for len in [1, 15, 16, 33, 1000, 3000] {
             let x: Vec<f32> = (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) / 9.0).collect();
             let exact: f64 = x.iter().map(|x| f64::from(x - 3.0).exp()).sum();

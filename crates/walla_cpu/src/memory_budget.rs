@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_are_asked_about_together() {
+    fn small_allocations_share_a_query_of_free_memory() {
         let (took, asked) = take_all(&[8 * MIB; 12], 64 * MIB);
         // Seven take 56 MiB; a sixteenth of the rest is reserved.
         assert_eq!(took.iter().filter(|took| **took).count(), 7, "{took:?}");
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sixteenth_is_left_to_others() {
+    fn a_sixteenth_of_memory_is_reserved() {
         assert_eq!(take_all(&[61 * MIB], 64 * MIB).0, [false]);
         assert_eq!(take_all(&[60 * MIB], 64 * MIB).0, [true]);
     }
 
     #[test]
-    fn a_system_that_says_nothing_refuses_nothing() {
+    fn unknown_free_memory_refuses_nothing() {
         let mut room = MemoryBudget::default();
         room.take_of(MemoryUse::default(), "w", 1 << 50, &|| None).unwrap();
         let mut room = MemoryBudget::new(Some(MIB));

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_within_half_a_step() {
+    fn values_are_within_half_a_step() {
         let x: [f32; GROUP] = std::array::from_fn(|i| (i as f32 * 0.7).sin() * 3.0);
         let group = round_group(&x);
         let q: Vec<i8> =
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_stays_so_and_zeros_stay_zeros() {
+    fn non_finite_values_and_zeros_are_preserved() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [1.0; GROUP];
             x[9] = bad;

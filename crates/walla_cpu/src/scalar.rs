@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn rotations_keep_lengths_and_leave_the_rest() {
+    fn rotations_preserve_norms_and_unrotated_dimensions() {
         let (sin, cos) = 0.3_f32.sin_cos();
         for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
             let mut head = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_survives_large_scores() {
+    fn softmax_handles_large_scores() {
         let mut scores = [1000.0, 1000.0, f32::NEG_INFINITY];
         assert_eq!(softmax_weights(&mut scores), 2.0);
         assert_eq!(scores, [1.0, 1.0, 0.0]);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_what_its_limit_leaves_and_cached_files_make_room() {
+    fn container_limits_bound_free_memory_and_cached_files_count_as_free() {
         let unlimited = [
             MEMINFO,
             ("/proc/self/cgroup", "0::/game\n"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_one_core_are_one_core() {
+    fn hyperthreads_count_as_one_core() {
         let siblings: Vec<(String, String)> = (0..8)
             .map(|cpu| {
                 let path =

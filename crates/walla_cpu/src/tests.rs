@@ -7,7 +7,7 @@ mod pool {
     use crate::pool::Pool;
 
     #[test]
-    fn every_number_belongs_to_exactly_one_tile() {
+    fn every_element_belongs_to_exactly_one_tile() {
         for threads in 1..=4 {
             let pool = Pool::start(threads).unwrap();
             for (rows, width, tile) in
@@ -48,7 +48,7 @@ mod pool {
 
     #[test]
     #[should_panic(expected = "row 2 of a tile of 2 rows")]
-    fn a_tile_keeps_to_its_rows() {
+    fn a_tile_accesses_only_its_rows() {
         Pool::inline().grid(&mut [0; 8], 2, (2, 2), &|_, tile| tile.row_mut(2)[0] = 1);
     }
 }
@@ -60,7 +60,7 @@ mod ring {
     use crate::ring::Ring;
 
     #[test]
-    fn a_full_ring_gives_the_entry_back() {
+    fn a_full_ring_returns_the_entry() {
         let ring = Ring::new(2);
         assert_eq!((ring.push(1), ring.push(2), ring.push(3)), (Ok(()), Ok(()), Err(3)));
         assert_eq!((ring.pop(), ring.free()), (Some(1), 1));
@@ -71,7 +71,7 @@ mod ring {
     }
 
     #[test]
-    fn entries_come_out_in_order() {
+    fn entries_are_received_in_order() {
         let ring = Arc::new(Ring::new(3));
         let consumer = thread::spawn({
             let ring = Arc::clone(&ring);
@@ -108,7 +108,7 @@ mod executor {
     /// A command that no caller can create represents an internal defect: it must cost the device,
     /// not the process.
     #[test]
-    fn a_panic_loses_the_device_and_nothing_else() {
+    fn a_panic_loses_only_the_device() {
         for inline in [false, true] {
             let pool = if inline { Pool::inline() } else { Pool::start(2).unwrap() };
             let machine = Machine::new(Variant::Scalar, pool);

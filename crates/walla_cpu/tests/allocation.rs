@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[test]
-fn nothing_is_allocated_in_play() {
+fn steps_allocate_nothing() {
     let mut harness = Harness::new(
         CpuOptions { threads: Some(3), ..CpuOptions::default() },
         Shape::small(TensorType::Q8_0),

@@ -140,7 +140,7 @@ fn unknown_handles_and_wrong_sizes_are_named() {
 /// A step block refers to a page that does not exist: nothing is computed, the next call returns
 /// the error, the results belong to no step, and the device survives.
 #[test]
-fn a_wrong_step_block_is_told_once_and_harms_nothing() {
+fn an_invalid_step_block_is_one_error_without_other_effects() {
     for inline in [false, true] {
         let options = CpuOptions { inline, ..threads(2) };
         let mut harness = Harness::new(options, Shape::small(TensorType::F16));
@@ -182,7 +182,7 @@ fn an_output_of_another_place_than_its_row_is_refused() {
 
 /// Only a copy in flight makes a buffer busy, not a visitor that panicked.
 #[test]
-fn a_visitor_that_panics_leaves_the_buffer_free() {
+fn a_panicking_visitor_leaves_the_buffer_free() {
     let mut device = CpuDevice::new(threads(1)).unwrap();
     let host = device.create_host("h", 64).unwrap();
     let visit = std::panic::AssertUnwindSafe(|| {

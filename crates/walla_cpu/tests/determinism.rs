@@ -20,7 +20,11 @@ fn sequences(seed: u32) -> Vec<Vec<i32>> {
 
 /// Logits of every position of every sequence in random batches: each step takes random chunks of
 /// random sequences.
-fn in_company(harness: &mut Harness, sequences: &[Vec<i32>], seed: u32) -> Vec<Vec<Vec<f32>>> {
+fn in_random_batches(
+    harness: &mut Harness,
+    sequences: &[Vec<i32>],
+    seed: u32,
+) -> Vec<Vec<Vec<f32>>> {
     let mut random = Random::new(seed);
     let mut logits = vec![Vec::new(); sequences.len()];
     while logits.iter().any(|all| all.len() < TOKENS) {
@@ -56,7 +60,7 @@ fn alone(options: CpuOptions, shape: Shape, sequence: u32, tokens: &[i32]) -> Ve
 }
 
 #[test]
-fn company_and_threads_change_no_bit() {
+fn batches_and_threads_do_not_change_results() {
     for (i, ty) in TensorType::ALL.into_iter().enumerate() {
         for variant in variants() {
             let shape = Shape { seed: i as u32, ..Shape::small(ty) };
@@ -69,7 +73,7 @@ fn company_and_threads_change_no_bit() {
             let wanted = alone(options(1), shape, 2, &sequences[2]);
             for threads in 1..=3 {
                 let mut harness = Harness::new(options(threads), shape);
-                let got = in_company(&mut harness, &sequences, 10 * i as u32 + threads);
+                let got = in_random_batches(&mut harness, &sequences, 10 * i as u32 + threads);
                 assert!(got[2] == wanted, "{ty} {variant} {threads} threads");
             }
         }
@@ -82,7 +86,7 @@ fn inline_and_threads_agree() {
     let sequences = sequences(3);
     let run = |inline| {
         let options = CpuOptions { inline, threads: Some(2), ..CpuOptions::default() };
-        in_company(&mut Harness::new(options, shape), &sequences, 4)
+        in_random_batches(&mut Harness::new(options, shape), &sequences, 4)
     };
     assert!(run(true) == run(false));
 }

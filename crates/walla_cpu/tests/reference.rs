@@ -45,7 +45,7 @@ fn the_decoder_agrees_with_f64_for_every_exact_type() {
 /// Head and page sizes that are multiples of a register take another code path than the odd sizes
 /// above; 8-bit keys and values take a third.
 #[test]
-fn attention_agrees_with_f64_however_keys_and_values_are_stored() {
+fn attention_agrees_with_f64_for_every_kv_type() {
     for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for (head_dim, page_tokens) in [(16, 16), (48, 16), (64, 32), (24, 5)] {
             // Half a step of 8 bits is 8 times half a step of f16's 11 bits: 1/254 of a head's
@@ -106,7 +106,7 @@ fn check_chunks(variant: Variant, shape: Shape) {
 }
 
 #[test]
-fn the_token_sampled_last_feeds_the_next_step() {
+fn the_sampled_token_is_input_of_the_next_step() {
     let prompt = tokens(4, 7);
     let next = |token: Option<i32>| {
         let mut harness = Harness::new(CpuOptions::default(), Shape::small(TensorType::F16));

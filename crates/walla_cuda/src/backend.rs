@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_gpu_is_told_why_and_nothing_panics() {
+    fn a_missing_gpu_is_an_error_with_a_reason() {
         let backend = CudaBackend::default();
         match backend.devices() {
             Ok(devices) => assert!(!devices.is_empty()),

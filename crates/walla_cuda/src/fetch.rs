@@ -63,7 +63,7 @@ impl Fetch {
 }
 
 #[test]
-fn constants_are_those_of_the_kernel() {
+fn constants_match_the_kernel() {
     let kernel = crate::kernel_source::KernelSource::read(&["step/fetch.cu"]);
     assert_eq!(kernel.constant("THREADS"), THREADS);
 }

@@ -262,7 +262,7 @@ fn expressions_are_evaluated_as_in_cpp() {
 }
 
 #[test]
-fn constants_of_steps_are_those_of_the_kernels() {
+fn constants_of_steps_match_the_kernels() {
     use walla_device::step::{OutputRow, ResultRow, StepRow};
 
     let source = KernelSource::read(&["common/walla.cuh", "step/step.cuh"]);
@@ -279,7 +279,7 @@ fn constants_of_steps_are_those_of_the_kernels() {
 }
 
 #[test]
-fn tiles_and_segments_are_those_of_the_kernels() {
+fn tiles_and_segments_match_the_kernels() {
     let source = KernelSource::read(&["gemm/weight.cuh"]);
     assert_eq!(source.constant("TILE_ROWS"), crate::repack::TILE_ROWS as u32);
     assert_eq!(source.constant("SEGMENT"), crate::repack::SEGMENT as u32);

@@ -171,7 +171,7 @@ impl StepRing {
 }
 
 #[test]
-fn constants_are_those_of_the_kernels() {
+fn constants_match_the_kernels() {
     let kernels = crate::kernel_source::KernelSource::read(&["step/step_ring.cuh"]);
     assert_eq!(u64::from(kernels.constant("RING_SLOTS")), RING_SLOTS);
     let threads = kernels.constant("STEP_RING_THREADS");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_device_comes_with_the_reason_of_its_family() {
+    fn a_missing_device_error_has_the_reason_of_its_backend() {
         let registry = Registry::new().with(WithoutDriver);
         let message = |name: &str| {
             let opened = registry.open(name, &OpenOptions::default());

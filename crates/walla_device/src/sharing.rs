@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_itself_and_of_its_type() {
+    fn handles_compare_by_identity_and_check_their_type() {
         let handle = GpuHandle::new(7_u32);
         assert_eq!(handle.get(), Some(&7_u32));
         assert_eq!(handle.get::<u64>(), None);

@@ -453,7 +453,7 @@ mod tests {
     struct Aligned([u8; 8192]);
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_steps_are_read_back() {
         let mut block = Aligned([0; 8192]);
         let view = StepViewMut::new(&mut block.0, &LAYOUT).unwrap();
         view.header.rows = 2;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_have_a_tier_of_short_contexts() {
+    fn buckets_of_few_rows_have_a_short_context_tier() {
         let sizes = all(&options(32, 32, CONTEXT));
         assert_eq!(sizes[..3], [(1, true, 2_048), (1, true, CONTEXT), (1, false, CONTEXT)]);
         assert!(sizes.contains(&(4, true, 2_048)) && sizes.contains(&(6, true, 1_024)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_takes_the_smallest_bucket_whose_promise_it_keeps() {
+    fn a_step_uses_the_smallest_bucket_that_it_satisfies() {
         let prepared = |(i, size): (usize, Size)| PreparedBucket {
             rows: size.rows,
             pure_decode: size.pure_decode,

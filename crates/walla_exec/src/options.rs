@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capacities_beyond_all_reason_are_refused() {
+    fn excessive_capacities_are_refused() {
         let options = ExecOptions::default();
         assert!(options.check().is_ok());
         let unreasonable = [

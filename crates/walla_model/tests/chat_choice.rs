@@ -52,7 +52,7 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
  <|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 #[test]
-fn a_template_that_works_is_the_files_own() {
+fn a_working_template_of_the_file_is_used() {
     let loaded = LoadedText::from_gguf(&file(Some(CHATML)), None, None).unwrap();
     assert_eq!((loaded.state, loaded.warnings), (TemplateState::FromFile, vec![]));
     assert!(loaded.template.is_some());
@@ -62,7 +62,7 @@ fn a_template_that_works_is_the_files_own() {
 }
 
 #[test]
-fn templates_that_lose_what_is_said_are_found() {
+fn templates_that_lose_messages_are_detected() {
     let leaves_out = |role| TemplateError::LeavesOut { role };
     for (template, expected) in [
         ("", TemplateError::Empty),
@@ -122,7 +122,7 @@ fn of_messages(list: &str) -> String {
 /// A template that loses a message only behind a system message: the persona becomes part of the
 /// user's message.
 #[test]
-fn a_template_that_loses_messages_behind_a_system_message_gets_none() {
+fn a_template_that_loses_messages_after_a_system_message_gets_none() {
     let template = "{% for m in messages %}\
          {% if messages[0].role != 'system' or loop.index < 5 or m.role != 'user' %}\
          <|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}<|assistant|>";
@@ -149,7 +149,7 @@ fn a_template_without_the_beginning_of_a_reply_is_a_warning() {
 }
 
 #[test]
-fn templates_that_fail_are_found_with_the_reason() {
+fn failing_templates_are_detected_with_the_reason() {
     for (template, words) in [
         ("{% for m in messages %}{{ m.content }", "invalid"),
         (
@@ -199,7 +199,7 @@ fn a_template_of_another_type_is_unusable() {
 }
 
 #[test]
-fn faults_that_a_conversation_survives_are_warnings() {
+fn template_faults_without_effect_on_conversations_are_warnings() {
     let template = "{% for m in messages %}{% if m.role == 'system' %}\
      {{ m.content | nosuchfilter }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% if tools %}\
      {{ tools is nosuchtest }}{% endif %}{% endfor %}";
@@ -212,7 +212,7 @@ fn faults_that_a_conversation_survives_are_warnings() {
 }
 
 #[reference_test]
-fn the_cases_load_and_a_chosen_template_works() {
+fn the_reference_cases_load_and_a_chosen_template_works() {
     for name in ["06-template-does-not-compile.gguf", "07-template-empty.gguf"] {
         let file = Gguf::open(data(&format!("cases/{name}"))).unwrap();
         let loaded = LoadedText::from_gguf(&file, None, None).unwrap();

@@ -100,7 +100,7 @@ fn published_templates_render_as_in_python() {
 
 /// Gemma's template does not accept system messages, and this is detected; all others accept them.
 #[reference_test]
-fn the_place_for_the_system_is_found() {
+fn support_for_system_messages_is_detected() {
     for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
@@ -112,7 +112,7 @@ fn the_place_for_the_system_is_found() {
 /// A persona that mentions `/think` must not switch anything, because templates cannot read
 /// untrusted text.
 #[reference_test]
-fn untrusted_text_decides_nothing() {
+fn untrusted_text_does_not_affect_template_logic() {
     for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();

@@ -133,7 +133,7 @@ fn for_histories(cases: u32, check: impl Fn(&[(Role, &str)]) -> Result<(), TestC
 }
 
 #[test]
-fn every_template_takes_every_history() {
+fn every_template_accepts_every_history() {
     let templates = templates();
     let moving: Vec<bool> = templates.iter().map(|(_, t)| moves_system(t)).collect();
     for_histories(400, |turns| {
@@ -248,7 +248,7 @@ const TALK_WITH_AN_OBSERVATION: [(Role, &str); 5] = [
 ];
 
 #[test]
-fn observations_are_system_messages_where_the_template_takes_them() {
+fn observations_are_system_messages_where_the_template_accepts_them() {
     let turns = TALK_WITH_AN_OBSERVATION;
     let chatml = render(&ChatTemplate::chatml(), &turns);
     assert!(chatml.contains("<|im_start|>system\nOdo leaves.<|im_end|>\n"), "{chatml}");
@@ -263,7 +263,7 @@ fn observations_are_system_messages_where_the_template_takes_them() {
 }
 
 #[reference_test]
-fn published_templates_take_observations_as_system_or_user_messages() {
+fn published_templates_accept_observations_as_system_or_user_messages() {
     let turns = TALK_WITH_AN_OBSERVATION;
     for path in all_files("templates", "jinja") {
         let source = std::fs::read_to_string(&path).unwrap();

@@ -220,7 +220,7 @@ fn untrusted_text_never_becomes_a_reserved_marker() {
 /// Pre-tokenizers of byte-level vocabularies split words from punctuation, so a player could not
 /// type it there in any case.
 #[test]
-fn ordinary_tokens_would_be_typed_by_anybody() {
+fn without_a_template_markers_can_be_encoded_from_text() {
     let tokenizer = Tokenizer::from_gguf(&spelling(None, TEMPLATE)).unwrap();
     let tokens = tokenizer.encode("x<start_of_turn>", EncodeOptions::default()).unwrap();
     let last = tokens.last().map(|&token| tokenizer.token_bytes(token));
@@ -230,7 +230,7 @@ fn ordinary_tokens_would_be_typed_by_anybody() {
 /// Phi 3's markers consume the white space after them, even if the file stores them as ordinary
 /// tokens.
 #[test]
-fn reserved_markers_have_the_habits_of_their_family() {
+fn reserved_markers_strip_white_space_as_their_family() {
     let tokens: Vec<String> = (0..=u8::MAX)
         .map(|byte| format!("<0x{byte:02X}>"))
         .chain(["<|user|>", "<|end|>", "<|assistant|>", "▁", "x"].map(str::to_owned))

@@ -92,7 +92,7 @@ fn special_tokens_are_markers_and_their_texts_are_not() {
 }
 
 #[test]
-fn without_special_tokens_the_markers_of_the_template_are_found_by_text() {
+fn without_special_tokens_template_markers_are_matched_by_text() {
     let sources = ["{{ c.split('</think>')[-1] }}", "<think>\n"];
     for tokenizer in
         [with_tokens(&[], NORMAL), with_tokens(&["<think>", "</think>"], NORMAL), spm()]
@@ -121,7 +121,7 @@ fn spm() -> Tokenizer {
 }
 
 #[test]
-fn what_the_vocabulary_cannot_spell_cannot_be_closed() {
+fn a_marker_that_the_vocabulary_cannot_encode_cannot_be_closed() {
     let mut lists = sentence_piece();
     // Without byte tokens and without "/".
     lists.tokens.iter_mut().filter(|text| text.starts_with("<0x")).for_each(|t| t.insert(0, '#'));
@@ -182,7 +182,7 @@ fn an_instruction_that_names_the_markers_opens_nothing() {
 }
 
 #[test]
-fn headers_and_channels_have_their_places() {
+fn headers_and_channels_are_recognised() {
     let gemma = with_tokens(&["<|channel>", "<channel|>"], CONTROL);
     let of =
         |tokenizer: &Tokenizer, end: &str| start((tokenizer, &chatml_with(end)), ("P", "Q"), false);
@@ -217,7 +217,7 @@ fn headers_and_channels_have_their_places() {
 
 /// Published templates with a switch: the markers are their vocabularies' special tokens.
 #[reference_test]
-fn published_templates_have_their_switch() {
+fn reasoning_switches_of_published_templates_are_found() {
     let tokenizer = with_tokens(&["<think>", "</think>"], USER_DEFINED);
     for path in all_files("templates", "jinja") {
         let template = template(&std::fs::read_to_string(&path).unwrap());
@@ -233,7 +233,7 @@ fn published_templates_have_their_switch() {
 
 /// Granite 3 and DeepSeek V3.1 call the switch `thinking`.
 #[test]
-fn the_switch_has_two_names() {
+fn the_reasoning_switch_has_two_names() {
     for name in ["enable_thinking", "thinking"] {
         let template = chatml_with(&format!("{{% if {name} %}}<think>\n{{% endif %}}"));
         assert!(template.has_thinking_switch(), "{name}");

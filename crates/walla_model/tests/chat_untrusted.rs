@@ -244,7 +244,7 @@ fn reserved(
 }
 
 #[test]
-fn control_tokens_are_those_of_the_template() {
+fn control_tokens_come_only_from_the_template() {
     let tokenizers = tokenizers();
     let own = TEMPLATES.map(|(name, source)| (name.to_owned(), source.to_owned()));
     let built_in = BuiltInTemplate::ALL.map(|t| (t.to_string(), t.source().to_owned()));
@@ -271,7 +271,7 @@ fn control_tokens_are_those_of_the_template() {
 
 /// A template that does not transform untrusted text prints it complete and unchanged.
 #[test]
-fn untrusted_text_comes_out_as_it_went_in() {
+fn untrusted_text_is_preserved() {
     let template = ChatTemplate::chatml();
     let mut runner =
         TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
@@ -298,7 +298,7 @@ fn untrusted_text_comes_out_as_it_went_in() {
 /// Shows that the test above can fail: with all text trusted, the same attacks do produce control
 /// tokens.
 #[test]
-fn the_attacks_would_work_on_trusted_text() {
+fn the_same_attacks_on_trusted_text_give_control_tokens() {
     use walla_model::tokenizer::EncodeOptions;
     let options = EncodeOptions { add_special: false, parse_special: true };
     for (name, tokenizer) in tokenizers() {

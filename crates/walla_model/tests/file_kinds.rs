@@ -29,7 +29,7 @@ fn kind(path: &Path) -> FileKind {
 }
 
 #[test]
-fn directories_name_the_models_in_them() {
+fn a_directory_error_names_its_models() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(kind(folder.path()), FileKind::Directory { models: Vec::new() });
     for name in ["b.gguf", "a.gguf", "readme.md"] {
@@ -85,7 +85,7 @@ fn files_of_other_formats_are_named() {
 }
 
 #[reference_test]
-fn the_cases_of_the_reference_data_are_named() {
+fn reference_cases_of_other_files_are_named() {
     for (name, expected) in
         [("10-lfs-pointer.gguf", "a Git LFS pointer"), ("10-web-page.gguf", "a web page (HTML)")]
     {

@@ -48,7 +48,7 @@ fn assert_reads_alike(bytes: &[u8], what: &str) {
 }
 
 #[test]
-fn small_files_read_as_their_bytes_do() {
+fn small_files_read_the_same_as_their_bytes() {
     let good = Raw::good().bytes();
     for len in (0..=good.len()).step_by(7).chain([good.len()]) {
         assert_reads_alike(&good[..len], &format!("the first {len} bytes"));
@@ -62,7 +62,7 @@ fn small_files_read_as_their_bytes_do() {
 /// Headers are read in steps, the first of 1 MiB. Each part of a header crosses the end of a step
 /// once.
 #[test]
-fn large_headers_read_as_their_bytes_do() {
+fn large_headers_read_the_same_as_their_bytes() {
     const STEP: usize = 1 << 20;
     let header = |padding: usize| {
         Raw::good().with(|f| {
@@ -130,7 +130,7 @@ fn a_header_of_gigabytes_is_refused_without_reading_it() {
 }
 
 #[test]
-fn what_was_cut_off_after_opening_is_an_error_that_names_file_and_tensor() {
+fn truncation_after_opening_is_an_error_that_names_file_and_tensor() {
     let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 1, Vec::new()).unwrap();
     let (_folder, path) = in_folder(&bytes);
     let gguf = Gguf::open(&path).unwrap();
@@ -166,7 +166,7 @@ fn what_was_cut_off_after_opening_is_an_error_that_names_file_and_tensor() {
 }
 
 #[test]
-fn pieces_of_a_matrix_are_those_of_its_bytes() {
+fn pieces_of_a_matrix_match_its_bytes() {
     let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 1, Vec::new()).unwrap();
     let (_folder, path) = in_folder(&bytes);
     for gguf in [Gguf::open(&path).unwrap(), Gguf::from_bytes(bytes).unwrap()] {

@@ -36,7 +36,7 @@ fn exercise(bytes: &[u8]) {
 }
 
 #[test]
-fn the_good_file_is_good() {
+fn the_valid_file_is_accepted() {
     let gguf = Gguf::from_bytes(Raw::good().bytes()).unwrap();
     assert_eq!(gguf.require::<&str>("general.name"), Ok("good"));
     let words: Strings<'_> = gguf.require("words").unwrap();
@@ -245,7 +245,7 @@ fn an_unknown_tensor_type_can_be_listed_but_not_used() {
 }
 
 #[test]
-fn getters_say_key_expectation_and_finding() {
+fn getter_errors_name_key_expected_and_found_type() {
     let gguf = Gguf::from_bytes(Raw::good().bytes()).unwrap();
     let message = |result: Result<u32, MetadataError>| result.unwrap_err().to_string();
     let integer = "an integer in 0..=4294967295";
@@ -292,7 +292,7 @@ fn a_deleted_file_stays_readable() {
 }
 
 #[test]
-fn a_copied_file_survives_its_truncation() {
+fn a_copied_file_stays_readable_after_truncation() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     std::fs::write(&path, Raw::good().bytes()).unwrap();

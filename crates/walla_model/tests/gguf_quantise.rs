@@ -31,7 +31,7 @@ fn relative_error(ty: TensorType, numbers: &[f32]) -> f64 {
 }
 
 #[test]
-fn every_type_keeps_normal_weights_as_well_as_ggml() {
+fn every_type_quantises_normal_weights_as_accurately_as_ggml() {
     // The measured error of ggml's quantisers on normal numbers (K types without importance
     // weights), plus 2 %.
     let limits = [
@@ -59,7 +59,7 @@ fn every_type_keeps_normal_weights_as_well_as_ggml() {
 }
 
 #[test]
-fn zeros_stay_zeros_and_constants_nearly_stay() {
+fn zeros_are_exact_and_constants_nearly_exact() {
     for ty in TensorType::ALL {
         assert_eq!(there_and_back(ty, &[0.0; 256]), [0.0; 256], "{ty}");
         for constant in [0.25, -0.25, 1000.0] {
@@ -71,7 +71,7 @@ fn zeros_stay_zeros_and_constants_nearly_stay() {
 }
 
 #[test]
-fn one_outlier_survives_in_its_block() {
+fn an_outlier_in_a_block_is_preserved() {
     for ty in TensorType::ALL {
         for outlier in [100.0, -100.0] {
             let mut numbers = weights(256, 3);
@@ -84,7 +84,7 @@ fn one_outlier_survives_in_its_block() {
 
 #[test]
 #[should_panic(expected = "100 numbers of Q8_0")]
-fn a_partial_block_is_a_bug_of_the_caller() {
+fn a_partial_block_panics() {
     quantise(TensorType::Q8_0, &[0.0; 100], &mut [0; 106]);
 }
 

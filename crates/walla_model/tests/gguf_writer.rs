@@ -37,7 +37,7 @@ fn written(writer: &Writer) -> Vec<u8> {
 }
 
 #[test]
-fn metadata_and_tensors_come_back() {
+fn metadata_and_tensors_round_trip() {
     let gguf = Gguf::from_bytes(written(&sample())).unwrap();
     assert_eq!((gguf.version(), gguf.alignment(), gguf.file_bytes() % 32), (3, 32, 0));
     assert_eq!(gguf.require::<&str>("general.architecture"), Ok("llama"));
@@ -58,7 +58,7 @@ fn metadata_and_tensors_come_back() {
 }
 
 #[test]
-fn pieces_of_any_length_make_the_same_file() {
+fn pieces_of_any_length_give_the_same_file() {
     let whole = written(&sample());
     let data = [bytes(1, 12), bytes(2, 68), bytes(3, 8)].concat();
     for piece in [1, 5, 11, 13, 50, 88] {
@@ -88,7 +88,7 @@ fn values_copy_from_file_to_file() {
 }
 
 #[test]
-fn another_alignment_is_kept() {
+fn a_custom_alignment_is_kept() {
     let mut writer = sample();
     writer.u32("general.alignment", 256);
     let gguf = Gguf::from_bytes(written(&writer)).unwrap();
@@ -97,7 +97,7 @@ fn another_alignment_is_kept() {
 }
 
 #[test]
-fn unreadable_files_are_not_begun() {
+fn unreadable_files_are_refused_before_writing() {
     let begin = |change: fn(&mut Writer)| {
         let mut writer = sample();
         change(&mut writer);

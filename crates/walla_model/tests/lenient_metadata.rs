@@ -74,7 +74,7 @@ fn odd_entries() -> Vec<(&'static [u8], u32, Vec<u8>)> {
 }
 
 #[test]
-fn defects_under_unused_keys_change_nothing_but_the_warnings() {
+fn defects_of_unused_keys_only_add_warnings() {
     let sound = spoil(&Model::QWEN3_0_6B).file();
     let odd = Gguf::from_bytes(with_entries(&sound, &odd_entries())).unwrap();
     let sound = Gguf::from_bytes(sound).unwrap();
@@ -171,7 +171,7 @@ fn the_writer_keeps_odd_values() {
 }
 
 #[test]
-fn keys_of_other_configurations_are_not_looked_at() {
+fn keys_of_other_configurations_are_ignored() {
     let wrong = |key: &str| llama().set(key, Value::String("wrong")).spec();
     for key in [
         "general.name",
@@ -225,7 +225,7 @@ fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
 }
 
 #[test]
-fn lists_of_the_other_tokenizer_model_are_not_looked_at() {
+fn lists_of_the_other_tokenizer_model_are_ignored() {
     let tokens = |gguf: &Gguf| {
         let tokenizer = Tokenizer::from_gguf(gguf).unwrap();
         tokenizer.encode("the </s> 12", EncodeOptions::default()).unwrap()
@@ -260,7 +260,7 @@ fn scores_count_where_merges_use_them() {
 
 /// walla does not use fill-in-the-middle, so an invalid id of these roles is a warning.
 #[test]
-fn ids_of_roles_that_walla_does_not_use_are_left_out() {
+fn ids_of_unused_roles_are_ignored() {
     for (key, value) in [
         ("tokenizer.ggml.prefix_token_id", Value::U64(99_999)),
         ("tokenizer.ggml.fim_suf_token_id", Value::U64(1 << 32)),
@@ -320,7 +320,7 @@ fn the_second_of_two_markers_is_a_marker_too() {
 
 /// The reference files that were once refused.
 #[reference_test]
-fn the_cases_of_the_reference_data_load() {
+fn reference_cases_load() {
     let load = |name: &str| {
         let gguf = Gguf::open(data(&format!("cases/{name}"))).unwrap();
         assert!(ModelSpec::from_gguf(&gguf, 512).is_ok(), "{name}");

@@ -47,7 +47,7 @@ fn streamed(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
 }
 
 #[test]
-fn naughty_texts_come_back() {
+fn naughty_texts_round_trip() {
     let texts = naughty::texts();
     assert!(texts.len() > 150, "{}", texts.len());
     let tokenizers = tokenizers();

@@ -12,14 +12,14 @@ use walla_model::{
 use walla_types::TensorType;
 
 #[test]
-fn the_unspoilt_models_are_sound() {
+fn unmodified_models_are_valid() {
     for model in Model::ALL {
         assert_eq!(spoil(&model).spec().map(|s| s.width), Ok(64), "{}", model.name);
     }
 }
 
 #[test]
-fn another_architecture_lists_those_that_there_are() {
+fn an_unknown_architecture_error_lists_the_supported_ones() {
     assert_eq!(
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
@@ -31,7 +31,7 @@ fn another_architecture_lists_those_that_there_are() {
 
 /// llama.cpp's tool writes the keys as `u16`.
 #[test]
-fn parts_of_split_models_say_how_to_join_them() {
+fn split_model_errors_name_the_merge_command() {
     let first = llama().set("split.no", Value::U16(0)).set("split.count", Value::U16(2));
     let expected = "this is part 1 of 2 of a split model: join the parts with \
                     `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`";
@@ -181,7 +181,7 @@ fn a_tensor_of_a_type_without_kernels_is_named() {
 }
 
 #[test]
-fn a_tensor_that_would_be_left_out_is_an_error() {
+fn an_unused_tensor_is_an_error() {
     let message = llama().add("blk.0.attn_q.scale", &[1]).message();
     assert_eq!(message, "tensor \"blk.0.attn_q.scale\" is no part of a llama model");
     let message = llama().add("blk.2.attn_norm.weight", &[64]).message();
@@ -189,7 +189,7 @@ fn a_tensor_that_would_be_left_out_is_an_error() {
 }
 
 #[test]
-fn biases_and_an_own_head_are_found() {
+fn biases_and_a_separate_output_head_are_found() {
     let spec = llama()
         .add("blk.1.attn_output.bias", &[64])
         .add("blk.1.ffn_up.bias", &[96])
@@ -275,7 +275,7 @@ fn bad_frequency_factors_are_named() {
 }
 
 #[test]
-fn gemma_checks_its_own_keys() {
+fn keys_of_gemma_are_checked() {
     let gemma = || spoil(&Model::GEMMA_3_1B);
     let message = gemma().set("gemma3.final_logit_softcapping", Value::F32(30.0)).message();
     assert!(message.contains("is 30: soft capping is not supported"), "{message}");
@@ -301,7 +301,7 @@ fn gemma_checks_its_own_keys() {
 }
 
 #[test]
-fn lfm_checks_its_own_keys() {
+fn keys_of_lfm_are_checked() {
     let lfm = || reference("lfm2-q8_0.gguf");
     let sound = lfm();
     let arrays = sound.gguf.get("lfm2.attention.head_count_kv").unwrap();

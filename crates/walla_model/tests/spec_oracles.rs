@@ -37,7 +37,7 @@ fn close(a: f32, b: f32) -> bool {
 }
 
 #[test]
-fn every_reference_model_has_the_numbers_of_its_description() {
+fn every_reference_model_matches_its_description() {
     for path in all_files("models", "gguf") {
         let text = fs::read_to_string(path.with_extension("json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -75,7 +75,7 @@ fn every_reference_model_has_the_numbers_of_its_description() {
 }
 
 #[test]
-fn llama_3_divides_its_frequencies() {
+fn llama_3_scales_its_rope_frequencies() {
     let (gguf, spec) = spec("llama32-q4_0", 1024);
     let index = gguf.find_tensor("rope_freqs.weight").unwrap();
     let raw = gguf.tensor_bytes(index).unwrap();
@@ -96,7 +96,7 @@ fn llama_3_divides_its_frequencies() {
 }
 
 #[reference_test]
-fn llama_2_and_its_kin_do_not() {
+fn llama_2_does_not_scale_rope_frequencies() {
     let (_, spec) = spec("llama2-f16", 1024);
     assert_eq!(spec.architecture, Architecture::Llama);
     assert_eq!(spec.ropes[0].frequencies[0], 1.0);

@@ -81,7 +81,7 @@ fn every_shape_in_every_mixture_becomes_a_specification() {
 }
 
 #[test]
-fn types_are_those_of_the_mixture() {
+fn tensor_types_follow_the_mixture() {
     let gguf = file(&small(&Model::LLAMA_3_1_8B), Mixture::Q4KM);
     let ty = |name| gguf.tensor(gguf.find_tensor(name).unwrap()).unwrap().ty.unwrap();
     assert_eq!(ty("token_embd.weight"), TensorType::Q4K);
@@ -126,7 +126,7 @@ fn the_vocabulary_ends_in_control_tokens() {
 /// A conversation is encoded again for every reply. Earlier speech must be encoded to the same
 /// tokens, otherwise it is evaluated again.
 #[test]
-fn words_that_were_said_are_encoded_to_the_tokens_that_said_them() {
+fn decoded_words_are_encoded_to_the_same_tokens() {
     for shape in [Model::QWEN3_0_6B, Model::LLAMA_3_2_1B] {
         let model = Model { vocab: 20_000, ..small(&shape) };
         let tokenizer = Tokenizer::from_gguf(&file(&model, Mixture::Q8_0)).unwrap();

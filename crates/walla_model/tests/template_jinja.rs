@@ -31,7 +31,7 @@ fn a_template_can_refuse() {
 }
 
 #[test]
-fn looking_into_nothing_is_an_error() {
+fn access_to_undefined_values_is_an_error() {
     let error = render("{{ messages[5].role }}").unwrap_err();
     assert!(matches!(error, TemplateError::Failed(_)), "{error}");
 }
@@ -115,7 +115,7 @@ const CASES: [(&str, &str); 68] = [
 
 /// The same for untrusted text with white space: " é", an empty line, "b \tc", a line break.
 #[test]
-fn untrusted_white_space_is_seen() {
+fn expressions_on_untrusted_white_space() {
     for (source, expected) in UNTRUSTED {
         let source = format!("{{% set c = messages[0].content %}}{source}");
         let template = ChatTemplate::new(&source, "<BOS>", "<EOS>").unwrap();

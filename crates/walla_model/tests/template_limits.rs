@@ -61,7 +61,7 @@ fn chains_do_not_overflow_the_stack() {
 }
 
 #[test]
-fn nothing_runs_forever() {
+fn endless_loops_run_out_of_fuel() {
     for source in [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
@@ -76,7 +76,7 @@ fn nothing_runs_forever() {
 /// One instruction reads a whole value and returns something too small to count: a bool, a number,
 /// an empty list.
 #[test]
-fn nothing_reads_forever() {
+fn repeated_reads_run_out_of_fuel() {
     let begin = "{% set r = range(100000) %}{% set q = range(100000, 200000) %}{% set n = 4000000 %}\
         {% set x = 'x' * n %}{% set y = x[1:] ~ 'y' %}";
     for step in [
@@ -117,7 +117,7 @@ fn nothing_reads_forever() {
 
 /// The tests in real templates are cheap for conversations of any length.
 #[test]
-fn questions_about_long_texts_are_cheap() {
+fn tests_of_long_texts_are_cheap() {
     let content = "word ".repeat(200_000); // 1 MB
     let source = "{% for m in messages %}{% for i in range(9) %}{% if m.role == 'user' and '</think>' not in m.content and m.content != '' and m.content is string and 'tool_calls' not in m and m.content | length > 3 %}{{ i }}{% endif %}{% endfor %}{{ m.content | trim }}{% endfor %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ (messages | last).role }}";
     let text = render(source, &content).unwrap();
@@ -125,7 +125,7 @@ fn questions_about_long_texts_are_cheap() {
 }
 
 #[test]
-fn nothing_fills_memory() {
+fn memory_of_a_template_is_bounded() {
     let in_loop = |step: &str| {
         format!(
             "{{% set ns = namespace(x='a', l=[1]) %}}{{% for i in range(90) %}}{step}{{% endfor %}}{{{{ ns.x }}}}"
@@ -176,7 +176,7 @@ fn nothing_fills_memory() {
 }
 
 #[test]
-fn values_neither_nest_nor_hold_themselves() {
+fn nested_and_cyclic_values_are_refused() {
     for source in [
         "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
@@ -190,7 +190,7 @@ fn values_neither_nest_nor_hold_themselves() {
 }
 
 #[test]
-fn the_engine_does_not_panic_through() {
+fn panics_of_the_template_engine_are_caught() {
     for source in [
         "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}",
         "{% for i in [1] %}{{ loop.cycle(*[]) }}{% endfor %}",

@@ -15,7 +15,7 @@ const ERRORS: [&str; 8] = [
 ];
 
 #[test]
-fn errors_behind_65_535_columns_or_lines_are_errors() {
+fn errors_after_65_535_columns_or_lines_are_reported() {
     for error in ERRORS {
         for filler in ["a", "é", "\n", "{{ x }}", "{{ x }}\n"] {
             for near in [64_998, 65_533, 65_534, 65_535, 65_536, 65_537] {
@@ -36,7 +36,7 @@ fn errors_behind_65_535_columns_or_lines_are_errors() {
 }
 
 #[test]
-fn the_limits_are_named_and_far_from_real_templates() {
+fn limit_errors_are_named_and_real_templates_are_far_below() {
     let message = |source: &str| ChatTemplate::new(source, "", "").unwrap_err().to_string();
     assert!(message(&"a".repeat(65_001)).contains("more than 65000 characters"));
     assert!(message(&"\n".repeat(65_000)).contains("more than 65000 lines"));

@@ -32,7 +32,7 @@ fn streamed(tokenizer: &Tokenizer, tokens: &[TokenId], options: DecodeOptions) -
 }
 
 #[test]
-fn characters_come_whole() {
+fn characters_are_decoded_whole() {
     let tokenizer = byte_level("gpt-2").tokenizer();
     let byte =
         |b: u8| tokenizer.encode(&String::from(char::from(b)), Default::default()).unwrap()[0];
@@ -49,7 +49,7 @@ fn characters_come_whole() {
 }
 
 #[test]
-fn control_tokens_are_left_out_unless_asked_for() {
+fn control_tokens_are_omitted_unless_requested() {
     let tokenizer = byte_level("gpt-2").tokenizer();
     let options = EncodeOptions { add_special: false, parse_special: true };
     let tokens = tokenizer.encode("a<|im_end|>b<think>", options).unwrap();
@@ -59,7 +59,7 @@ fn control_tokens_are_left_out_unless_asked_for() {
 }
 
 #[test]
-fn the_space_prefix_can_stay() {
+fn the_space_prefix_can_be_kept() {
     let tokenizer = sentence_piece().tokenizer();
     let tokens = tokenizer.encode("the", EncodeOptions::default()).unwrap();
     assert_eq!(tokenizer.decode(&tokens).unwrap(), "the");
@@ -85,7 +85,7 @@ proptest! {
 
     /// Any text is restored byte for byte.
     #[test]
-    fn texts_come_back(text in "(\\PC|the |<\\|im_end\\|>|</s>|<0x41>|\\s|[\\x00-\\x1f]){0,40}") {
+    fn texts_round_trip(text in "(\\PC|the |<\\|im_end\\|>|</s>|<0x41>|\\s|[\\x00-\\x1f]){0,40}") {
         prop_assume!(!text.contains('▁')); // a space in SentencePiece
         for tokenizer in both() {
             for parse_special in [false, true] {
@@ -103,7 +103,7 @@ proptest! {
 
     /// Typed text never becomes a token of the chat format.
     #[test]
-    fn typed_text_is_text(text in "(<|\\||>|/|s|im_|end|start|im_end|<\\|im_end\\|>|</s>|<s>|<unk>|<0x41>| |\\PC){0,30}") {
+    fn plain_text_never_gives_control_tokens(text in "(<|\\||>|/|s|im_|end|start|im_end|<\\|im_end\\|>|</s>|<s>|<unk>|<0x41>| |\\PC){0,30}") {
         for tokenizer in both() {
             for token in tokenizer.encode(&text, EncodeOptions::default()).unwrap() {
                 prop_assert!(!tokenizer.is_control(token), "{}", token);
@@ -113,7 +113,7 @@ proptest! {
 
     /// For any tokens, the concatenated deltas equal the whole text, and the text equals the bytes.
     #[test]
-    fn deltas_are_the_whole(
+    fn deltas_join_to_the_whole_text(
         ids in proptest::collection::vec(0_u32..290, 0..40),
         control_text: bool,
         strip_space_prefix: bool,

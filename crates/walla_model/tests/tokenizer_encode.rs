@@ -43,7 +43,7 @@ fn whole_words_are_taken_where_merges_are_ignored() {
 }
 
 #[test]
-fn control_tokens_are_parsed_only_when_asked() {
+fn control_tokens_are_parsed_only_on_request() {
     for tokenizer in [byte_level("gpt-2").tokenizer(), sentence_piece().tokenizer()] {
         let marker = if tokenizer.special_token("</s>").is_some() { "</s>" } else { "<|im_end|>" };
         let id = tokenizer.special_token(marker).unwrap();
@@ -64,7 +64,7 @@ fn user_defined_tokens_are_always_parsed() {
 }
 
 #[test]
-fn a_byte_token_is_not_typed() {
+fn the_text_of_a_byte_token_is_encoded_as_text() {
     let tokenizer = sentence_piece().tokenizer();
     let tokens = tokenizer.encode("<0x41>", PLAIN).unwrap();
     assert_eq!(tokenizer.decode(&tokens).unwrap(), "<0x41>");
@@ -72,7 +72,7 @@ fn a_byte_token_is_not_typed() {
 }
 
 #[test]
-fn what_no_token_spells_becomes_bytes() {
+fn text_without_tokens_is_encoded_as_bytes() {
     let tokenizer = sentence_piece().tokenizer();
     let tokens = tokenizer.encode("ü", PLAIN).unwrap();
     let space = tokenizer.encode("", PLAIN).unwrap().len();
@@ -81,7 +81,7 @@ fn what_no_token_spells_becomes_bytes() {
 }
 
 #[test]
-fn space_prefix_at_the_beginning_and_behind_special_tokens() {
+fn space_prefix_at_the_beginning_and_after_special_tokens() {
     let mut lists = sentence_piece();
     assert_eq!(shown(&lists.tokenizer(), "the</s>the", PARSED), [" the", "</s>", " the"]);
     assert_eq!(shown(&lists.tokenizer(), "", PARSED), [""; 0]);
@@ -90,7 +90,7 @@ fn space_prefix_at_the_beginning_and_behind_special_tokens() {
 }
 
 #[test]
-fn bos_and_eos_as_the_file_asks() {
+fn bos_and_eos_follow_the_file() {
     let mut lists = byte_level("gpt-2");
     let special = EncodeOptions { add_special: true, parse_special: false };
     assert_eq!(shown(&lists.tokenizer(), "a", special), ["a"]);
@@ -103,7 +103,7 @@ fn bos_and_eos_as_the_file_asks() {
 }
 
 #[test]
-fn markers_of_phi_take_the_white_space_behind_them() {
+fn markers_of_phi_strip_the_white_space_after_them() {
     let mut lists = byte_level("gpt-2");
     assert_eq!(
         shown(&lists.tokenizer(), "<|im_end|> \n a", PARSED),
@@ -114,7 +114,7 @@ fn markers_of_phi_take_the_white_space_behind_them() {
 }
 
 #[test]
-fn a_word_that_no_vocabulary_can_hurt() {
+fn a_word_of_1_mib_is_encoded_in_linear_time() {
     // One word of 1 MiB (a quadratic merge would take hours); `merge::tests` count the work.
     for lists in [byte_level("gpt-2"), sentence_piece()] {
         let tokenizer = lists.tokenizer();

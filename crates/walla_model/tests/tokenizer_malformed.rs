@@ -53,7 +53,7 @@ fn lengths_must_agree() {
 }
 
 #[test]
-fn byte_tokens_must_say_which_byte() {
+fn byte_tokens_must_name_their_byte() {
     for text in ["<0x-1>", "<0xZZ>", "<0x+1>", "<0x041>", "<0x4>", "0x41", "<0x41", ""] {
         let message = with(sentence_piece(), |lists| {
             lists.tokens.retain(|token| token != text);
@@ -82,7 +82,7 @@ fn every_byte_needs_a_token_or_an_unknown_one() {
 /// The token that represents a byte must be one that may be typed; otherwise a player could type a
 /// control token.
 #[test]
-fn text_becomes_no_control_token_for_want_of_another() {
+fn unknown_bytes_never_become_control_tokens() {
     // "llama" always treats token 0 as unknown, even if the file does not.
     for (unknown, kind) in [(None, CONTROL), (Some(0), CONTROL), (Some(0), USER_DEFINED)] {
         let message = with(sentence_piece(), |lists| {
@@ -98,7 +98,7 @@ fn text_becomes_no_control_token_for_want_of_another() {
 
 /// A file may use the same token for two roles, or one text twice.
 #[test]
-fn text_becomes_no_end_of_a_generation_for_want_of_another() {
+fn unknown_bytes_never_become_end_of_generation_tokens() {
     for repeats in [false, true] {
         let end = |lists: &mut Lists| {
             let end = lists.add(if repeats { "<unk>" } else { "the end" }, NORMAL, 0.0);
@@ -119,7 +119,7 @@ fn text_becomes_no_end_of_a_generation_for_want_of_another() {
 }
 
 #[test]
-fn byte_level_text_is_not_lost() {
+fn byte_level_vocabularies_need_all_bytes() {
     let without = |byte: u8| {
         let mut lists = byte_level("gpt-2");
         lists.tokens[usize::from(byte)] = "other".into();
@@ -169,7 +169,7 @@ fn merges_are_two_texts() {
 }
 
 #[test]
-fn merges_of_texts_that_are_no_tokens_do_no_harm() {
+fn merges_of_unknown_tokens_are_ignored() {
     let mut lists = byte_level("gpt-2");
     lists.merges.extend(["x y".into(), "xy z".into(), "日 本".into(), "q nosuchtoken".into()]);
     let tokenizer = lists.tokenizer();
@@ -221,7 +221,7 @@ fn special_ids_are_named_as_the_file_does() {
 
 /// A template prints the tokenizer's BOS and EOS, regardless of how the file specifies them.
 #[test]
-fn templates_have_the_tokenizers_own_tokens() {
+fn templates_receive_the_tokenizers_bos_and_eos() {
     let text = |lists: &Lists, more: fn(&mut Writer)| {
         let file = file(lists, |writer| {
             writer.str("tokenizer.chat_template", "[{{ bos_token }}|{{ eos_token }}]");
@@ -246,7 +246,7 @@ fn templates_have_the_tokenizers_own_tokens() {
 }
 
 #[test]
-fn types_and_scores_must_make_sense() {
+fn invalid_types_and_scores_are_refused() {
     let message = with(byte_level("gpt-2"), |lists| lists.types[65] = 7);
     assert!(message.contains("token 65 (") && message.contains("has type 7"), "{message}");
     let message = with(sentence_piece(), |lists| lists.scores[300] = f32::NAN);

@@ -96,7 +96,7 @@ fn the_markers_of_a_family_point_to_its_pre_tokenizer() {
 }
 
 #[test]
-fn parts_of_a_split_model_without_a_vocabulary_say_so() {
+fn split_parts_without_a_vocabulary_are_named() {
     let mut writer = Writer::new();
     writer.u32("split.count", 3).u32("split.no", 1);
     let bytes = writer.begin(Vec::new()).unwrap().finish().unwrap();

@@ -99,7 +99,7 @@ fn user_defined_markers_are_markers_and_line_breaks_are_not() {
 }
 
 #[test]
-fn bos_comes_once_and_eos_never() {
+fn prompts_have_one_bos_and_no_eos() {
     let mut lists = byte_level("gpt-2");
     lists.add_bos = Some(true);
     let tokenizer = lists.tokenizer();
@@ -164,7 +164,7 @@ proptest! {
 
     /// For any contents of any field, the markers equal those in the same prompt with plain words.
     #[test]
-    fn nobody_types_a_marker(system in hostile(), user in hostile(), assistant in hostile()) {
+    fn untrusted_text_is_no_marker(system in hostile(), user in hostile(), assistant in hostile()) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =
             std::sync::LazyLock::new(|| [byte_level("llama-bpe").tokenizer(), sentence_piece().tokenizer()]);
         for tokenizer in &*TOKENIZERS {
@@ -181,7 +181,7 @@ proptest! {
 
     /// Words without markers give the tokens of the whole text, for any borders.
     #[test]
-    fn borders_do_not_show(words in proptest::collection::vec("[a-z0-9 \n'é日]{0,6}", 1..8)) {
+    fn segment_borders_do_not_change_tokens(words in proptest::collection::vec("[a-z0-9 \n'é日]{0,6}", 1..8)) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =
             std::sync::LazyLock::new(|| [byte_level("qwen2").tokenizer(), sentence_piece().tokenizer()]);
         for tokenizer in &*TOKENIZERS {

@@ -42,7 +42,7 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
 /// The real vocabularies, unchanged and with every 50th normal token of at least two bytes marked
 /// as user-defined.
 #[reference_test]
-fn real_vocabularies_spell_every_special_text_with_other_tokens() {
+fn real_vocabularies_encode_special_texts_with_other_tokens() {
     for path in all_files("tokenizers", "gguf") {
         let gguf = Gguf::open(&path).unwrap();
         for spoils in [false, true] {
@@ -107,7 +107,7 @@ fn white_space_tokens_are_no_markers() {
 /// A token that the file declares as end of text is avoided, although it is a normal token that
 /// merges produce.
 #[test]
-fn normal_tokens_that_end_a_generation_are_spelled_differently() {
+fn text_of_normal_end_tokens_is_encoded_with_other_tokens() {
     for mut lists in [byte_level("gpt-2"), sentence_piece(), byte_level("llama-bpe")] {
         let the = if lists.model == "gpt2" { "Ġthe" } else { "▁the" };
         let end = lists.tokens.iter().position(|token| token == the).unwrap() as u32;

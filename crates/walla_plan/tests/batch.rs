@@ -128,7 +128,7 @@ fn the_context_ends_a_sequence() {
 }
 
 #[test]
-fn the_device_knows_one_sampled_token_a_sequence() {
+fn the_device_keeps_one_sampled_token_per_sequence() {
     let ledger = ledger_with(&[5]);
     let mut batch = Batch::new(LIMITS);
     batch.push(TokenInput::LastSampled, None, SeqId(0), Output::Sample).unwrap();
@@ -171,7 +171,7 @@ fn sequences_outputs_and_logits_are_bounded() {
 }
 
 #[test]
-fn if_nothing_is_said_the_last_token_is_the_output() {
+fn unspecified_output_is_the_last_token() {
     let ledger = ledger_with(&[]);
     let mut batch = Batch::new(LIMITS);
     for _ in 0..3 {
@@ -218,7 +218,7 @@ fn three_and_seven() -> Batch {
 }
 
 #[test]
-fn three_and_seven_tokens_in_equal_parts() {
+fn three_and_seven_tokens_are_split_in_equal_parts() {
     let (ledger, mut outputs) = (ledger_with(&[]), OutputMap::new(LIMITS));
     let parts = split_all(&mut three_and_seven(), &ledger, &mut outputs, |s, u| s.equal(16, u));
     assert_eq!(parts, [vec![0, 1, 2, 3, 4, 5], vec![6, 7, 8, 9]]);
@@ -228,7 +228,7 @@ fn three_and_seven_tokens_in_equal_parts() {
 }
 
 #[test]
-fn an_index_finds_its_row_or_says_why_not() {
+fn an_index_maps_to_its_row_or_an_error() {
     let (ledger, mut outputs) = (ledger_with(&[]), OutputMap::new(LIMITS));
     let mut batch = three_and_seven();
     push(&mut batch, 2, Output::Sample);
@@ -289,7 +289,7 @@ fn sequential_parts_stop_at_a_hole_and_ragged_ones_do_not() {
 }
 
 #[test]
-fn rows_know_their_neighbours() {
+fn rows_of_interleaved_sequences_are_marked() {
     let (ledger, mut outputs) = (ledger_with(&[4, 4]), OutputMap::new(LIMITS));
     let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
     let mut batch = Batch::new(LIMITS);

@@ -99,7 +99,7 @@ fn priority_goes_before_lateness_before_waiting_before_id() {
 }
 
 #[test]
-fn no_prompt_takes_the_row_of_a_due_speaker() {
+fn no_prompt_takes_the_row_of_a_due_voice() {
     let urgent = PlanRequest { priority: i32::MAX, waited_frames: 59, ..prompt(0, 100) };
     let mut requests = vec![urgent];
     requests.extend((1..6).map(speaker));
@@ -111,7 +111,7 @@ fn no_prompt_takes_the_row_of_a_due_speaker() {
 }
 
 #[test]
-fn who_is_ahead_of_its_voice_gives_way_to_prompts() {
+fn agents_ahead_of_their_voice_rate_yield_to_prompts() {
     let requests = [voice(0, -3.0), prompt(1, 8), voice(2, 0.5)];
     let ledger = ledger_with(64, &[1, 0, 1]);
     let frame = planned(&requests, &ledger, &ONE_STEP);
@@ -132,7 +132,7 @@ fn an_empty_prompt_gets_nothing_and_is_not_deferred() {
 }
 
 #[test]
-fn who_finds_no_page_is_told_how_many_it_needs() {
+fn an_agent_without_pages_is_deferred_with_its_page_count() {
     let ledger = ledger_with(4, &[8, 8]);
     let frame = planned(&[speaker(0), prompt(2, 5)], &ledger, &ONE_STEP);
     assert!(frame.is_empty());
@@ -141,7 +141,7 @@ fn who_finds_no_page_is_told_how_many_it_needs() {
 }
 
 #[test]
-fn late_speakers_catch_up_within_the_frame() {
+fn late_voices_catch_up_within_the_frame() {
     let requests = [
         voice(0, 0.5),
         voice(1, 2.5),
@@ -159,7 +159,7 @@ fn late_speakers_catch_up_within_the_frame() {
 }
 
 #[test]
-fn speakers_without_a_voice_rate_take_the_steps_that_are_left() {
+fn agents_without_a_voice_rate_take_the_remaining_steps() {
     let requests = [speaker(0), voice(1, 0.0), prompt(2, 3)];
     let limits = Limits { steps_max: 3, device_micros_max: 350, cost: Some(&COST), ..ONE_STEP };
     let frame = planned(&requests, &ledger_with(64, &[1, 1, 0]), &limits);
@@ -171,7 +171,7 @@ fn speakers_without_a_voice_rate_take_the_steps_that_are_left() {
 }
 
 #[test]
-fn what_cannot_finish_in_the_budget_is_not_started() {
+fn steps_that_exceed_the_budget_are_not_started() {
     let requests: Vec<_> = (0..8).map(speaker).collect();
     let ledger = ledger_with(64, &[1; 8]);
     // Buckets 1, 2, 3, 4, 6, 8: five rows cost 160, as six do; seven would cost 180.
@@ -196,7 +196,7 @@ fn a_chunk_is_as_long_as_the_budget_allows() {
 }
 
 #[test]
-fn context_is_what_attention_reads() {
+fn context_counts_the_tokens_that_attention_reads() {
     let cost = LinearCost { context_token_micros: 1.0, ..LinearCost::default() };
     let limits = Limits { device_micros_max: 100, cost: Some(&cost), ..ONE_STEP };
     let ledger = ledger_with(64, &[10, 60, 30, 5]);
@@ -215,7 +215,7 @@ fn context_is_what_attention_reads() {
 }
 
 #[test]
-fn a_chunk_that_is_mostly_the_steps_own_time_is_no_reason_for_a_step() {
+fn a_chunk_smaller_than_the_step_overhead_starts_no_step() {
     let cost =
         LinearCost { step_micros: 100.0, prefill_token_micros: 10.0, ..LinearCost::default() };
     let limits = |device_micros_max| Limits {
@@ -237,7 +237,7 @@ fn a_chunk_that_is_mostly_the_steps_own_time_is_no_reason_for_a_step() {
 }
 
 #[test]
-fn a_prediction_that_is_no_number_starts_nothing() {
+fn a_nan_prediction_starts_no_step() {
     struct Broken;
     impl CostModel for Broken {
         fn predict_micros(&self, _: StepWork) -> f32 {
@@ -251,7 +251,7 @@ fn a_prediction_that_is_no_number_starts_nothing() {
 }
 
 #[test]
-fn who_has_waited_too_long_goes_first_even_beyond_the_budget() {
+fn aged_agents_run_first_even_beyond_the_budget() {
     let mut requests: Vec<_> =
         (0..8).map(|seq| PlanRequest { priority: 9, ..speaker(seq) }).collect();
     requests.push(PlanRequest { waited_frames: 60, priority: -9, ..prompt(8, 100) });
@@ -290,7 +290,7 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
 }
 
 #[test]
-fn a_prompt_that_is_topped_up_reads_its_cache_once() {
+fn a_prompt_extended_within_a_step_reads_its_cache_once() {
     let aged = PlanRequest { waited_frames: 60, ..prompt(0, 5) };
     let frame = planned(&[aged], &ledger_with(64, &[40]), &ONE_STEP);
     let once = StepWork::prefill(5, 40);
@@ -298,7 +298,7 @@ fn a_prompt_that_is_topped_up_reads_its_cache_once() {
 }
 
 #[test]
-fn the_background_takes_what_is_left() {
+fn background_agents_take_the_remaining_time() {
     let background = |request| PlanRequest { detail: Detail::Background, priority: 99, ..request };
     let requests = [background(speaker(0)), background(prompt(1, 2)), speaker(2), prompt(3, 3)];
     let ledger = ledger_with(64, &[1, 0, 1, 0]);
@@ -320,7 +320,7 @@ fn a_prompt_starts_only_if_all_of_it_has_pages() {
 }
 
 #[test]
-fn a_sequence_at_its_contexts_end_is_told() {
+fn a_sequence_at_the_end_of_its_context_is_reported() {
     let ledger = ledger_with(130, &[256, 250]);
     let frame = planned(&[speaker(0), prompt(1, 7), speaker(40), prompt(1, 1)], &ledger, &ONE_STEP);
     assert_eq!(reason(&frame, 0), Some(Deferral::ContextFull));
@@ -330,7 +330,7 @@ fn a_sequence_at_its_contexts_end_is_told() {
 }
 
 #[test]
-fn a_plan_knows_its_size() {
+fn a_plan_reports_its_size() {
     let mut frame = Plan::new(1);
     let refused = plan(&[speaker(0), speaker(1)], &ledger_with(8, &[1, 1]), &ONE_STEP, &mut frame);
     assert_eq!(refused, Err(TooManyRequests { requests: 2, sequences_max: 1 }));

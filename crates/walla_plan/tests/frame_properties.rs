@@ -102,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_plan_keeps_every_limit_and_accounts_for_everyone(
+    fn a_plan_keeps_all_limits_and_accounts_for_all_requests(
         requests in prop::collection::vec(request(), 0..SEQUENCES as usize),
         (limits, cost) in limits(),
         pages in 4u32..80,
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_bound(
+    fn every_wait_is_bounded(
         mut requests in prop::collection::vec(request(), 1..SEQUENCES as usize),
         rows_max in 1u32..12,
         budget in 0u32..200,

@@ -32,7 +32,7 @@ fn a_frame_stays_within_its_budget() {
 }
 
 #[test]
-fn what_a_frame_uses_too_much_the_next_ones_pay() {
+fn later_frames_pay_for_the_overuse_of_a_frame() {
     let mut rig = Rig::new(options(1_000), cost(400.0, 10.0), speakers(4));
     rig.frame(|expected| expected);
     let usual = rig.frame(|expected| expected);
@@ -46,7 +46,7 @@ fn what_a_frame_uses_too_much_the_next_ones_pay() {
 }
 
 #[test]
-fn a_new_budget_counts_from_the_next_frame_on() {
+fn a_new_budget_applies_from_the_next_frame() {
     let mut rig = Rig::new(options(400), cost(100.0, 10.0), speakers(100));
     let small = rig.frame(|expected| expected);
     rig.governor.set_budget(Some(3_000));
@@ -64,7 +64,7 @@ fn a_new_budget_counts_from_the_next_frame_on() {
 }
 
 #[test]
-fn no_step_is_longer_than_a_launch_may_be() {
+fn no_step_exceeds_the_launch_limit() {
     let launch = GovernorOptions {
         budget_micros: Some(4_000),
         launch_micros_max: Some(500),
@@ -105,7 +105,7 @@ fn a_budget_too_small_for_any_step_is_kept_on_average() {
 }
 
 #[test]
-fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
+fn aged_agents_beyond_capacity_do_not_break_the_budget() {
     // 400 agents on a device that serves 300 per second: every agent has waited for more than a
     // second.
     let mut rig = Rig::new(options(300), cost(280.0, 10.0), speakers(400));
@@ -120,7 +120,7 @@ fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
 
 /// The same predictions limit launches: a margin that never decreased would keep launches short.
 #[test]
-fn caution_fades_after_the_budget_is_lifted() {
+fn the_margin_decays_after_the_budget_is_lifted() {
     let launch = GovernorOptions {
         budget_micros: Some(500),
         launch_micros_max: Some(600),
@@ -151,14 +151,14 @@ fn caution_fades_after_the_budget_is_lifted() {
 }
 
 #[test]
-fn a_budget_of_zero_runs_nothing_however_long_it_lasts() {
+fn a_budget_of_zero_runs_no_step_for_any_duration() {
     let mut rig = Rig::new(options(0), cost(100.0, 1.0), speakers(4));
     let rows: u32 = (0..1_000).map(|_| rig.frame(|expected| expected).rows).sum();
     assert_eq!((rows, rig.governor.stats().frames_skipped), (0, 0));
 }
 
 #[test]
-fn a_long_prompt_takes_no_token_from_those_who_speak() {
+fn a_long_prompt_delays_no_decode_token() {
     let mut requests = speakers(8);
     requests.push(PlanRequest::new(SeqId(8), AgentState::Prefill { tokens: 1_000 }));
     let mut rig = Rig::new(options(1_000), cost(300.0, 5.0), requests);
@@ -173,7 +173,7 @@ fn a_long_prompt_takes_no_token_from_those_who_speak() {
 }
 
 #[test]
-fn a_device_that_turns_slow_is_known_after_a_few_frames() {
+fn a_device_that_becomes_slow_is_detected_within_a_few_frames() {
     let mut rig = Rig::new(options(2_000), cost(400.0, 10.0), speakers(64));
     for _ in 0..100 {
         rig.frame(|expected| expected);
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_for_ever(
+    fn every_agent_is_served_within_a_bound(
         step_micros in 20.0f32..3_000.0,
         budget in 1u32..2_000,
         agents in 1u32..30,
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn more_budget_is_never_less_work(
+    fn more_budget_never_reduces_work(
         step_micros in 20.0f32..1_000.0,
         row_micros in 1.0f32..60.0,
         beyond in (0u32..4_000, 0u32..4_000),

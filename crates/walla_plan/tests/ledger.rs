@@ -117,7 +117,7 @@ fn a_freed_page_is_no_capacity_before_its_fence() {
 }
 
 #[test]
-fn a_reservation_makes_appends_certain() {
+fn appends_within_a_reservation_succeed() {
     let (mut ledger, mut commands) = ledger();
     ledger.reserve(A, 16, &mut commands).unwrap();
     assert_eq!((ledger.len(A), ledger.pages(A).len()), (0, 4));
@@ -132,7 +132,7 @@ fn a_reservation_makes_appends_certain() {
 }
 
 #[test]
-fn trim_gives_back_what_is_only_reserved() {
+fn trim_returns_only_reserved_pages() {
     let (mut ledger, mut commands) = ledger();
     ledger.append(A, 5, &mut commands).unwrap();
     ledger.reserve(A, 10, &mut commands).unwrap();
@@ -184,7 +184,7 @@ fn copies_are_prefixes_into_empty_sequences() {
 }
 
 #[test]
-fn the_middle_goes_only_with_a_shift() {
+fn the_middle_is_removed_only_with_a_shift() {
     let (mut ledger, mut commands) = ledger();
     ledger.append(A, 10, &mut commands).unwrap();
     let refusal = LedgerError::MiddleRemoval { seq: A, range: 2..5, len: 10 };
@@ -208,7 +208,7 @@ fn the_middle_goes_only_with_a_shift() {
 }
 
 #[test]
-fn whole_pages_change_places_instead_of_moving() {
+fn whole_pages_are_remapped_instead_of_copied() {
     let (mut ledger, mut commands) = ledger();
     ledger.append(A, 14, &mut commands).unwrap();
     ledger.retire(1);
@@ -226,7 +226,7 @@ fn whole_pages_change_places_instead_of_moving() {
 }
 
 #[test]
-fn shifts_move_down_over_what_exists() {
+fn shifts_move_down_over_existing_cells() {
     let (mut ledger, mut commands) = ledger();
     ledger.append(A, 10, &mut commands).unwrap();
     ledger.retire(1);
@@ -242,7 +242,7 @@ fn shifts_move_down_over_what_exists() {
 }
 
 #[test]
-fn a_model_that_cannot_shift_says_so() {
+fn shifts_are_refused_for_models_without_shift() {
     let mut ledger = KvLedger::new(LedgerOptions { can_shift: false, ..OPTIONS }).unwrap();
     let mut commands = KvCommands::with_capacity(32);
     ledger.append(A, 10, &mut commands).unwrap();
@@ -253,7 +253,7 @@ fn a_model_that_cannot_shift_says_so() {
 }
 
 #[test]
-fn recurrent_state_is_whole_or_gone() {
+fn recurrent_state_is_kept_whole_or_removed() {
     let mut ledger = KvLedger::new(LedgerOptions { recurrent: true, ..OPTIONS }).unwrap();
     let mut commands = KvCommands::with_capacity(32);
     ledger.append(A, 10, &mut commands).unwrap();
@@ -275,7 +275,7 @@ fn recurrent_state_is_whole_or_gone() {
 }
 
 #[test]
-fn keep_removes_all_others() {
+fn keep_removes_all_other_sequences() {
     let mut ledger = KvLedger::new(LedgerOptions { recurrent: true, ..OPTIONS }).unwrap();
     let mut commands = KvCommands::with_capacity(2);
     for seq in [A, B, C] {
@@ -305,7 +305,7 @@ fn a_full_command_list_refuses_before_anything_changes() {
 }
 
 #[test]
-fn pages_that_come_are_those_that_may_be_owned() {
+fn fenced_pages_of_an_error_exclude_pages_beyond_the_limit() {
     let (mut ledger, mut commands) = ledger();
     ledger.append(A, 12, &mut commands).unwrap();
     ledger.append(B, 16, &mut commands).unwrap();

@@ -270,7 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn memory_always_agrees_with_the_book(
+    fn page_contents_match_the_ledger(
         page_tokens in 1u32..6,
         pages in 2u32..24,
         operations in prop::collection::vec(operation(), 1..80),
@@ -299,7 +299,7 @@ proptest! {
 }
 
 #[test]
-fn the_model_sees_every_kind_of_success() {
+fn the_model_reaches_every_successful_operation() {
     // Ensures that the property test also accepts operations.
     use Operation::*;
     let options = LedgerOptions {

@@ -8,7 +8,7 @@ use simulation::{Settings, run};
 use walla_plan::GovernorOptions;
 
 #[test]
-fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
+fn many_agents_keep_the_budget_and_all_are_served() {
     let settings = Settings {
         agents: 500,
         frames: 2_000,
@@ -35,7 +35,7 @@ fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
 }
 
 #[test]
-fn one_seed_one_story() {
+fn the_seed_determines_the_simulation() {
     let settings = Settings {
         agents: 50,
         frames: 200,
@@ -51,7 +51,7 @@ fn one_seed_one_story() {
 }
 
 #[test]
-fn a_crowd_with_too_few_pages_goes_on() {
+fn many_agents_with_few_pages_make_progress() {
     // All agents get requests continuously, with pages for a tenth of all contexts.
     let settings = Settings {
         agents: 200,

@@ -7,7 +7,7 @@ use crate::snapshot::Snapshot;
 
 /// If a reader reports numbers of one moment, they are; and each number is one that was written.
 #[test]
-fn a_snapshot_is_of_one_moment() {
+fn a_snapshot_is_consistent() {
     check(|| {
         let snapshot = Arc::new(Snapshot::<2>::new());
         let writer = {

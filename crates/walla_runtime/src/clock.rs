@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_time_between_looks_counts_and_a_jump_of_the_clock_does_not() {
+    fn waits_sum_intervals_between_polls_and_ignore_clock_jumps() {
         let mut meter = WaitMeter::new(Duration::from_millis(250));
         assert_eq!(meter.look(Some(1), 1_000), 0);
         assert_eq!(meter.look(Some(1), 51_000), 50_000);

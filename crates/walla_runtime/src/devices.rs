@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_that_is_not_there_comes_with_the_reason() {
+    fn a_missing_gpu_has_a_reason() {
         let registry = default_registry();
         let Err(error) = registry.open("cuda:99", &OpenOptions::default()) else {
             panic!("no machine has 100 GPUs");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_picks_kernels_that_run_here_or_none() {
+    fn a_name_selects_supported_kernels_or_none() {
         assert_eq!(variant_named("scalar"), Some(Variant::Scalar));
         assert_eq!(variant_named("avx2"), None, "no name, though it looks like one");
         for variant in Variant::ALL {

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_characters_go_in() {
+    fn only_whole_characters_are_stored() {
         let mut text = InlineText::<5>::new();
         assert_eq!(text.push("aéé!"), "!");
         assert_eq!(text.as_str(), "aéé");

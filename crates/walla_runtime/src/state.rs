@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_comes_back() {
+    fn all_counters_round_trip() {
         let stats = EngineStats {
             tokens: u64::MAX,
             prefill_tokens: 2,
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_measured_buckets_come_back() {
+    fn errors_of_measured_buckets_round_trip() {
         let status = Status::new();
         assert_eq!(status.errors(), []);
         let mut errors = [BucketError::default(); BUCKETS.len()];
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_why_and_a_stop_is_none() {
+    fn a_failure_has_a_reason_and_a_stop_is_no_failure() {
         let status = Status::new();
         status.set_failed(EngineError::Panicked("why".into()));
         let EngineState::Failed(error) = status.state() else { panic!("failed") };

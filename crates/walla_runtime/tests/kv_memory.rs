@@ -31,12 +31,12 @@ fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Texts of all replies, and the cache's bytes: before, with a small cache, and after growth.
-struct Story {
+struct ScenarioResult {
     texts: Vec<String>,
     kv_bytes: [u64; 3],
 }
 
-fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> Story {
+fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> ScenarioResult {
     let file = synth::write(&MODEL, Mixture::Q8_0, 7, Vec::new()).unwrap();
     let options = EngineOptions {
         device: device.to_owned(),
@@ -115,20 +115,20 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
             what => ended += u64::from(what.is_terminal()),
         }
     }
-    Story { texts, kv_bytes }
+    ScenarioResult { texts, kv_bytes }
 }
 
 #[test]
-fn on_the_cpu() {
-    let still = story("cpu", false, || 0);
-    let moved = story("cpu", true, || 0);
+fn kv_memory_changes_do_not_change_replies_on_the_cpu() {
+    let still = scenario("cpu", false, || 0);
+    let moved = scenario("cpu", true, || 0);
     assert_eq!(moved.texts, still.texts);
     assert!(still.texts.iter().all(|text| !text.is_empty()));
 }
 
 /// Needs a GPU: without one it prints that it is skipped.
 #[test]
-fn on_a_gpu() {
+fn kv_memory_changes_do_not_change_replies_on_a_gpu() {
     let registry = default_registry();
     if !registry.devices().iter().any(|(info, _)| info.name == "cuda:0") {
         println!("SKIPPED: no cuda:0 in this build on this machine");
@@ -138,8 +138,8 @@ fn on_a_gpu() {
         let device = registry.open("cuda:0", &walla_device::OpenOptions::default()).unwrap();
         device.info().memory_free_bytes.unwrap()
     };
-    let still = story("cuda:0", false, || 0);
-    let moved = story("cuda:0", true, free_bytes);
+    let still = scenario("cuda:0", false, || 0);
+    let moved = scenario("cuda:0", true, free_bytes);
     assert_eq!(moved.texts, still.texts);
     let [whole, small, again] = moved.kv_bytes;
     println!("cuda:0: {whole} bytes, {small} with 1,024 tokens, {again} with all again");

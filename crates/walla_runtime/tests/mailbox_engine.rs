@@ -89,7 +89,7 @@ fn failure(engine: &Engine) -> Arc<EngineError> {
 }
 
 #[test]
-fn what_is_asked_before_the_engine_is_ready_is_answered() {
+fn asks_before_the_engine_is_ready_are_answered() {
     let (engine, device) = start(FaultPlan::new(0));
     let client = engine.client(Pacing::FreeRunning).unwrap();
     let generation = ask(&client);
@@ -103,7 +103,7 @@ fn what_is_asked_before_the_engine_is_ready_is_answered() {
 }
 
 #[test]
-fn hosts_do_not_change_what_others_hear() {
+fn replies_do_not_depend_on_other_hosts() {
     let alone = {
         let (engine, _device) = start(FaultPlan::new(0));
         let client = engine.client(Pacing::FreeRunning).unwrap();
@@ -119,7 +119,7 @@ fn hosts_do_not_change_what_others_hear() {
 }
 
 #[test]
-fn a_lost_device_fails_every_reply_once_and_says_why() {
+fn a_lost_device_fails_every_reply_once_with_a_reason() {
     let (engine, device) = start(FaultPlan::new(0).fail_call(Call::Launch, 6, Fault::Lost));
     let client = engine.client(Pacing::FreeRunning).unwrap();
     let asked = [ask(&client), ask(&client), ask(&client)];
@@ -152,7 +152,7 @@ fn a_lost_device_fails_every_reply_once_and_says_why() {
 }
 
 #[test]
-fn a_device_without_room_is_an_error_that_names_what_did_not_fit() {
+fn a_device_without_memory_is_an_error_that_names_the_allocation() {
     let (engine, _device) = start(FaultPlan::new(0).memory_bytes_max(10_000));
     let error = failure(&engine);
     let EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { what, .. })) = &*error
@@ -163,7 +163,7 @@ fn a_device_without_room_is_an_error_that_names_what_did_not_fit() {
 }
 
 #[test]
-fn a_call_that_fails_once_loses_no_reply() {
+fn a_single_failed_call_loses_no_reply() {
     for call in [Call::Upload, Call::Launch, Call::Download, Call::Record, Call::WriteHost] {
         let (engine, _device) = start(FaultPlan::new(0).fail_call(call, 7, Fault::Failed));
         let client = engine.client(Pacing::FreeRunning).unwrap();
@@ -177,8 +177,8 @@ fn a_call_that_fails_once_loses_no_reply() {
 }
 
 #[test]
-fn the_cpu_takes_over_from_a_lost_device_in_mid_sentence() {
-    let story = |plan: FaultPlan| {
+fn the_cpu_takes_over_from_a_lost_device_during_replies() {
+    let scenario = |plan: FaultPlan| {
         let registry = Registry::new()
             .with(FaultyBackend::new(inline_cpu(), plan).alias("gpu"))
             .with(inline_cpu());
@@ -190,18 +190,18 @@ fn the_cpu_takes_over_from_a_lost_device_in_mid_sentence() {
         let device = engine.model().unwrap().device_line();
         (asked.map(|generation| text(&events, generation)), device, engine.state().is_ready())
     };
-    let (undisturbed, device, _) = story(FaultPlan::new(0));
+    let (undisturbed, device, _) = scenario(FaultPlan::new(0));
     assert_eq!(device, "cpu");
     for nth in [0, 1, 4, 9, 17] {
         let (heard, device, is_ready) =
-            story(FaultPlan::new(0).fail_call(Call::Launch, nth, Fault::Lost));
+            scenario(FaultPlan::new(0).fail_call(Call::Launch, nth, Fault::Lost));
         assert_eq!(heard, undisturbed, "{nth}");
         assert!(is_ready && device.starts_with("cpu (fallback after: device lost in launch"));
     }
 }
 
 #[test]
-fn a_load_whose_measurements_fail_or_hang_goes_on_or_stops() {
+fn a_load_continues_after_failed_measurements_and_stops_if_they_hang() {
     let measured =
         || EngineOptions { budget: FrameBudget::Time(Duration::from_millis(4)), ..options() };
     for call in [Call::Upload, Call::Launch, Call::Download, Call::Record, Call::WriteHost] {
@@ -219,7 +219,7 @@ fn a_load_whose_measurements_fail_or_hang_goes_on_or_stops() {
 }
 
 #[test]
-fn exits_in_any_state_take_no_time() {
+fn exits_in_any_state_are_fast() {
     let mut longest = Duration::ZERO;
     for cycle in 0..40_u64 {
         // Every fourth engine hangs: its second record never completes.
@@ -242,7 +242,7 @@ fn exits_in_any_state_take_no_time() {
 }
 
 #[test]
-fn a_reply_says_what_its_mask_allows() {
+fn a_reply_has_only_tokens_that_its_mask_allows() {
     let (engine, _device) = start(FaultPlan::new(0));
     let client = engine.client(Pacing::FreeRunning).unwrap();
     eventually("ready", || engine.model());

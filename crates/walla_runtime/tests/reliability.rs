@@ -119,7 +119,7 @@ fn threads() -> Option<usize> {
 
 /// Runs `cycle` repeatedly. Afterwards all threads have ended, and no more memory is allocated than
 /// after the first cycles.
-fn leaves_nothing(cycles: u64, mut cycle: impl FnMut(u64)) {
+fn frees_everything(cycles: u64, mut cycle: impl FnMut(u64)) {
     let settled = |what: &str| {
         eventually(what, || (threads().unwrap_or(0) == 0).then_some(()));
         LIVE_BYTES.load(Ordering::Relaxed)
@@ -184,7 +184,7 @@ fn bring_into(state: &str, engine: &Engine) -> Client {
 
 fn exits_in_every_state(start: impl Fn(&str, u64) -> Engine, cycles: u64) -> Duration {
     let mut longest = Duration::ZERO;
-    leaves_nothing(cycles, |cycle| {
+    frees_everything(cycles, |cycle| {
         for state in STATES {
             let engine = start(state, cycle);
             let client = bring_into(state, &engine);
@@ -203,7 +203,7 @@ fn exits_in_every_state(start: impl Fn(&str, u64) -> Engine, cycles: u64) -> Dur
 }
 
 #[test]
-fn engines_end_in_every_state_and_leave_nothing() {
+fn engines_end_in_every_state_and_free_everything() {
     let _alone = alone();
     let start = |state: &str, cycle| {
         let plan = FaultPlan::new(cycle);
@@ -222,7 +222,7 @@ fn engines_end_in_every_state_and_leave_nothing() {
 
 #[test]
 #[ignore = "needs a GPU: see the top of this file for the command"]
-fn engines_on_a_gpu_end_in_every_state_and_leave_nothing() {
+fn engines_on_a_gpu_end_in_every_state_and_free_everything() {
     let _alone = alone();
     let free_bytes = || {
         let device = default_registry().open("cuda:0", &OpenOptions::default()).unwrap();
@@ -244,14 +244,14 @@ fn engines_on_a_gpu_end_in_every_state_and_leave_nothing() {
 }
 
 #[test]
-fn a_load_that_failed_leaves_nothing_and_the_next_one_speaks() {
+fn a_failed_load_frees_everything_and_the_next_one_works() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let broken = folder.path().join("broken.gguf");
     std::fs::write(&broken, &model()[..model().len() / 2]).unwrap();
     let truncated = || ModelSource::Path(broken.clone());
     let missing = || ModelSource::Path(folder.path().join("missing.gguf"));
-    leaves_nothing(cycles(8), |cycle| {
+    frees_everything(cycles(8), |cycle| {
         let failing: [Box<dyn Fn() -> Result<Engine, EngineError>>; 4] = [
             Box::new(|| Engine::start(EngineOptions::new(truncated()))),
             Box::new(|| Engine::start(EngineOptions::new(missing()))),
@@ -286,7 +286,7 @@ fn a_load_that_failed_leaves_nothing_and_the_next_one_speaks() {
 #[test]
 fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
     let _alone = alone();
-    leaves_nothing(cycles(10), |_| {
+    frees_everything(cycles(10), |_| {
         let start = || Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
         let old = start();
         let stale = old.client(Pacing::FreeRunning).unwrap();
@@ -322,7 +322,7 @@ fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
 /// A forgotten handle leaks only host memory: the engine owns every buffer that a step may still
 /// write.
 #[test]
-fn forgotten_handles_hold_no_step_and_no_exit_up() {
+fn leaked_handles_block_no_step_and_no_exit() {
     let _alone = alone();
     for _ in 0..4 {
         let engine = Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
@@ -355,7 +355,7 @@ fn weights(bytes: &'static [u8]) -> Vec<std::ops::Range<usize>> {
 
 /// A file with a valid header and random bytes as weights: its replies are meaningless or fail.
 #[test]
-fn weights_that_are_noise_end_each_reply_once() {
+fn random_weights_end_each_reply_once() {
     let _alone = alone();
     for seed in 0..6_u64 {
         let mut bytes = model().to_vec();

@@ -118,7 +118,7 @@ fn in_folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_file_that_was_renamed_over_or_deleted_goes_on_as_the_old_one() {
+fn a_file_that_was_renamed_over_or_deleted_stays_readable() {
     let undisturbed = {
         let (_folder, path) = in_folder();
         three_replies(&start(&path, u64::MAX)).map(|events| text(&events))
@@ -146,7 +146,7 @@ fn a_file_that_was_renamed_over_or_deleted_goes_on_as_the_old_one() {
 }
 
 #[test]
-fn a_file_that_was_overwritten_in_place_is_a_lost_device_with_a_reason() {
+fn a_file_overwritten_in_place_is_a_lost_device_with_a_reason() {
     let mut cases: Vec<(&str, Vec<u8>)> = replacements().into();
     cases.push(("nothing", Vec::new()));
     cases.push(("a part", model()[..model().len() / 2].to_vec()));
@@ -187,7 +187,7 @@ fn a_file_that_was_overwritten_in_place_is_a_lost_device_with_a_reason() {
 
 /// A file that is written to but has the same contents afterwards does not stop the engine.
 #[test]
-fn a_file_that_was_overwritten_with_itself_goes_on() {
+fn a_file_overwritten_with_the_same_bytes_stays_valid() {
     let (_folder, path) = in_folder();
     let undisturbed = three_replies(&start(&path, u64::MAX)).map(|events| text(&events));
     let engine = start(&path, 4);

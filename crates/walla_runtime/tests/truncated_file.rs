@@ -213,7 +213,7 @@ impl Loader {
 }
 
 #[test]
-fn a_file_that_is_shortened_at_any_moment_of_its_load_is_an_error_that_names_file_and_tensor() {
+fn truncation_during_a_load_is_an_error_that_names_file_and_tensor() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.gguf");
     let bytes = model();
@@ -239,7 +239,7 @@ fn a_file_that_is_shortened_at_any_moment_of_its_load_is_an_error_that_names_fil
 }
 
 #[test]
-fn an_engine_whose_file_is_shortened_while_it_starts_fails_or_answers() {
+fn truncation_during_the_start_fails_or_answers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.gguf");
     let bytes = model();
@@ -263,7 +263,7 @@ fn an_engine_whose_file_is_shortened_while_it_starts_fails_or_answers() {
 }
 
 #[test]
-fn a_file_that_is_shortened_after_it_was_loaded_has_no_effect_on_replies() {
+fn truncation_after_the_load_does_not_affect_replies() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, model()).expect("written");

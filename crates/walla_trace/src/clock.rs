@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_launch_decides() {
+    fn the_launch_with_the_least_delay_sets_the_offset() {
         let mut clock = DeviceClock::default();
         let offset = 1_700_000_000_000_000_000; // the epoch of Unix
         // Queued for 900 µs behind another step: the estimate is 900 µs too early.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_are_seen_in_one_look_follow_each_other() {
+    fn results_seen_in_one_poll_do_not_overlap() {
         let mut clock = DeviceClock::default();
         assert_eq!(clock.results(100, 900), 100..900);
         assert_eq!(clock.results(500, 910), 900..910);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_follow_each_other_do_not_overlap() {
+    fn consecutive_steps_do_not_overlap() {
         let mut clock = DeviceClock::default();
         let mut ended = 0;
         for step in 0..1_000_u64 {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_believed() {
+    fn a_reset_of_the_device_clock_is_accepted() {
         let mut clock = DeviceClock::default();
         let _ = clock.to_host(1_000, device(0, 2_000..3_000), 4_000);
         let host = clock.to_host(11_000, device(1 << 50, 12_000..13_000), 14_000);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn host_time_goes_forward() {
+    fn host_time_is_monotonic() {
         let before = now_nanos();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(now_nanos() >= before + 1_000_000);

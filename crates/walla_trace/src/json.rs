@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_json() {
+    fn output_is_valid_json() {
         let mut bytes = Vec::new();
         let mut events = Events::begin(&mut bytes).unwrap();
         let record = Record { name: "a \"b\"\\\n", begin_nanos: 1_234_567, ..Record::default() };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_begins_alike() {
+    fn every_file_has_the_same_header() {
         let mut bytes = Vec::new();
         Events::begin(&mut bytes).unwrap();
         assert_eq!(str::from_utf8(&bytes), Ok(BEGINNING));

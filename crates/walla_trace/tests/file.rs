@@ -33,7 +33,7 @@ fn spans(path: &Path) -> Vec<(String, String, Range<u64>)> {
 }
 
 #[test]
-fn stages_nest_and_device_steps_stand_on_the_hosts_clock() {
+fn stages_nest_and_device_steps_use_the_hosts_clock() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
@@ -66,7 +66,7 @@ fn stages_nest_and_device_steps_stand_on_the_hosts_clock() {
 }
 
 #[test]
-fn a_full_file_counts_what_it_leaves_out() {
+fn a_full_file_counts_dropped_records() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
@@ -81,7 +81,7 @@ fn a_full_file_counts_what_it_leaves_out() {
 }
 
 #[test]
-fn a_flood_never_waits_and_loses_nothing_uncounted() {
+fn many_marks_never_wait_and_every_loss_is_counted() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let trace = TraceFile::start(folder.path().join("trace.json")).unwrap();
@@ -178,7 +178,7 @@ fn a_fifo_is_refused_at_once_and_null_is_written_to() {
 }
 
 #[test]
-fn stages_have_targets_of_walla_and_names_of_their_own() {
+fn stages_have_walla_targets_and_unique_names() {
     let mut names: Vec<_> = Stage::ALL.iter().map(|stage| stage.name()).collect();
     names.sort_unstable();
     names.dedup();
@@ -187,7 +187,7 @@ fn stages_have_targets_of_walla_and_names_of_their_own() {
 }
 
 #[test]
-fn without_a_profilers_library_the_other_listeners_are_served() {
+fn without_a_profiler_library_other_listeners_work() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");

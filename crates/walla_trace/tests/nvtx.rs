@@ -12,7 +12,7 @@ use walla_trace::{Stage, enter, listen_nvtx};
 /// Set in a child process: it makes ranges.
 const CHILD: &str = "WALLA_TEST_NVTX_CHILD";
 
-const NAME: &str = "a_child_makes_ranges";
+const NAME: &str = "a_child_process_emits_ranges";
 
 /// Writes one line per range call: thread id, depth, and the name (push) or `-` (pop).
 const RECORDER: &str = r#"
@@ -131,7 +131,7 @@ fn assert_ranges(found: &[(u64, i32, String)]) {
 }
 
 #[test]
-fn a_child_makes_ranges() {
+fn a_child_process_emits_ranges() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
@@ -162,14 +162,14 @@ fn a_child_makes_ranges() {
 }
 
 #[test]
-fn a_profiler_that_started_the_program_hears_balanced_ranges() {
+fn a_profiler_that_started_the_program_receives_balanced_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let Some(tool) = library(folder.path(), "tool.so", TOOL) else { return };
     assert_ranges(&ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &tool)]));
 }
 
 #[test]
-fn the_old_library_hears_balanced_ranges() {
+fn the_old_library_receives_balanced_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_) = library(folder.path(), "libnvToolsExt.so.1", LIBRARY) else { return };
     assert_ranges(&ranges(folder.path(), &[("LD_LIBRARY_PATH", folder.path())]));
@@ -183,7 +183,7 @@ fn the_old_library_hears_balanced_ranges() {
 }
 
 #[test]
-fn without_a_tool_that_takes_them_there_are_none() {
+fn without_an_nvtx_tool_there_are_no_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.so");
     assert_eq!(ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &missing)]), []);

@@ -12,9 +12,9 @@
 //! | `NVTX_INJECTION64_PATH` | [`nvtx_injection`] | set by NVIDIA's profilers: the library that receives ranges |
 //! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command |
 //!
-//! Variables of single tests and benchmarks are read and documented there: seeds of stories
-//! (`WALLA_STORY_SEEDS`, `WALLA_CLIENT_STORY_SEEDS`, `WALLA_CONSISTENCY_SEEDS`), lengths of runs
-//! (`WALLA_LIFECYCLE_CYCLES`), the tested device (`WALLA_TEST_DEVICE`) and `WALLA_BENCH_…`.
+//! Variables of single tests and benchmarks are read and documented there: seeds of simulations
+//! (`WALLA_SIMULATION_SEEDS`, `WALLA_CLIENT_SIMULATION_SEEDS`, `WALLA_CONSISTENCY_SEEDS`), lengths
+//! of runs (`WALLA_LIFECYCLE_CYCLES`), the tested device (`WALLA_TEST_DEVICE`) and `WALLA_BENCH_…`.
 
 use std::env;
 use std::ffi::OsString;

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_type_and_those_that_work() {
+    fn a_refusal_names_the_type_and_the_supported_types() {
         assert_eq!(
             UnknownTensorType(23).to_string(),
             "tensor type IQ4_XS is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, \

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_allow_what_they_were_told_and_nothing_else() {
+    fn masks_allow_exactly_the_given_tokens() {
         let allowed = [0, 31, 32, 77].map(TokenId);
         let mask = TokenMask::allow(78, allowed).unwrap();
         for token in (0..200).map(TokenId) {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_that_make_no_sense_are_refused() {
+    fn invalid_masks_are_refused() {
         assert_eq!(TokenMask::allow(9, []), Err(InvalidTokenMask::NothingAllowed));
         assert_eq!(TokenMask::from_words([0, 0]), Err(InvalidTokenMask::NothingAllowed));
         let outside = InvalidTokenMask::OutsideVocabulary { token: TokenId(9), vocab: 9 };

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn touching_ranges_are_one_to_look_at_and_two_to_take_back() {
+    fn adjacent_ranges_are_merged_in_snapshots_and_removed_separately() {
         let memory = Memory::new();
         assert!(memory.snapshot().is_empty());
         memory.add(300..400);

@@ -64,7 +64,7 @@ fn every_thread_of_every_block_runs_once() {
 }
 
 #[test]
-fn lanes_that_part_meet_again() {
+fn diverged_lanes_reconverge() {
     // Lane t iterates t times; then all lanes swap with their neighbours.
     let text = kernel(
         "",
@@ -77,7 +77,7 @@ fn lanes_that_part_meet_again() {
 }
 
 #[test]
-fn a_shuffle_waits_for_lanes_that_come_from_further_down() {
+fn a_shuffle_waits_for_lanes_from_later_code() {
     // Odd lanes reach the shuffle first, since it precedes the code of even lanes.
     let text = kernel(
         "",
@@ -91,7 +91,7 @@ fn a_shuffle_waits_for_lanes_that_come_from_further_down() {
 }
 
 #[test]
-fn a_block_meets_at_its_barrier_without_those_that_have_ended() {
+fn a_barrier_does_not_wait_for_exited_warps() {
     // Each of three warps writes a word to shared memory; a fourth ends before. Each thread reads
     // its neighbour's word.
     let text = kernel(
@@ -142,7 +142,7 @@ fn a_function_is_called() {
 }
 
 #[test]
-fn what_is_not_there_is_a_fault_that_says_where() {
+fn invalid_accesses_are_faults_with_a_location() {
     let beyond = kernel("", "st.global.u32 [%at+4], %t;");
     let Err(Fault::IllegalAddress(words)) = try_run(&beyond, &ONE_WARP, 32) else {
         panic!("beyond")
@@ -158,7 +158,7 @@ fn what_is_not_there_is_a_fault_that_says_where() {
 }
 
 #[test]
-fn threads_that_wait_for_ever_are_a_fault() {
+fn deadlocked_threads_are_a_fault() {
     let parted = kernel(
         "",
         "setp.lt.u32 %p1, %t, 9; @%p1 bra $other; bar.sync 0; bra $end; $other: bar.sync 0; $end:",
@@ -175,7 +175,7 @@ fn threads_that_wait_for_ever_are_a_fault() {
 }
 
 #[test]
-fn what_is_not_known_is_named_with_its_line() {
+fn unknown_instructions_are_named_with_their_line() {
     let text = kernel("", "frobnicate.b32 %r1, %r2;");
     let line = 1 + text.lines().position(|line| line.starts_with("frobnicate")).unwrap();
     let module = Module::parse(&text).unwrap();

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_what_was_appended() {
+    fn appended_records_are_read_back() {
         let mut image = Vec::new();
         append(&mut image, "manifest", b"target sm_90a").unwrap();
         append(&mut image, "embed", ELF).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_compiler_of_the_wanted_version_is_taken() {
+    fn the_first_compiler_of_the_required_version_is_used() {
         let found = || {
             [("nvcc", "V12.4.131"), ("fetched/nvcc", "V13.0.88")]
                 .map(|(nvcc, version)| Compiler { nvcc: nvcc.into(), version: version.into() })

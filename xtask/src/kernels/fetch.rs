@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_that_of_the_package() {
+    fn the_compiler_version_matches_the_package() {
         let number = VERSION.strip_prefix('V').unwrap();
         assert!(PACKAGES.contains(&format!("nvidia-cuda-nvcc=={number}").as_str()));
     }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why() {
+    fn an_error_response_contains_its_reason() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_how_the_body_comes() {
+    fn the_response_head_defines_status_and_encoding() {
         let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nrest";
         let head = head(&mut &bytes[..]).unwrap();
         assert!(head.status == 200 && head.is_chunked);

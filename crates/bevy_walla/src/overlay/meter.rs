@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spread_is_of_the_latest_frames() {
+    fn percentiles_cover_the_latest_frames() {
         let mut frames = FrameTimes::default();
         assert_eq!(frames.spread(), Spread::default());
         frames.add(Duration::from_millis(90));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_frame_is_seen() {
+    fn one_slow_frame_is_visible() {
         let mut frames = FrameTimes::default();
         for _ in 0..FRAMES - 1 {
             frames.add(Duration::from_micros(16_600));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_games_get_wider_bars() {
+    fn slow_frames_widen_the_bars() {
         let width = |millis| {
             let mut frames = FrameTimes::default();
             frames.add(Duration::from_millis(millis));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn device_time_is_that_since_the_last_refresh() {
+    fn device_time_counts_from_the_last_refresh() {
         let millis = Duration::from_millis;
         let mut device = DeviceTime::default();
         device.add_frame(millis(9));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_settles() {
+    fn a_rate_converges() {
         let mut rate = Rate::default();
         let start = Instant::now();
         let mut last = 0.0;

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refreshes_stay_between_one_and_ten_a_second() {
+    fn the_refresh_rate_is_clamped_to_1_to_10_hz() {
         let period = |rate| {
             WallaOverlay { refreshes_per_second: rate, ..Default::default() }.period().as_millis()
         };

@@ -1,4 +1,4 @@
-//! The game of a story: random actions in every place of a frame.
+//! The game of a simulation: random actions in every place of a frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use bevy_walla::prelude::*;
 use crate::common::dice::Dice;
 use crate::engine_model::EngineModel;
 
-/// Actions of a story. Asks, cancels, pushed turns and pauses are always among them.
+/// Actions of a simulation. Asks, cancels, pushed turns and pauses are always among them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Level {
     pub interrupts: bool,

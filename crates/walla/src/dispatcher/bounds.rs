@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_are_counted_until_their_permits_go() {
+    fn asks_are_counted_until_their_permits_are_dropped() {
         let bounds = bounds();
         let reserve = |bytes: usize| Bounds::reserve_ask(&bounds, &Prompt::Raw("x".repeat(bytes)));
         let first = reserve(6).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_counted_until_their_permits_go() {
+    fn agents_are_counted_until_their_permits_are_dropped() {
         let bounds = bounds();
         let agent = Bounds::reserve_agent(&bounds);
         assert!(agent.is_some() && Bounds::reserve_agent(&bounds).is_none());

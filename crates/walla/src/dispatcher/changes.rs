@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_change_of_each_kind_is_told_once() {
+    fn the_latest_change_of_each_kind_is_sent_once() {
         let agent = AgentId(1);
         let changes = changes(AgentSpec { history: turn("before"), ..AgentSpec::new("first") });
         assert!(!changes.set_spec(AgentSpec { history: turn("no"), ..AgentSpec::new("second") }));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_level_of_detail_counts_alone_or_in_a_specification() {
+    fn the_latest_level_of_detail_wins_alone_or_in_a_specification() {
         let agent = AgentId(1);
         let spec = |detail| AgentSpec { detail, ..AgentSpec::new("p") };
         let boxed = |detail| Box::new(spec(detail));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_goes_before_the_engine_knows_it_is_not_told() {
+    fn an_agent_dropped_before_it_was_added_sends_no_command() {
         let changes = changes(AgentSpec::new("nobody"));
         assert!(!changes.remove());
         assert_eq!(taken(&changes), []);

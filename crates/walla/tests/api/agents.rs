@@ -16,7 +16,7 @@ fn turns() -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn a_change_counts_from_the_next_ask_on() {
+async fn a_change_applies_from_the_next_ask() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(1, 30));
     let before = soon("the end", agent.ask("Hello").finish()).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_level_of_detail_applies_within_a_reply_and_does_not_change_it() {
 }
 
 #[tokio::test]
-async fn another_conversation_cancels_what_was_asked_in_the_one_before() {
+async fn replacing_the_conversation_cancels_its_asks() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(2, 300));
     let mut speaking = agent.ask("Tell me a story.");
@@ -79,7 +79,7 @@ async fn another_conversation_cancels_what_was_asked_in_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_dropped_agent_is_silent_and_leaves_its_place() {
+async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
     let (engine, clock) = held(EngineOptions { agents_max: 1, ..options() }).await;
     let first = engine.agent_with(speaker(3, 400));
     let mut reply = first.ask("Tell me a story.");
@@ -92,7 +92,7 @@ async fn a_dropped_agent_is_silent_and_leaves_its_place() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_place_gets_one_when_there_is_one() {
+async fn an_agent_without_a_slot_gets_the_next_free_one() {
     let full = EngineOptions { agents_max: 1, wait_for_slot: false, ..options() };
     let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
@@ -115,7 +115,7 @@ async fn an_agent_without_a_place_gets_one_when_there_is_one() {
 }
 
 #[tokio::test]
-async fn agents_beyond_the_slots_take_turns_and_keep_their_conversations() {
+async fn agents_beyond_the_slots_share_them_and_keep_conversations() {
     let few = EngineOptions { agents_max: 2, ..options() };
     let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
     let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
@@ -142,7 +142,7 @@ async fn a_reply_of_no_tokens_is_empty() {
 }
 
 #[tokio::test]
-async fn a_pause_keeps_everything_where_it_is() {
+async fn a_pause_keeps_all_state() {
     for with_budget in [false, true] {
         let engine = engine().await;
         let pause = |is_paused: bool| {
@@ -179,7 +179,7 @@ async fn a_pause_keeps_everything_where_it_is() {
 }
 
 #[tokio::test]
-async fn what_was_heard_is_what_the_agent_remembers() {
+async fn an_interrupted_reply_is_remembered_as_far_as_heard() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(1, 40));
     let mut first = agent.ask("Who are you?");
@@ -212,7 +212,7 @@ async fn the_reason_names_the_stop_string() {
 }
 
 #[tokio::test]
-async fn the_ninth_ask_that_would_wait_is_refused() {
+async fn the_ninth_waiting_ask_is_refused() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(4, 2));
     let mut speaking = agent.ask("Hello");
@@ -250,7 +250,7 @@ async fn any_history_is_answered() {
 }
 
 #[tokio::test]
-async fn a_template_that_does_not_work_is_reported_and_another_one_can_be_chosen() {
+async fn a_broken_template_is_reported_and_can_be_replaced() {
     let with = |template: Option<TemplateChoice>| {
         on(FaultPlan::new(0), EngineOptions { template, ..options() }).0
     };

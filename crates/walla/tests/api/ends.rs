@@ -5,7 +5,9 @@ use std::sync::Arc;
 use walla::{EngineError, EngineOptions, EngineState, Reply, ReplyError};
 use walla_device::FaultPlan;
 
-use crate::host::{Keeper, begun, engine, eventually, held, keep_pump, on, options, soon, speaker};
+use crate::host::{
+    BlockingWaker, begun, block_dispatcher, engine, eventually, held, on, options, soon, speaker,
+};
 
 /// The tokens that the reply still produces, and its error.
 async fn rest(mut reply: Reply) -> (u64, Option<ReplyError>) {
@@ -45,15 +47,15 @@ async fn a_lost_device_is_the_reason_of_every_reply() {
 /// The engine ends long before its last events are passed on, which do not fit in its queue of two
 /// events.
 #[tokio::test]
-async fn all_that_was_said_before_the_end_is_heard() {
+async fn all_events_before_the_end_are_delivered() {
     let (engine, clock) = held(EngineOptions { event_queue: 2, ..options() }).await;
     let (one, two) = (engine.agent_with(speaker(1, 400)), engine.agent_with(speaker(2, 400)));
     let mut replies = [one.ask("Hello"), two.ask("Hello")];
     for reply in &mut replies {
         begun(reply).await;
     }
-    let keeper = Arc::new(Keeper::default());
-    keep_pump(&mut replies[0], &keeper, &clock).await;
+    let blocker = Arc::new(BlockingWaker::default());
+    block_dispatcher(&mut replies[0], &blocker, &clock).await;
     eventually("the queue is full", || {
         clock.advance(1);
         engine.stats().queue_full > 0
@@ -70,7 +72,7 @@ async fn all_that_was_said_before_the_end_is_heard() {
     .await;
     // An agent that is dropped now finds a closed queue.
     drop(one);
-    keeper.let_go();
+    blocker.release();
     let mut tokens = 0;
     for reply in replies {
         let (said, end) = rest(reply).await;
@@ -82,7 +84,7 @@ async fn all_that_was_said_before_the_end_is_heard() {
 }
 
 #[tokio::test]
-async fn a_stopped_engine_says_so() {
+async fn asks_of_a_stopped_engine_fail_with_stopped() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(1, 400));
     let asked = agent.ask("Hello");
@@ -94,7 +96,7 @@ async fn a_stopped_engine_says_so() {
 }
 
 #[tokio::test]
-async fn a_load_that_fails_says_why() {
+async fn a_failed_load_has_a_reason() {
     let (builder, _device) = on(FaultPlan::new(0).memory_bytes_max(10_000), options());
     let error = soon("it fails", builder.start()).await.unwrap_err();
     assert!(matches!(&error, EngineError::NotLoaded(_)), "{error}");
@@ -105,7 +107,7 @@ async fn a_load_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn what_queues_have_no_room_for_comes_through_in_order() {
+async fn commands_beyond_the_queue_are_delivered_in_order() {
     let small = EngineOptions { command_queue: 2, event_queue: 2, ..options() };
     let engine = on(FaultPlan::new(0), small).0.start().await.unwrap();
     let agents: Vec<_> = (0..4).map(|seed| engine.agent_with(speaker(seed, 3))).collect();
@@ -135,7 +137,7 @@ impl std::task::Wake for Panics {
 /// A host's waker that panics runs on the thread that passes events on. Its own reply loses a
 /// wake-up; everything else continues.
 #[tokio::test]
-async fn a_waker_that_panics_harms_nothing_else() {
+async fn a_panicking_waker_does_not_affect_other_replies() {
     let engine = engine().await;
     let agents = [engine.agent_with(speaker(1, 12)), engine.agent_with(speaker(2, 12))];
     for _ in 0..3 {

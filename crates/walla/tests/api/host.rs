@@ -119,24 +119,24 @@ pub fn poll<T>(future: impl Future<Output = T>, waker: &Waker) -> Poll<T> {
 
 /// A waker that blocks its calling thread, and thereby everything that waits for that thread.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct BlockingWaker {
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }
 
-impl Keeper {
+impl BlockingWaker {
     /// Whether it blocks a thread.
-    pub fn keeps(&self) -> bool {
+    pub fn is_blocking(&self) -> bool {
         self.state.lock().unwrap().0
     }
 
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         self.state.lock().unwrap().1 = true;
         self.changed.notify_all();
     }
 }
 
-impl Wake for Keeper {
+impl Wake for BlockingWaker {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock().unwrap();
         state.0 = true;
@@ -144,14 +144,18 @@ impl Wake for Keeper {
     }
 }
 
-/// Blocks the thread that passes events on in `keeper` as soon as the reply has text. The reply has
-/// begun.
-pub async fn keep_pump(reply: &mut Reply, keeper: &Arc<Keeper>, clock: &VirtualClock) {
-    let waker = Waker::from(Arc::clone(keeper));
+/// Blocks the thread that forwards events in `blocker` as soon as the reply has text. The reply has
+/// started.
+pub async fn block_dispatcher(
+    reply: &mut Reply,
+    blocker: &Arc<BlockingWaker>,
+    clock: &VirtualClock,
+) {
+    let waker = Waker::from(Arc::clone(blocker));
     assert!(poll(reply.next_event(), &waker).is_pending());
     eventually("it speaks", || {
         clock.advance(1);
-        keeper.keeps()
+        blocker.is_blocking()
     })
     .await;
 }

@@ -7,7 +7,7 @@ use walla_model::synth::{self, Dialect, Mixture, Model};
 use crate::host::{begun, engine, held, on, options, soon, speaker, working};
 
 #[tokio::test]
-async fn two_at_once_say_what_each_says_alone() {
+async fn two_concurrent_replies_equal_the_separate_ones() {
     let engine = engine().await;
     let say = async |seed| {
         let agent = engine.agent_with(speaker(seed, 40));
@@ -24,7 +24,7 @@ async fn two_at_once_say_what_each_says_alone() {
 }
 
 #[tokio::test]
-async fn finish_returns_what_next_has_not() {
+async fn finish_returns_the_rest_after_next() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(3, 30));
     let whole = agent.ask_with(Prompt::Raw("Once".into())).finish().await.unwrap().text;
@@ -37,7 +37,7 @@ async fn finish_returns_what_next_has_not() {
 }
 
 #[tokio::test]
-async fn cancel_keeps_what_was_said() {
+async fn cancel_keeps_the_generated_text() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(4, 400));
     let mut reply = agent.ask("Tell me a story.");
@@ -98,7 +98,7 @@ async fn each_token_comes_with_its_candidates_before_its_text() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_once_by_next_and_again_by_finish() {
+async fn a_failure_is_returned_once_by_next_and_again_by_finish() {
     let engine = engine().await;
     let agent = engine.agent_with(speaker(7, 5));
     let mut reply = agent.ask_with(Prompt::Raw(String::new()));
@@ -118,7 +118,7 @@ fn reasoning() -> EngineOptions {
 }
 
 #[tokio::test]
-async fn reasoning_is_an_event_and_a_field_and_no_delta() {
+async fn reasoning_is_an_event_and_a_field_but_no_delta() {
     let engine = on(FaultPlan::new(0), reasoning()).0.start().await.unwrap();
     assert!(engine.model().unwrap().reasoning && !engine.model().unwrap().thinking_switch);
     let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
@@ -156,7 +156,7 @@ async fn reasoning_is_an_event_and_a_field_and_no_delta() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_cancelled_while_it_reasons_says_nothing() {
+async fn a_reply_cancelled_during_reasoning_has_no_text() {
     let (engine, clock) = held(reasoning()).await;
     let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 200, ..speaker(4, 20) });
     let mut reply = agent.ask("Hi");

@@ -15,7 +15,8 @@ use walla_device::{
 };
 
 use crate::host::{
-    Keeper, begun, cpu, eventually, held, keep_pump, on, options, poll, soon, speaker, working,
+    BlockingWaker, begun, block_dispatcher, cpu, eventually, held, on, options, poll, soon,
+    speaker, working,
 };
 
 /// A CPU backend that opens on command.
@@ -84,7 +85,7 @@ impl Subscriber for Messages {
 }
 
 #[tokio::test]
-async fn a_load_that_is_given_up_is_waited_for_elsewhere() {
+async fn an_abandoned_load_is_joined_on_another_thread() {
     tracing::subscriber::set_global_default(Messages).unwrap();
     let (backend, go, life) = Closed::new();
     let start = Engine::with_options(options()).registry(Registry::new().with(backend)).start();
@@ -101,7 +102,7 @@ async fn a_load_that_is_given_up_is_waited_for_elsewhere() {
 }
 
 #[tokio::test]
-async fn stop_waits_until_all_is_given_back() {
+async fn stop_waits_until_all_resources_are_freed() {
     let (backend, go, life) = Closed::new();
     go.send(()).unwrap();
     let builder = Engine::with_options(options()).registry(Registry::new().with(backend));
@@ -120,7 +121,7 @@ async fn stop_waits_until_all_is_given_back() {
 
 /// The load waits half-way for the device, and the device waits for the receiver of the progress.
 #[tokio::test]
-async fn progress_is_heard_while_the_model_loads() {
+async fn progress_is_reported_while_the_model_loads() {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
     let measured =
@@ -147,13 +148,13 @@ async fn progress_is_heard_while_the_model_loads() {
 }
 
 #[tokio::test]
-async fn no_call_and_no_drop_waits_for_the_thread_that_brings_events() {
+async fn no_call_and_no_drop_waits_for_the_event_thread() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(1, 20));
     let mut reply = agent.ask("Hello");
     begun(&mut reply).await;
-    let keeper = Arc::new(Keeper::default());
-    keep_pump(&mut reply, &keeper, &clock).await;
+    let blocker = Arc::new(BlockingWaker::default());
+    block_dispatcher(&mut reply, &blocker, &clock).await;
     let (done, all_done) = channel();
     let host = thread::spawn({
         let engine = engine.clone();
@@ -171,7 +172,7 @@ async fn no_call_and_no_drop_waits_for_the_thread_that_brings_events() {
     });
     let (_other, asked) = all_done.recv_timeout(Duration::from_secs(60)).expect("a host waits");
     host.join().unwrap();
-    keeper.let_go();
+    blocker.release();
     let end = working("it ends", &clock, asked.finish()).await.unwrap();
     assert_eq!(end.usage.reply_tokens, 6);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::command::{json_line, reference, reference_json, run, scratch, succeed, tiny};
 
 #[test]
-fn inspect_says_what_a_file_holds() {
+fn inspect_prints_the_content_of_a_file() {
     let report = json_line(&succeed(&["inspect", tiny(), "--json"]));
     assert_eq!(report["metadata"]["general.architecture"], "qwen3");
     assert_eq!(report["spec"]["architecture"], "qwen3");
@@ -28,7 +28,7 @@ fn inspect_says_what_a_file_holds() {
 }
 
 #[test]
-fn inspect_is_for_people_too() {
+fn inspect_prints_readable_text_without_json() {
     let text = succeed(&["inspect", tiny()]);
     for part in [
         "general.architecture",
@@ -53,7 +53,7 @@ fn tokens_are_a_json_array_on_one_line() {
 }
 
 #[test]
-fn special_tokens_are_parsed_where_asked_for() {
+fn special_tokens_are_parsed_on_request() {
     let model = tiny();
     let plain = json_line(&succeed(&["tokenize", model, "<|im_end|>"]));
     assert_eq!(plain.as_array().unwrap().len(), "<|im_end|>".len());
@@ -63,7 +63,7 @@ fn special_tokens_are_parsed_where_asked_for() {
 }
 
 #[test]
-fn text_comes_from_a_file_as_it_stands() {
+fn text_of_a_file_is_not_changed() {
     let path = scratch("text.txt");
     std::fs::write(&path, "A\r\n猫 \n").unwrap();
     let model = tiny();
@@ -78,7 +78,7 @@ fn text_comes_from_a_file_as_it_stands() {
 
 /// The reference cases through the command, both flags among them.
 #[test]
-fn tokens_are_those_of_the_reference() {
+fn tokens_match_the_reference() {
     for name in ["llama32-q4_0", "qwen2-q8_0", "tinystories-260k"] {
         let model = reference(&format!("models/{name}.gguf"));
         let json = reference_json(&format!("models/{name}.json"));
@@ -110,7 +110,7 @@ fn devices_lists_the_cpu() {
 }
 
 #[test]
-fn an_open_device_says_how_it_runs_programs() {
+fn an_open_device_reports_how_it_runs_programs() {
     let list = json_line(&succeed(&["devices", "-v", "--json"]));
     let cpu = list.as_array().unwrap().iter().find(|device| device["name"] == "cpu").unwrap();
     assert!(cpu["programs"]["graphs"].as_u64().unwrap() > 0, "{cpu}");
@@ -123,7 +123,7 @@ fn an_open_device_says_how_it_runs_programs() {
 /// The smallest real shape: 135 million weights at 4.5 bits take 100 MB on a disk, so it is the
 /// only one here.
 #[test]
-fn synth_writes_what_inspect_reads() {
+fn synth_writes_files_that_inspect_reads() {
     let path = scratch("synth.gguf");
     let out = succeed(&["synth", "--shape", "smollm2-135m", "--types", "q4_k_m", "-o", &path]);
     assert_eq!(out, "");
@@ -136,7 +136,7 @@ fn synth_writes_what_inspect_reads() {
 }
 
 #[test]
-fn the_command_says_what_it_can_do() {
+fn help_lists_all_verbs() {
     let help = succeed(&["--help"]);
     for verb in [
         "inspect",

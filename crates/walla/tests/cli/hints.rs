@@ -4,7 +4,7 @@ use crate::command::{run, tiny};
 use crate::refusals::refused;
 
 #[test]
-fn flags_of_other_programs_have_a_hint() {
+fn flags_of_other_programs_get_a_hint() {
     let model = tiny();
     let generate = ["generate", model, "--prompt", "x"];
     let cases: &[(&[&str], &str)] = &[
@@ -42,7 +42,7 @@ fn flags_of_other_programs_have_a_hint() {
 }
 
 #[test]
-fn models_and_texts_are_no_flags() {
+fn models_and_texts_are_not_taken_for_flags() {
     let model = tiny();
     for flag in ["-m", "--model"] {
         refused(&["generate", flag, model, "-p", "x"], &["walla generate MODEL"]);
@@ -63,7 +63,7 @@ fn models_and_texts_are_no_flags() {
 }
 
 #[test]
-fn verbs_of_other_programs_have_a_hint() {
+fn verbs_of_other_programs_get_a_hint() {
     for (verb, expected) in [
         ("run", "walla chat"),
         ("serve", "no server"),
@@ -78,7 +78,7 @@ fn verbs_of_other_programs_have_a_hint() {
 
 /// A hint names only flags that the verb has.
 #[test]
-fn nothing_is_suggested_that_does_not_exist() {
+fn hints_name_only_existing_flags_and_verbs() {
     for arguments in [
         vec!["devices", "--max-tokens", "5"],
         vec!["inspect", tiny(), "--temp", "1"],

@@ -43,7 +43,7 @@ fn rows_of_the_first_sequence_come_first() {
 
 /// Longer than a step of the device: the sequence is evaluated in chunks.
 #[test]
-fn a_long_sequence_has_all_its_rows() {
+fn a_long_sequence_has_all_rows() {
     let ids: Vec<u64> = (0..200).map(|index| index % 256).collect();
     let (_, whole) = logits(tiny(), &[&ids], &scratch("whole.f32"), &["--kv", "f32"]);
     let (_, head) = logits(tiny(), &[&ids[..70]], &scratch("head.f32"), &["--kv", "f32"]);
@@ -55,7 +55,7 @@ fn a_long_sequence_has_all_its_rows() {
 /// The reference's logits, within the tolerance of the scalar kernels, which round only the
 /// weights.
 #[test]
-fn logits_are_those_of_the_reference() {
+fn logits_match_the_reference() {
     for name in ["llama32-q4_k", "qwen3-f16", "gemma3-q8_0", "lfm2-q8_0"] {
         let model = reference(&format!("models/{name}.gguf"));
         let json = reference_json(&format!("models/{name}.json"));

@@ -112,7 +112,7 @@ fn a_complete_file_replaces_the_previous_one() {
 /// written in place.
 #[test]
 #[cfg(unix)]
-fn the_target_keeps_its_kind() {
+fn the_target_keeps_its_file_type() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let model = place.path("m.gguf");

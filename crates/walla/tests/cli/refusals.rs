@@ -30,14 +30,14 @@ fn on(model: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn a_missing_file_is_refused() {
     for arguments in on("/no/such/model.gguf") {
         refused(&arguments, &["/no/such/model.gguf", "No such file"]);
     }
 }
 
 #[test]
-fn a_file_that_is_no_model() {
+fn a_file_that_is_no_model_is_refused() {
     let path = scratch("no-model.gguf");
     std::fs::write(&path, "These are not the bytes of a model.").unwrap();
     for arguments in on(&path) {
@@ -119,7 +119,7 @@ fn tensors_of_types_without_kernels_are_named() {
 }
 
 #[test]
-fn a_model_that_ends_too_soon() {
+fn a_truncated_model_is_refused() {
     let whole = std::fs::read(tiny()).unwrap();
     let path = scratch("short.gguf");
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
@@ -129,7 +129,7 @@ fn a_model_that_ends_too_soon() {
 }
 
 #[test]
-fn a_device_that_is_not_there() {
+fn a_missing_device_is_refused() {
     let model = tiny();
     let out = scratch("device.f32");
     for device in ["tpu", "cuda:99"] {
@@ -149,7 +149,7 @@ fn a_device_that_is_not_there() {
 }
 
 #[test]
-fn flags_that_are_not_there() {
+fn unknown_flags_are_refused() {
     let model = tiny();
     for arguments in on(model) {
         let arguments = [arguments, vec!["--no-such-flag"]].concat();
@@ -160,7 +160,7 @@ fn flags_that_are_not_there() {
 }
 
 #[test]
-fn arguments_that_are_missing_or_wrong() {
+fn missing_or_invalid_arguments_are_refused() {
     let model = tiny();
     refused(&["tokenize", model], &["<TEXT>"]);
     refused(&["tokenize", model, "--file", "/no/such/text"], &["/no/such/text"]);
@@ -202,14 +202,14 @@ fn arguments_that_are_missing_or_wrong() {
 }
 
 #[test]
-fn tokens_outside_the_vocabulary() {
+fn tokens_outside_the_vocabulary_are_refused() {
     refused(&["logits", tiny(), "--tokens", "1,300", "--out", &scratch("unfit.f32")], &["300"]);
 }
 
 /// A closed pipe in `walla … | head` is neither a failure nor reported.
 #[test]
 #[cfg(unix)]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_output_pipe_is_no_failure() {
     let model = tiny();
     for arguments in [vec!["inspect", model], vec!["devices"], vec!["tokenize", model, "x"]] {
         let (reader, writer) = std::io::pipe().unwrap();

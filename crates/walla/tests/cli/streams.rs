@@ -93,7 +93,7 @@ fn an_endless_text_is_refused() {
 }
 
 #[test]
-fn any_bytes_can_be_said() {
+fn chat_accepts_any_bytes() {
     let chat = ["chat", tiny(), "-n", "3", "--greedy", "--device", "cpu"];
     let said = run_with_input(&chat, b"Hello\n\xff\xfe\x80\nHello again\n");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));

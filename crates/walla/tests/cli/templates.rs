@@ -37,8 +37,8 @@ fn refused(model: &str, more: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_model_without_a_template_that_works_names_the_ways_out() {
-    check_ways_out(&[
+fn a_broken_template_is_an_error_that_names_the_alternatives() {
+    check_alternatives(&[
         (with_template("broken.gguf", "{% for m in messages %}{{ m.content }"), "invalid"),
         (with_template("empty.gguf", ""), "is empty"),
         (with_template("name.gguf", "chatml"), "only the text \"chatml\""),
@@ -47,16 +47,16 @@ fn a_model_without_a_template_that_works_names_the_ways_out() {
 }
 
 #[reference_test]
-fn the_cases_name_the_ways_out() {
+fn the_reference_cases_name_the_alternatives() {
     let cases = [("06-template-does-not-compile", "invalid"), ("07-template-empty", "is empty")];
-    check_ways_out(&cases.map(|(case, reason)| {
+    check_alternatives(&cases.map(|(case, reason)| {
         let path = reference(&format!("cases/{case}.gguf"));
         (path.to_str().unwrap().to_owned(), reason)
     }));
 }
 
 /// Models whose template does not work, each with a part of the reason.
-fn check_ways_out(models: &[(String, &str)]) {
+fn check_alternatives(models: &[(String, &str)]) {
     for (model, reason) in models {
         let refused = refused(model, &[]);
         for words in [model, *reason, "--template chatml, llama3, gemma, mistral", "walla generate"]

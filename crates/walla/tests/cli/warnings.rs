@@ -105,7 +105,7 @@ fn generate_reports_why_it_stopped() {
 }
 
 #[test]
-fn special_tokens_of_a_prompt_are_parsed_where_asked_for() {
+fn special_tokens_of_a_prompt_are_parsed_on_request() {
     let prompt_tokens = |more: &[&str]| {
         let arguments = ["generate", tiny(), "--prompt", "<|im_start|>hi<|im_end|>"];
         let ran = run(&[&arguments[..], &SPEECH, more].concat());

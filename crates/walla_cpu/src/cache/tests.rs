@@ -60,7 +60,7 @@ fn cell(kv: &KvLayer, head: usize, page: usize, cell: usize) -> (Vec<f32>, Vec<f
 }
 
 #[test]
-fn what_is_appended_is_read_in_both_types() {
+fn appended_cells_are_read_back_in_both_types() {
     for (kv_type, error) in [(KvType::F32, 0.0), (KvType::F16, 1e-3)] {
         let mut cache = cache(kv_type);
         fill(&mut cache);
@@ -188,7 +188,7 @@ fn sequences_are_copied_and_cleared() {
 }
 
 #[test]
-fn commands_that_reach_outside_are_refused() {
+fn commands_outside_the_cache_are_refused() {
     let desc = cache(KvType::F32).desc;
     let cells = |from_cell, to_page, to_cell, cells| CacheCommand::MoveCells {
         from_page: 1,
@@ -215,7 +215,7 @@ fn commands_that_reach_outside_are_refused() {
 }
 
 #[test]
-fn what_a_cache_takes_is_known_before() {
+fn cache_bytes_are_known_before_allocation() {
     for kv_type in [KvType::Q8, KvType::F16, KvType::F32] {
         let cache = cache(kv_type);
         assert_eq!(Cache::bytes_of(&cache.desc), cache.held_bytes() as u64);

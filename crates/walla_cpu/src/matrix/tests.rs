@@ -88,7 +88,7 @@ fn packed_rows_are_gathered_bit_for_bit() {
 }
 
 #[test]
-fn panels_are_the_same_whoever_packs_them() {
+fn panels_do_not_depend_on_the_number_of_threads() {
     let pool = Pool::start(3).unwrap();
     for (ty, variant) in TensorType::ALL.into_iter().flat_map(|ty| simd().map(move |v| (ty, v))) {
         // The last panel is partial.

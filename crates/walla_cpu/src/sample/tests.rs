@@ -71,7 +71,7 @@ fn oracle(logits: &[f32], output: &OutputRow) -> u32 {
 }
 
 #[test]
-fn every_mix_of_cuts_draws_what_the_contract_says() {
+fn every_combination_of_filters_draws_as_specified() {
     for case in 0..400_u32 {
         let vocab = [1, 3, 64, 65, 300, 1000][case as usize % 6];
         let logits = numbers(vocab, case);
@@ -95,7 +95,7 @@ fn allows(mask: &[u32], token: usize) -> bool {
 }
 
 #[test]
-fn a_masked_draw_is_the_draw_from_the_allowed_tokens_alone() {
+fn a_masked_draw_equals_a_draw_from_the_allowed_tokens() {
     for case in 0..300_u32 {
         let vocab = [3, 64, 65, 300, 1000][case as usize % 5];
         let logits = numbers(vocab, case);
@@ -134,7 +134,7 @@ fn a_masked_draw_is_the_draw_from_the_allowed_tokens_alone() {
 }
 
 #[test]
-fn a_mask_beats_a_bias_and_one_without_bits_draws_nothing() {
+fn a_mask_overrides_biases_and_an_empty_mask_draws_nothing() {
     let bias = BiasRow { token: 0, bias: 50.0 };
     let row = masked(&[1.0, 3.0, 2.0], GREEDY, &[bias], &[0; 256], Some(&[0b100]));
     assert_eq!((row.token, row.flags), (2, ResultRow::SAMPLED));
@@ -158,7 +158,7 @@ fn draws_follow_the_distribution() {
 }
 
 #[test]
-fn greedy_takes_the_lower_id_of_equals() {
+fn greedy_takes_the_lower_id_of_equal_logits() {
     let row = draw(&[1.0, 3.0, 3.0], GREEDY, &[], &[0; 256]);
     assert_eq!(row.token, 1);
     let exact = 3.0 - (1_f64.exp() + 2.0 * 3_f64.exp()).ln();
@@ -166,7 +166,7 @@ fn greedy_takes_the_lower_id_of_equals() {
 }
 
 #[test]
-fn biases_and_penalties_come_before_the_draw_and_not_into_the_log_probability() {
+fn biases_and_penalties_affect_the_draw_and_not_the_log_probability() {
     let logits = [1.0, 3.0, 2.9];
     let plain = draw(&logits, GREEDY, &[], &[0; 256]);
     let bias = BiasRow { token: 1, bias: f32::NEG_INFINITY };
@@ -180,7 +180,7 @@ fn biases_and_penalties_come_before_the_draw_and_not_into_the_log_probability() 
 }
 
 #[test]
-fn penalties_count_occurrences_and_know_the_sign() {
+fn penalties_depend_on_occurrences_and_the_sign_of_the_logit() {
     let output = OutputRow {
         repetition_penalty: 2.0,
         presence_penalty: 0.25,
@@ -205,7 +205,7 @@ fn penalties_count_occurrences_and_know_the_sign() {
 }
 
 #[test]
-fn logits_that_are_not_finite_are_told() {
+fn non_finite_logits_are_flagged() {
     for bad in [f32::NAN, f32::INFINITY] {
         let row = draw(&[0.0, bad, 1.0], GREEDY, &[], &[0; 256]);
         assert_eq!((row.flags, row.token), (ResultRow::NOT_FINITE, 0));
@@ -218,7 +218,7 @@ fn logits_that_are_not_finite_are_told() {
 
 /// Such an output samples nothing: no arbitrary token, and no panic in sorting.
 #[test]
-fn what_biases_and_penalties_make_no_number_draws_nothing() {
+fn non_finite_logits_after_biases_or_penalties_draw_nothing() {
     let logits = numbers(700, 1);
     for (top_k, top_p) in [(0, 1.0), (0, 0.9), (5, 1.0), (300, 0.9)] {
         let output = OutputRow { temperature: 1.0, top_k, top_p, penalty_window: 1, ..GREEDY };

@@ -298,7 +298,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn large_blocks_are_cut_into_pieces_of_their_own() {
+    fn large_blocks_are_mapped_from_separate_pieces() {
         let (whole, pieces) = pieces_of(&[64 * MIB, 33 * MIB, 64 * MIB], 2 * MIB).unwrap();
         assert_eq!(whole, (64 + 34 + 64) * MIB);
         assert_eq!(pieces.iter().map(|piece| piece.bytes).sum::<usize>(), whole);

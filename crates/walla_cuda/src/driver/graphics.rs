@@ -195,7 +195,7 @@ mod tests {
     const ALL: Abilities = Abilities { can_create: true, direct3d12: true, vulkan: true };
 
     #[test]
-    fn a_platform_without_it_says_why() {
+    fn an_unsupported_platform_has_a_reason() {
         let none = Abilities { direct3d12: false, vulkan: false, ..ALL };
         assert!(matches!(none.support(), Support::Absent(why) if why.contains("Vulkan")));
         assert!(none.refuse(BLOB).is_some() && none.refuse(DIRECT3D12_QUEUE).is_some());

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_rounded_up_and_all_is_none() {
+    fn a_share_is_rounded_up_and_the_full_share_is_none() {
         assert_eq!(wanted(132, 25), Some(33));
         assert_eq!(wanted(132, 1), Some(2));
         assert_eq!(wanted(132, 99), Some(131));

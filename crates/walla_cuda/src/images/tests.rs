@@ -15,7 +15,7 @@ fn ranked_by(capability: (u32, u32), driver_version: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_chip_takes_its_own_machine_code_then_the_newest_text_that_it_can_compile() {
+fn a_chip_prefers_its_cubin_then_the_newest_ptx_that_it_can_compile() {
     assert!(ranked((7, 0)).is_empty());
     assert_eq!(ranked((7, 5)), ["sm_75"]);
     assert_eq!(ranked((8, 9)), ["sm_80", "sm_75"]);
@@ -24,7 +24,7 @@ fn a_chip_takes_its_own_machine_code_then_the_newest_text_that_it_can_compile() 
 }
 
 #[test]
-fn a_driver_that_cannot_compile_the_texts_is_told_which_can() {
+fn an_old_driver_error_names_the_driver_that_compiles_the_ptx() {
     assert_eq!(ranked_by((8, 6), 12_030), ["sm_80", "sm_75"]);
     assert!(ranked_by((8, 6), 12_020).is_empty());
     assert_eq!(ranked_by((9, 0), 12_020), ["sm_90a"], "machine code is not compiled");
@@ -57,7 +57,7 @@ fn scores_order_kinds_before_generations() {
 }
 
 #[test]
-fn every_image_unpacks_states_this_interface_and_what_it_is_for() {
+fn every_image_unpacks_and_states_interface_and_target() {
     for image in Images::default().all.iter() {
         let archive = image.unpack().unwrap();
         assert_eq!(archive.target, image.target);
@@ -67,7 +67,7 @@ fn every_image_unpacks_states_this_interface_and_what_it_is_for() {
 }
 
 #[test]
-fn only_machine_code_for_hopper_has_the_kernels_of_warpgroups() {
+fn only_hopper_cubins_have_wgmma_kernels() {
     let has_them = |capability| {
         let images = Images::default();
         let ranked = images.ranked(&gpu(capability, 13_000));
@@ -78,7 +78,7 @@ fn only_machine_code_for_hopper_has_the_kernels_of_warpgroups() {
 }
 
 #[test]
-fn every_text_is_for_every_chip() {
+fn every_ptx_image_has_all_portable_kernels() {
     // Kernels for one GPU only have no PTX; every other kernel file has PTX in each PTX image.
     let names = |name: &str| {
         let images = Images::default();
@@ -103,7 +103,7 @@ fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_images_are_refused_in_words() {
+fn damaged_images_are_refused_with_a_reason() {
     let whole = image("sm_90", "ptx", "1", b"text\0");
     assert!(Archive::parse(&whole).is_ok());
     for end in 0..whole.len() {
@@ -120,7 +120,7 @@ fn damaged_images_are_refused_in_words() {
 }
 
 #[test]
-fn machine_code_whose_tables_end_outside_is_refused() {
+fn cubins_with_out_of_range_tables_are_refused() {
     let archive = Images::default().ranked(&gpu((9, 0), 13_000))[0].unpack().unwrap();
     let Code::Machine(code) = &archive.codes["embed"] else { panic!("no machine code") };
     let parsed = |code: &[u8]| Archive::parse(&image("sm_90a", "cubin", "1", code));
@@ -154,7 +154,7 @@ fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface
 }
 
 #[test]
-fn of_too_many_files_the_first_are_read_and_the_rest_are_told_of() {
+fn files_beyond_the_limit_are_skipped_and_reported() {
     let folder = std::env::temp_dir().join(format!("walla-many-images-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for i in 0..FILES_MAX + 3 {

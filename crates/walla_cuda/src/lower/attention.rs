@@ -400,7 +400,7 @@ mod tests {
     use crate::kernel_source::KernelSource;
 
     #[test]
-    fn constants_are_those_of_the_kernels() {
+    fn constants_match_the_kernels() {
         let of = |path: &str, name: &str| KernelSource::read(&[path]).constant(name);
         assert_eq!(of("attention/attention.cu", "CHUNK"), CHUNK);
         assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_magic_divides_exactly() {
+    fn magic_number_division_is_exact() {
         for page_tokens in [2_u32, 3, 7, 16, 24, 32, 100, 255, 256] {
             let magic = u64::from(page_magic(page_tokens));
             for position in (0..300_000).chain([1_000_000, 16_000_000]) {

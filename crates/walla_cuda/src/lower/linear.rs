@@ -304,7 +304,7 @@ mod tests {
     use crate::kernel_source::KernelSource;
 
     #[test]
-    fn constants_are_those_of_the_kernels() {
+    fn constants_match_the_kernels() {
         let kernels = KernelSource::read(&["common/walla.cuh", "gemm/linear.cuh"]);
         assert_eq!(kernels.constant("LINEAR_WARPS"), LINEAR_WARPS);
         let staged = kernels.call("padded", &[kernels.constant("LINEAR_COLS")])[0];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_those_of_the_kernels() {
+    fn modes_match_the_kernels() {
         let modes =
             [LinearMode::Store, LinearMode::Add, LinearMode::GateSilu, LinearMode::GateGelu];
         assert_eq!(modes.map(|mode| mode as u32), [0, 1, 2, 3]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_share_as_far_as_shared_memory_goes() {
+    fn row_groups_are_limited_by_shared_memory() {
         let groups = |shared| [0, 1, 2, 3, 4, 5, 128].map(|rows| group(rows, shared));
         assert_eq!(groups(232_448), [1, 1, 2, 4, 4, 8, 8]);
         assert_eq!(groups(65_536), [1, 1, 2, 4, 4, 4, 4], "as before compute capability 8.0");

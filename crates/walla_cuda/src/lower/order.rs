@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_fill_a_large_chip_and_long_ones_have_two_runs() {
+    fn splits_fill_a_large_chip_and_long_splits_have_two_runs() {
         let large = |tiles, segments| order(tiles, segments, 132, 232_448);
         // Llama 3.2 1B: query, key and value; output; down; gate and up; head.
         assert_eq!(large(192, 16), [8, 2, 1, 2]);

@@ -114,7 +114,7 @@ mod tests {
     use crate::kernel_source::KernelSource;
 
     #[test]
-    fn constants_are_those_of_the_kernels() {
+    fn constants_match_the_kernels() {
         let kernels = KernelSource::read(&["sample/sample.cuh"]);
         assert_eq!(kernels.constant("CHUNK"), CHUNK);
         assert_eq!(kernels.constant("SCAN_THREADS"), SCAN_THREADS);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_draws_has_a_group_at_most() {
+    fn a_draw_thread_has_at_most_one_group() {
         let largest = (DRAW_THREADS * (CHUNK / SCAN_THREADS)) << GROUP_BITS_MAX;
         for vocab in [1, 515, 4096, 16_384, 16_385, 32_001, 128_256, 151_936, 262_208, largest] {
             let bits = group_bits(vocab);

@@ -69,7 +69,7 @@ fn scales(layout: &Layout, tile: &[u8], i: usize, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn records_are_as_large_as_the_kernels_say() {
+fn record_sizes_match_the_kernels() {
     let expected = [
         (TensorType::F32, 4096),
         (TensorType::F16, 2048),
@@ -95,7 +95,7 @@ fn records_are_as_large_as_the_kernels_say() {
 }
 
 #[test]
-fn every_number_of_a_row_has_a_place_of_its_own() {
+fn every_element_of_a_row_has_a_unique_position() {
     let mut places: Vec<_> = (0..COLS).map(lane_of).collect();
     places.sort_unstable();
     places.dedup();
@@ -106,7 +106,7 @@ fn every_number_of_a_row_has_a_place_of_its_own() {
 }
 
 #[test]
-fn plain_numbers_lie_in_pieces_of_16_bytes() {
+fn unquantised_values_are_stored_in_pieces_of_16_bytes() {
     for (ty, size) in [(TensorType::F16, 2), (TensorType::F32, 4)] {
         let (row, layout, tile) = repacked(ty);
         for i in 0..COLS {
@@ -119,7 +119,7 @@ fn plain_numbers_lie_in_pieces_of_16_bytes() {
 }
 
 #[test]
-fn brain_floats_become_halves_without_loss() {
+fn bf16_converts_to_f16_without_loss() {
     let numbers: Vec<f32> = (0..COLS).map(|i| (i as f32 - 200.0) * 0.0625).collect();
     let rounded = numbers.iter().map(|n| half::bf16::from_f32(*n));
     let row: Vec<u8> = rounded.clone().flat_map(half::bf16::to_le_bytes).collect();
@@ -140,7 +140,7 @@ fn brain_floats_become_halves_without_loss() {
 }
 
 #[test]
-fn the_scale_of_brain_floats_fits_any_of_them() {
+fn bf16_scales_fit_the_f16_range() {
     let scale = |numbers: &[f32]| {
         let bytes = numbers.iter().flat_map(|n| half::bf16::from_f32(*n).to_le_bytes());
         let ty = TensorType::BF16;
@@ -155,7 +155,7 @@ fn the_scale_of_brain_floats_fits_any_of_them() {
 }
 
 #[test]
-fn scales_go_to_the_upper_end_of_halves() {
+fn scales_use_the_upper_end_of_the_f16_range() {
     let types = [
         (TensorType::Q8_0, 0, None, 1.0),
         (TensorType::Q4_0, 0, None, 1.0),
@@ -210,7 +210,7 @@ fn bytes_are_stored_in_excess_128() {
 }
 
 #[test]
-fn blocks_of_32_part_into_scales_and_numbers() {
+fn blocks_of_32_are_split_into_scales_and_values() {
     for ty in [TensorType::Q4_0, TensorType::Q4_1, TensorType::Q5_0, TensorType::Q5_1] {
         let (row, layout, tile) = repacked(ty);
         for i in 0..COLS {
@@ -230,7 +230,7 @@ fn blocks_of_32_part_into_scales_and_numbers() {
 }
 
 #[test]
-fn super_blocks_part_into_sub_blocks() {
+fn super_blocks_are_split_into_sub_blocks() {
     for ty in [TensorType::Q4K, TensorType::Q5K] {
         let (row, layout, tile) = repacked(ty);
         for i in 0..COLS {
@@ -262,7 +262,7 @@ fn super_blocks_part_into_sub_blocks() {
 }
 
 #[test]
-fn six_bit_super_blocks_part_too() {
+fn six_bit_super_blocks_are_split_too() {
     let (row, layout, tile) = repacked(TensorType::Q6K);
     for i in 0..COLS {
         let block = &row[i / 256 * 210..][..210];
@@ -342,7 +342,7 @@ fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn kernels_find_the_files_numbers() {
+fn kernels_read_the_values_of_the_file() {
     let types = [
         TensorType::Q8_0,
         TensorType::Q4_0,
@@ -396,7 +396,7 @@ fn missed(ty: TensorType) -> f64 {
 }
 
 #[test]
-fn minimums_make_good_what_scales_lose() {
+fn minimums_compensate_the_rounding_of_scales() {
     // If scale and minimum are rounded independently, the error is 6.8e-4.
     for ty in [TensorType::Q4K, TensorType::Q5K] {
         let missed = missed(ty);

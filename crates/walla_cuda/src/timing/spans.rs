@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graphs_kernels_belong_to_the_one_call_that_launched_it() {
+    fn kernels_of_a_graph_belong_to_the_call_that_launched_it() {
         let records = [
             // A flush before each run, outside of the windows.
             record(Activity::Call, 5, 6, 1),

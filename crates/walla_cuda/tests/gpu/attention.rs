@@ -134,7 +134,7 @@ fn packed_rows_agree_with_the_oracle() {
 }
 
 #[test]
-fn a_row_does_not_depend_on_batch_bucket_chunks_or_promise() {
+fn a_row_does_not_depend_on_batch_bucket_chunks_or_decode_mode() {
     let mut mixes = 0;
     for ((name, shape), kv_type) in shapes_and_types() {
         let Some(device) = gpu() else { return };
@@ -162,7 +162,7 @@ fn a_row_does_not_depend_on_batch_bucket_chunks_or_promise() {
 }
 
 #[test]
-fn reading_row_by_row_and_at_once_leaves_the_same() {
+fn row_by_row_and_batched_prefill_give_the_same_cache() {
     for ((name, shape), kv_type) in shapes_and_types() {
         let Some(device) = gpu() else { return };
         let mut rig = Rig::new(device, &shape, kv_type, 3);
@@ -265,7 +265,7 @@ test_each! {
 /// layer's attention. The results are the same without prefetch: in programs of few rows, and in
 /// programs that allow several rows per sequence.
 #[test]
-fn pages_that_products_prefetch_change_nothing() {
+fn kv_prefetch_does_not_change_results() {
     const CONTEXT: u32 = 12_288;
     let Some(device) = gpu() else { return };
     if is_emulated(&*device) {

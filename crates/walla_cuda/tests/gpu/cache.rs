@@ -12,7 +12,7 @@ fn page(sequence: u32, index: u32) -> u32 {
 }
 
 #[test]
-fn upkeep_leaves_what_the_oracle_leaves() {
+fn cache_ops_match_the_oracle() {
     for kv_type in [KvType::F32, KvType::F16, KvType::Q8] {
         let Some(device) = gpu() else { return };
         let shape = Shape { taps: Some(3), layers: 4, ..Shape::llama(TensorType::F32) };
@@ -95,7 +95,7 @@ fn upkeep_leaves_what_the_oracle_leaves() {
 }
 
 #[test]
-fn upkeep_outside_the_cache_is_refused() {
+fn cache_ops_outside_the_cache_are_refused() {
     let Some(device) = gpu() else { return };
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F16), KvType::F16, 2);
     let bad = [

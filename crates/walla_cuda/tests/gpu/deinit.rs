@@ -16,7 +16,7 @@ use crate::{bits, gpu, in_a_child, is_emulated};
 /// Set in the process that keeps its device too long.
 const CHILD: &str = "WALLA_TEST_DEINIT_CHILD";
 
-const NAME: &str = "deinit::a_device_is_dropped_quietly_after_the_driver_has_shut_down";
+const NAME: &str = "deinit::a_device_is_dropped_without_error_after_driver_shutdown";
 
 /// Outlives the driver.
 static KEPT: Mutex<Option<Rig>> = Mutex::new(None);
@@ -28,7 +28,7 @@ fn rig() -> Option<(Rig, Vec<i32>)> {
 }
 
 #[test]
-fn a_device_is_dropped_quietly_after_the_driver_has_shut_down() {
+fn a_device_is_dropped_without_error_after_driver_shutdown() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }

@@ -115,7 +115,7 @@ fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
 /// sampler samples at once. A prompt of 500 tokens in two steps, batched with others, matches the
 /// oracle, and is bitwise identical when it is read in pieces.
 #[test]
-fn steps_of_hundreds_of_rows_are_the_oracles_and_as_in_pieces() {
+fn steps_of_hundreds_of_rows_match_the_oracle_and_chunked_steps() {
     let shape = Shape {
         width: 128,
         hidden: 256,

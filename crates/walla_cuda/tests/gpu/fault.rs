@@ -17,13 +17,13 @@ use crate::{gpu, in_a_child, oracle};
 /// Set in the process that breaks its device.
 const CHILD: &str = "WALLA_TEST_FAULT_CHILD";
 
-const NAME: &str = "fault::an_illegal_address_loses_the_device_once_and_the_process_goes_on";
+const NAME: &str = "fault::an_illegal_address_loses_the_device_once_and_the_process_continues";
 
 /// A page index that is outside of all device memory.
 const PAGE_OUTSIDE: u32 = 0x3fff_fff0;
 
 #[test]
-fn an_illegal_address_loses_the_device_once_and_the_process_goes_on() {
+fn an_illegal_address_loses_the_device_once_and_the_process_continues() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }

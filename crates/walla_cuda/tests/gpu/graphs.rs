@@ -39,7 +39,7 @@ fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
 }
 
 #[test]
-fn launches_one_by_one_give_the_same_tokens_and_are_counted() {
+fn eager_launches_give_the_same_tokens_and_are_counted() {
     let Some(device) = gpu() else { return };
     let (expected, calls, rig) = run(device);
     assert_eq!(rig.device.graph_fallbacks().total(), 0);

@@ -67,7 +67,7 @@ fn with_threads(threads: usize) -> Option<Box<dyn Device>> {
 }
 
 #[test]
-fn weights_are_the_same_whatever_threads_read_them() {
+fn weights_do_not_depend_on_the_loading_threads() {
     // The table has several parts for four threads, the last of them not full. The table of Q4_K is
     // read twice.
     for ty in [TensorType::Q8_0, TensorType::Q4K] {
@@ -89,7 +89,7 @@ fn weights_are_the_same_whatever_threads_read_them() {
 /// After an error, all pinned memory is recovered, so the device can load again after any number of
 /// failures.
 #[test]
-fn a_source_that_fails_is_an_error_and_the_device_goes_on() {
+fn a_failing_source_is_an_error_and_the_device_stays_usable() {
     for threads in [1, 4] {
         let Some(mut device) = with_threads(threads) else { return };
         let usage = MatrixUse { gather: false, multiply: true };

@@ -21,7 +21,7 @@ mod rig;
 mod sampling;
 mod sharing;
 mod step_ring;
-mod two;
+mod two_gpus;
 
 use std::process::Command;
 

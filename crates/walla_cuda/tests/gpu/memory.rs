@@ -37,7 +37,7 @@ fn has_virtual_memory(device: &dyn Device) -> bool {
 
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
-fn a_dropped_device_gives_all_memory_back() {
+fn a_dropped_device_frees_all_memory() {
     let Some(mut device) = gpu() else { return };
     let before = free_mib();
     let calls = device.counters();
@@ -59,7 +59,7 @@ fn a_dropped_device_gives_all_memory_back() {
 }
 
 #[test]
-fn a_cache_takes_what_its_description_counts() {
+fn cache_memory_matches_its_description() {
     for kv_type in [KvType::F16, KvType::Q8] {
         let Some(mut device) = gpu() else { return };
         let desc = CacheDesc { kv_type, ..cache(100) };
@@ -75,7 +75,7 @@ fn a_cache_takes_what_its_description_counts() {
 }
 
 #[test]
-fn a_ceiling_holds_for_arenas() {
+fn a_memory_limit_applies_to_arenas() {
     if gpu().is_none() {
         return;
     }
@@ -92,7 +92,7 @@ fn a_ceiling_holds_for_arenas() {
 
 /// Sequence 0 is in pages that stay mapped, sequence 5 in pages that are unmapped.
 #[test]
-fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
+fn kept_pages_are_unchanged_and_mapped_again_pages_are_zero() {
     let Some(device) = gpu() else { return };
     let gives_back = has_virtual_memory(&*device);
     let shape = Shape::llama(TensorType::Q4K);
@@ -122,7 +122,7 @@ fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
 /// Another program allocates all free memory, like a renderer that loads a level.
 #[test]
 #[ignore = "takes all of the GPU's memory: run it alone"]
-fn steps_go_on_while_another_program_has_all_memory() {
+fn steps_continue_while_another_program_uses_all_memory() {
     let Some(device) = gpu() else { return };
     let gives_back = has_virtual_memory(&*device);
     let shape = Shape::llama(TensorType::Q4K);
@@ -162,7 +162,7 @@ fn steps_go_on_while_another_program_has_all_memory() {
 
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
-fn a_cache_gives_memory_back_and_takes_it_again() {
+fn a_cache_returns_memory_and_acquires_it_again() {
     let Some(mut device) = gpu() else { return };
     if !has_virtual_memory(&*device) {
         println!("SKIPPED: no virtual memory management");

@@ -14,7 +14,7 @@ pub fn tokens(vocab: u32, count: usize, seed: u64) -> Vec<i32> {
 
 /// Prompts of different lengths in one batch, decode steps with holes, then a long prompt in
 /// pieces.
-pub fn journey(vocab: u32) -> Vec<Vec<Piece>> {
+pub fn mixed_steps(vocab: u32) -> Vec<Vec<Piece>> {
     let text = tokens(vocab, 400, 5);
     let piece = |s: u32, at: usize, n: usize| Piece::new(s, at as u32, &text[at..at + n]);
     let all = |mut piece: Piece| {
@@ -60,7 +60,7 @@ fn check_on(
     kv_type: KvType,
     tolerance: f64,
 ) {
-    let steps: Vec<_> = journey(shape.vocab).into_iter().map(|pieces| (pieces, 0)).collect();
+    let steps: Vec<_> = mixed_steps(shape.vocab).into_iter().map(|pieces| (pieces, 0)).collect();
     check_steps(device, name, shape, kv_type, tolerance, &steps);
 }
 
@@ -121,7 +121,7 @@ fn every_type_agrees_with_the_oracle() {
 }
 
 #[test]
-fn products_without_warpgroups_agree_with_the_oracle() {
+fn products_without_wgmma_agree_with_the_oracle() {
     let backend = || CudaBackend::from_env().without_warpgroups();
     for ty in TensorType::ALL {
         let device = gpu_of(backend());
@@ -130,7 +130,7 @@ fn products_without_warpgroups_agree_with_the_oracle() {
 }
 
 #[test]
-fn half_pages_agree_with_the_oracle() {
+fn f16_pages_agree_with_the_oracle() {
     // Keys and values are rounded to f16 on both sides; a number halfway between two f16 values may
     // round to either.
     let shape = Shape::llama(TensorType::Q8_0);

@@ -126,16 +126,16 @@ struct Length {
 }
 
 #[test]
-fn ten_thousand_steps_capture_allocate_and_wait_for_nothing() {
-    play_both(Length { steps: 10_000, awaited: 1_000 });
+fn ten_thousand_steps_make_no_capture_allocation_or_wait() {
+    check_both_modes(Length { steps: 10_000, awaited: 1_000 });
 }
 
 #[test]
-fn some_steps_capture_allocate_and_wait_for_nothing() {
-    play_both(Length { steps: 20, awaited: 3 });
+fn steps_make_no_capture_allocation_or_wait() {
+    check_both_modes(Length { steps: 20, awaited: 3 });
 }
 
-fn play_both(length: Length) {
+fn check_both_modes(length: Length) {
     // Calls per step: the graph copies the posted step block itself.
     let told = [("graph launches", 1)];
     play(true, length, &told);

@@ -39,19 +39,19 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
 const VOCABULARIES: [(u32, u32); 3] = [(515, 60), (9001, 60), (40_003, 12)];
 
 #[test]
-fn draws_are_the_oracles() {
+fn draws_match_the_oracle() {
     compare(&VOCABULARIES, None, &|_, _| None);
 }
 
 /// Far more equal logits than top-k keeps: the lower token ids win.
 #[test]
-fn draws_from_equal_logits_are_the_oracles() {
+fn draws_from_equal_logits_match_the_oracle() {
     compare(&[(515, 20), (9001, 20), (40_004, 10)], Some(7), &|_, _| None);
 }
 
 /// The vocabulary of Gemma 3.
 #[test]
-fn draws_from_a_large_vocabulary_are_the_oracles() {
+fn draws_from_a_large_vocabulary_match_the_oracle() {
     compare(&[(262_208, 3)], None, &|_, _| None);
 }
 
@@ -175,7 +175,7 @@ fn forbidden_tokens_are_not_drawn() {
 /// and the logits. The sequence fails as long as it has the cells, and the bits of the other
 /// sequences do not change.
 #[test]
-fn what_is_not_finite_fails_its_own_row_only() {
+fn non_finite_logits_fail_only_their_own_row() {
     let base = Shape {
         heads: HeadShape { heads: 4, kv_heads: 2, head_dim: 64 },
         ..Shape::llama(TensorType::F32)
@@ -226,7 +226,7 @@ fn lose_one_of_two(mut rig: Rig, name: &str) {
 /// The second half of a prompt of twice the window overwrites the first: only the second half's
 /// tokens are penalised.
 #[test]
-fn of_a_prompt_longer_than_the_window_the_last_tokens_are_penalised() {
+fn penalties_apply_to_the_last_tokens_of_a_long_prompt() {
     let Some(device) = gpu() else { return };
     let heads = HeadShape { heads: 1, kv_heads: 1, head_dim: 24 };
     let shape = Shape {

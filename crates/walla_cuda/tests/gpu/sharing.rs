@@ -55,7 +55,7 @@ fn conversation(rig: &mut Rig, shape: &Shape) -> Vec<u32> {
 }
 
 #[test]
-fn a_device_works_in_the_programs_context_and_leaves_it_alive() {
+fn a_device_in_the_programs_context_leaves_it_alive() {
     let Some(device) = gpu() else { return };
     let shape = Shape::llama(TensorType::Q8_0);
     assert_eq!(facts(&*device).context, "its own");
@@ -83,7 +83,7 @@ fn a_device_works_in_the_programs_context_and_leaves_it_alive() {
 
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
-fn what_a_device_made_in_the_programs_context_is_freed() {
+fn resources_in_the_programs_context_are_freed() {
     if gpu().is_none() {
         return;
     }
@@ -123,7 +123,7 @@ fn handles_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn without_cuda_in_graphics_the_device_has_a_context_of_its_own_and_says_why() {
+fn without_cuda_in_graphics_the_device_has_its_own_context_with_a_reason() {
     let Some(device) = gpu() else { return };
     let support = facts(&*device).graphics_contexts;
     println!("CUDA in Graphics: {support}");
@@ -156,7 +156,7 @@ fn step_time(rig: &mut Rig, shape: &Shape) -> Duration {
 }
 
 #[test]
-fn a_share_of_the_multiprocessors_says_the_same_and_is_kept_to() {
+fn a_share_of_the_multiprocessors_gives_the_same_tokens() {
     let Some(device) = gpu() else { return };
     let support = facts(&*device).green_contexts;
     println!("green contexts: {support}");
@@ -182,7 +182,7 @@ fn a_share_of_the_multiprocessors_says_the_same_and_is_kept_to() {
 
 #[test]
 #[ignore = "measures: run it alone"]
-fn graphs_keep_to_their_share_of_the_multiprocessors() {
+fn graphs_use_only_their_share_of_the_multiprocessors() {
     let Some(device) = gpu() else { return };
     if let Support::Absent(why) = facts(&*device).green_contexts {
         println!("SKIPPED: {why}");

@@ -113,7 +113,7 @@ impl Rig {
 }
 
 #[test]
-fn a_draw_depends_on_every_cell_and_on_nothing_else() {
+fn a_draw_depends_only_on_the_cells() {
     let tokens = [5, 6, 7, 8, 9, 10];
     let whole = Rig::new().draw(SeqId(0), [1, 2, 0, 0], 0, &tokens);
     let mut rig = Rig::new();
@@ -131,7 +131,7 @@ fn a_draw_depends_on_every_cell_and_on_nothing_else() {
 }
 
 #[test]
-fn a_token_that_only_the_device_knows_is_the_one_drawn() {
+fn a_token_on_the_device_is_the_last_draw() {
     let mut rig = Rig::new();
     let first = rig.draw(SeqId(0), [1, 2, 0, 0], 0, &[5, 6]);
     let ahead = rig.draw(SeqId(0), [1, 2, 0, 0], 2, &[StepRow::LAST_SAMPLED]);
@@ -140,7 +140,7 @@ fn a_token_that_only_the_device_knows_is_the_one_drawn() {
 }
 
 #[test]
-fn moved_cells_count_only_with_their_turn() {
+fn moved_cells_count_only_with_their_rotation() {
     let expected = Rig::new().draw(SeqId(0), [1, 2, 0, 0], 0, &[6, 7, 8]);
     let moved = |turn| {
         let mut rig = Rig::new();

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_as_long_as_the_stack_is_deep_are_refused() {
+    fn expression_chains_deeper_than_the_stack_are_refused() {
         for (before, link, behind) in [
             ("{{ 1", "+1", " }}"),
             ("{{ 1", "~1", " }}"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_stay_where_they_are() {
+    fn namespaces_cannot_be_copied_or_nested() {
         assert!(
             check("{% set ns = namespace(x=1) %}{% set ns.x = ns.x + a.ns %}{{ ns.x }}").is_ok()
         );
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_stand_where_they_are_counted() {
+    fn argument_unpacking_is_refused() {
         assert!(check("{{ f(a * b, c ** d) }}").is_ok());
         for source in ["{{ f(*a) }}", "{{ f(1, *a) }}", "{{ f(**a) }}", "{{ x | f(*a) }}"] {
             assert!(refusal(source).contains("arguments"), "{source}");
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_for_training_change_nothing() {
+    fn generation_tags_do_not_change_the_output() {
         let source = "a {%- generation -%} {{ x }}{% endgeneration %} {% set generation = 1 %}{{ generation }}";
         let expected =
             "a {%- if true -%} {{ x }}{% endif %} {% set generation = 1 %}{{ generation }}";

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_python() {
+    fn products_match_python() {
         assert_eq!(text(6, 7).unwrap(), "42");
         assert_eq!(text(i64::MAX, 2).unwrap(), "18446744073709551614");
         assert_eq!(text(1.5, 2).unwrap(), "3.0");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_multiplied_is_an_error() {
+    fn invalid_operands_of_a_product_are_an_error() {
         assert!(text("a", "b").is_err());
         assert!(text("a", 1.5).is_err());
         assert!(text(Value::from(()), 1).is_err());
@@ -90,7 +90,7 @@ mod tests {
 
     /// No memory is allocated before it is charged: these values would take 2 GB and more.
     #[test]
-    fn repetitions_are_paid_for_first() {
+    fn repetitions_consume_fuel_before_allocation() {
         for left in [Value::from("ab"), Value::from(vec![1]), Value::from("x".repeat(900))] {
             let error = text(left, i64::MAX).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::OutOfFuel);

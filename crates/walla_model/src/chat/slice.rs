@@ -103,7 +103,7 @@ mod tests {
 
     /// Each expectation is Python's output for `"abcde"[start:stop:step]`.
     #[test]
-    fn slices_are_those_of_python() {
+    fn slices_match_python() {
         const MIN: Option<i64> = Some(i64::MIN);
         const MAX: Option<i64> = Some(i64::MAX);
         for (start, stop, step, expected) in [

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_comes_back() {
+    fn every_byte_round_trips() {
         let text: String =
             (0..=0x2fff).chain(0x10_ef00..=0x10_ffff).filter_map(char::from_u32).collect();
         assert!(taint(&text).chars().all(|c| from_tainted(c).is_some()));

@@ -50,7 +50,7 @@ mod tests {
     const REPLY: &str = "<think>\nHm.</think>Well\n</think>\n\nThree silver.";
 
     #[test]
-    fn thoughts_are_cut_as_in_python() {
+    fn reasoning_is_split_as_in_python() {
         let qwen = Thoughts::from_source("{{ m.reasoning_content }}{{ c.split('</think>')[-1] }}");
         assert_eq!(qwen, Thoughts::Apart);
         assert_eq!(qwen.split(REPLY), ("Three silver.", Some("Hm.")));

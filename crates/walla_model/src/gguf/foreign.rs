@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_of_other_formats() {
+    fn prefixes_of_other_formats_are_recognised() {
         let safetensors = [&64_u64.to_le_bytes()[..], b"{\"weight\":{"].concat();
         let checkpoint = [&b"PK\x03\x04"[..], &[0; 22], b"archive/data.pkl"].concat();
         let tar = [&[b'm'; 257][..], b"ustar\0"].concat();

@@ -177,7 +177,7 @@ mod tests {
     use crate::dequantise;
 
     #[test]
-    fn every_type_has_the_deviation_asked_for_and_no_mean() {
+    fn every_type_has_the_requested_deviation_and_zero_mean() {
         let types = [
             TensorType::F32,
             TensorType::F16,

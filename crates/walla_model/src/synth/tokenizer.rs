@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_those_of_gpt_2() {
+    fn byte_letters_match_gpt_2() {
         assert_eq!(letter(b' '), 'Ġ');
         assert_eq!(letter(b'\n'), 'Ċ');
         assert_eq!(letter(0), 'Ā');

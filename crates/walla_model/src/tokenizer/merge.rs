@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_pair_merges_first_and_equal_ones_from_the_left() {
+    fn the_lowest_rank_pair_merges_first_and_ties_from_the_left() {
         let mut merger = Merger::default();
         [1, 2, 2, 1, 2].into_iter().for_each(|id| merger.push(id, 1));
         // The pair 2 2 has priority over 1 2, so the first 1 is not merged.

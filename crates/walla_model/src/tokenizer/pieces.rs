@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_inserted_and_nothing_else() {
+    fn finds_exactly_the_inserted_pieces() {
         let mut pieces = Pieces::default();
         let mut index = Index::with_capacity(0);
         for n in 0..5000_u32 {

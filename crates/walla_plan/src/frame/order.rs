@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_sorted_however_far_one_looks() {
+    fn an_order_is_sorted_at_every_depth() {
         let mut order = Order::with_capacity(5_000);
         for index in 0..5_000u32 {
             order.push(u128::from(index.wrapping_mul(2_654_435_761)) << 32 | u128::from(index));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hiccup_changes_little_and_is_forgotten() {
+    fn one_outlier_changes_little_and_decays() {
         let mut known = Corrections::new(cost(), 0.001);
         let usual = known.expect_micros(WORK);
         (0..200).for_each(|_| _ = known.update(WORK, usual));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fitted_model_is_not_given_up_for_its_first_step() {
+    fn a_fitted_model_is_kept_after_its_first_step() {
         let mut known = Corrections::new(cost(), 0.001);
         let usual = known.expect_micros(WORK);
         known.update(WORK, 40.0 * usual);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_never_fall_when_work_grows() {
+    fn predictions_are_monotonic_in_work() {
         let mut known = Corrections::new(cost(), 0.001);
         // One bucket is slow and noisy; larger buckets are not.
         for n in 0..100 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_with_prompts_are_corrected_apart_and_never_predicted_to_be_shorter() {
+    fn prefill_steps_are_corrected_separately_and_never_predicted_shorter() {
         let mut known = Corrections::new(cost(), 0.001);
         let reading = StepWork { decode_rows: 3, prefill_tokens: 1, prefill_pairs: 10, ..WORK };
         for _ in 0..600 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_teaches_nothing() {
+    fn invalid_measurements_are_ignored() {
         let mut known = Corrections::new(cost(), 0.001);
         let before = known.predict_micros(WORK);
         for micros in [0.0, -1.0, f32::NAN, f32::INFINITY] {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn caution_rises_at_once_and_falls_slowly() {
+    fn the_margin_rises_at_once_and_falls_slowly() {
         let mut known = Corrections::new(cost(), 0.001);
         let before = known.predict_micros(WORK);
         known.adjust_margin(true);

@@ -343,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn a_few_samples_predict_all_else() {
+    fn a_few_samples_predict_all_other_steps() {
         let samples: Vec<_> =
             works().into_iter().map(|work| CostSample { work, micros: truth(work) }).collect();
         assert_predicts(&StepCost::fit(&samples).unwrap(), 0.03);
     }
 
     #[test]
-    fn samples_in_which_somebody_else_had_the_machine_are_outvoted() {
+    fn outliers_of_a_busy_machine_are_rejected() {
         let mut samples = Vec::new();
         for work in works() {
             for repeat in 0..3 {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_is_never_negative_and_never_falls() {
+    fn a_fit_is_nonnegative_and_monotonic() {
         // A device that is faster with more rows and more context.
         let samples = [
             CostSample { work: decode(1, 100), micros: 900.0 },
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_that_no_device_has_are_refused() {
+    fn impossible_costs_are_refused() {
         let table = [100.0; BUCKETS.len()];
         let mut falling = table;
         falling[3] = 99.0;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_too_much_is_owed_until_it_is_paid() {
+    fn overuse_is_debt_until_later_frames_pay_it() {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_comes_back_late_is_still_its_frames() {
+    fn a_late_step_is_charged_to_its_own_frame() {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(60.0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_steps_did_not_take_can_be_planned_again() {
+    fn unused_time_of_steps_is_available_again() {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         for _ in 0..3 {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgiven_is_not_paid_and_what_comes_back_late_is() {
+    fn forgiven_debt_is_not_paid_but_later_overruns_are() {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let (back, late) = (frames.charge(50.0), frames.charge(50.0));
@@ -268,7 +268,7 @@ mod tests {
     /// Steps of a slow device complete several frames later: two steps of 60 ms take 29 frames at
     /// 240 Hz.
     #[test]
-    fn steps_that_come_back_many_frames_later_are_counted() {
+    fn steps_that_complete_many_frames_later_are_counted() {
         for late in [9, FRAMES_OPEN_MAX - 1] {
             let mut frames = Frames::new(0.0);
             frames.begin(Some(100));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_never_comes_back_holds_nothing_up() {
+    fn a_step_that_never_completes_blocks_no_frame() {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let lost = frames.charge(10.0);

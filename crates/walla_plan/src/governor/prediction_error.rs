@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_what_was_added() {
+    fn quantiles_match_the_added_errors() {
         let mut errors = PredictionErrors::default();
         let work = StepWork { decode_rows: 5, ..StepWork::default() };
         for n in 1..=1_000 {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_is_below_the_first_bin_and_nonsense_counts_somewhere() {
+    fn small_and_invalid_errors_are_counted_in_some_bin() {
         let mut errors = PredictionErrors::default();
         let work = StepWork { decode_rows: 1, ..StepWork::default() };
         errors.add(work, 100.0, 100.0);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_fades() {
+    fn old_errors_decay() {
         let mut errors = PredictionErrors::default();
         let work = StepWork { decode_rows: 1, ..StepWork::default() };
         (0..COUNT_MAX).for_each(|_| errors.add(work, 1.0, 2.0));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back() {
+    fn saved_costs_are_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("not there yet");
         assert_eq!(load(&folder, &key("a|b", "1")), None);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_those_of_one_build_on_one_device() {
+    fn costs_are_valid_for_one_build_on_one_device() {
         let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap();
         let file = Gguf::from_static(bytes.leak()).unwrap();
         let model = ModelSpec::from_gguf(&file, 128).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_no_file() {
+    fn a_damaged_file_counts_as_missing() {
         let whole = text("key", &cost());
         assert!(parse(&whole, "key").is_some());
         for end in (0..whole.len() - 1).filter(|end| whole.is_char_boundary(*end)) {
@@ -256,7 +256,7 @@ mod tests {
     /// The new file is a link to a device that is always full.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_leaves_the_old_file_and_no_part_of_the_new_one() {
+    fn a_full_disk_keeps_the_old_file_and_no_partial_file() {
         let folder = tempfile::tempdir().unwrap();
         let key = key("a|b", "1");
         save(folder.path(), &key, &cost());
@@ -281,7 +281,7 @@ mod tests {
     /// A process that crashed while writing leaves a part of the new file. Later runs neither read
     /// it nor fail.
     #[test]
-    fn a_crash_in_the_middle_of_a_write_leaves_the_old_file() {
+    fn a_crash_during_a_write_keeps_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let key = key("a|b", "1");
         save(folder.path(), &key, &cost());

@@ -399,13 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_encoded_once() {
+    fn a_prompt_that_fits_is_encoded_once() {
         assert_eq!(fit_counted(8, 90, usize::MAX), (90, 0, 1));
         assert_eq!(fit_counted(0, 90, usize::MAX), (10, 0, 1));
     }
 
     #[test]
-    fn as_few_turns_as_needed_are_left_out_and_no_prompt_begins_with_the_agent() {
+    fn fewest_turns_are_dropped_and_no_prompt_starts_with_an_answer() {
         for turns in 10..40 {
             let (tokens, dropped, _) = fit_counted(turns, 100, usize::MAX);
             assert!(dropped.is_multiple_of(2) || dropped == turns, "{turns}: {dropped}");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_talk_is_encoded_as_often_as_it_can_be_halved() {
+    fn a_long_conversation_is_encoded_log2_times() {
         for tokens_max in [usize::MAX, 3_000, 100] {
             let (tokens, dropped, encoded) = fit_counted(1_000, 100, tokens_max);
             assert_eq!((tokens, dropped), (70, 994), "{tokens_max}");
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn if_nothing_fits_the_question_is_left_and_other_errors_are_told() {
+    fn if_nothing_fits_only_the_question_remains_and_errors_are_returned() {
         let (tokens, dropped, _) = fit_counted(100, 10, usize::MAX);
         assert_eq!((tokens, dropped), (10, 100));
         let refused = || TooLong::No("roles must alternate".into());
@@ -434,7 +434,7 @@ mod tests {
 
     /// Possible first turns of a shortened prompt.
     #[test]
-    fn a_prompt_may_begin_with_any_turn_but_an_answer() {
+    fn a_prompt_may_start_with_any_turn_except_an_answer() {
         use Speaker::{Agent, Observation, User};
         let turn = |speaker| Turn { speaker, text: "0123456789".into() };
         let starts = |speakers: &[Speaker]| {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_cannot_fit_are_not_looked_at() {
+    fn turns_that_cannot_fit_are_skipped_without_encoding() {
         let turns = talk(1_000);
         // At least two tokens each.
         assert_eq!(first_possible(&turns, 100, 10), 950);

@@ -124,7 +124,7 @@ fn think(markers: &ReasoningMarkers) -> ReasoningFormat {
 }
 
 #[test]
-fn a_block_is_not_spoken() {
+fn a_block_is_not_speech() {
     let tokens = ["\n", "<think>", "\n", "Hm", ".", "\n", "</think>", "\n\n", "Three", " silver."];
     let expected = |shown: &Shown| {
         assert_eq!((&*shown.speech, &*shown.reasoning), ("Three silver.", "\nHm.\n"));
@@ -159,7 +159,7 @@ fn a_quoted_marker_is_speech_where_the_vocabulary_has_the_token() {
 }
 
 #[test]
-fn a_reply_that_ends_in_a_block_says_nothing() {
+fn a_reply_that_ends_in_a_block_has_no_text() {
     for tokens in [&["<think>", "a", "</thi"][..], &["<think>"], &["<think>", "\u{e9}"]] {
         let shown = show(&mut begun(by_text(), ReplyStart::Speech, &[]), spelled(tokens));
         assert_eq!(shown.speech, "", "{tokens:?}");
@@ -170,7 +170,7 @@ fn a_reply_that_ends_in_a_block_says_nothing() {
 
 /// Leading white space without a block, and an incomplete marker, are speech.
 #[test]
-fn what_is_held_back_is_not_lost() {
+fn pending_text_is_not_lost() {
     for (tokens, speech) in [
         (&["\n", " ", "Hi"][..], "\n Hi"),
         (&["\n"], "\n"),
@@ -199,7 +199,7 @@ fn other_markers_in_a_block_and_stray_ones_change_nothing() {
 }
 
 #[test]
-fn stop_strings_are_those_of_speech() {
+fn stop_strings_apply_only_to_speech() {
     for (tokens, speech, stopped) in [
         (&["<think>", "END", "</think>", "Hi"][..], "Hi", false),
         (&["Hi E", "<think>", "x", "</think>", "ND", " more"], "Hi ", true),
@@ -239,7 +239,7 @@ fn a_header_line_is_neither_reasoning_nor_speech() {
 }
 
 #[test]
-fn only_the_final_channel_is_spoken() {
+fn only_the_final_channel_is_speech() {
     let header = ReplyStart::Header(ReasoningFormat::CHANNELS);
     let shown = |tokens: &[&str]| show(&mut begun(&by_token().1, header, &[]), drawn(tokens));
     for (tokens, speech, reasoning) in [
@@ -375,7 +375,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn markers_are_found_however_they_are_cut_into_tokens(
+    fn markers_are_found_for_every_split_into_tokens(
         pieces in some_pieces(),
         mut sizes in prop::collection::vec(0_usize..9, 1..6),
         is_open: bool,
@@ -397,7 +397,7 @@ proptest! {
 
     /// Both parts joined are the text without markers, except for white space around markers.
     #[test]
-    fn nothing_is_lost_and_nothing_doubled(pieces in some_pieces(), sizes in some_sizes()) {
+    fn no_text_is_lost_or_duplicated(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
         let mut parts = begun(by_text(), ReplyStart::Speech, &[]);
         let shown = show(&mut parts, cut(text.as_bytes(), &sizes));
@@ -448,7 +448,7 @@ proptest! {
     }
 
     #[test]
-    fn without_separation_parts_are_the_text(pieces in some_pieces(), sizes in some_sizes()) {
+    fn without_separation_parts_join_to_the_text(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
         let shown = show(&mut ReplyParts::new(&[]), cut(text.as_bytes(), &sizes));
         prop_assert_eq!((shown.speech, shown.reasoning), (text, String::new()));

@@ -37,7 +37,7 @@ fn show_with(stops: &[&str], tokens: &[&str]) -> Shown {
 }
 
 #[test]
-fn text_is_shown_token_by_token() {
+fn text_is_emitted_token_by_token() {
     let shown = show_with(&[], &["Three", " silver", "."]);
     assert_eq!(shown.deltas, ["Three", " silver", "."]);
     assert_eq!(shown.tokens, 3);
@@ -51,7 +51,7 @@ fn a_stop_string_across_tokens_never_leaks() {
 }
 
 #[test]
-fn what_turns_out_to_be_no_stop_string_is_shown() {
+fn a_partial_stop_string_is_emitted_if_it_does_not_complete() {
     let shown = show_with(&["\nUser:"], &["Hello.", "\n", "Us", "ed", " horses."]);
     assert_eq!(shown.deltas, ["Hello.", "\nUsed", " horses."]);
     assert_eq!((shown.tokens, shown.stopped), (5, false));
@@ -60,7 +60,7 @@ fn what_turns_out_to_be_no_stop_string_is_shown() {
 }
 
 #[test]
-fn the_stop_string_that_is_complete_first_cuts_and_the_longest_of_those() {
+fn the_first_complete_stop_string_applies_and_the_longest_of_ties() {
     assert_eq!(show_with(&["abcd", "bc"], &["xabcd"]).text, "xa");
     assert_eq!(show_with(&["bc", "abc"], &["xabcd"]).text, "x");
     assert_eq!(show_with(&["aab"], &["aaaab"]).text, "aa");
@@ -68,7 +68,7 @@ fn the_stop_string_that_is_complete_first_cuts_and_the_longest_of_those() {
 }
 
 #[test]
-fn characters_spread_over_tokens_are_shown_whole() {
+fn characters_split_over_tokens_are_emitted_whole() {
     let smith = "Schmied für 鍛冶屋 🔨";
     let bytes: Vec<&[u8]> = smith.as_bytes().chunks(1).collect();
     let shown = show(&mut ReplyText::new(&[]), bytes.iter().copied());
@@ -102,7 +102,7 @@ fn tokens_without_text_count_with_the_next_delta() {
 }
 
 #[test]
-fn other_stop_strings_begin_a_reply() {
+fn new_stop_strings_reset_the_text() {
     let mut text = ReplyText::new(&strings(&["X"]));
     assert!(text.push_part(b"X", 1, &mut |_, _| {}));
     text.set_stop_strings(&strings(&["Y"]));
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn speaking_does_not_allocate(
+    fn pushing_tokens_does_not_allocate(
         tokens in prop::collection::vec(some_bytes(), 0..8),
         stops in some_stops(),
     ) {
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn how_bytes_are_spread_over_tokens_does_not_matter(
+    fn text_does_not_depend_on_the_split_of_bytes_into_tokens(
         bytes in some_bytes(),
         stops in some_stops(),
         size in 1_usize..9,

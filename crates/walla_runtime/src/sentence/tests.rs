@@ -29,7 +29,7 @@ fn terminators_and_white_space_end_sentences() {
 }
 
 #[test]
-fn abbreviations_initials_and_list_numbers_end_none() {
+fn abbreviations_initials_and_list_numbers_end_no_sentence() {
     check(&["Mr. and Mrs. Smith met Dr. J. R. Brown, e.g. here.", "Yes."]);
     check(&["Swords (i.e. blades) vs. axes.", "Axes won."]);
     check(&["1. First the anvil.", "2. Then the hammer."]);
@@ -70,7 +70,7 @@ fn white_space_inside_is_kept() {
 }
 
 #[test]
-fn a_sentence_is_said_as_soon_as_it_is_sure() {
+fn a_sentence_is_emitted_as_soon_as_its_end_is_certain() {
     let mut splitter = SentenceSplitter::new();
     let mut said_at = Vec::new();
     for (at, c) in "Yes. No… Hm".char_indices() {
@@ -90,7 +90,7 @@ fn long_sentences_are_cut_at_words() {
 }
 
 #[test]
-fn clearing_forgets_the_rest() {
+fn clearing_discards_the_rest() {
     let mut splitter = SentenceSplitter::new();
     splitter.push("One. Tw", |_| {});
     splitter.clear();
@@ -120,7 +120,7 @@ proptest! {
     })]
 
     #[test]
-    fn everything_is_said_once_in_order(text in some_text(), bytes_max in 4_usize..40) {
+    fn all_text_is_emitted_once_in_order(text in some_text(), bytes_max in 4_usize..40) {
         let sentences = split_with(bytes_max, &[&text]);
         prop_assert_eq!(without_space(&sentences.concat()), without_space(&text));
         let mut rest = text.as_str();
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn plain_text_taken_at_once_is_as_if_taken_by_characters(
+    fn plain_text_at_once_equals_text_by_characters(
         text in some_text(),
         bytes_max in 4_usize..40,
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_make_no_difference(
+    fn sentences_do_not_depend_on_pieces(
         text in some_text(),
         bytes_max in 4_usize..40,
         cuts in prop::collection::vec(0_usize..60, 0..6),
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn it_never_allocates_more_than_it_began_with(text in some_text(), bytes_max in 4_usize..40) {
+    fn pushing_never_exceeds_initial_capacity(text in some_text(), bytes_max in 4_usize..40) {
         let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
         let capacity = splitter.text.capacity();
         splitter.push(&text, |_| {});

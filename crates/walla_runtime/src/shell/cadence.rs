@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_surround_the_moment_when_a_frame_is_due() {
+    fn naps_surround_the_expected_time_of_a_frame() {
         let start = Instant::now();
         let cadence = after(start, (0..60).map(|frame| frame * 16 * MILLISECOND));
         let last = start + 59 * 16 * MILLISECOND;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_come_unevenly_are_awaited_longer() {
+    fn uneven_frames_widen_the_nap_window() {
         let start = Instant::now();
         let uneven = |frame: u32| frame * 10 * MILLISECOND + frame % 2 * MILLISECOND / 2;
         let cadence = after(start, (0..60).map(uneven));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_naps_for_frames_without_a_rhythm() {
+    fn aperiodic_frames_cause_no_naps() {
         let start = Instant::now();
         let never = [
             vec![],

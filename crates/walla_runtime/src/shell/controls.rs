@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_setting_counts_and_is_taken_once() {
+    fn the_latest_setting_is_taken_once() {
         let controls = Controls::new();
         assert_eq!(controls.take().count(), 0);
         let budget = Control::Budget(FrameBudget::Time(Duration::from_millis(3)));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_beat_is_another_and_a_rest_is_none() {
+    fn every_beat_is_distinct_and_idle_has_none() {
         let beat = Heartbeat::default();
         beat.enter(Phase::FirstLoad);
         let first = beat.working();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_is_an_h100_with_little_memory() {
+    fn the_default_device_is_an_h100_with_little_memory() {
         let facts = of(&[]).unwrap();
         assert_eq!((facts.capability, facts.multiprocessors), ((9, 0), 132));
         assert_eq!(facts.devices, 1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_heard_and_nonsense_is_named() {
+    fn variables_are_read_and_invalid_values_are_named() {
         let facts = of(&[
             ("WALLA_EMULATED_CAPABILITY", "7.5"),
             ("WALLA_EMULATED_MULTIPROCESSORS", "40"),

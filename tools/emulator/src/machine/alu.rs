@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_move_as_the_manual_says() {
+    fn bit_instructions_match_the_ptx_manual() {
         assert_eq!(permute(0x4433_2211, 0x8877_6655, 0x7410), 0x8855_2211);
         assert_eq!(permute(0x0000_0080, 0, 0x8888), 0xFFFF_FFFF);
         assert_eq!(insert(0b101, 0, 4, 3, 32), 0b101_0000);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_down_is_down() {
+    fn round_down_rounds_towards_negative_infinity() {
         assert_eq!(fma_down(1.0, 1e-9, 1.0), 1.0);
         assert_eq!(fma_down(-1.0, 1e-9, 1.0), 1.0_f32.next_down());
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_as_asked() {
+    fn conversions_use_the_requested_rounding() {
         assert_eq!(float(2.5, Type::S32, Rounding::Nearest), 2);
         assert_eq!(float(-2.5, Type::S32, Rounding::Zero), u64::from((-2_i32).cast_unsigned()));
         assert_eq!(float(-1.0, Type::U32, Rounding::Zero), 0);

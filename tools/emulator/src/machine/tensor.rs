@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_become_floats() {
+    fn f16_converts_to_f32() {
         for bits in 0..=u16::MAX {
             let (found, expected) = (half_to_float(bits.into()), f16::from_bits(bits).to_f32());
             assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:x}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_is_spread_and_gathered() {
+    fn a_matrix_is_distributed_and_gathered() {
         let matrix: [[u16; 8]; 8] =
             std::array::from_fn(|r| std::array::from_fn(|c| (8 * r + c) as u16));
         assert_eq!(gather(&spread(&matrix, false)), matrix);

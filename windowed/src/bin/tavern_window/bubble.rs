@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_speeches_lose_their_beginning() {
+    fn long_texts_are_cut_at_the_beginning() {
         assert_eq!(last_bytes("three silver", 150), "three silver");
         assert_eq!(last_bytes("one two three", 8), "three");
         assert_eq!(last_bytes("ééééé", 3), "é");

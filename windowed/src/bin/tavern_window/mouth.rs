@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_word_is_not_said() {
+    fn partial_words_are_not_shown() {
         assert_eq!(word_end("It cos", 0, false), Some(2));
         assert_eq!(word_end("It cos", 2, false), None);
         assert_eq!(word_end("It costs 3", 2, false), Some(8));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_announced_once_and_then_forgotten() {
+    fn a_line_is_announced_once_and_then_removed() {
         let mut mouth = Mouth::default();
         mouth.say("Well met, Odo.");
         let mut announced = 0;

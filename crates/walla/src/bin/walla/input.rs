@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_have_a_bound_and_any_bytes() {
+    async fn lines_are_bounded_and_may_contain_any_bytes() {
         let text = |text: &str| Line::Text(text.into());
         for capacity in [1, 3, 64] {
             let found = lines(b"abcd\nabcde\n\r\n\xff\xfeb\nend", capacity).await;

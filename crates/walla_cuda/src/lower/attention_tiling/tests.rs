@@ -115,7 +115,7 @@ fn splits_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u
 }
 
 #[test]
-fn shares_of_a_row_are_whole_spans_and_none_is_far_larger_than_the_others() {
+fn kv_splits_are_whole_spans_of_similar_size() {
     let scheduler = Scheduler::read();
     for warps in [2, 4] {
         for segment in (warps..40).chain((40..600).step_by(7)) {
@@ -163,7 +163,7 @@ fn long_contexts_are_split_over_the_chip() {
 }
 
 #[test]
-fn prompts_behind_many_cells_are_split_over_the_chip() {
+fn prompts_with_long_contexts_are_split_over_the_chip() {
     // A prompt unit has 16 rows of Llama 3.2 1B (64 columns), or 8 rows of Llama 3.1 8B (32
     // columns).
     let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
@@ -188,7 +188,7 @@ fn prompts_behind_many_cells_are_split_over_the_chip() {
 }
 
 #[test]
-fn workspaces_have_the_room_that_the_kernels_in_use_want() {
+fn workspaces_have_the_size_that_the_kernels_need() {
     // 131,072 tokens and 128 rows. As many rows as blocks can share (11, in two KV splits each)
     // store at most 258 spans each, with sums, a base and a mass for eight columns of eight
     // groups. The plain kernels need 2 GiB for all rows and heads.
@@ -206,7 +206,7 @@ fn workspaces_have_the_room_that_the_kernels_in_use_want() {
 }
 
 #[test]
-fn heads_that_do_not_divide_have_no_form() {
+fn head_counts_that_do_not_divide_have_no_tiling() {
     let shape = HeadShape { kv_heads: 0, ..SHAPE };
     let form = Form::of(&h200(), &cache(1_024, KvType::F16), &program(1, 1_024), shape);
     assert!(form.is_none());
@@ -251,7 +251,7 @@ fn kernels() -> KernelSource {
 }
 
 #[test]
-fn constants_are_those_of_the_kernels() {
+fn constants_match_the_kernels() {
     let kernels = kernels();
     for (name, host) in [
         ("TILE", TILE),
@@ -270,7 +270,7 @@ fn constants_are_those_of_the_kernels() {
 }
 
 #[test]
-fn shared_memory_is_what_the_kernels_lay_out() {
+fn shared_memory_matches_the_kernels() {
     // The kernels assert that these functions equal `sizeof(DecodeAttention<…>::Shared)` and
     // `sizeof(Cluster<…>::Shared)`.
     let kernels = kernels();

@@ -163,7 +163,7 @@ fn splits_of_one_run_are_deferred_to_their_consumer() {
 }
 
 #[test]
-fn few_rows_take_the_skinny_kernels_unless_they_are_long() {
+fn few_rows_use_skinny_kernels_unless_k_is_large() {
     let form = |tiles, segments, rows| {
         let order = Order::of(tiles, segments, &gpu(232_448));
         let product = Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
@@ -194,7 +194,7 @@ fn splits_cover_the_columns_once() {
 }
 
 #[test]
-fn constants_and_shared_memory_are_those_of_the_kernels() {
+fn constants_and_shared_memory_match_the_kernels() {
     let kernels = KernelSource::read(&[
         "common/walla.cuh",
         "gemm/weight.cuh",

@@ -43,7 +43,7 @@ fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
 }
 
 #[test]
-fn records_are_those_of_types() {
+fn records_match_tensor_types() {
     // Q4_0, Q4_1 and Q4_K, Q5_0, Q5_1 and Q5_K, Q6_K, Q8_0, F16 and BF16.
     assert_eq!(records(), [576, 640, 704, 768, 848, 1_088, 2_048]);
 }
@@ -108,7 +108,7 @@ fn waves_of_few_rows_fill_the_chip() {
 }
 
 #[test]
-fn stages_come_early_unless_the_predecessor_needs_the_memory() {
+fn stages_start_early_unless_the_predecessor_needs_the_memory() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
         let (product, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
@@ -190,7 +190,7 @@ fn stages_of_few_rows_are_every_segment_once() {
 }
 
 #[test]
-fn rows_of_x_in_parts_go_with_one_tile() {
+fn activations_in_parts_use_waves_of_one_tile() {
     all(|_, tiling, _| {
         if tiling.groups == 1 {
             let splits = tiling.order.splits;
@@ -202,7 +202,7 @@ fn rows_of_x_in_parts_go_with_one_tile() {
 }
 
 #[test]
-fn the_order_of_sums_follows_from_the_matrix_alone() {
+fn summation_order_depends_only_on_the_matrix() {
     // Neither rows nor the size of records change it.
     all(|product, tiling, gpu| {
         assert_eq!(tiling.order, Order::of(product.tiles, product.segments, gpu));
@@ -210,7 +210,7 @@ fn the_order_of_sums_follows_from_the_matrix_alone() {
 }
 
 #[test]
-fn constants_and_shared_memory_are_those_of_the_kernels() {
+fn constants_and_shared_memory_match_the_kernels() {
     let kernels = KernelSource::read(&[
         "common/walla.cuh",
         "gemm/weight.cuh",

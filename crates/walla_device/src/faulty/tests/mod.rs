@@ -127,7 +127,7 @@ impl Rig {
 }
 
 /// Loads and runs three steps. Returns the number of calls made.
-fn journey(plan: FaultPlan) -> (Result<(), DeviceError>, u64) {
+fn load_and_step(plan: FaultPlan) -> (Result<(), DeviceError>, u64) {
     let mut arrived = None;
     let result = Rig::load(plan).and_then(|mut rig| {
         let steps = (0..3).try_for_each(|step| rig.step(step).map(drop));
@@ -155,11 +155,11 @@ fn without_faults_every_call_passes_and_is_counted() {
 
 #[test]
 fn each_call_can_fail_alone_and_its_work_does_not_happen() {
-    let (ok, calls) = journey(FaultPlan::new(0));
+    let (ok, calls) = load_and_step(FaultPlan::new(0));
     ok.unwrap();
     assert!(calls > 30);
     for nth in 0..calls {
-        let error = journey(FaultPlan::new(0).fail(nth, Fault::Failed)).0.unwrap_err();
+        let error = load_and_step(FaultPlan::new(0).fail(nth, Fault::Failed)).0.unwrap_err();
         assert!(matches!(error, DeviceError::Failed { .. }), "call {nth}: {error}");
     }
     let mut rig = Rig::load(FaultPlan::new(0).fail_call(Call::Launch, 1, Fault::Failed)).unwrap();
@@ -172,8 +172,8 @@ fn each_call_can_fail_alone_and_its_work_does_not_happen() {
 }
 
 #[test]
-fn a_lost_device_stays_lost_and_is_not_touched() {
-    let (_, calls) = journey(FaultPlan::new(0));
+fn a_lost_device_stays_lost_and_is_not_called() {
+    let (_, calls) = load_and_step(FaultPlan::new(0));
     for nth in 0..calls {
         let (mut device, arrived) = faulty(FaultPlan::new(0).fail(nth, Fault::Lost));
         for _ in 0..nth {
@@ -188,7 +188,7 @@ fn a_lost_device_stays_lost_and_is_not_touched() {
 }
 
 #[test]
-fn a_device_that_is_really_lost_is_not_touched_again() {
+fn a_device_that_returned_a_loss_is_not_called_again() {
     let arrived = Arc::new(AtomicU64::new(0));
     let mut device = Faulty::new(Box::new(Instant::dead(&arrived)), FaultPlan::new(0));
     assert!(device.create_event().unwrap_err().is_lost());
@@ -197,7 +197,7 @@ fn a_device_that_is_really_lost_is_not_touched_again() {
 }
 
 #[test]
-fn memory_ends_where_it_is_planned_to() {
+fn the_planned_memory_limit_applies() {
     let (mut device, _) = faulty(FaultPlan::new(0).memory_bytes_max(100));
     device.create_buffer("a", 60).unwrap();
     let error = device.create_host("b", 41).unwrap_err();
@@ -208,7 +208,7 @@ fn memory_ends_where_it_is_planned_to() {
 }
 
 #[test]
-fn completion_comes_late_in_order_and_by_seed() {
+fn completions_are_delayed_in_order_by_seed() {
     let done_at = |seed| {
         let clock = VirtualClock::new();
         let plan = FaultPlan::new(seed).delay_micros(100..=2_000).clock(&clock);
@@ -233,7 +233,7 @@ fn completion_comes_late_in_order_and_by_seed() {
 }
 
 #[test]
-fn synchronising_lets_the_time_pass_that_it_takes() {
+fn synchronise_advances_the_virtual_clock() {
     let clock = VirtualClock::new();
     let mut rig = Rig::load(FaultPlan::new(3).delay_micros(500..=500).clock(&clock)).unwrap();
     rig.submit(0, 0).unwrap();
@@ -272,7 +272,7 @@ fn one_row_of_one_launch_is_poisoned() {
 }
 
 #[test]
-fn random_failures_hit_calls_of_play_only_and_repeat_by_seed() {
+fn random_failures_affect_only_calls_of_steps_and_repeat_by_seed() {
     let failures = |seed| {
         let (mut device, _) = faulty(FaultPlan::new(seed).fail_in_play(100_000));
         let event = device.create_event().unwrap();
@@ -308,7 +308,7 @@ impl Backend for InstantBackend {
 }
 
 #[test]
-fn a_device_that_somebody_else_owns_can_be_counted_and_lost() {
+fn a_handle_counts_calls_and_loses_a_device_owned_elsewhere() {
     let backend = FaultyBackend::new(InstantBackend, FaultPlan::new(0));
     let handle = backend.handle();
     let registry = Registry::new().with(backend);
@@ -334,7 +334,7 @@ fn an_alias_names_and_prefers_devices_beside_their_originals() {
 }
 
 #[test]
-fn candidates_are_what_open_tries_best_first() {
+fn candidates_are_the_devices_that_open_tries_best_first() {
     struct Never;
     impl Backend for Never {
         fn name(&self) -> &'static str {
@@ -360,7 +360,7 @@ fn candidates_are_what_open_tries_best_first() {
 }
 
 #[test]
-fn misdirected_steps_have_pages_outside_of_all_memory_and_earlier_ones_their_own() {
+fn only_misdirected_steps_have_pages_outside_of_memory() {
     let mut rig = Rig::load(FaultPlan::new(0).misdirect_from(2)).unwrap();
     for step in 0..4 {
         rig.step(step).unwrap();

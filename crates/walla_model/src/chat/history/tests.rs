@@ -69,7 +69,7 @@ fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Resul
 }
 
 #[test]
-fn every_list_of_messages_gets_the_form_and_keeps_its_texts() {
+fn every_list_of_messages_is_normalised_and_keeps_its_texts() {
     let forms = forms();
     for_each_list(4, &mut |messages| {
         for form in &forms {
@@ -117,7 +117,7 @@ fn an_appended_message_changes_no_earlier_one() {
 }
 
 #[test]
-fn conversations_that_every_template_takes_stay_as_they_are() {
+fn conversations_that_every_template_accepts_are_unchanged() {
     let forms = forms();
     for_each_list(4, &mut |messages| {
         for for_reply in [false, true] {
@@ -134,7 +134,7 @@ fn conversations_that_every_template_takes_stay_as_they_are() {
 }
 
 #[test]
-fn merged_texts_are_parted_by_an_empty_line() {
+fn merged_texts_are_separated_by_an_empty_line() {
     let message = |role, content| Message { role, content };
     let messages = [
         message(Role::System, "You are Greta."),

@@ -24,7 +24,7 @@ fn all(text: &str) -> Vec<Range<usize>> {
 }
 
 #[test]
-fn longer_tokens_are_taken_before_shorter_ones() {
+fn longer_tokens_match_before_shorter_ones() {
     let partition = partition(&[
         ("ab", false, Scope::Asked),
         ("abc", false, Scope::Asked),

@@ -74,7 +74,7 @@ const SENTENCES: [&str; 7] = [
 /// Words are compared with the published expressions; `tests/golden/splits.py` contains them and
 /// writes the file.
 #[test]
-fn words_are_those_of_the_published_expressions() {
+fn words_match_the_published_expressions() {
     let quads = |a: char| {
         let pairs = CHARACTERS.chars().flat_map(|b| CHARACTERS.chars().map(move |c| (b, c)));
         pairs.map(move |(b, c)| [a, b, c, a].iter().collect()).collect::<Vec<String>>()

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn penalties_count_no_token_of_a_longer_past() {
+    fn penalties_limit_the_reusable_prefix() {
         let prompt = vec![TokenId(1); 400];
         // With 591 as the last position, position 336 is still recorded.
         assert_eq!(reusable_prefix(&prompt, 400, 592 - 1, 64), 399);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn without_penalties_all_but_one_token_may_be_another_s() {
+    fn without_penalties_all_but_one_token_are_reusable() {
         let prompt = vec![TokenId(1); 400];
         assert_eq!(reusable_prefix(&prompt, 400, 1_000, 0), 399);
         assert_eq!(reusable_prefix(&prompt[..1], 1, 1_000, 0), 0);

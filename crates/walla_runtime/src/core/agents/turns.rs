@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_is_cut_between_characters() {
+    fn heard_text_is_cut_between_characters() {
         let mut agent = agent();
         for (generation, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
             agent.keep_turn(reply(generation, speech), true);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanges_are_found_after_older_turns_have_gone() {
+    fn exchanges_are_found_after_older_turns_are_dropped() {
         let mut agent = agent();
         for generation in 1..=3 {
             agent.keep_turn(reply(generation, "words"), true);

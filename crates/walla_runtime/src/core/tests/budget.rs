@@ -41,7 +41,7 @@ fn framed(budget_micros: u32) -> Rig {
 }
 
 #[test]
-fn a_speaker_has_its_token_in_each_frame_whoever_reads_a_prompt() {
+fn prefill_does_not_delay_the_decode_token_of_a_frame() {
     let mut rig = framed(1_000);
     let speaking = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
     let first = rig.ask(speaking, tokens("ab"));
@@ -60,7 +60,7 @@ fn a_speaker_has_its_token_in_each_frame_whoever_reads_a_prompt() {
 }
 
 #[test]
-fn a_prompt_takes_what_a_frame_has_left() {
+fn a_prompt_uses_the_remaining_time_of_a_frame() {
     let reads = |budget_micros| {
         let mut rig = framed(budget_micros);
         let agent = rig.agent(speaker(1, 4));
@@ -73,7 +73,7 @@ fn a_prompt_takes_what_a_frame_has_left() {
 }
 
 #[test]
-fn a_new_budget_shapes_the_next_frame() {
+fn a_new_budget_applies_to_the_next_frame() {
     let mut rig = framed(20_000);
     for seed in 0..8 {
         let agent = rig.agent(speaker(seed, 60));
@@ -110,7 +110,7 @@ fn a_slow_step_is_paid_for_by_the_next_frames() {
 }
 
 #[test]
-fn a_rest_pays_what_is_owed() {
+fn idle_time_pays_the_debt() {
     let after_a_rest_of = |micros: u64| {
         let mut rig = framed(1_000);
         rig.core.budget.pretend(|_| 9_000_000);
@@ -127,7 +127,7 @@ fn a_rest_pays_what_is_owed() {
 }
 
 #[test]
-fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
+fn a_late_voice_gets_more_than_one_token_per_frame() {
     let spoken = |voice_rate| {
         let mut rig = framed(4_000);
         let spec = AgentSpec { voice_rate, sampling: Sampling::greedy(), ..speaker(1, 100) };
@@ -143,7 +143,7 @@ fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
 }
 
 #[test]
-fn a_budget_that_nothing_fits_in_is_kept_on_average() {
+fn a_budget_smaller_than_a_step_is_kept_on_average() {
     let mut rig = framed(200);
     for seed in 0..4 {
         let agent = rig.agent(speaker(seed, 50));
@@ -158,8 +158,8 @@ fn a_budget_that_nothing_fits_in_is_kept_on_average() {
 }
 
 #[test]
-fn a_budget_changes_no_word() {
-    let story = |mut rig: Rig, budget: bool| {
+fn a_budget_does_not_change_replies() {
+    let scenario = |mut rig: Rig, budget: bool| {
         if budget {
             rig.core.budget.pretend(four_times_slower);
         }
@@ -175,12 +175,12 @@ fn a_budget_changes_no_word() {
         rig.assert_all_ended();
         asks.iter().map(|&ask| rig.reply(ask).text.clone()).collect::<Vec<_>>()
     };
-    let free = story(Rig::new(&options(), &inline_cpu(), Pacing::default()), false);
-    assert_eq!(story(framed(700), true), free);
+    let free = scenario(Rig::new(&options(), &inline_cpu(), Pacing::default()), false);
+    assert_eq!(scenario(framed(700), true), free);
 }
 
 #[test]
-fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
+fn a_budget_set_at_run_time_applies_to_free_running_clients() {
     let mut rig = rig(1_000, Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 110));
     rig.ask(agent, tokens("a"));
@@ -210,7 +210,7 @@ fn a_budget_set_at_run_time_holds_for_those_who_run_free() {
 }
 
 #[test]
-fn costs_are_measured_at_load_and_leave_no_trace() {
+fn costs_are_measured_at_load_without_lasting_state() {
     let budget = Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -234,7 +234,7 @@ fn costs_are_measured_at_load_and_leave_no_trace() {
 }
 
 #[test]
-fn costs_are_kept_and_a_damaged_file_is_replaced() {
+fn costs_are_saved_and_a_damaged_file_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let budget = Duration::from_millis(4).into();
     let cost_cache = Some(folder.path().to_owned());

@@ -1,10 +1,11 @@
-//! Seeded stories of several clients of one core, in the style of [`stories`](super::stories).
+//! Seeded simulations of several clients of one core, in the style of
+//! [`simulation`](super::simulation).
 //!
 //! The hosts are free running or grant frames at different rates. They join and leave, pause, read
 //! no events or grant no frames for a while. Their agents share 1 to 8 slots and few pages. In the
-//! middle of each story some clients stall until all replies of the others have ended.
+//! middle of each simulation some clients stall until all replies of the others have ended.
 //!
-//! Each story must show:
+//! Each simulation must show:
 //!
 //! - every event is sent to the client that asked, once, and none to a client that has left;
 //! - every reply ends exactly once; it times out only if there is a deadline for replies or its
@@ -18,7 +19,7 @@
 //!   [`SILENCE_MICROS_MAX`];
 //! - every page is returned.
 //!
-//! `WALLA_CLIENT_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
+//! `WALLA_CLIENT_SIMULATION_SEEDS=FIRST..END` runs other seeds than the default ones.
 
 mod actions;
 mod checks;
@@ -26,7 +27,7 @@ mod checks;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::story_kit::{
+use super::simulation_kit::{
     ADVANCES_MAX, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all, seeds,
 };
 use super::*;
@@ -35,7 +36,7 @@ use crate::core::clients::stall::END_MICROS;
 use crate::engine_core::Control;
 
 /// Sets other seeds.
-const VARIABLE: &str = "WALLA_CLIENT_STORY_SEEDS";
+const VARIABLE: &str = "WALLA_CLIENT_SIMULATION_SEEDS";
 
 /// Default seeds.
 const SEEDS: Range<u64> = 0..150;
@@ -117,7 +118,7 @@ impl Client {
 }
 
 /// A core in virtual time, its clients and their events.
-struct Story {
+struct Simulation {
     setting: Setting,
     core: Core,
     clients: Vec<Client>,
@@ -145,7 +146,7 @@ struct Story {
 }
 
 // Hosts.
-impl Story {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut setting = Setting::new(seed);
         let Setting { draws, options, .. } = &mut setting;
@@ -157,7 +158,7 @@ impl Story {
         }
         let is_budget_zero = options.budget == FrameBudget::Time(Duration::ZERO);
         let core = setting.load();
-        let mut story = Self {
+        let mut simulation = Self {
             setting,
             core,
             clients: Vec::new(),
@@ -176,9 +177,9 @@ impl Story {
             progress: (0, 0, 0),
             progress_micros: 0,
         };
-        story.join();
-        story.join();
-        story
+        simulation.join();
+        simulation.join();
+        simulation
     }
 
     fn draw(&mut self, below: u32) -> u32 {
@@ -285,9 +286,9 @@ impl Story {
     }
 }
 
-// The parts of a story.
-impl Story {
-    /// Runs the story until the last page is returned. Returns the log of all events.
+// The parts of a simulation.
+impl Simulation {
+    /// Runs the simulation until the last page is returned. Returns the log of all events.
     fn run(mut self) -> String {
         for _ in 0..120 {
             for _ in 0..3 {
@@ -360,21 +361,21 @@ impl Story {
     }
 }
 
-fn story(seed: u64) -> String {
+fn simulate(seed: u64) -> String {
     let _named = Named(VARIABLE, seed);
-    Story::new(seed).run()
+    Simulation::new(seed).run()
 }
 
 #[test]
-fn stories_of_several_clients_end_well() {
-    run_all(seeds(VARIABLE, SEEDS), story);
+fn random_schedules_of_several_clients_complete() {
+    run_all(seeds(VARIABLE, SEEDS), simulate);
 }
 
 #[test]
-fn a_story_of_several_clients_replays_byte_for_byte() {
+fn a_schedule_of_several_clients_replays_byte_for_byte() {
     for seed in seeds(VARIABLE, SEEDS).take(20) {
-        let first = story(seed);
+        let first = simulate(seed);
         assert!(!first.is_empty(), "seed {seed}: something is said");
-        assert_eq!(first, story(seed), "seed {seed}");
+        assert_eq!(first, simulate(seed), "seed {seed}");
     }
 }

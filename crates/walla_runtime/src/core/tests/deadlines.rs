@@ -89,7 +89,7 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
 }
 
 #[test]
-fn a_step_that_hangs_loses_the_device_at_its_deadline_and_no_word() {
+fn a_hung_step_loses_the_device_at_its_deadline_and_no_text() {
     let (expected, never) = replies(None);
     assert_eq!(never, None);
     // Results are copied on this device: two records per step.
@@ -106,7 +106,7 @@ fn a_step_that_hangs_loses_the_device_at_its_deadline_and_no_word() {
 /// The memory of a device that hangs may still be written: it is leaked, and no call reaches the
 /// device.
 #[test]
-fn a_device_that_hangs_is_leaked_and_left_alone() {
+fn a_hung_device_is_leaked_and_not_called_again() {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(1).clock(&clock).never_complete(1);
     let hash = HashOptions { clock: clock.clone(), ..HashOptions::default() };
@@ -136,7 +136,7 @@ fn a_device_that_hangs_is_leaked_and_left_alone() {
 }
 
 #[test]
-fn a_device_that_hangs_in_calibration_is_passed_over_or_ends_the_load() {
+fn a_device_that_hangs_in_calibration_is_skipped_or_fails_the_load() {
     let clock = VirtualClock::new();
     let registry = hanging(&clock, Some(2));
     let budget = Some(Duration::from_millis(2));
@@ -166,7 +166,7 @@ fn without_a_deadline_a_device_is_waited_for() {
 }
 
 #[test]
-fn a_reply_that_takes_too_long_ends_with_its_text_and_the_next_one_begins() {
+fn a_reply_beyond_its_deadline_keeps_its_text_and_the_next_one_starts() {
     let reply = Some(Duration::from_millis(20));
     let deadlines = Deadlines { reply, ..Deadlines::default() };
     let options = EngineOptions { deadlines, ..options() };
@@ -189,7 +189,7 @@ fn a_reply_that_takes_too_long_ends_with_its_text_and_the_next_one_begins() {
 }
 
 #[test]
-fn calls_that_are_counted_are_those_of_the_wrapped_device() {
+fn counted_calls_are_calls_of_the_wrapped_device() {
     let clock = VirtualClock::new();
     let backend = FaultyBackend::new(HashBackend::default(), FaultPlan::new(1));
     let handle = backend.handle();

@@ -7,7 +7,7 @@ proptest! {
 
     /// A reply depends on seed and prompt only, not on other agents and their timing.
     #[test]
-    fn a_reply_does_not_depend_on_company(
+    fn a_reply_does_not_depend_on_batch_composition(
         others in prop::collection::vec((0u64..1_000, "[a-z ]{1,40}", 1u32..40, 0usize..30), 0..7),
         lore in "[a-z ]{0,60}",
         seed in 0u64..1_000,

@@ -57,7 +57,7 @@ pub(super) fn run_and_lose(
 
 /// Replies of six agents with greedy and random sampling, stop strings and conversations. The
 /// device is lost after some rounds.
-fn story(lose_after: Option<usize>) -> (Vec<Heard>, Rig) {
+fn scenario(lose_after: Option<usize>) -> (Vec<Heard>, Rig) {
     let options = EngineOptions { kv_tokens: Some(16 * 30), ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
     let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
@@ -73,11 +73,11 @@ fn story(lose_after: Option<usize>) -> (Vec<Heard>, Rig) {
 }
 
 #[test]
-fn a_lost_device_costs_no_word_and_doubles_none() {
-    let (undisturbed, _) = story(None);
+fn a_lost_device_loses_and_duplicates_no_text() {
+    let (undisturbed, _) = scenario(None);
     assert!(undisturbed.iter().any(|heard| heard.tokens > 10));
     for round in [0, 1, 2, 5, 9, 14, 20, 24, 27, 30] {
-        let (heard, rig) = story(Some(round));
+        let (heard, rig) = scenario(Some(round));
         for (heard, expected) in heard.iter().zip(&undisturbed) {
             assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends), "{round}");
             assert_eq!(heard.started, 1);
@@ -90,7 +90,7 @@ fn a_lost_device_costs_no_word_and_doubles_none() {
 /// A skipped device is reported: it does not open, the model does not fit, or it is lost during the
 /// load.
 #[test]
-fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
+fn the_best_device_that_fits_the_model_is_used_and_others_are_reported() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for (plan, reason) in [
         (FaultPlan::new(1).memory_bytes_max(50 << 10), "memory"),
@@ -121,7 +121,7 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
 }
 
 #[test]
-fn what_was_set_and_counted_goes_on() {
+fn settings_and_counters_survive_a_fallback() {
     let budget = std::time::Duration::from_millis(4).into();
     let options = EngineOptions { budget, ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
@@ -149,7 +149,7 @@ fn what_was_set_and_counted_goes_on() {
 }
 
 #[test]
-fn without_a_spare_or_against_the_hosts_will_nobody_takes_over() {
+fn no_fallback_without_a_spare_device_or_if_disabled() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     let lost: EngineError = DeviceError::Lost { call: "launch", reason: "gone".into() }.into();
     let (registry, _) = with_spare(FaultPlan::new(1));
@@ -227,7 +227,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
 
 /// The core can load the file again after its path was deleted.
 #[test]
-fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
+fn a_fallback_loads_the_file_that_was_opened_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, model()).expect("written");

@@ -16,7 +16,7 @@ pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// Replies of three agents, with different timing relative to the fault.
-fn story(rig: &mut Rig) -> Vec<GenerationId> {
+fn scenario(rig: &mut Rig) -> Vec<GenerationId> {
     let agents: Vec<_> = (0..3).map(|seed| rig.agent(speaker(seed, 12))).collect();
     let asks =
         agents.iter().enumerate().map(|(n, &agent)| rig.ask(agent, tokens(&format!("agent {n}"))));
@@ -29,19 +29,19 @@ fn texts(rig: &Rig, asks: &[GenerationId]) -> Vec<String> {
 
 fn faultless() -> Vec<String> {
     let mut rig = Rig::free();
-    let asks = story(&mut rig);
+    let asks = scenario(&mut rig);
     rig.run();
     texts(&rig, &asks)
 }
 
 #[test]
-fn any_one_failed_call_in_play_changes_no_word() {
+fn any_single_failed_call_of_a_step_changes_no_text() {
     let expected = faultless();
     for call in Call::ALL.into_iter().filter(|call| call.is_play()) {
         for nth in 0..8 {
             let (registry, _) = faulty(FaultPlan::new(1).fail_call(call, nth, Fault::Failed));
             let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-            let asks = story(&mut rig);
+            let asks = scenario(&mut rig);
             rig.run();
             rig.assert_all_ended();
             assert_eq!(texts(&rig, &asks), expected, "{call:?} {nth}");
@@ -52,7 +52,7 @@ fn any_one_failed_call_in_play_changes_no_word() {
 /// As above, on a slow device: the core never idles while a reply is open, because it would get no
 /// wake-up.
 #[test]
-fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
+fn a_slow_device_that_fails_once_leaves_no_reply_waiting() {
     let expected = faultless();
     for call in Call::ALL.into_iter().filter(|call| call.is_play()) {
         for nth in 0..4 {
@@ -60,7 +60,7 @@ fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
             let plan = FaultPlan::new(1).clock(&clock).delay_micros(500..=500);
             let (registry, _) = faulty(plan.fail_call(call, nth, Fault::Failed));
             let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-            let asks = story(&mut rig);
+            let asks = scenario(&mut rig);
             let is_idle = (0..10_000).any(|_| {
                 clock.advance(100);
                 rig.advance() == Advance::Idle
@@ -78,7 +78,7 @@ fn a_device_that_refuses_steps_fails_the_replies_and_repeats_no_token() {
     let expected = faultless();
     let (registry, _) = faulty(FaultPlan::new(0).misdirect_from(9));
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut rig);
+    let asks = scenario(&mut rig);
     rig.run();
     for (ask, expected) in asks.into_iter().zip(expected) {
         let heard = rig.reply(ask);
@@ -88,12 +88,12 @@ fn a_device_that_refuses_steps_fails_the_replies_and_repeats_no_token() {
 }
 
 #[test]
-fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
+fn a_device_that_always_fails_fails_only_the_replies() {
     let plan =
         (0..1_000).fold(FaultPlan::new(1), |p, n| p.fail_call(Call::Launch, n, Fault::Failed));
     let (registry, _) = faulty(plan);
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut rig);
+    let asks = scenario(&mut rig);
     rig.run();
     for ask in asks {
         assert!(matches!(rig.reply(ask).ends[..], [Err(ReplyError::Device(_))]));
@@ -101,11 +101,11 @@ fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
 }
 
 #[test]
-fn a_lost_device_is_told_to_everybody_once() {
+fn a_lost_device_ends_every_reply_once() {
     for nth in 0..30 {
         let (registry, handle) = faulty(FaultPlan::new(1));
         let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-        let asks = story(&mut rig);
+        let asks = scenario(&mut rig);
         for _ in 0..nth {
             rig.advance();
         }
@@ -142,7 +142,7 @@ fn an_output_that_is_not_finite_fails_one_reply() {
     // By the fifth launch all three agents speak; outputs are in the order of their sequences.
     let (registry, _) = faulty(FaultPlan::new(1).poison(6, 1));
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-    let asks = story(&mut rig);
+    let asks = scenario(&mut rig);
     rig.run();
     rig.assert_all_ended();
     let failed = |ask: &&GenerationId| rig.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
@@ -155,14 +155,14 @@ fn an_output_that_is_not_finite_fails_one_reply() {
 }
 
 #[test]
-fn slow_completions_change_no_word() {
+fn slow_completions_do_not_change_replies() {
     let expected = faultless();
     for seed in 0..10 {
         let clock = VirtualClock::new();
         let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=3_000);
         let (registry, _) = faulty(plan);
         let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
-        let asks = story(&mut rig);
+        let asks = scenario(&mut rig);
         while asks.iter().any(|&ask| rig.reply(ask).ends.is_empty()) {
             rig.advance();
             clock.advance(100);
@@ -174,7 +174,7 @@ fn slow_completions_change_no_word() {
 /// An agent that takes the slot of an agent removed during its reply receives no results of that
 /// agent's steps in flight.
 #[test]
-fn a_place_taken_over_brings_no_foreign_tokens() {
+fn a_reused_slot_receives_no_tokens_of_its_previous_agent() {
     let alone = |seed: u64| alone(&options(), speaker(seed, 12), "one after the other");
     for leave_after in 1..12 {
         let clock = VirtualClock::new();
@@ -200,7 +200,7 @@ fn a_place_taken_over_brings_no_foreign_tokens() {
 }
 
 #[test]
-fn a_step_that_never_ends_stops_nobody_from_cancelling() {
+fn replies_can_be_cancelled_during_a_hung_step() {
     // Steps record two events each; the copy of the third step never completes.
     let (registry, _) = faulty(FaultPlan::new(1).never_complete(5));
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
@@ -216,7 +216,7 @@ fn a_step_that_never_ends_stops_nobody_from_cancelling() {
 }
 
 #[test]
-fn a_load_that_runs_out_of_memory_says_so() {
+fn a_load_without_enough_memory_is_an_out_of_memory_error() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for kilobytes in [0, 1, 10, 50, 100, 150] {
         let (registry, _) = faulty(FaultPlan::new(1).memory_bytes_max(kilobytes << 10));
@@ -242,13 +242,13 @@ pub(super) fn run_to_the_end(rig: &mut Rig, clock: &VirtualClock) {
 
 /// Asks, cancels, changes and removals in random order on a device that fails and delays at random.
 #[test]
-fn seeded_stories_end_well() {
+fn seeded_fault_schedules_complete() {
     for seed in 0..40 {
-        seeded_story(seed);
+        seeded_schedule(seed);
     }
 }
 
-fn seeded_story(seed: u64) {
+fn seeded_schedule(seed: u64) {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=500).fail_in_play(2_000);
     let (registry, _) = faulty(plan);
@@ -355,7 +355,7 @@ fn the_cache_changes_its_size_when_no_step_is_in_flight() {
 }
 
 #[test]
-fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
+fn a_failed_cache_resize_keeps_the_cache_and_is_reported() {
     // The first call releases memory; the next two fail because it is taken.
     let plan = (1..3)
         .fold(FaultPlan::new(1), |plan, n| plan.fail_call(Call::ResizeCache, n, Fault::Failed));

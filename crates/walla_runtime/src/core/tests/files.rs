@@ -59,7 +59,7 @@ fn raw_prompts_parse_markers_only_if_they_are_trusted() {
 
 /// A raw prompt is continued, so it never ends with EOS. BOS occurs once.
 #[test]
-fn raw_prompts_begin_as_the_file_asks_and_do_not_end() {
+fn raw_prompts_add_bos_as_the_file_requires_and_no_eos() {
     let keys = ["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"];
     let add = |writer: &mut Writer| keys.iter().for_each(|key| _ = writer.bool(key, true));
     let options = of_bytes(rewritten(&keys, add));
@@ -83,7 +83,7 @@ fn loaded(options: &EngineOptions) -> (Vec<String>, Vec<TokenId>) {
 }
 
 #[test]
-fn the_card_has_the_defects_of_the_file_and_a_name_mends_the_tokens() {
+fn model_card_lists_file_defects_and_a_setting_corrects_tokens() {
     let (none, tokens) = loaded(&options());
     assert!(none.is_empty(), "{none:?}");
     let odd = |writer: &mut Writer| _ = writer.str("", "odd");
@@ -101,7 +101,7 @@ fn the_card_has_the_defects_of_the_file_and_a_name_mends_the_tokens() {
 
 /// Markers and pre-tokenizer of the options also apply without an engine.
 #[test]
-fn the_tokenizer_of_options_is_that_of_their_engine() {
+fn options_give_the_same_tokenizer_as_their_engine() {
     let gguf = Gguf::from_static(model()).expect("sound");
     let vocab = gguf.require::<Strings<'_>>("tokenizer.ggml.tokens").expect("tokens").len();
     let pre: &str = gguf.require("tokenizer.ggml.pre").expect("the model names it");

@@ -7,7 +7,7 @@ use super::*;
 use crate::engine_core::Control;
 
 #[test]
-fn scarce_pages_are_shared_and_everybody_ends() {
+fn scarce_pages_are_shared_and_all_replies_complete() {
     // 8 agents need up to 5 pages each; there are 12.
     let options = EngineOptions { kv_tokens: Some(12 * 16), ..options() };
     let mut scarce = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -29,7 +29,7 @@ fn scarce_pages_are_shared_and_everybody_ends() {
 }
 
 #[test]
-fn nobody_is_evaluated_anew_for_an_agent_in_the_background() {
+fn no_sequence_is_preempted_for_a_background_agent() {
     // Each needs five pages at the end; there are seven.
     let options = EngineOptions { kv_tokens: Some(7 * 16), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -58,7 +58,7 @@ fn nobody_is_evaluated_anew_for_an_agent_in_the_background() {
 }
 
 #[test]
-fn a_reply_larger_than_all_pages_fails_alone() {
+fn a_reply_larger_than_the_cache_fails_without_affecting_others() {
     let options = EngineOptions { kv_tokens: Some(3 * 16), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 4));
@@ -70,8 +70,8 @@ fn a_reply_larger_than_all_pages_fails_alone() {
 }
 
 #[test]
-fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
-    let story = |shrinks: bool| {
+fn a_smaller_cache_preempts_the_least_urgent_and_loses_no_text() {
+    let scenario = |shrinks: bool| {
         let mut rig = Rig::free();
         let asks: Vec<_> = (0..8)
             .map(|seed| {
@@ -109,7 +109,7 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
         rig.assert_all_ended();
         asks.iter().map(|&ask| rig.reply(ask).text.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(story(true), story(false));
+    assert_eq!(scenario(true), scenario(false));
 }
 
 /// Common prefix of all prompts: more than two pages.
@@ -117,7 +117,7 @@ const LORE: &str =
     "the inn stands by the ford and the river sings all night to whoever listens to it";
 
 #[test]
-fn prompts_that_begin_alike_are_read_once() {
+fn common_prompt_prefixes_are_evaluated_once() {
     let mut rig = Rig::free();
     let pages = |rig: &Rig| rig.core.sequences.ledger.used_pages();
     let teller = rig.agent(speaker(1, 40));
@@ -149,7 +149,7 @@ fn prompts_that_begin_alike_are_read_once() {
 }
 
 #[test]
-fn a_crowd_that_is_asked_at_once_reads_its_lore_once_or_twice() {
+fn simultaneous_asks_evaluate_a_common_prefix_once_or_twice() {
     let options = EngineOptions { context_tokens: 256, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let lore = LORE.repeat(2);
@@ -170,7 +170,7 @@ fn a_crowd_that_is_asked_at_once_reads_its_lore_once_or_twice() {
 }
 
 #[test]
-fn whoever_shares_keeps_what_its_neighbour_loses() {
+fn a_shared_prefix_survives_the_removal_of_its_source() {
     let mut rig = Rig::free();
     let teller = rig.agent(speaker(1, 40));
     rig.ask(teller, tokens(&format!("{LORE}, says the innkeeper")));
@@ -221,7 +221,7 @@ fn penalties_of_a_shared_prompt_count_its_own_tokens() {
 /// A plan that submits nothing because a reply had to end is followed by another plan: the freed
 /// pages may be enough for another agent.
 #[test]
-fn replies_that_no_page_is_left_for_all_end_without_another_command() {
+fn replies_without_free_pages_all_end_without_another_command() {
     for pages in [2, 3, 5] {
         let options = EngineOptions { kv_tokens: Some(16 * 8), ..options() };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);

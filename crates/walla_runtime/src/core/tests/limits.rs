@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reply_of_no_tokens_ends_at_once_and_says_nothing() {
+fn a_reply_of_zero_tokens_ends_at_once_without_text() {
     for prompt in [Prompt::Chat("Hello".into()), Prompt::Raw("Hello".into()), tokens("Hello")] {
         let mut rig = Rig::free();
         let agent = rig.agent(speaker(1, 0));

@@ -20,7 +20,7 @@ fn masked(seed: u64, mask: &Arc<TokenMask>) -> AgentSpec {
 }
 
 #[test]
-fn a_reply_is_made_of_allowed_tokens_only_whatever_others_may_say() {
+fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
     assert!(rig_vocab() >= VOCAB);
     let mask = allowing([97, 98, 120, 255]);
     let alone = {
@@ -63,7 +63,7 @@ fn rig_vocab() -> u32 {
 }
 
 #[test]
-fn a_mask_that_allows_nothing_of_the_vocabulary_fails_its_own_reply_only() {
+fn a_mask_without_tokens_of_the_vocabulary_fails_only_its_own_reply() {
     let vocab = rig_vocab();
     let outside = TokenMask::allow(vocab + 100, [TokenId(vocab + 50)]).expect("a mask");
     let mut rig = Rig::free();

@@ -50,7 +50,7 @@ impl Slow {
 }
 
 #[test]
-fn a_budget_of_zero_runs_no_step_and_nobody_loses_a_word() {
+fn a_budget_of_zero_runs_no_step_and_loses_no_text() {
     for pacing in [Pacing::FreeRunning, Pacing::default()] {
         let mut slow = Slow::new(pacing);
         let agents = [1, 2, 3].map(|seed| slow.rig.agent(speaker(seed, 40)));
@@ -76,7 +76,7 @@ fn a_budget_of_zero_runs_no_step_and_nobody_loses_a_word() {
 }
 
 #[test]
-fn in_a_pause_asks_queue_and_cancels_and_removals_count() {
+fn during_a_pause_asks_queue_and_cancels_and_removals_apply() {
     for pacing in [Pacing::FreeRunning, Pacing::default()] {
         let mut slow = Slow::new(pacing);
         let agents = [1, 2, 3].map(|seed| slow.rig.agent(speaker(seed, 40)));
@@ -110,7 +110,7 @@ fn in_a_pause_asks_queue_and_cancels_and_removals_count() {
 const LONG: u32 = 4_000;
 
 #[test]
-fn a_pause_counts_neither_for_times_nor_for_voices() {
+fn a_pause_counts_neither_for_deadlines_nor_for_voice_rates() {
     for wants_pause in [false, true] {
         let mut slow = Slow::new(Pacing::default());
         let pause = |slow: &mut Slow, is_paused: bool| {
@@ -150,7 +150,7 @@ fn a_pause_counts_neither_for_times_nor_for_voices() {
 }
 
 #[test]
-fn an_engine_that_begins_with_a_budget_of_zero_waits() {
+fn an_engine_started_with_a_budget_of_zero_waits() {
     let options = EngineOptions { budget: FrameBudget::Time(Duration::ZERO), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agent = rig.agent(speaker(1, 5));
@@ -165,7 +165,7 @@ fn an_engine_that_begins_with_a_budget_of_zero_waits() {
 }
 
 #[test]
-fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
+fn pages_of_a_paused_client_are_available_and_its_text_is_kept() {
     // Each needs five pages at the end; there are seven.
     let options = EngineOptions { kv_tokens: Some(7 * 16), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
@@ -196,7 +196,7 @@ fn a_paused_client_leaves_its_pages_to_others_and_loses_no_word() {
 
 /// A free-running client lifts no budget of zero, idle or with work.
 #[test]
-fn a_budget_of_zero_is_a_pause_beside_a_free_running_client() {
+fn a_budget_of_zero_also_pauses_free_running_clients() {
     const OTHER: ClientKey = ClientKey(7);
     let deadlines = Deadlines { reply: Some(Duration::from_millis(500)), ..Deadlines::default() };
     let options =

@@ -9,7 +9,7 @@ fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
 }
 
 #[test]
-fn a_talk_without_end_takes_no_more_room_than_its_context() {
+fn an_endless_conversation_is_bounded_by_its_context() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(1, 6));
     let mut turns = Vec::new();
@@ -24,7 +24,7 @@ fn a_talk_without_end_takes_no_more_room_than_its_context() {
 }
 
 #[test]
-fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
+fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
     // Longer than the tokenizer's limit, followed by more turns than any context can hold.
     let long = || "x".repeat(700 << 10);
     let mut history = vec![turn(Speaker::User, long()), turn(Speaker::Agent, long())];
@@ -46,7 +46,7 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
 /// The text thread holds a limited number of prompts. Agents that ask again wait behind agents that
 /// have not been served yet.
 #[test]
-fn in_a_crowd_prompts_are_encoded_in_turn() {
+fn prompts_of_many_agents_are_encoded_round_robin() {
     let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();

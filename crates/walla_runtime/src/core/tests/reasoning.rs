@@ -1,8 +1,8 @@
 //! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and all ways
 //! in which a reply can end.
 
+mod faults;
 mod limits;
-mod stories;
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn prompt_tokens(rig: &Rig, ask: GenerationId) -> usize {
 
 /// The model or the template opens the block.
 #[test]
-fn reasoning_is_an_event_and_neither_speech_nor_history() {
+fn reasoning_is_an_event_and_not_part_of_speech_or_history() {
     for end in ["", "<think>\n"] {
         let options = model(end, &THINK);
         let (mut spoken, mut thought) = (0, 0);
@@ -135,7 +135,7 @@ fn spelling(text: &str) -> AgentSpec {
 
 /// The vocabulary lacks the markers, so the model spells them, here in single letters.
 #[test]
-fn markers_that_the_model_spells_are_found_across_tokens() {
+fn markers_split_over_tokens_are_found() {
     let (text, prefilled) = ("ab</think>\ncd", "<think>\nLET ME SEE HOW IT GOES. ");
     for (end, speech, reasoning, counts) in
         [(prefilled, "cd", "ab", (2, 11)), ("ZZZZ ZZZZ ZZZZ ZZZZ {# <think> #}", "ab", "", (2, 0))]
@@ -155,7 +155,7 @@ fn markers_that_the_model_spells_are_found_across_tokens() {
 
 /// The next prompt contains only speech, as if the agent had never reasoned.
 #[test]
-fn the_next_ask_reads_no_reasoning() {
+fn the_next_prompt_contains_no_reasoning() {
     let options = model("<think>\n", &THINK);
     let mut rig = rig(&options);
     let [open, close] = THINK.map(|text| token(&rig, text));
@@ -176,7 +176,7 @@ fn the_next_ask_reads_no_reasoning() {
 }
 
 #[test]
-fn the_switch_is_the_agents() {
+fn the_reasoning_switch_is_per_agent() {
     let options = model(
         "{% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}",
         &THINK,
@@ -197,7 +197,7 @@ fn the_switch_is_the_agents() {
 }
 
 #[test]
-fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
+fn a_reply_that_ends_in_a_block_has_no_text_and_is_no_exchange() {
     let options = model("<think>\n", &THINK);
     // The model ends its turn in the block.
     let mut rig = rig(&options);
@@ -255,7 +255,7 @@ fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
 }
 
 #[test]
-fn stop_strings_and_stop_tokens_are_those_of_speech() {
+fn stop_strings_and_stop_tokens_apply_only_to_speech() {
     let options = model("<think>\n", &THINK);
     let (mut by_string, mut by_token) = (0, 0);
     for seed in 0..8 {
@@ -304,7 +304,7 @@ fn raw_prompts_and_models_without_markers_are_not_separated() {
 
 /// During reasoning, the voice is behind by one token, independent of the time.
 #[test]
-fn the_time_of_reasoning_is_no_debt_of_the_voice() {
+fn reasoning_time_does_not_make_the_voice_late() {
     let mut rig = rig(&model("<think>\n", &THINK));
     let spec = AgentSpec { voice_rate: Some(6.0), ..drawing(1, &[97, 98], (20, 40)) };
     let agent = rig.agent(spec);
@@ -326,7 +326,7 @@ fn the_time_of_reasoning_is_no_debt_of_the_voice() {
 
 /// An agent that is parked between its replies has no reply buffers.
 #[test]
-fn agents_that_share_a_slot_reason_as_agents_with_slots() {
+fn agents_that_share_slots_reason_the_same() {
     let talk = |agents_max: u32| {
         let options = EngineOptions { agents_max, ..model("<think>\n", &THINK) };
         let mut rig = rig(&options);

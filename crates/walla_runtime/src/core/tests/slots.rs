@@ -13,7 +13,7 @@ fn crowd(rig: &mut Rig, reply_tokens_max: u32) -> Vec<AgentId> {
 }
 
 #[test]
-fn every_agent_beyond_the_slots_is_answered_with_its_own_words() {
+fn agents_beyond_the_slots_get_the_same_replies_as_alone() {
     let mut rig = Rig::free();
     let agents = crowd(&mut rig, 6);
     let asks: Vec<_> = agents.iter().map(|&agent| rig.ask(agent, tokens("ab"))).collect();
@@ -78,7 +78,7 @@ fn one_slot() -> Rig {
 }
 
 #[test]
-fn slots_go_by_priority_and_age_and_after_a_while_by_age_alone() {
+fn slots_are_assigned_by_priority_then_by_age_after_a_bound() {
     for (waited_micros, expected) in [(0, [0, 2, 1, 3]), (10_000_000, [0, 1, 2, 3])] {
         let mut rig = one_slot();
         let spec = |priority| AgentSpec { priority, ..speaker(1, 20) };
@@ -95,7 +95,7 @@ fn slots_go_by_priority_and_age_and_after_a_while_by_age_alone() {
 }
 
 #[test]
-fn a_parked_agent_that_becomes_more_important_goes_first() {
+fn a_parked_agent_with_raised_priority_runs_first() {
     let mut rig = one_slot();
     let agents = [1, 2, 3].map(|seed| rig.agent(speaker(seed, 20)));
     let asks = agents.map(|agent| {
@@ -109,7 +109,7 @@ fn a_parked_agent_that_becomes_more_important_goes_first() {
 }
 
 #[test]
-fn an_agent_that_is_asked_without_end_lets_others_speak_in_between() {
+fn an_agent_with_endless_asks_does_not_starve_others() {
     let mut rig = one_slot();
     let agents = [1, 2].map(|seed| rig.agent(speaker(seed, 3)));
     let mut of_first: Vec<_> = (0..4).map(|_| rig.ask(agents[0], tokens("ab"))).collect();
@@ -149,7 +149,7 @@ fn a_paused_client_keeps_no_slot_that_it_does_not_use() {
 }
 
 #[test]
-fn the_agent_that_has_been_idle_longest_gives_up_its_slot() {
+fn the_longest_idle_agent_loses_its_slot() {
     let options = EngineOptions { agents_max: 3, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..4).map(|seed| rig.agent(speaker(seed, 3))).collect();
@@ -166,7 +166,7 @@ fn the_agent_that_has_been_idle_longest_gives_up_its_slot() {
 }
 
 #[test]
-fn agents_that_wait_are_counted_cancelled_and_removed() {
+fn waiting_agents_are_counted_cancelled_and_removed() {
     let mut rig =
         Rig::new(&EngineOptions { agents_max: 2, ..options() }, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..6).map(|seed| rig.agent(speaker(seed, 30))).collect();
@@ -222,7 +222,7 @@ fn parked_agents_are_bounded() {
 }
 
 #[test]
-fn without_waiting_an_agent_takes_a_slot_that_is_free_when_it_is_asked() {
+fn an_ask_takes_a_free_slot_immediately() {
     let options = EngineOptions { wait_for_slot: false, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..20).map(|seed| rig.agent(speaker(seed, 2))).collect();
@@ -255,7 +255,7 @@ fn without_waiting_an_agent_takes_a_slot_that_is_free_when_it_is_asked() {
 }
 
 #[test]
-fn last_words_reach_agents_that_wait() {
+fn shutdown_ends_the_asks_of_waiting_agents() {
     let mut rig = one_slot();
     let agents = [1, 2, 3].map(|seed| rig.agent(speaker(seed, 3)));
     let asks = agents.map(|agent| rig.ask(agent, tokens("ab")));

@@ -58,7 +58,7 @@ const STALLS: [Hosts; 2] =
 
 /// The pages of a stalled host serve others. When it continues, no word of it is lost.
 #[test]
-fn pages_of_a_stalled_host_serve_others() {
+fn pages_of_a_stalled_host_are_available_to_others() {
     let options = EngineOptions { kv_tokens: Some(16 * 9), context_tokens: 128, ..options() };
     for stall in STALLS {
         let (mut rig, asks, ask) = stalled(&options, &stall);
@@ -101,7 +101,7 @@ fn a_stalled_host_claims_no_pages() {
 /// Replies of a stalled host end if others wait for their slots: not at once, and one per waiting
 /// agent.
 #[test]
-fn slots_of_a_stalled_host_are_not_held_for_ever() {
+fn slots_of_a_stalled_host_are_released_within_a_bound() {
     let options = EngineOptions { agents_max: 2, ..options() };
     for stall in STALLS {
         let (mut rig, asks, ask) = stalled(&options, &stall);
@@ -119,7 +119,7 @@ fn slots_of_a_stalled_host_are_not_held_for_ever() {
 
 /// Without another host that waits, a stall ends nothing, however long it is.
 #[test]
-fn a_stall_alone_ends_nothing() {
+fn a_stall_without_waiting_hosts_ends_no_reply() {
     let options = EngineOptions { agents_max: 2, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
     rig.core.add_client(OTHER, Pacing::FreeRunning);

@@ -54,7 +54,7 @@ fn load(options: &EngineOptions) -> Result<Core, EngineError> {
 /// Two agents of a bug report, and others: Gemma's and Mistral's templates refused all their asks.
 #[test]
 fn every_template_answers_in_every_history() {
-    let stories: [(&str, &[(Speaker, &str)]); 7] = [
+    let conversations: [(&str, &[(Speaker, &str)]); 7] = [
         ("You are Greta.", &[(Agent, "Welcome to my smithy!")]),
         ("", &[(User, "Hi"), (User, "Anyone?")]),
         ("", &[(Agent, "Welcome!")]),
@@ -72,7 +72,7 @@ fn every_template_answers_in_every_history() {
             EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
         let mut asks = Vec::new();
-        for (seed, (persona, turns)) in stories.iter().enumerate() {
+        for (seed, (persona, turns)) in conversations.iter().enumerate() {
             let history = history(turns);
             let spec = AgentSpec { persona: (*persona).into(), history, ..speaker(seed as u64, 4) };
             let agent = rig.agent(spec);
@@ -89,7 +89,7 @@ fn every_template_answers_in_every_history() {
 
 /// Merging keeps the beginning of the prompt, so its cache stays valid.
 #[test]
-fn merged_turns_are_read_once() {
+fn merged_turns_are_evaluated_once() {
     let mut rig = Rig::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
     let turns =
         [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
@@ -104,7 +104,7 @@ fn merged_turns_are_read_once() {
 }
 
 #[test]
-fn a_long_talk_without_a_user_is_cut_to_what_fits() {
+fn a_long_conversation_without_user_turns_is_shortened() {
     let mut rig = Rig::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
     for speaker_of_all in [Agent, Observation] {
         let line = (speaker_of_all, "a sentence of some length, said again and again");
@@ -151,7 +151,7 @@ fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
 }
 
 #[test]
-fn a_chosen_template_takes_the_place_of_the_files_own() {
+fn a_chosen_template_replaces_the_files_own() {
     for own in
         ["{% broken", "", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"]
     {
@@ -174,7 +174,7 @@ fn a_chosen_template_takes_the_place_of_the_files_own() {
 }
 
 #[test]
-fn a_chosen_template_that_does_not_work_is_an_error_at_load() {
+fn a_chosen_broken_template_is_a_load_error() {
     let broken: [TemplateChoice; 4] = [
         TemplateChoice::Source("{% for".into()),
         TemplateChoice::Source("".into()),

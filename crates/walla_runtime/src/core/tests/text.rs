@@ -22,7 +22,7 @@ fn control_token(rig: &Rig, text: &str) -> TokenId {
 }
 
 #[test]
-fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
+fn control_tokens_that_a_model_draws_are_not_emitted() {
     let options = DecodeOptions { control_text: false, strip_space_prefix: false };
     let mut mixed = 0;
     for seed in 0..4 {
@@ -55,7 +55,7 @@ fn hesitant() -> AgentSpec {
 }
 
 #[test]
-fn what_is_held_back_of_a_failed_reply_is_said_before_its_end_and_not_in_the_next() {
+fn pending_text_of_a_failed_reply_is_emitted_before_its_end() {
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let registry = Registry::new().with(FaultyBackend::new(cpu, FaultPlan::new(1).poison(6, 0)));
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
@@ -78,7 +78,7 @@ fn what_is_held_back_of_a_failed_reply_is_said_before_its_end_and_not_in_the_nex
 }
 
 #[test]
-fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
+fn an_unanswered_prompt_can_be_asked_again_with_the_same_reply() {
     let question = || Prompt::Chat("Where is the smith?".into());
     let options = EngineOptions { context_tokens: 256, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
@@ -106,7 +106,7 @@ fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
 }
 
 #[test]
-fn a_stop_token_ends_the_reply_and_is_not_said() {
+fn a_stop_token_ends_the_reply_and_is_not_emitted() {
     for seed in 0..4 {
         let mut rig = Rig::free();
         let spec = AgentSpec { stop_tokens: vec![TokenId(98)], ..drawing(seed, &[97, 98], 60) };
@@ -146,7 +146,7 @@ fn the_reason_names_the_stop_string() {
 }
 
 #[test]
-fn a_stop_string_is_neither_said_nor_remembered() {
+fn a_stop_string_is_neither_emitted_nor_kept() {
     for seed in 0..4 {
         let spec = AgentSpec { stop_strings: vec!["ba".into()], ..drawing(seed, &[97, 98], 60) };
         let options = EngineOptions { context_tokens: 256, ..options() };

@@ -40,7 +40,7 @@ fn voice(seed: u64) -> AgentSpec {
 }
 
 #[test]
-fn an_hour_in_another_window_brings_no_burst() {
+fn an_hour_without_frames_causes_no_burst() {
     let mut rig = budgeted(1_500, Pacing::default());
     let agent = rig.agent(voice(1));
     let generation = rig.ask(agent, tokens("ab"));
@@ -82,7 +82,7 @@ fn a_free_running_client_gets_one_window_after_an_hour() {
 }
 
 #[test]
-fn frames_without_time_between_them_keep_their_budgets() {
+fn frames_at_the_same_time_keep_their_budgets() {
     let mut rig = budgeted(1_000, Pacing::default());
     let agent = rig.agent(voice(1));
     let generation = rig.ask(agent, tokens("ab"));
@@ -108,7 +108,7 @@ fn frames_without_time_between_them_keep_their_budgets() {
 /// The shell's clock is monotonic. Otherwise the core would wait for the length of a jump, and
 /// nothing would overflow.
 #[test]
-fn a_clock_that_goes_back_some_frames_stops_nobody() {
+fn a_clock_that_goes_back_some_frames_stops_no_reply() {
     for pacing in [Pacing::default(), Pacing::FreeRunning] {
         let mut rig = budgeted(2_000, pacing);
         rig.core.control(Control::Budget(Duration::from_micros(2_000).into()));

@@ -38,7 +38,7 @@ fn asked(rig: &mut Rig, agent: AgentId, question: &str) -> GenerationId {
 }
 
 #[test]
-fn the_conversation_holds_what_was_heard_of_an_interrupted_reply() {
+fn history_keeps_the_heard_part_of_an_interrupted_reply() {
     for heard_bytes in [0, 1, 7, 1_000] {
         let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
         let agent = rig.agent(speaker(2, 60));
@@ -86,7 +86,7 @@ fn a_reply_that_has_ended_can_still_be_shortened() {
 }
 
 #[test]
-fn an_ask_that_has_not_begun_is_cancelled_by_an_interruption() {
+fn an_interruption_cancels_an_ask_that_has_not_started() {
     let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(speaker(2, 10));
     let asks = ["one", "two"].map(|question| asked(&mut rig, agent, question));
@@ -97,7 +97,7 @@ fn an_ask_that_has_not_begun_is_cancelled_by_an_interruption() {
 }
 
 #[test]
-fn appended_turns_stand_where_they_were_told_among_the_asks() {
+fn appended_turns_keep_their_order_among_asks() {
     let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(speaker(2, 5));
     let append = |rig: &mut Rig, text: &str| {
@@ -126,7 +126,7 @@ fn appended_turns_stand_where_they_were_told_among_the_asks() {
 }
 
 #[test]
-fn a_parked_agent_takes_turns_as_well() {
+fn turns_can_be_appended_to_a_parked_agent() {
     let options = EngineOptions { agents_max: 1, ..roomy() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let [first, agent] = [1, 2].map(|seed| rig.agent(speaker(seed, 5)));

@@ -20,7 +20,7 @@ fn names_are_unique_among_clients() {
 }
 
 #[test]
-fn each_client_hears_its_own_replies_in_order() {
+fn each_client_receives_its_own_replies_in_order() {
     let (engine, _script) = engine();
     let clients = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
     let generations = clients.each_ref().map(|client| [asked(client), asked(client)]);
@@ -36,7 +36,7 @@ fn each_client_hears_its_own_replies_in_order() {
 }
 
 #[test]
-fn a_client_that_does_not_listen_pauses_alone_and_loses_nothing() {
+fn a_client_that_reads_no_events_pauses_alone_and_loses_nothing() {
     let (engine, _script) = engine_with_queues((16, 4));
     let [deaf, other] = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
     let generations: Vec<_> = (0..8).map(|_| asked(&deaf)).collect();
@@ -58,7 +58,7 @@ fn a_client_that_does_not_listen_pauses_alone_and_loses_nothing() {
 }
 
 #[test]
-fn frames_are_granted_and_do_not_pile_up() {
+fn granted_frames_do_not_accumulate() {
     let (engine, script) = engine();
     ready(&engine);
     let client = engine.client(Pacing::PerFrame { steps: 2 }).unwrap();
@@ -75,7 +75,7 @@ fn frames_are_granted_and_do_not_pile_up() {
 }
 
 #[test]
-fn an_idle_engine_sleeps_and_a_working_one_is_polled_gently() {
+fn an_idle_engine_sleeps_and_a_busy_one_is_polled_with_pauses() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     asked(&client);
@@ -93,7 +93,7 @@ fn an_idle_engine_sleeps_and_a_working_one_is_polled_gently() {
 }
 
 #[test]
-fn a_paused_engine_sleeps_until_it_is_called() {
+fn a_paused_engine_sleeps_until_a_command_arrives() {
     let (engine, script) = engine();
     ready(&engine);
     let client = engine.client(Pacing::default()).unwrap();
@@ -117,7 +117,7 @@ fn a_paused_engine_sleeps_until_it_is_called() {
 }
 
 #[test]
-fn places_of_clients_are_bounded_and_used_again() {
+fn client_slots_are_bounded_and_reused() {
     let (engine, script) = engine();
     ready(&engine);
     let mut clients: Vec<_> =
@@ -134,7 +134,7 @@ fn places_of_clients_are_bounded_and_used_again() {
 }
 
 #[test]
-fn the_time_is_that_of_the_clock() {
+fn rounds_use_the_time_of_the_clock() {
     let clock = VirtualClock::new();
     clock.advance(1_234);
     let (engine, script) = engine_with((4, 4), Clock::Virtual(clock.clone()));
@@ -162,7 +162,7 @@ fn commands_arrive_in_order() {
 }
 
 #[test]
-fn a_second_ask_under_the_same_name_is_dropped() {
+fn an_ask_with_a_used_id_is_dropped() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
@@ -176,7 +176,7 @@ fn a_second_ask_under_the_same_name_is_dropped() {
 }
 
 #[test]
-fn a_slow_client_still_hears_of_every_end_after_a_failure() {
+fn a_slow_client_receives_every_end_after_a_failure() {
     let (engine, script) = engine_with_queues((16, 2));
     let client = engine.client(Pacing::default()).unwrap();
     let generations: Vec<_> = (0..6).map(|_| asked(&client)).collect();

@@ -7,7 +7,7 @@ use crate::mailbox::TrySendError;
 /// The device thread spends nearly all its time inside rounds of 20 ms. The frame makes all calls
 /// that a host can make.
 #[test]
-fn no_call_of_a_frame_waits_for_a_call_of_the_driver() {
+fn no_frame_call_waits_for_a_driver_call() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     ready(&engine);

@@ -50,7 +50,7 @@ fn hanging_load(has_fallback: bool) -> (Engine, Arc<Script>, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_load_that_hangs_is_started_again_with_the_fallback() {
+fn a_hung_load_is_retried_with_the_fallback() {
     let (engine, script, go) = hanging_load(true);
     let client = engine.client(Pacing::default()).unwrap();
     let before = [asked(&client), asked(&client)];
@@ -70,7 +70,7 @@ fn a_load_that_hangs_is_started_again_with_the_fallback() {
 }
 
 #[test]
-fn a_load_that_hangs_without_a_fallback_fails_the_engine_and_ends_each_reply_once() {
+fn a_hung_load_without_fallback_ends_each_reply_once() {
     let (engine, _script, go) = hanging_load(false);
     let client = engine.client(Pacing::default()).unwrap();
     let asks = [asked(&client), asked(&client), asked(&client)];
@@ -87,7 +87,7 @@ fn a_load_that_hangs_without_a_fallback_fails_the_engine_and_ends_each_reply_onc
 }
 
 #[test]
-fn a_round_that_hangs_fails_the_engine_and_ends_each_reply_once() {
+fn a_hung_round_fails_the_engine_and_ends_each_reply_once() {
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
     let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
@@ -115,7 +115,7 @@ fn a_round_that_hangs_fails_the_engine_and_ends_each_reply_once() {
 }
 
 #[test]
-fn a_device_thread_that_rests_or_works_in_time_is_left_alone() {
+fn an_idle_or_timely_device_thread_is_not_abandoned() {
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
     let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
@@ -141,7 +141,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_is_the_host_s_own_affair() {
+fn a_panicking_waker_does_not_affect_the_engine() {
     let (engine, _script) = engine();
     let (client, other) = (engine.client(Pacing::default()), engine.client(Pacing::default()));
     let (client, other) = (client.unwrap(), other.unwrap());
@@ -182,7 +182,7 @@ fn replies_end_before_the_device_is_freed() {
 }
 
 #[test]
-fn a_device_that_cannot_be_freed_does_not_keep_the_engine() {
+fn a_device_that_cannot_be_freed_does_not_block_the_engine() {
     let (engine, client, script) = speaking(1_500, deadlines());
     engine.stop();
     assert!(ends(&client, 2).iter().all(is_gone));

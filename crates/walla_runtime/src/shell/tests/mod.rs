@@ -3,7 +3,7 @@
 mod delivery;
 mod frame_side;
 mod hangs;
-mod life;
+mod lifecycle;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

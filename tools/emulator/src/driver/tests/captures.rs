@@ -37,7 +37,7 @@ fn order(first: CUstream, second: CUstream) {
 }
 
 #[test]
-fn a_stream_that_joins_is_captured_too_and_all_runs_in_order() {
+fn a_joined_stream_is_captured_and_runs_in_order() {
     let _device = Device::open();
     let (origin, joined, memory) = (stream(), stream(), allocate(4));
     fill(memory, 0, 4, origin);
@@ -78,7 +78,7 @@ fn a_graph_in_a_capture_is_part_of_it() {
 }
 
 #[test]
-fn captures_begin_and_end_once_where_they_began() {
+fn captures_begin_once_and_end_on_their_stream() {
     let _device = Device::open();
     let (origin, joined) = (stream(), stream());
     let mut graph = ptr::null_mut();
@@ -99,7 +99,7 @@ fn captures_begin_and_end_once_where_they_began() {
 }
 
 #[test]
-fn work_that_nobody_waits_for_is_refused_at_the_end() {
+fn unjoined_work_is_refused_at_the_end_of_a_capture() {
     let _device = Device::open();
     let (origin, joined, memory) = (stream(), stream(), allocate(1));
     let mut graph = ptr::null_mut();
@@ -126,7 +126,7 @@ fn work_that_nobody_waits_for_is_refused_at_the_end() {
 }
 
 #[test]
-fn captures_keep_to_themselves() {
+fn concurrent_captures_cannot_depend_on_each_other() {
     let _device = Device::open();
     let (first, second, outside) = (stream(), stream(), stream());
     let mut graph = ptr::null_mut();
@@ -149,7 +149,7 @@ fn captures_keep_to_themselves() {
 }
 
 #[test]
-fn events_tell_the_time_between_them() {
+fn events_measure_the_time_between_them() {
     let _device = Device::open();
     let (stream, mut millis) = (stream(), 0.0);
     let (begin, end, mut timeless) = (event(), event(), ptr::null_mut());

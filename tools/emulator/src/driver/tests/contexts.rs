@@ -8,7 +8,7 @@ use crate::driver::memory_of;
 const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM as u32;
 
 #[test]
-fn a_destroyed_context_takes_everything_with_it() {
+fn a_destroyed_context_frees_its_resources() {
     let mut device = Device::open();
     let before = free_bytes();
     let (memory, stream) = (allocate(1 << 20), stream());
@@ -28,7 +28,7 @@ fn a_destroyed_context_takes_everything_with_it() {
 }
 
 #[test]
-fn a_context_that_another_thread_destroys_is_still_current_and_of_no_use() {
+fn a_context_destroyed_by_another_thread_is_current_but_invalid() {
     let mut device = Device::open();
     let context = std::mem::replace(&mut device.context, ptr::null_mut()).addr();
     let destroy = move || ok!(cuCtxDestroy_v2(ptr::without_provenance_mut(context)));
@@ -39,7 +39,7 @@ fn a_context_that_another_thread_destroys_is_still_current_and_of_no_use() {
 }
 
 #[test]
-fn the_primary_context_lives_as_long_as_somebody_holds_it() {
+fn the_primary_context_is_reference_counted() {
     let _device = Device::open();
     let before = free_bytes();
     let (mut first, mut second) = (ptr::null_mut(), ptr::null_mut());
@@ -79,7 +79,7 @@ fn green(wanted: u32) -> (CUgreenCtx, u32) {
 }
 
 #[test]
-fn a_green_context_lies_in_the_primary_context() {
+fn a_green_context_belongs_to_the_primary_context() {
     let _device = Device::open();
     let before = free_bytes();
     let (green, count) = green(3);
@@ -108,7 +108,7 @@ fn a_green_context_lies_in_the_primary_context() {
 }
 
 #[test]
-fn the_device_says_what_it_is() {
+fn the_device_reports_its_attributes() {
     let _device = Device::open();
     let (mut count, mut value, mut name) = (0, 0, [1; 14]);
     ok!(cuDeviceGetCount(&raw mut count));

@@ -17,7 +17,7 @@ fn fault(stream: CUstream) {
 }
 
 #[test]
-fn a_fault_is_heard_by_every_later_call_and_ends_with_the_context() {
+fn a_fault_fails_every_later_call_until_the_context_ends() {
     let mut device = Device::open();
     let (before, stream) = (free_bytes(), stream());
     let (mut event, mut address, mut free) = (ptr::null_mut(), 0, 0);

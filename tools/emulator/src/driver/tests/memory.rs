@@ -6,7 +6,7 @@ use crate::driver::facts::facts;
 use crate::driver::memory_of;
 
 #[test]
-fn new_memory_is_aligned_and_no_zeros() {
+fn new_memory_is_aligned_and_not_zeroed() {
     let _device = Device::open();
     let memory = allocate(1000);
     assert!(memory.is_multiple_of(256));
@@ -38,7 +38,7 @@ fn copies_beyond_an_allocation_are_refused() {
 }
 
 #[test]
-fn there_is_as_much_as_the_device_has() {
+fn allocations_are_limited_by_device_memory() {
     let _device = Device::open();
     let before = free_bytes();
     let mut address = 0;
@@ -56,7 +56,7 @@ fn there_is_as_much_as_the_device_has() {
 }
 
 #[test]
-fn pinned_memory_is_the_hosts_and_kernels_reach_it() {
+fn pinned_memory_is_accessible_to_host_and_kernels() {
     let _device = Device::open();
     let before = free_bytes();
     let mut start = ptr::null_mut();

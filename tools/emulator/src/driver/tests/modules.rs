@@ -68,7 +68,7 @@ fn launch(function: CUfunction, config: &CUlaunchConfig) -> CUresult {
 }
 
 #[test]
-fn only_text_for_this_chip_is_loaded() {
+fn only_ptx_for_this_chip_is_loaded() {
     let _device = Device::open();
     let (result, ..) = load(c"\x7fELF\x02\x01\x01");
     assert_eq!(result, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
@@ -102,7 +102,7 @@ fn a_kernel_is_found_by_name_until_its_module_is_unloaded() {
 }
 
 #[test]
-fn a_launch_keeps_to_the_limits_of_the_chip() {
+fn a_launch_beyond_the_limits_of_the_chip_is_refused() {
     let _device = Device::open();
     let function = function();
     assert_eq!(launch(function, &config()), CUresult::CUDA_SUCCESS);
@@ -127,7 +127,7 @@ fn a_launch_keeps_to_the_limits_of_the_chip() {
 }
 
 #[test]
-fn more_shared_memory_has_to_be_asked_for() {
+fn more_shared_memory_must_be_requested() {
     let _device = Device::open();
     let (function, optin) = (function(), facts().unwrap().shared_bytes_optin.cast_signed());
     let much = CUlaunchConfig { sharedMemBytes: 60 << 10, ..config() };

@@ -99,7 +99,7 @@ fn mappings_outlive_the_context() {
 }
 
 #[test]
-fn memory_that_is_only_created_counts() {
+fn unmapped_memory_counts_as_used() {
     let _device = Device::open();
     let before = free_bytes();
     let all = before as usize / PIECE * PIECE;
@@ -114,7 +114,7 @@ fn memory_that_is_only_created_counts() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mappings_that_do_not_fit_are_refused() {
     let _device = Device::open();
     let (mut place, mut bytes, wanted) = (0, 0, properties());
     ok!(cuMemGetAllocationGranularity(&raw mut bytes, &raw const wanted, 1));

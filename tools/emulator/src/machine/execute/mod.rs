@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_are_listed() {
+    fn lanes_of_a_mask_are_listed() {
         assert_eq!(each(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
         assert_eq!(each(u32::MAX).count(), 32);
         assert_eq!(each(0).count(), 0);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_to_do_the_same_on_the_same_device() {
+    fn arguments_request_the_same_work_and_device() {
         let line = "--agents 1,4 --tokens 8 --kv q8";
         let on_cpu = told(line, DeviceKind::Cpu, "cpu");
         assert_eq!(
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_and_talk_is_not() {
+    fn result_rows_are_parsed_and_log_lines_ignored() {
         let said = "main: n_kv_max = 4096\n\
             {\"pp\": 128, \"tg\": 64, \"pl\": 4, \"t_pp\": 0.5, \"speed_pp\": 1024.0, \"t_tg\": 0.128, \"speed_tg\": 2000.0}\n\
             {\"pp\": 128}\n";

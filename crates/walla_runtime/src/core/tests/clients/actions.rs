@@ -4,7 +4,7 @@ use walla_plan::Detail;
 
 use super::*;
 
-impl Story {
+impl Simulation {
     pub(super) fn act(&mut self) {
         match self.draw(34) {
             0..=3 if self.agents.len() < AGENTS_MAX => {

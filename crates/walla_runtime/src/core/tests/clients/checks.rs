@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::*;
 
-impl Story {
+impl Simulation {
     /// One frame of the hosts, during which the device works.
     pub(super) fn frame(&mut self) {
         let begin_micros = self.now_micros();

@@ -20,7 +20,7 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
     for (special, closing) in [(&THINK[..], 4), (&[], 11)] {
         let options = model("<think>\n", special);
         for seed in 0..4 {
-            let story = |registry: &Registry, clock: Option<&VirtualClock>, pacing| {
+            let scenario = |registry: &Registry, clock: Option<&VirtualClock>, pacing| {
                 let mut rig = Rig::new(&options, registry, pacing);
                 let agent = rig.agent(talkative(seed, (12, 7)));
                 let ask = rig.ask(agent, chat("Hi"));
@@ -34,7 +34,7 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
                 (heard.usage.first_token_micros, heard.usage.total_micros) = (0, 0);
                 (heard, drawn)
             };
-            let (heard, history) = story(&inline_cpu(), None, Pacing::FreeRunning);
+            let (heard, history) = scenario(&inline_cpu(), None, Pacing::FreeRunning);
             assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
             assert_eq!((heard.usage.reasoning_tokens, heard.usage.reply_tokens), (7, 12));
             assert_eq!((heard.reasoning.len(), heard.text.len()), (7, 12));
@@ -54,7 +54,7 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
                 (&inline_cpu(), None, Pacing::default()),
                 (&slow, Some(&clock), Pacing::FreeRunning),
             ] {
-                assert_eq!(story(registry, clock, pacing), (heard.clone(), history.clone()));
+                assert_eq!(scenario(registry, clock, pacing), (heard.clone(), history.clone()));
             }
         }
     }
@@ -83,7 +83,7 @@ fn a_limit_of_zero_closes_the_block_in_the_prompt() {
 }
 
 #[test]
-fn reasoning_leaves_the_reply_its_place_in_the_context() {
+fn reasoning_reserves_context_for_the_reply() {
     let mut rig = rig(&EngineOptions { context_tokens: 160, ..model("<think>\n", &THINK) });
     let agent = rig.agent(drawing(1, &[97, 98], (30, 100_000)));
     let ask = rig.ask(agent, chat("Hi"));
@@ -126,7 +126,7 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
 /// The model opens a block while the next step already runs: that step's draw is discarded. The
 /// following text equals the text after the same tokens in a prompt.
 #[test]
-fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
+fn a_draw_in_flight_is_discarded_when_a_block_is_closed() {
     let options = model("", &THINK);
     let mut closed = 0;
     for seed in 0..12 {
@@ -163,7 +163,7 @@ fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
 
 /// Prompts leave context for reasoning and for speech.
 #[test]
-fn old_turns_make_way_for_reasoning() {
+fn old_turns_are_dropped_to_reserve_context_for_reasoning() {
     let turn = |speaker, n: u32| Turn { speaker, text: format!("turn {n} of a talk") };
     let history: Vec<_> =
         (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();

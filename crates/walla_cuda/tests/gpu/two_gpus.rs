@@ -14,13 +14,13 @@ use crate::{gpu, in_a_child, is_emulated};
 /// Number of GPUs to emulate; set in the process that tests two.
 const DEVICES: &str = "WALLA_EMULATED_DEVICES";
 
-const NAME: &str = "two::two_gpus_of_a_process_say_what_each_says_alone";
+const NAME: &str = "two_gpus::two_gpus_of_a_process_give_the_same_tokens_as_each_alone";
 
 /// Output of the child if it finds two.
 const BOTH: &str = "two GPUs agree";
 
 #[test]
-fn two_gpus_of_a_process_say_what_each_says_alone() {
+fn two_gpus_of_a_process_give_the_same_tokens_as_each_alone() {
     let Some(first) = gpu() else { return };
     let backend = CudaBackend::from_env();
     if backend.devices().unwrap().len() > 1 {

@@ -23,7 +23,7 @@ fn seconds<T>(what: impl FnOnce() -> T) -> f32 {
 }
 
 #[test]
-fn it_starts_at_once_tells_how_far_it_is_and_runs_what_was_sent_meanwhile() {
+fn start_returns_at_once_and_early_commands_run_after_the_load() {
     let (go, wait) = mpsc::channel();
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
@@ -53,7 +53,7 @@ fn it_starts_at_once_tells_how_far_it_is_and_runs_what_was_sent_meanwhile() {
 }
 
 #[test]
-fn a_load_that_fails_fails_what_was_asked_and_gives_later_commands_back() {
+fn a_failed_load_fails_asks_and_returns_later_commands() {
     let (engine, go) = never_loads(0.1);
     let client = engine.client(Pacing::default()).unwrap();
     let generations = [asked(&client), asked(&client)];
@@ -101,7 +101,7 @@ fn a_panic_while_loading_is_a_failure() {
 }
 
 #[test]
-fn what_hosts_set_for_all_arrives_whenever_they_set_it() {
+fn engine_settings_apply_before_and_after_the_load() {
     let (go, wait) = mpsc::channel();
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
@@ -137,7 +137,7 @@ fn stopping_fails_open_replies_once_and_ends_the_thread() {
 }
 
 #[test]
-fn the_last_handle_stops_it_and_the_core_is_dropped_on_its_thread() {
+fn the_last_handle_stops_the_engine_and_its_thread_drops_the_core() {
     let (engine, script) = engine();
     ready(&engine);
     let client = engine.client(Pacing::default()).unwrap();
@@ -148,13 +148,13 @@ fn the_last_handle_stops_it_and_the_core_is_dropped_on_its_thread() {
 }
 
 #[test]
-fn dropping_never_waits_long_while_loading() {
+fn dropping_during_a_load_has_a_bounded_wait() {
     let (engine, _go) = never_loads(0.1);
     assert!(seconds(|| drop(engine)) < 1.0);
 }
 
 #[test]
-fn dropping_never_waits_long_while_a_step_hangs() {
+fn dropping_during_a_hung_step_has_a_bounded_wait() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     ready(&engine);
@@ -167,7 +167,7 @@ fn dropping_never_waits_long_while_a_step_hangs() {
 }
 
 #[test]
-fn a_stop_ends_a_load_that_asks() {
+fn a_stop_cancels_a_load_through_its_progress() {
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
     let load = move |progress: &mut Progress<'_>| {

@@ -8,7 +8,7 @@ use super::*;
 use crate::api::ContextPolicy;
 
 /// Replies of six agents with different limits. The device is lost after some rounds.
-fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
+fn scenario(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
     let options = EngineOptions { kv_tokens: Some(16 * 50), ..options.clone() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
     let mut rig = Rig::new(&options, &registry, Pacing::FreeRunning);
@@ -26,13 +26,13 @@ fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
 }
 
 #[test]
-fn a_lost_device_changes_no_word_of_speech_or_reasoning() {
+fn a_lost_device_does_not_change_speech_or_reasoning() {
     let options = model("<think>\n", &THINK);
-    let undisturbed = story(&options, None);
+    let undisturbed = scenario(&options, None);
     let closed = undisturbed.iter().filter(|heard| !heard.text.is_empty()).count();
     assert!(closed > 8, "{undisturbed:?}");
     for round in [1, 3, 6, 9, 12, 15, 20, 26] {
-        for (heard, expected) in story(&options, Some(round)).iter().zip(&undisturbed) {
+        for (heard, expected) in scenario(&options, Some(round)).iter().zip(&undisturbed) {
             assert_eq!((&heard.text, &heard.reasoning), (&expected.text, &expected.reasoning));
             assert_eq!(heard.ends, expected.ends);
             let tokens = |heard: &Heard| (heard.usage.reply_tokens, heard.usage.reasoning_tokens);
@@ -44,7 +44,7 @@ fn a_lost_device_changes_no_word_of_speech_or_reasoning() {
 /// Failing and slow devices, scarce pages, cancels and full queues: each reply ends once, with the
 /// text that the agent would generate alone.
 #[test]
-fn seeded_stories_of_reasoning_end_well() {
+fn seeded_fault_schedules_with_reasoning_complete() {
     let options = EngineOptions {
         context_tokens: 128,
         kv_tokens: Some(16 * 24),

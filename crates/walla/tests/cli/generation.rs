@@ -13,7 +13,7 @@ use crate::command::{
 /// kernels round activations to f16, so the text may differ from the near-tie that the reference
 /// records, not before it.
 #[test]
-fn the_published_story() {
+fn the_published_text_is_generated() {
     let model = reference("models/tinystories-260k.gguf");
     let json = reference_json("models/tinystories-260k.json");
     let expected = json["greedy_text"].as_str().unwrap();
@@ -38,7 +38,7 @@ fn the_published_story() {
 }
 
 #[test]
-fn a_prompt_is_continued_as_the_reference_does() {
+fn a_prompt_is_continued_as_by_the_reference() {
     let model = reference("models/tinystories-260k.gguf");
     let json = reference_json("models/tinystories-260k.json");
     let model = model.to_str().unwrap();
@@ -67,7 +67,7 @@ fn a_prompt_is_continued_as_the_reference_does() {
 }
 
 #[test]
-fn one_seed_one_text() {
+fn the_seed_determines_the_text() {
     let generate = |seed: &str| {
         succeed(&[
             "generate",
@@ -89,7 +89,7 @@ fn one_seed_one_text() {
 }
 
 #[test]
-fn no_more_tokens_than_asked_for() {
+fn the_token_limit_holds() {
     let ran =
         run(&["generate", tiny(), "--prompt", "Hi", "-n", "3", "--greedy", "--device", "cpu"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -102,7 +102,7 @@ fn no_more_tokens_than_asked_for() {
 }
 
 #[test]
-fn a_budget_changes_no_word_and_its_costs_are_kept() {
+fn a_budget_does_not_change_the_text_and_costs_are_saved() {
     let folder = scratch("cache");
     let arguments =
         ["generate", tiny(), "--prompt", "Once", "-n", "12", "--greedy", "--device", "cpu"];
@@ -122,7 +122,7 @@ fn a_budget_changes_no_word_and_its_costs_are_kept() {
 
 /// The device thread, which writes the trace, has ended before the program exits.
 #[test]
-fn a_trace_is_whole() {
+fn a_trace_is_complete() {
     let path = scratch("trace.json");
     let arguments =
         ["generate", tiny(), "--prompt", "Once", "-n", "8", "--greedy", "--device", "cpu"];
@@ -172,7 +172,7 @@ fn an_environment_without_effect_is_reported() {
 }
 
 #[test]
-fn chat_answers_each_line_and_ends_with_the_input() {
+fn chat_answers_each_line_until_the_end_of_input() {
     let arguments =
         ["chat", tiny(), "--persona", "You are Greta.", "-n", "4", "--greedy", "--device", "cpu"];
     let ran = run_with_input(&arguments, "Hello\n\nWho are you?\n");

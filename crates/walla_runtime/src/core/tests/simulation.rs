@@ -1,8 +1,8 @@
-//! Seeded stories: all actions of hosts and devices, in random order and in virtual time, on a
+//! Seeded simulations: all actions of hosts and devices, in random order and in virtual time, on a
 //! device that hashes instead of evaluating a model.
 //!
-//! A story is a function of its seed: time is virtual, so budgets, deadlines and step times are
-//! reproducible as well. Invariants after every frame and at the end:
+//! A simulation is a function of its seed: time is virtual, so budgets, deadlines and step times
+//! are reproducible as well. Invariants after every frame and at the end:
 //!
 //! - every token of every reply is the one that the device draws for this history alone;
 //! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
@@ -11,7 +11,7 @@
 //! - an idle core has no work: a second call of `advance` changes nothing;
 //! - every page is returned.
 //!
-//! `WALLA_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
+//! `WALLA_SIMULATION_SEEDS=FIRST..END` runs other seeds than the default ones.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use walla_device::faulty::{Call, Fault, FaultPlan, FaultyBackend};
 use walla_device::hash::{HashBackend, HashOptions};
 use walla_plan::Detail;
 
-use super::story_kit::{
+use super::simulation_kit::{
     ADVANCES_MAX, Draws, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all,
     seeds, source,
 };
@@ -31,7 +31,7 @@ use crate::engine_core::Control;
 use crate::options::EngineError;
 
 /// Sets other seeds.
-const VARIABLE: &str = "WALLA_STORY_SEEDS";
+const VARIABLE: &str = "WALLA_SIMULATION_SEEDS";
 
 /// Default seeds.
 const SEEDS: Range<u64> = 0..500;
@@ -46,7 +46,7 @@ const SEEDS_OF_FAULTS: [u64; 3] = [100_671, 236_276, 350_267];
 const FRAMES_TO_END_MAX: u32 = 17_000;
 
 /// A core in virtual time, and its events.
-struct Story {
+struct Simulation {
     setting: Setting,
     core: Core,
     agents: Vec<AgentId>,
@@ -64,7 +64,7 @@ struct Story {
     progress_micros: u64,
 }
 
-impl Story {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut setting = Setting::new(seed);
         let pacing = setting.draws.pacing();
@@ -72,7 +72,7 @@ impl Story {
         Self::around(core, pacing, setting)
     }
 
-    /// A story at its beginning.
+    /// A simulation at its beginning.
     fn around(mut core: Core, pacing: Pacing, setting: Setting) -> Self {
         core.add_client(HOST, pacing);
         Self {
@@ -270,7 +270,7 @@ impl Story {
         }
     }
 
-    /// Runs the story until the last page is returned. Returns the log of all events.
+    /// Runs the simulation until the last page is returned. Returns the log of all events.
     fn run(mut self) -> String {
         for _ in 0..120 {
             self.act();
@@ -300,31 +300,32 @@ impl Story {
     }
 }
 
-fn story(seed: u64) -> String {
+fn simulate(seed: u64) -> String {
     let _named = Named(VARIABLE, seed);
-    Story::new(seed).run()
+    Simulation::new(seed).run()
 }
 
 #[test]
-fn stories_in_virtual_time_end_well() {
-    SEEDS_OF_FAULTS.into_iter().for_each(|seed| drop(story(seed)));
-    run_all(seeds(VARIABLE, SEEDS), story);
+fn random_schedules_complete() {
+    SEEDS_OF_FAULTS.into_iter().for_each(|seed| drop(simulate(seed)));
+    run_all(seeds(VARIABLE, SEEDS), simulate);
 }
 
 #[test]
-fn a_story_replays_byte_for_byte() {
+fn a_schedule_replays_byte_for_byte() {
     let mut has_budget = 0;
     for seed in seeds(VARIABLE, SEEDS).take(60) {
-        let first = story(seed);
+        let first = simulate(seed);
         assert!(!first.is_empty(), "seed {seed}: something is said");
-        assert_eq!(first, story(seed), "seed {seed}");
-        has_budget += u32::from(Story::new(seed).setting.options.budget != FrameBudget::Unlimited);
+        assert_eq!(first, simulate(seed), "seed {seed}");
+        has_budget +=
+            u32::from(Simulation::new(seed).setting.options.budget != FrameBudget::Unlimited);
     }
     assert!(has_budget > 0);
 }
 
-impl Story {
-    /// A story without random actions, controlled by its test.
+impl Simulation {
+    /// A simulation without random actions, controlled by its test.
     fn plain(options: EngineOptions, pacing: Pacing, plan: FaultPlan, hash: HashOptions) -> Self {
         let clock = hash.clock.clone();
         let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
@@ -361,8 +362,8 @@ impl Story {
     }
 }
 
-/// A short story whose device fails or is lost in the `nth` call of a kind. Returns whether there
-/// was such a call.
+/// A short simulation whose device fails or is lost in the `nth` call of a kind. Returns whether
+/// there was such a call.
 fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
     let options = EngineOptions {
         budget: FrameBudget::Time(Duration::from_micros(2_000)),
@@ -370,23 +371,24 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
         ..options()
     };
     let plan = FaultPlan::new(1).fail_call(call, nth, fault);
-    let mut story = Story::plain(options, Pacing::default(), plan, HashOptions::default());
+    let mut simulation =
+        Simulation::plain(options, Pacing::default(), plan, HashOptions::default());
     for seed in 0..4 {
-        let agent = story.add(speaker(seed, 6));
-        story.ask(agent, tokens(&"x".repeat(40)));
-        story.ask(agent, Prompt::Chat("Hello".into()));
+        let agent = simulation.add(speaker(seed, 6));
+        simulation.ask(agent, tokens(&"x".repeat(40)));
+        simulation.ask(agent, Prompt::Chat("Hello".into()));
     }
     for frame in 0..400 {
         match frame {
-            6 => story.core.control(Control::KvTokens(16 * 8)),
-            12 => story.core.control(Control::KvTokens(u32::MAX)),
-            _ if !story.is_anything_open() => break,
+            6 => simulation.core.control(Control::KvTokens(16 * 8)),
+            12 => simulation.core.control(Control::KvTokens(u32::MAX)),
+            _ if !simulation.is_anything_open() => break,
             _ => {}
         }
-        story.frame();
+        simulation.frame();
     }
-    story.assert_all_ended();
-    story.setting.handle.calls(call) > nth
+    simulation.assert_all_ended();
+    simulation.setting.handle.calls(call) > nth
 }
 
 /// The most urgent agent preempts others for pages that steps in flight still hold. A preempted
@@ -401,24 +403,24 @@ fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
         let step_micros = draws.pick(&[300, 3_000, 12_000]);
         let hash = HashOptions { step_micros, ..HashOptions::default() };
         let pacing = Pacing::PerFrame { steps: 1 + draws.draw(2) };
-        let mut story = Story::plain(options, pacing, FaultPlan::new(1), hash);
+        let mut simulation = Simulation::plain(options, pacing, FaultPlan::new(1), hash);
         for n in 0..5 {
             let detail = draws.pick(&[Detail::Full, Detail::Full, Detail::Background]);
-            let agent = story.add(AgentSpec { detail, ..speaker(n, 4 + draws.draw(20)) });
+            let agent = simulation.add(AgentSpec { detail, ..speaker(n, 4 + draws.draw(20)) });
             // No two prompts have a common prefix, so no page is shared.
             let letter = char::from(b'a' + n as u8).to_string();
             for _ in 0..3 {
-                story.ask(agent, tokens(&letter.repeat(20 + draws.draw(100) as usize)));
+                simulation.ask(agent, tokens(&letter.repeat(20 + draws.draw(100) as usize)));
             }
             for _ in 0..draws.draw(4) {
-                story.frame();
+                simulation.frame();
             }
         }
         let frames = (0..5_000).take_while(|_| {
-            story.frame();
-            story.is_anything_open()
+            simulation.frame();
+            simulation.is_anything_open()
         });
-        assert!(frames.count() < 5_000, "{}", describe(&story.core));
+        assert!(frames.count() < 5_000, "{}", describe(&simulation.core));
     }
 }
 

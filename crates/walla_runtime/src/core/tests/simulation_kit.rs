@@ -1,4 +1,4 @@
-//! Parts that all seeded stories share: random numbers, devices with faults, checks and digests.
+//! Shared parts of all seeded simulations: random numbers, devices with faults, checks, digests.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -91,7 +91,7 @@ impl Draws {
     }
 }
 
-/// Inputs of a core's load, and the random numbers of its story.
+/// Inputs of a core's load, and the random numbers of its simulation.
 pub(super) struct Setting {
     pub(super) draws: Draws,
     pub(super) clock: VirtualClock,
@@ -147,13 +147,13 @@ impl Setting {
         Self { draws, clock, hash, source, options, registry, handle }
     }
 
-    /// Loads the core, with a calibration in some stories.
+    /// Loads the core, with a calibration in some simulations.
     pub(super) fn load(&mut self) -> Core {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let at = Clock::Virtual(self.clock.clone());
         let file = self.source.reopen().expect("it is in memory");
-        // Calibration takes as long as a story: most stories are given costs, not always the right
-        // ones.
+        // Calibration takes as long as a simulation: most simulations are given costs, which are
+        // not always correct.
         let is_calibrated = self.draws.one_in(8);
         let budget = if is_calibrated { self.options.budget } else { FrameBudget::Unlimited };
         let of_load = EngineOptions { budget, ..self.options.clone() };
@@ -200,7 +200,7 @@ pub(super) fn check_tokens(core: &Core) {
     }
 }
 
-/// State of the core, for a story that fails.
+/// State of the core, for a simulation that fails.
 pub(super) fn describe(core: &Core) -> String {
     let ledger = &core.sequences.ledger;
     let mut text = format!("{:?}\n", core.stats());
@@ -219,14 +219,15 @@ pub(super) fn describe(core: &Core) -> String {
     format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
 }
 
-/// The model of all stories: reading its vocabulary and its template takes longer than a story.
+/// The model of all simulations. It is shared: reading its vocabulary and its template takes longer
+/// than a simulation.
 pub(super) fn source() -> Arc<Source> {
     static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
     let open = || Source::open(&options()).expect("the file is sound").0;
     Arc::clone(SOURCE.get_or_init(open))
 }
 
-/// Prints the seed if its story fails.
+/// Prints the seed if its simulation fails.
 pub(super) struct Named(pub(super) &'static str, pub(super) u64);
 
 impl Drop for Named {
@@ -246,17 +247,17 @@ pub(super) fn seeds(variable: &str, default: Range<u64>) -> Range<u64> {
     range.unwrap_or_else(|| panic!("{variable} is {text:?}, expected FIRST..END"))
 }
 
-/// Runs the story of every seed, with a line per 10,000 of many. At the end it prints a digest of
-/// all events: a change that must not change behaviour leaves it as it is (`--nocapture`).
-pub(super) fn run_all(seeds: Range<u64>, story: impl Fn(u64) -> String) {
+/// Runs the simulation of every seed, with a line per 10,000 of many. At the end it prints a digest
+/// of all events: a change that must not change behaviour leaves it as it is (`--nocapture`).
+pub(super) fn run_all(seeds: Range<u64>, simulate: impl Fn(u64) -> String) {
     let is_long = seeds.end - seeds.start > 10_000;
     let mut digest = DefaultHasher::new();
     let of_seeds = seeds.clone();
     for seed in seeds {
-        digest.write(story(seed).as_bytes());
+        digest.write(simulate(seed).as_bytes());
         if is_long && seed % 10_000 == 9_999 {
-            eprintln!("stories up to seed {seed} have ended well");
+            eprintln!("simulations up to seed {seed} have passed");
         }
     }
-    eprintln!("digest of the stories {of_seeds:?}: {:016x}", digest.finish());
+    eprintln!("digest of the simulations {of_seeds:?}: {:016x}", digest.finish());
 }

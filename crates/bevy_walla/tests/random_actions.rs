@@ -101,7 +101,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
     }
 }
 
-fn journey(seed: u64, engine_fails: bool) {
+fn run_random_actions(seed: u64, engine_fails: bool) {
     let mut dice = Dice::new(seed);
     let engine = ScriptedEngine::new(|persona, question| format!("{persona} {question}. So!"))
         .command_queue(1 + dice.throw(8) as usize)
@@ -153,11 +153,11 @@ fn journey(seed: u64, engine_fails: bool) {
 }
 
 #[test]
-fn every_ask_ends_once_whatever_the_game_does() {
-    (1..=60).for_each(|seed| journey(seed, false));
+fn every_ask_ends_once_under_random_actions() {
+    (1..=60).for_each(|seed| run_random_actions(seed, false));
 }
 
 #[test]
-fn every_ask_ends_once_when_the_engine_fails_in_between() {
-    (1..=60).for_each(|seed| journey(seed, true));
+fn every_ask_ends_once_if_the_engine_fails() {
+    (1..=60).for_each(|seed| run_random_actions(seed, true));
 }

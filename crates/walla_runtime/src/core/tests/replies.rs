@@ -6,7 +6,7 @@ use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
 
 #[test]
-fn a_reply_starts_speaks_and_ends() {
+fn a_reply_emits_started_deltas_and_one_end() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(1, 20));
     let generation = rig.ask(agent, Prompt::Chat("Hello".into()));
@@ -19,7 +19,7 @@ fn a_reply_starts_speaks_and_ends() {
 }
 
 #[test]
-fn one_step_a_frame_is_one_token_a_frame() {
+fn one_step_per_frame_gives_one_token_per_frame() {
     let mut rig = Rig::new(&options(), &inline_cpu(), Pacing::default());
     let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 10) });
     let generation = rig.ask(agent, tokens("ab"));
@@ -43,7 +43,7 @@ fn without_frames_nothing_happens() {
 }
 
 #[test]
-fn prompts_are_read_in_chunks_while_others_speak() {
+fn prompts_are_evaluated_in_chunks_during_other_replies() {
     let mut rig = Rig::new(&options(), &inline_cpu(), Pacing::default());
     let speaking = rig.agent(speaker(1, 60));
     let first = rig.ask(speaking, tokens("ab"));
@@ -116,7 +116,7 @@ fn a_removed_agent_frees_its_pages() {
 }
 
 #[test]
-fn nobody_speaks_through_another_clients_agent() {
+fn a_command_for_another_clients_agent_is_ignored() {
     let mut rig = Rig::free();
     let stranger = ClientKey(1);
     rig.core.add_client(stranger, Pacing::FreeRunning);
@@ -136,7 +136,7 @@ fn nobody_speaks_through_another_clients_agent() {
 }
 
 #[test]
-fn a_change_in_mid_reply_counts_from_the_next_one_on() {
+fn a_change_during_a_reply_applies_to_the_next_one() {
     let before = AgentSpec { stop_strings: vec!["never said".into()], ..speaker(1, 30) };
     let after = AgentSpec {
         sampling: Sampling::greedy(),
@@ -179,7 +179,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 }
 
 #[test]
-fn bad_prompts_fail_alone() {
+fn invalid_prompts_fail_only_their_own_reply() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(1, 5));
     let empty = rig.ask(agent, Prompt::Tokens(Vec::new()));
@@ -212,7 +212,7 @@ fn a_full_context_ends_the_reply() {
 }
 
 #[test]
-fn old_turns_are_forgotten_and_the_persona_stays() {
+fn old_turns_are_dropped_and_the_persona_is_kept() {
     let mut rig = Rig::free();
     let turn =
         |speaker: Speaker, n: usize| Turn { speaker, text: format!("turn number {n} with words") };
@@ -236,7 +236,7 @@ fn old_turns_are_forgotten_and_the_persona_stays() {
 }
 
 #[test]
-fn a_question_that_was_never_read_is_forgotten() {
+fn a_refused_prompt_is_not_kept() {
     let mut rig = Rig::free();
     let agent = rig.agent(AgentSpec { context_policy: ContextPolicy::Refuse, ..speaker(1, 8) });
     let short = rig.ask(agent, Prompt::Chat("Hi".into()));
@@ -249,8 +249,8 @@ fn a_question_that_was_never_read_is_forgotten() {
 }
 
 #[test]
-fn a_full_queue_pauses_and_loses_nothing() {
-    let story = |room: Option<usize>| {
+fn a_full_queue_pauses_the_agent_and_loses_nothing() {
+    let scenario = |room: Option<usize>| {
         let mut rig = Rig::free();
         rig.room = room;
         let agent = rig.agent(speaker(9, 40));
@@ -266,6 +266,6 @@ fn a_full_queue_pauses_and_loses_nothing() {
         rig.assert_all_ended();
         rig.reply(generation).clone()
     };
-    let (fast, slow) = (story(None), story(Some(0)));
+    let (fast, slow) = (scenario(None), scenario(Some(0)));
     assert_eq!((fast.text, fast.ends), (slow.text, slow.ends));
 }
