@@ -12,7 +12,6 @@ use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
 use walla_plan::{
     BUCKETS, Detail, Governor, GovernorOptions, Limits, STEPS_MAX, StepCost, StepWork,
 };
-use walla_types::SeqId;
 
 use super::Core;
 use super::agents::AgentState;
@@ -287,7 +286,7 @@ impl Core {
     pub(super) fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
         for &(slot, rows) in self.scheduler.included() {
-            let length = self.sequences.ledger.len(SeqId(slot as u32));
+            let length = self.kv.len(slot);
             let of_agent = if rows == 1 {
                 StepWork::decode(1, length.into())
             } else {

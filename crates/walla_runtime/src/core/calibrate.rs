@@ -210,7 +210,7 @@ fn wait(
         }
         let waited_micros = waiting.clock.now_micros() - start_micros;
         if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
-            return Err(super::deadline::hung(sequences, waited_micros).into());
+            return Err(super::deadline::hung(&mut sequences.executor, waited_micros).into());
         }
         waiting.clock.pause(POLL_INTERVAL);
     }

@@ -21,7 +21,7 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<bool, ExecError> {
         let mut any = false;
-        while let Some(completed) = self.sequences.poll()? {
+        while let Some(completed) = self.kv.poll()? {
             any = true;
             self.collect_step(completed, now_micros, emit)?;
         }
@@ -35,11 +35,11 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExecError> {
         let _stage = enter(Stage::Read);
-        let read = match self.in_flight.read(&mut self.sequences.executor, completed) {
+        let read = match self.in_flight.read(self.kv.executor_mut(), completed) {
             Err(refused @ ExecError::ForeignResults { .. }) => Err(refused.to_string()),
             read => Ok(read?),
         };
-        self.sequences.release(completed);
+        self.kv.release(completed);
         let Some(mut submitted) = self.in_flight.complete() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
         let device_nanos = *read.as_ref().unwrap_or(&0);

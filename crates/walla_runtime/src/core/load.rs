@@ -14,7 +14,7 @@ use super::calibrate::Waiting;
 use super::clients::Clients;
 use super::cost_file::Key;
 use super::in_flight::InFlight;
-use super::pages::Pages;
+use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
 use super::source::Source;
 use super::text::{PromptQueue, TextWorker};
@@ -139,13 +139,12 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
+        let kv = KvCache::new(sequences);
+        let mut stats = EngineStats::default();
+        kv.update_stats(&mut stats);
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
-            stats: EngineStats {
-                pages: exec_options.pages - 1,
-                kv_bytes: sequences.executor.device().memory().cache_bytes,
-                ..EngineStats::default()
-            },
+            card: ModelCard::new(file, model, kv.executor(), context_tokens, text),
+            stats,
             text: Arc::clone(text),
             clients: Clients::default(),
             agents: Agents::new(
@@ -154,8 +153,7 @@ impl Source {
                 context_tokens,
             ),
             prompts: PromptQueue::new(worker),
-            sequences,
-            pages: Pages::default(),
+            kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),

@@ -13,6 +13,7 @@ mod cost_file;
 mod deadline;
 mod fallback;
 mod in_flight;
+mod kv_cache;
 mod load;
 mod pages;
 mod reasoning;
@@ -27,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use walla_device::DeviceError;
-use walla_exec::{ExecError, Sequences, StepError};
+use walla_exec::{ExecError, StepError};
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
@@ -36,7 +37,7 @@ use self::agents::{Agents, Ask};
 use self::budget::Budget;
 use self::clients::Clients;
 use self::in_flight::InFlight;
-use self::pages::Pages;
+use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
 use self::text::PromptQueue;
@@ -63,7 +64,7 @@ const RETRIES_MAX: u32 = 3;
 /// | `clients` | [`clients`] | grants, pauses, stalls, undelivered events |
 /// | `agents` | [`agents`] | slots, parked agents, asks, conversations |
 /// | `prompts` | [`text`] | prompts in the text thread |
-/// | `sequences`, `pages` | `walla_exec`, [`pages`] | KV ledger, page claims, resizes |
+/// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim |
 /// | `scheduler`, `budget` | [`schedule`], [`budget`] | plan and batch of a step, governor |
 /// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls |
 #[derive(Debug)]
@@ -75,8 +76,7 @@ pub(crate) struct Core {
     agents: Agents,
     prompts: PromptQueue,
     // Scheduling.
-    sequences: Sequences,
-    pages: Pages,
+    kv: KvCache,
     scheduler: Scheduler,
     budget: Budget,
     in_flight: InFlight,
@@ -95,8 +95,8 @@ impl Core {
     fn count(&mut self) {
         self.agents.count(&mut self.stats);
         self.stats.queue_full = self.clients.refused();
-        self.stats.pages_used = self.sequences.ledger.used_pages();
-        let device = self.sequences.executor.device();
+        self.kv.update_stats(&mut self.stats);
+        let device = self.kv.executor().device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
         self.stats.graph_fallbacks = device.graph_fallbacks().total();
         self.stats.budget = self.budget.stats();
@@ -203,19 +203,16 @@ impl EngineCore for Core {
         self.clients.update_stalls(now_micros);
         self.budget.begin_window(now_micros, self.clients.has_free_running());
         let (mut submitted, mut failed, mut waits, mut freed) = (false, false, false, false);
-        let resizes = self.resize()?;
-        while !resizes
-            && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
-            && self.sequences.executor.has_room()
-        {
-            self.pages.take_freed();
+        let resizes = self.kv.resize()?;
+        while !resizes && self.kv.accepts_step() {
+            self.kv.take_freed();
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
                 // Planning itself ended a reply or freed pages, so another agent may continue. Only
                 // existing replies and pages can be freed, so this repeats a bounded number of
                 // times.
                 Ok(false) => {
-                    freed = self.pages.take_freed();
+                    freed = self.kv.take_freed();
                     break;
                 }
                 // The block of a partly failed step is still being copied: try later. No completion
@@ -241,7 +238,7 @@ impl EngineCore for Core {
             || self.next_placement(now_micros).is_some();
         Ok(match () {
             () if collected || submitted || freed || can_start => Advance::Again,
-            () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,
+            () if waits || self.kv.executor().in_flight() > 0 => Advance::Poll,
             () if failed => Advance::Again,
             () if self.budget.waits_for_window() => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))

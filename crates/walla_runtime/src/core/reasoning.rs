@@ -31,7 +31,7 @@ impl Core {
         prompt: &mut Vec<TokenId>,
     ) {
         // A cache that is smaller than the context also limits replies.
-        let context_tokens = self.context_tokens.min(self.cache_tokens());
+        let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
         let Some(agent) = self.agents.get_mut(slot) else { return };
         let (Some(reply), Some(markers)) = (agent.reply.as_mut(), &self.text.reasoning) else {
             return;

@@ -128,7 +128,7 @@ impl Core {
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
         // Older turns are also dropped if the cache is smaller than the context.
-        let context_tokens = self.context_tokens.min(self.cache_tokens());
+        let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
@@ -224,8 +224,8 @@ impl Core {
             }
             return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
         }
-        let free_pages = self.sequences.ledger.usable_pages();
-        let wanted_pages = prompt_tokens.div_ceil(self.sequences.ledger.options().page_tokens);
+        let free_pages = self.kv.ledger().usable_pages();
+        let wanted_pages = prompt_tokens.div_ceil(self.kv.ledger().options().page_tokens);
         if wanted_pages > free_pages {
             // Waiting cannot help, because the whole cache is smaller.
             return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
@@ -263,7 +263,7 @@ impl Core {
         let now_micros = self.clients.now_micros(client, now_micros);
         let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(mut reply) = agent.reply.take() else { return };
-        self.pages.note_freed();
+        self.kv.note_freed();
         agent.sequence.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.outbox(client);

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use walla_exec::{Sequences, StepError};
+use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, CostModel, Deferral, Deferred,
-    Limits, Output, Plan, PlanRequest, StepWork, TokenInput,
+    KvLedger, Limits, Output, Plan, PlanRequest, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
 use super::agents::AgentState;
 use super::in_flight::Tag;
+use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
@@ -66,7 +67,7 @@ impl Scheduler {
 fn smallest_left_out(
     plan: &Plan,
     requests: &[PlanRequest],
-    sequences: &Sequences,
+    ledger: &KvLedger,
     cost: &dyn CostModel,
 ) -> Option<StepWork> {
     if !plan.decode().is_empty() || !plan.prefill().is_empty() {
@@ -75,7 +76,7 @@ fn smallest_left_out(
     let exceeds = |deferred: &&Deferred| deferred.reason == Deferral::Budget;
     let works = plan.deferred().iter().filter(exceeds).filter_map(|deferred| {
         let request = requests.iter().find(|request| request.seq == deferred.seq)?;
-        let cached_tokens = sequences.ledger.len(request.seq);
+        let cached_tokens = ledger.len(request.seq);
         Some(match request.state {
             PlanState::Prefill { .. } => StepWork::prefill(1, cached_tokens),
             _ => StepWork::decode(1, u64::from(cached_tokens) + 1),
@@ -89,7 +90,7 @@ impl Core {
     /// Work of the agent for the next step, if any.
     fn work_of(&self, slot: usize) -> Option<PlanState> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
-        let submitted = self.sequences.ledger.len(SeqId(slot as u32));
+        let submitted = self.kv.len(slot);
         let missing = (agent.sequence.history().len() as u32).saturating_sub(submitted);
         match missing {
             // All known tokens are submitted. The next token is in flight, and only the device
@@ -145,9 +146,9 @@ impl Core {
 
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
-        let Self { scheduler, budget, sequences, agents, .. } = self;
+        let Self { scheduler, budget, kv, agents, .. } = self;
         let Scheduler { requests, plan, batch, is_lifted, .. } = scheduler;
-        let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
+        let lengths = requests.iter().map(|request| kv.ledger().len(request.seq));
         let Some(shortest) = lengths.min() else {
             budget.set_deferred(0);
             return false;
@@ -176,7 +177,7 @@ impl Core {
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         loop {
             let limits = if *is_lifted { base } else { budget.limits(base, smallest) };
-            let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
+            let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),
                 "there are as many requests as sequences at most: {planned:?}"
@@ -184,7 +185,7 @@ impl Core {
             // A prefill row, or a row with a longer context, may exceed a limit that the smallest
             // row meets. If all requests are such rows, the cheapest of them is used as the
             // smallest.
-            let of_plan = smallest_left_out(plan, requests, sequences, budget.governor().cost());
+            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor().cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
                 None => break,
@@ -196,7 +197,7 @@ impl Core {
 
     /// Plans one step and fills its batch.
     fn schedule(&mut self, now_micros: u64) {
-        self.sequences.settle();
+        self.kv.settle();
         self.collect_requests(now_micros);
         self.apply_claim();
         self.scheduler.batch.clear();
@@ -219,11 +220,11 @@ impl Core {
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn apply_claim(&mut self) {
-        let Some(slot) = self.pages.claim() else { return };
+        let Some(slot) = self.kv.claim() else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
-            let ledger = &self.sequences.ledger;
+            let ledger = self.kv.ledger();
             requests.retain(|request| {
                 let other = request.seq.index();
                 let page = ledger.options().page_tokens;
@@ -234,7 +235,7 @@ impl Core {
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
             // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
             // and they would preempt each other without end.
-            self.pages.end_claim();
+            self.kv.set_claim(None);
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
@@ -269,7 +270,6 @@ impl Core {
 
     /// Adds the agent's next `rows` rows to the batch if there are pages for `tokens` more tokens.
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
-        let seq = SeqId(slot as u32);
         // Preemption for other agents may have taken the agent's pages, and with them its work.
         let work = self.work_of(slot).filter(|_| !self.scheduler.includes(slot));
         if work.is_none() || !self.has_room_for_mask(slot) {
@@ -280,27 +280,60 @@ impl Core {
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
-        if !self.make_room(slot, tokens) {
+        if !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
-        let Some(agent) = self.agents.get(slot) else { return };
-        let start = self.sequences.ledger.len(seq);
+        self.scheduler.included.push((slot, rows));
+        if self.kv.claim() == Some(slot) {
+            self.kv.set_claim(None);
+        }
+    }
+
+    /// Reserves pages for `tokens` more tokens of an agent. Returns `false` if none are free now or
+    /// its reply has failed.
+    fn reserve(&mut self, slot: usize, tokens: u32) -> bool {
+        loop {
+            match self.make_room(slot, tokens) {
+                Room::Granted => return true,
+                Room::Wait => return false,
+                Room::Preempt(other) => {
+                    // An agent of a stalled client that just continued may be in the batch.
+                    self.exclude(other);
+                    self.drop_sequence(other);
+                }
+                Room::Refused(error) => {
+                    // Counted as a retry of this reply, so that a device that never accepts the
+                    // commands ends it.
+                    self.recompute(slot, &error.to_string());
+                    self.kv.note_freed();
+                    return false;
+                }
+                Room::Failed(error) => {
+                    self.fail(slot, error);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Adds the agent's next `rows` rows to the batch.
+    fn push_rows(&mut self, slot: usize, rows: u32) -> bool {
+        let Some(agent) = self.agents.get(slot) else { return false };
+        let start = self.kv.len(slot);
         let first = self.scheduler.batch.len();
         for position in start..start + rows {
             let token = agent.sequence.history().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
             let is_end = position as usize + 1 >= agent.sequence.history().len();
             let output = if is_end { Output::Sample } else { Output::None };
+            let seq = SeqId(slot as u32);
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
                 self.scheduler.batch.truncate(first);
-                return;
+                return false;
             }
         }
-        self.scheduler.included.push((slot, rows));
-        if self.pages.claim() == Some(slot) {
-            self.pages.end_claim();
-        }
+        true
     }
 
     /// Whether the step can hold the agent's mask of allowed tokens, if it has one, in addition to
@@ -308,7 +341,7 @@ impl Core {
     fn has_room_for_mask(&mut self, slot: usize) -> bool {
         let mask_of = |slot: usize| self.agents.get(slot)?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
-        if !mask.allows_some_of(self.sequences.executor.vocab()) {
+        if !mask.allows_some_of(self.kv.executor().vocab()) {
             self.fail(slot, ReplyError::NothingAllowed);
             return false;
         }
@@ -320,11 +353,11 @@ impl Core {
         };
         let is_there = slots().filter_map(mask_of).any(|other| Arc::ptr_eq(other, mask));
         let different = slots().filter(is_first).count() as u32;
-        is_there || different < self.sequences.executor.options().masks_max
+        is_there || different < self.kv.executor().options().masks_max
     }
 
     /// Removes an agent's rows from the batch, because its sequence has been dropped.
-    pub(super) fn exclude(&mut self, slot: usize) {
+    fn exclude(&mut self, slot: usize) {
         self.scheduler.included.retain(|&(s, _)| s != slot);
         self.scheduler.batch.remove_sequence(SeqId(slot as u32));
     }
@@ -340,7 +373,7 @@ impl Core {
         drop(stage);
         let agents = &self.agents;
         let sampling = |seq: SeqId| agents.get(seq.index()).map(|agent| &agent.spec.sampling);
-        let step = self.sequences.submit(&mut self.scheduler.batch, &sampling)?;
+        let step = self.kv.submit(&mut self.scheduler.batch, &sampling)?;
         self.submitted(step, now_micros);
         Ok(true)
     }
@@ -350,7 +383,7 @@ impl Core {
         for place in 0..self.scheduler.included.len() {
             let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            let tokens = self.sequences.ledger.len(SeqId(slot as u32));
+            let tokens = self.kv.len(slot);
             agent.sequence.stepped(step, tokens, self.budget.ticks());
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
@@ -363,7 +396,7 @@ impl Core {
         let work = self.work_of_step();
         let booked = self.budget.submitted(work, self.scheduler.is_lifted);
         self.in_flight.start(step, now_micros, booked);
-        for row in self.sequences.ubatch().rows() {
+        for row in self.kv.rows().rows() {
             if row.output_row.is_none() {
                 continue;
             }
@@ -374,9 +407,9 @@ impl Core {
             }
         }
         self.stats.steps += 1;
-        let rows = self.sequences.ubatch().len();
+        let rows = self.kv.rows().len();
         tracing::trace!(target: "walla::step", step, rows, agents = self.scheduler.included.len(), "submitted");
-        self.stats.step_rows = self.sequences.ubatch().len();
+        self.stats.step_rows = self.kv.rows().len();
     }
 
     /// A step could not be submitted although the device works. It is unknown which part of the

@@ -59,7 +59,7 @@ fn a_reply_is_made_of_allowed_tokens_only_whatever_others_may_say() {
 }
 
 fn rig_vocab() -> u32 {
-    Rig::free().core.sequences.executor.vocab()
+    Rig::free().core.kv.executor().vocab()
 }
 
 #[test]

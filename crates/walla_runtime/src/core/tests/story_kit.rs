@@ -202,7 +202,7 @@ pub(super) fn check_tokens(core: &Core) {
 
 /// State of the core, for a story that fails.
 pub(super) fn describe(core: &Core) -> String {
-    let ledger = &core.sequences.ledger;
+    let ledger = core.kv.ledger();
     let mut text = format!("{:?}\n", core.stats());
     for (slot, agent) in core.agents.iter() {
         let (tokens, known) =
@@ -214,7 +214,7 @@ pub(super) fn describe(core: &Core) -> String {
             .expect("a string takes everything");
     }
     let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
-    let claim = core.pages.claim();
+    let claim = core.kv.claim();
     let deferred = core.scheduler.deferred();
     format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
 }

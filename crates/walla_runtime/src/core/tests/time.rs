@@ -150,7 +150,7 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     while asks.iter().any(|ask| rig.reply(*ask).ends.is_empty()) {
         rig.advance();
         clock.advance(10);
-        rig.core.sequences.ledger.assert_consistent();
+        rig.core.kv.ledger().assert_consistent();
         rounds += 1;
         assert!(rounds < 100_000, "the engine makes no progress");
     }
