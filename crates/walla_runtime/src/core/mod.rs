@@ -15,6 +15,7 @@ mod fallback;
 mod in_flight;
 mod kv_cache;
 mod load;
+mod output;
 mod pages;
 mod reasoning;
 mod requests;

@@ -1,4 +1,4 @@
-//! Requests: accepts, starts and cancels asks, and ends replies.
+//! Asks: accepts, starts and cancels them.
 
 use std::sync::Arc;
 
@@ -9,11 +9,9 @@ use super::Core;
 use super::agents::{AgentState, Ask, Reply, ReplyPhase};
 use super::text::{Encoded, TextJob, TextSource};
 use crate::api::{
-    AgentId, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent,
-    Usage,
+    AgentId, ContextPolicy, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent, Usage,
 };
 use crate::engine_core::ClientKey;
-use crate::reply_parts::Part;
 
 impl Core {
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
@@ -244,56 +242,5 @@ impl Core {
         if says_nothing {
             self.finish(slot, FinishReason::Length, now_micros);
         }
-    }
-
-    /// Ends the reply in progress with an error. Other agents continue.
-    pub(super) fn fail(&mut self, slot: usize, error: ReplyError) {
-        self.end(slot, Err(error), 0);
-    }
-
-    /// Ends the reply in progress.
-    pub(super) fn finish(&mut self, slot: usize, reason: FinishReason, now_micros: u64) {
-        self.end(slot, Ok(reason), now_micros);
-    }
-
-    /// Sends the held text of the reply, then the terminal event.
-    fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
-        let turns_max = self.context_tokens as usize;
-        let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
-        let now_micros = self.clients.now_micros(client, now_micros);
-        let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(mut reply) = agent.reply.take() else { return };
-        self.kv.note_freed();
-        agent.sequence.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        let mut outbox = self.clients.outbox(client);
-        let speech = &mut reply.speech;
-        agent.text.finish(&mut |part, text, tokens| {
-            if part == Part::Speech {
-                speech.push_str(&text);
-            }
-            if let Some(outbox) = outbox.as_mut() {
-                let what = part.event(text, tokens);
-                outbox.queue(Event { agent: id, generation, what });
-            }
-        });
-        // A next reply that ends before it begins must not find this text.
-        agent.text.reset();
-        reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
-        let usage = reply.usage;
-        agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
-        agent.settle_turns(turns_max);
-        let what = match how {
-            Ok(reason) => {
-                let tokens = usage.reply_tokens;
-                tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
-                ReplyEvent::Finished { reason, usage }
-            }
-            Err(error) => {
-                tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
-                ReplyEvent::Failed(error)
-            }
-        };
-        self.clients.queue_event(client, id, generation, what);
     }
 }
