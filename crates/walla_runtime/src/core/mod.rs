@@ -92,9 +92,81 @@ pub(crate) struct Core {
     stats: EngineStats,
 }
 
+/// Result of [`Core::submit_steps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submission {
+    /// Steps were submitted, or planning freed pages: more work may be possible.
+    Progress,
+    /// The block of a partly failed step is still being copied. No completion reports the end of
+    /// the copy, because no step may be in flight.
+    Blocked,
+    /// A step failed. Its agents are evaluated again.
+    Failed,
+    /// No agent has work that can run now.
+    Nothing,
+}
+
 impl Core {
-    fn count(&mut self) {
-        self.agents.count(&mut self.stats);
+    /// Submits steps while the device has capacity.
+    fn submit_steps(&mut self, now_micros: u64) -> Result<Submission, EngineError> {
+        if self.kv.resize()? {
+            return Ok(Submission::Nothing);
+        }
+        let mut submission = Submission::Nothing;
+        while self.kv.accepts_step() {
+            self.kv.take_freed();
+            let stopped_by = match self.submit_step(now_micros) {
+                Ok(true) => {
+                    submission = Submission::Progress;
+                    continue;
+                }
+                // Nothing to run. If planning ended a reply or freed pages, another agent may
+                // continue. Only existing replies and pages can be freed, so this repeats a bounded
+                // number of times.
+                Ok(false) if self.kv.take_freed() => Submission::Progress,
+                Ok(false) => Submission::Nothing,
+                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
+                    Submission::Blocked
+                }
+                Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
+                    self.retry_scheduled(&error.to_string());
+                    Submission::Failed
+                }
+                Err(error) => return Err(error.into()),
+            };
+            return Ok(if submission == Submission::Nothing { stopped_by } else { submission });
+        }
+        Ok(submission)
+    }
+
+    /// Time of the next call of `advance`, if no step was collected in this one.
+    fn next_wakeup(&self, submission: Submission, now_micros: u64) -> Advance {
+        // A reply that ended during this call frees its agent for the next ask, or its slot for the
+        // next agent.
+        let can_start = (!self.prompts.is_full()
+            && (0..self.agents.slots()).any(|slot| self.is_free(slot)))
+            || self.next_placement(now_micros).is_some();
+        let in_flight = self.kv.executor().in_flight() > 0;
+        match submission {
+            Submission::Progress => Advance::Again,
+            _ if can_start => Advance::Again,
+            Submission::Blocked => Advance::Poll,
+            _ if in_flight => Advance::Poll,
+            Submission::Failed => Advance::Again,
+            Submission::Nothing if self.budget.waits_for_window() => {
+                Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
+            }
+            // A reply with a deadline may get no other wake-up.
+            Submission::Nothing => {
+                let deadline = self.micros_to_reply_deadline(now_micros);
+                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
+                next.map_or(Advance::Idle, Advance::Pause)
+            }
+        }
+    }
+
+    fn update_stats(&mut self) {
+        self.agents.update_stats(&mut self.stats);
         self.stats.queue_full = self.clients.refused();
         self.kv.update_stats(&mut self.stats);
         let device = self.kv.executor().device();
@@ -203,54 +275,10 @@ impl EngineCore for Core {
         self.clients.deliver(emit);
         self.clients.update_stalls(now_micros);
         self.budget.begin_window(now_micros, self.clients.has_free_running());
-        let (mut submitted, mut failed, mut waits, mut freed) = (false, false, false, false);
-        let resizes = self.kv.resize()?;
-        while !resizes && self.kv.accepts_step() {
-            self.kv.take_freed();
-            match self.submit_step(now_micros) {
-                Ok(true) => submitted = true,
-                // Planning itself ended a reply or freed pages, so another agent may continue. Only
-                // existing replies and pages can be freed, so this repeats a bounded number of
-                // times.
-                Ok(false) => {
-                    freed = self.kv.take_freed();
-                    break;
-                }
-                // The block of a partly failed step is still being copied: try later. No completion
-                // reports the end of the copy, because no step may be in flight.
-                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
-                    waits = true;
-                    break;
-                }
-                Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
-                    self.retry_scheduled(&error.to_string());
-                    failed = true;
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let submission = self.submit_steps(now_micros)?;
         self.clients.deliver(emit);
-        self.count();
-        // A reply that ended during this call frees its agent for the next ask, or its slot for the
-        // next agent.
-        let can_start = (!self.prompts.is_full()
-            && (0..self.agents.slots()).any(|slot| self.is_free(slot)))
-            || self.next_placement(now_micros).is_some();
-        Ok(match () {
-            () if collected || submitted || freed || can_start => Advance::Again,
-            () if waits || self.kv.executor().in_flight() > 0 => Advance::Poll,
-            () if failed => Advance::Again,
-            () if self.budget.waits_for_window() => {
-                Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
-            }
-            // A reply with a deadline may get no other wake-up.
-            () => {
-                let deadline = self.micros_to_reply_deadline(now_micros);
-                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
-                next.map_or(Advance::Idle, Advance::Pause)
-            }
-        })
+        self.update_stats();
+        Ok(if collected { Advance::Again } else { self.next_wakeup(submission, now_micros) })
     }
 
     fn stats(&self) -> EngineStats {

@@ -228,7 +228,7 @@ impl Agents {
     }
 
     /// Writes the numbers of agents and asks.
-    pub fn count(&self, stats: &mut EngineStats) {
+    pub fn update_stats(&self, stats: &mut EngineStats) {
         let active = self.iter().filter(|(_, agent)| agent.reply.is_some()).count();
         let waiting: usize = self.iter().map(|(_, agent)| agent.asks.len()).sum();
         stats.agents = self.slot_of.len() as u32 + self.parked.len();
