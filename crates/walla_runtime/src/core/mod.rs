@@ -17,10 +17,13 @@ mod kv_cache;
 mod load;
 mod output;
 mod pages;
+mod pauses;
 mod reasoning;
 mod requests;
+mod retry;
 mod schedule;
 mod source;
+mod stalls;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -233,7 +236,9 @@ impl EngineCore for Core {
     }
 
     fn frame(&mut self, key: ClientKey, now_micros: u64) {
-        self.grant_frame(key, now_micros);
+        if self.clients.grant_frame(key, now_micros) == Some(true) {
+            self.budget.begin_frame(now_micros);
+        }
     }
 
     fn control(&mut self, control: Control) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, CostModel, Deferral, Deferred,
-    KvLedger, Limits, Output, Plan, PlanRequest, StepWork, TokenInput,
+    Detail, KvLedger, Limits, Output, Plan, PlanRequest, STEPS_MAX, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
 use super::agents::AgentState;
+use super::clients::ClientState;
 use super::in_flight::Tag;
 use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
@@ -55,6 +56,12 @@ impl Scheduler {
     #[cfg(test)]
     pub fn deferred(&self) -> &[Deferred] {
         self.plan.deferred()
+    }
+
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.included.clear();
+        self.batch.clear();
     }
 
     fn includes(&self, slot: usize) -> bool {
@@ -144,6 +151,34 @@ impl Core {
         self.scheduler.requests = requests;
     }
 
+    /// Whether an agent may take another step of its client's grant. `due` is the number of tokens
+    /// that it is behind.
+    ///
+    /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
+    /// steps per agent. The remaining time of the budget is used for late voices and for prompts,
+    /// for agents of full detail.
+    fn may_take(
+        &self,
+        client: &ClientState,
+        agent: &AgentState,
+        due: Option<f32>,
+        reads: bool,
+    ) -> bool {
+        let Pacing::PerFrame { steps } = client.pacing() else { return true };
+        if !self.budget.governor().is_limiting() {
+            return client.credits() > 0;
+        }
+        let taken = agent.sequence.taken_of(client.grants());
+        let is_late = due.is_some_and(|due| due >= 0.0);
+        let wants_more = self.budget.has_limit() && (reads || is_late);
+        let most = match agent.spec.detail {
+            Detail::Full if wants_more => steps.max(STEPS_MAX),
+            Detail::Full => steps,
+            Detail::Reduced | Detail::Background => steps.min(1),
+        };
+        client.grants() > 0 && taken < most
+    }
+
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
         let Self { scheduler, budget, kv, agents, .. } = self;
@@ -200,8 +235,7 @@ impl Core {
         self.kv.settle();
         self.collect_requests(now_micros);
         self.apply_claim();
-        self.scheduler.batch.clear();
-        self.scheduler.included.clear();
+        self.scheduler.clear();
         if !self.plan() {
             return;
         }
@@ -412,38 +446,22 @@ impl Core {
         self.stats.step_rows = self.kv.rows().len();
     }
 
-    /// A step could not be submitted although the device works. It is unknown which part of the
-    /// step was executed, so its agents are recomputed from their tokens. A reply fails after some
-    /// tries.
-    pub(super) fn retry_scheduled(&mut self, reason: &str) {
-        tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
-        for place in 0..self.scheduler.included.len() {
-            let (slot, _) = self.scheduler.included[place];
-            self.recompute(slot, reason);
+    /// Work of the composed step in the units of the governor. The ledger already contains the rows
+    /// of the included agents.
+    fn work_of_step(&self) -> StepWork {
+        let mut all = StepWork::default();
+        for &(slot, rows) in self.scheduler.included() {
+            let length = self.kv.len(slot);
+            let of_agent = if rows == 1 {
+                StepWork::decode(1, length.into())
+            } else {
+                StepWork::prefill(rows, length.saturating_sub(rows))
+            };
+            all.decode_rows += of_agent.decode_rows;
+            all.prefill_tokens += of_agent.prefill_tokens;
+            all.context_tokens += of_agent.context_tokens;
+            all.prefill_pairs += of_agent.prefill_pairs;
         }
-        self.scheduler.included.clear();
-        self.scheduler.batch.clear();
-    }
-
-    /// The device refused a step that was in flight. The cache lacks the rows of this step, a later
-    /// step may have used them, and other agents may share those pages. Therefore all agents are
-    /// recomputed.
-    pub(super) fn retry_all(&mut self, reason: &str) {
-        tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
-        for slot in 0..self.agents.slots() {
-            if self.agents.get(slot).is_some() {
-                self.recompute(slot, reason);
-            }
-        }
-    }
-
-    pub(super) fn recompute(&mut self, slot: usize, reason: &str) {
-        self.drop_sequence(slot);
-        let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(reply) = agent.reply.as_mut() else { return };
-        reply.retries += 1;
-        if reply.retries > super::RETRIES_MAX {
-            self.fail(slot, ReplyError::Device(reason.to_owned()));
-        }
+        all
     }
 }

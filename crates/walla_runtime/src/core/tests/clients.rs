@@ -31,7 +31,7 @@ use super::story_kit::{
 };
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::clients::stall::END_MICROS;
+use crate::core::stalls::END_MICROS;
 use crate::engine_core::Control;
 
 /// Sets other seeds.
