@@ -27,7 +27,7 @@ mod reply_parts;
 mod reply_text;
 mod sentence;
 mod shell;
-mod state;
+mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
@@ -42,7 +42,7 @@ pub use options::{
 };
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
-pub use state::{EngineState, ModelCard};
+pub use status::{EngineState, ModelCard};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{
     BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,

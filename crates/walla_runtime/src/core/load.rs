@@ -23,7 +23,7 @@ use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
-use crate::state::ModelCard;
+use crate::status::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
 const TEXT_JOBS_MAX: usize = 64;

@@ -1,10 +1,12 @@
 //! Requests of all agents: scheduling, output processing and events.
 //!
-//! The core is a state machine without clock or thread. The shell calls [`Core::advance`]; tests do
+//! The core is a state machine. The shell calls [`Core::advance`], which receives the time; tests do
 //! the same with a virtual clock. One call collects completed steps, starts all work that can
-//! start, and submits steps while the device has capacity.
+//! start, and submits steps while the device has capacity. The core's only thread encodes prompts;
+//! loading uses a clock.
 
 mod agents;
+mod asks;
 mod budget;
 mod calibrate;
 mod clients;
@@ -19,7 +21,6 @@ mod output;
 mod pages;
 mod pauses;
 mod reasoning;
-mod requests;
 mod retry;
 mod schedule;
 mod source;
@@ -49,7 +50,7 @@ use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::model_text::ModelText;
 use crate::options::{Deadlines, EngineError};
-use crate::state::ModelCard;
+use crate::status::ModelCard;
 
 /// Maximum steps in flight: one runs while the next is queued behind it.
 const STEPS_AHEAD_MAX: u32 = 2;
@@ -60,17 +61,33 @@ const RETRIES_MAX: u32 = 3;
 /// See the [module](self).
 ///
 /// # Parts
-/// Each part has private fields: only its module changes them. Decisions that concern several
-/// parts are methods of this struct, in the file that is named after the decision.
+/// Decisions that concern several parts are methods of this struct, in the file that is named after
+/// the decision.
 ///
-/// | part | module | contents |
-/// |---|---|---|
-/// | `clients` | [`clients`] | grants, pauses, stalls, undelivered events |
-/// | `agents` | [`agents`] | slots, parked agents, asks, conversations |
-/// | `prompts` | [`text`] | prompts in the text thread |
-/// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim |
-/// | `scheduler`, `budget` | [`schedule`], [`budget`] | plan and batch of a step, governor |
-/// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls |
+/// | part | module | contents | access |
+/// |---|---|---|---|
+/// | `clients` | [`clients`] | grants, pauses, stalls, undelivered events | methods only |
+/// | `agents` | [`agents`] | slots, parked agents | methods only |
+/// | one agent, its reply | [`agents`] | specification, conversation, asks, reply | fields |
+/// | sequence of an agent | [`agents`] | tokens that the host knows | methods only |
+/// | `prompts` | [`text`] | prompts in the text thread | methods only |
+/// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim | methods; the ledger is read |
+/// | `scheduler` | [`schedule`] | plan and batch of a step | its own module and [`retry`] |
+/// | `budget` | [`budget`] | governor, frames | methods only |
+/// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls | methods only |
+///
+/// # State of a request
+/// | state | place |
+/// |---|---|
+/// | waiting asks | `AgentState::asks` |
+/// | phase, counts, speech so far | [`Reply`](agents::Reply) in `AgentState::reply` |
+/// | held text, stop strings, open block | `AgentState::text` |
+/// | known tokens, unread draws, epoch | `AgentState::sequence` |
+/// | submitted positions | `kv.len(slot)` |
+/// | outputs that are not read | tags in `in_flight` |
+/// | prompt that is being encoded | job in `prompts` |
+/// | undelivered events | outbox of the client, in `clients` |
+/// | delivered events | client slots of the shell |
 #[derive(Debug)]
 pub(crate) struct Core {
     card: ModelCard,

@@ -11,7 +11,7 @@ use super::client_slots::ClientSlots;
 use super::controls::Controls;
 use super::heartbeat::Heartbeat;
 use crate::options::EngineError;
-use crate::state::{ModelCard, Status};
+use crate::status::{ModelCard, Status};
 
 /// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
 /// first one's load hangs.

@@ -15,19 +15,21 @@
 //!    only. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
+mod agent;
 mod parked;
+mod reply;
 mod sequence;
-mod state;
 mod turns;
 
 use std::collections::HashMap;
 
 use walla_types::TokenId;
 
+pub(super) use self::agent::AgentState;
 pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
+pub(super) use self::reply::{Ask, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
-pub(super) use self::state::{AgentState, Ask, Reply, ReplyPhase};
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, GenerationId, ReplyError};
 use crate::engine_core::ClientKey;
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::state::{AgentState, Reply, ReplyPhase};
+use super::{AgentState, Reply, ReplyPhase};
 use crate::api::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
 impl AgentState {
