@@ -72,7 +72,7 @@ const RETRIES_MAX: u32 = 3;
 /// | sequence of an agent | [`agents`] | tokens that the host knows | methods only |
 /// | `prompts` | [`text`] | prompts in the text thread | methods only |
 /// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim | methods; the ledger is read |
-/// | `scheduler` | [`schedule`] | plan and batch of a step | its own module and [`retry`] |
+/// | `scheduler` | [`schedule`] | plan and batch of a step | methods only |
 /// | `budget` | [`budget`] | governor, frames | methods only |
 /// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls | methods only |
 ///
