@@ -7,7 +7,7 @@ use walla_types::TokenId;
 
 use super::Core;
 use super::agents::{AgentState, Ask, Reply, ReplyPhase};
-use super::text::{Encoded, TextJob, TextSource};
+use super::encode::{EncodeJob, Encoded, PromptSource};
 use crate::api::{
     AgentId, ContextPolicy, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent, Usage,
 };
@@ -137,9 +137,9 @@ impl Core {
         agent.reply = Some(reply);
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.speak(slot, tokens, None, now_micros),
-            Prompt::Raw(text) => TextSource::Raw(text),
-            Prompt::RawTrusted(text) => TextSource::RawTrusted(text),
-            Prompt::Chat(question) => TextSource::Chat {
+            Prompt::Raw(text) => PromptSource::Raw(text),
+            Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
+            Prompt::Chat(question) => PromptSource::Chat {
                 persona: agent.spec.persona.clone(),
                 turns: Arc::clone(&agent.turns),
                 question,
@@ -148,7 +148,7 @@ impl Core {
             },
         };
         let reply_tokens = self.text.reply_tokens(&agent.spec);
-        let job = TextJob {
+        let job = EncodeJob {
             agent: agent.id,
             generation: ask.generation,
             source,
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// Takes encoded prompts from the worker. Returns `true` if there were any.
-    pub(super) fn collect_text(&mut self, now_micros: u64) -> bool {
+    pub(super) fn collect_prompts(&mut self, now_micros: u64) -> bool {
         let mut any = false;
         while let Some(done) = self.prompts.collect() {
             any = true;

@@ -13,11 +13,11 @@ use super::budget::Budget;
 use super::calibrate::Waiting;
 use super::clients::Clients;
 use super::cost_file::Key;
+use super::encode::{EncodeWorker, PromptEncoder};
 use super::in_flight::InFlight;
 use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
 use super::source::Source;
-use super::text::{PromptQueue, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::clock::Clock;
@@ -26,7 +26,7 @@ use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::status::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
-const TEXT_JOBS_MAX: usize = 64;
+const ENCODE_JOBS_MAX: usize = 64;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
@@ -124,9 +124,9 @@ impl Source {
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
-            TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
+            EncodeWorker::inline(Arc::clone(text), ENCODE_JOBS_MAX)
         } else {
-            TextWorker::spawn(Arc::clone(text), TEXT_JOBS_MAX, std::thread::current())
+            EncodeWorker::spawn(Arc::clone(text), ENCODE_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
         let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
@@ -152,7 +152,7 @@ impl Source {
                 (options.agents_parked_max, options.wait_for_slot),
                 context_tokens,
             ),
-            prompts: PromptQueue::new(worker),
+            prompts: PromptEncoder::new(worker),
             kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),

@@ -13,6 +13,7 @@ mod clients;
 mod collect;
 mod cost_file;
 mod deadline;
+mod encode;
 mod fallback;
 mod in_flight;
 mod kv_cache;
@@ -27,7 +28,6 @@ mod source;
 mod stalls;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,11 +41,11 @@ use walla_plan::governor::BucketError;
 use self::agents::{Agents, Ask};
 use self::budget::Budget;
 use self::clients::Clients;
+use self::encode::PromptEncoder;
 use self::in_flight::InFlight;
 use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
-use self::text::PromptQueue;
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::model_text::ModelText;
@@ -70,7 +70,7 @@ const RETRIES_MAX: u32 = 3;
 /// | `agents` | [`agents`] | slots, parked agents | methods only |
 /// | one agent, its reply | [`agents`] | specification, conversation, asks, reply | fields |
 /// | sequence of an agent | [`agents`] | tokens that the host knows | methods only |
-/// | `prompts` | [`text`] | prompts in the text thread | methods only |
+/// | `prompts` | [`encode`] | prompts in the text thread | methods only |
 /// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim | methods; the ledger is read |
 /// | `scheduler` | [`schedule`] | plan and batch of a step | methods only |
 /// | `budget` | [`budget`] | governor, frames | methods only |
@@ -95,7 +95,7 @@ pub(crate) struct Core {
     // Requests.
     clients: Clients,
     agents: Agents,
-    prompts: PromptQueue,
+    prompts: PromptEncoder,
     // Scheduling.
     kv: KvCache,
     scheduler: Scheduler,
@@ -290,7 +290,7 @@ impl EngineCore for Core {
         self.end_stalled_reply(now_micros);
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
-        while self.collect_text(now_micros) {
+        while self.collect_prompts(now_micros) {
             self.start_asks(now_micros);
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.

@@ -72,7 +72,7 @@ fn in_a_crowd_prompts_are_encoded_in_turn() {
         rig.command(Command::Cancel { agent, generation });
         ask(&mut rig, slot);
     }
-    assert!(rig.core.collect_text(0));
+    assert!(rig.core.collect_prompts(0));
     rig.core.start_asks(0);
     assert_eq!(begun(&rig, ReplyPhase::Encoding), (64..128).collect::<Vec<_>>());
     (0..300).for_each(|_| rig.frame());
