@@ -147,7 +147,7 @@ impl Core {
                 thinking: agent.spec.thinking,
             },
         };
-        let reply_tokens = self.text.reply_tokens(&agent.spec);
+        let reply_tokens = self.model_text.reply_tokens(&agent.spec);
         let job = EncodeJob {
             agent: agent.id,
             generation: ask.generation,

@@ -54,11 +54,11 @@ impl Core {
     /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
-        let Self { text, prompts, mut agents, clients, stats, budget, kv, .. } = lost;
+        let Self { model_text, prompts, mut agents, clients, stats, budget, kv, .. } = lost;
         let slots = self.agents.slots();
-        let is_same = Arc::ptr_eq(&self.text, &text) && agents.slots() == slots;
+        let is_same = Arc::ptr_eq(&self.model_text, &model_text) && agents.slots() == slots;
         agents.iter_mut().for_each(|agent| agent.sequence.forget_cache());
-        self.text = text;
+        self.model_text = model_text;
         self.prompts = prompts;
         self.agents = agents;
         self.clients = clients;

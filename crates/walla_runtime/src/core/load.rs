@@ -145,7 +145,7 @@ impl Source {
         Ok(Core {
             card: ModelCard::new(file, model, kv.executor(), context_tokens, text),
             stats,
-            text: Arc::clone(text),
+            model_text: Arc::clone(text),
             clients: Clients::default(),
             agents: Agents::new(
                 exec_options.sequences_max as usize,

@@ -81,7 +81,7 @@ const RETRIES_MAX: u32 = 3;
 /// |---|---|
 /// | waiting asks | `AgentState::asks` |
 /// | phase, counts, speech so far | [`Reply`](agents::Reply) in `AgentState::reply` |
-/// | held text, stop strings, open block | `AgentState::text` |
+/// | held text, stop strings, open block | `AgentState::output` |
 /// | known tokens, unread draws, epoch | `AgentState::sequence` |
 /// | submitted positions | `kv.len(slot)` |
 /// | outputs that are not read | tags in `in_flight` |
@@ -91,7 +91,7 @@ const RETRIES_MAX: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Core {
     card: ModelCard,
-    text: Arc<ModelText>,
+    model_text: Arc<ModelText>,
     // Requests.
     clients: Clients,
     agents: Agents,
@@ -316,7 +316,7 @@ impl EngineCore for Core {
     }
 
     fn tokenizer(&self) -> Option<Arc<Tokenizer>> {
-        Some(Arc::clone(&self.text.tokenizer))
+        Some(Arc::clone(&self.model_text.tokenizer))
     }
 
     fn take_over(&mut self, lost: Self) {

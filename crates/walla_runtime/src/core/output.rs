@@ -58,11 +58,11 @@ impl Core {
             reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
         }
         self.stats.tokens += 1;
-        if self.text.tokenizer.is_end_of_generation(token) {
+        if self.model_text.tokenizer.is_end_of_generation(token) {
             return self.finish(tag.slot, FinishReason::EndOfTurn, now_micros);
         }
-        let bytes = self.text.tokenizer.text_bytes(token);
-        if agent.spec.stop_tokens.contains(&token) && agent.text.would_speak(bytes) {
+        let bytes = self.model_text.tokenizer.text_bytes(token);
+        if agent.spec.stop_tokens.contains(&token) && agent.output.would_speak(bytes) {
             return self.finish(tag.slot, FinishReason::StopToken, now_micros);
         }
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
@@ -72,31 +72,31 @@ impl Core {
                 outbox.send(event, emit);
             }
         }
-        let stopped = self.take_text(tag.slot, token, now_micros, emit);
+        let stopped = self.emit_text(tag.slot, token, now_micros, emit);
         self.finish_if_over(tag.slot, stopped, now_micros);
     }
 
     /// Sends the text that the token completes. Returns `true` if it completes a stop string.
-    fn take_text(
+    fn emit_text(
         &mut self,
         slot: usize,
         token: TokenId,
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) -> bool {
-        let Self { agents, clients, text, .. } = self;
+        let Self { agents, clients, model_text, .. } = self;
         let Some(agent) = agents.get_mut(slot) else { return false };
         let Some(reply) = agent.reply.as_mut() else { return false };
         let mut outbox = clients.outbox(agent.client);
-        let bytes = text.tokenizer.text_bytes(token);
+        let bytes = model_text.tokenizer.text_bytes(token);
         let mut say = |event| {
             if let Some(outbox) = outbox.as_mut() {
                 outbox.send(event, emit);
             }
         };
-        let stopped = agent.text.push(token, bytes, &mut emitter(agent.id, reply, &mut say));
-        reply.usage.reply_tokens = agent.text.speech_tokens();
-        reply.usage.reasoning_tokens = agent.text.reasoning_tokens();
+        let stopped = agent.output.push(token, bytes, &mut emitter(agent.id, reply, &mut say));
+        reply.usage.reply_tokens = agent.output.speech_tokens();
+        reply.usage.reasoning_tokens = agent.output.reasoning_tokens();
         if reply.usage.reply_tokens > 0 {
             reply.spoken_since_micros.get_or_insert(now_micros);
         }
@@ -108,7 +108,7 @@ impl Core {
         let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         let reason = match () {
-            () if stopped => FinishReason::Stop { index: agent.text.stop_index() },
+            () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.sequence.history().len() > context_tokens => FinishReason::ContextFull,
@@ -121,15 +121,16 @@ impl Core {
     /// Closes the open block of a reply if its limit is reached. The closing marker is evaluated
     /// like a prompt, and the next draw is speech. A draw in flight is discarded.
     pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
-        let Self { agents, text, clients, .. } = self;
+        let Self { agents, model_text, clients, .. } = self;
         let Some(agent) = agents.get_mut(slot) else { return };
-        let (Some(format), Some(reply)) = (agent.text.open_format(), agent.reply.as_mut()) else {
+        let (Some(format), Some(reply)) = (agent.output.open_format(), agent.reply.as_mut()) else {
             return;
         };
         if reply.usage.reasoning_tokens < reply.reasoning_tokens_max {
             return;
         }
-        let closing = text.reasoning.as_ref().map_or(&[][..], |markers| markers.closing(format));
+        let closing =
+            model_text.reasoning.as_ref().map_or(&[][..], |markers| markers.closing(format));
         let reason = match () {
             () if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX => {
                 FinishReason::ReasoningLength
@@ -142,7 +143,7 @@ impl Core {
             () => {
                 reply.blocks_closed += 1;
                 let mut outbox = clients.outbox(agent.client);
-                agent.text.close(&mut emitter(agent.id, reply, |event| {
+                agent.output.close(&mut emitter(agent.id, reply, |event| {
                     if let Some(outbox) = outbox.as_mut() {
                         outbox.queue(event);
                     }
@@ -175,13 +176,13 @@ impl Core {
         agent.sequence.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.outbox(client);
-        agent.text.finish(&mut emitter(id, &mut reply, |event| {
+        agent.output.finish(&mut emitter(id, &mut reply, |event| {
             if let Some(outbox) = outbox.as_mut() {
                 outbox.queue(event);
             }
         }));
         // A next reply that ends before it begins must not find this text.
-        agent.text.reset();
+        agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
         agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));

@@ -19,7 +19,7 @@ impl Core {
     /// then, so the reply must end.
     pub(super) fn reasons_outside_of_blocks(agent: &AgentState, reply: &Reply) -> bool {
         let most = reply.reasoning_tokens_max.saturating_add(OUTSIDE_TOKENS_MAX);
-        agent.text.open_format().is_none() && reply.usage.reasoning_tokens > most
+        agent.output.open_format().is_none() && reply.usage.reasoning_tokens > most
     }
 
     /// Begins to separate a reply. A block with a limit of 0 tokens is closed in the prompt.
@@ -32,7 +32,8 @@ impl Core {
         // A cache that is smaller than the context also limits replies.
         let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        let (Some(reply), Some(markers)) = (agent.reply.as_mut(), &self.text.reasoning) else {
+        let (Some(reply), Some(markers)) = (agent.reply.as_mut(), &self.model_text.reasoning)
+        else {
             return;
         };
         let mut closing_tokens = 0;
@@ -49,6 +50,6 @@ impl Core {
         let room = context_tokens.saturating_sub(prompt.len() as u32);
         let speech = agent.spec.reply_tokens_max.saturating_add(closing_tokens).min(room / 2);
         reply.reasoning_tokens_max = agent.spec.reasoning_tokens_max.min(room - speech);
-        agent.text.begin(&Arc::clone(markers), start);
+        agent.output.begin(&Arc::clone(markers), start);
     }
 }

@@ -35,7 +35,7 @@ pub(in crate::core) struct AgentState {
     /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
     /// no tokens and no buffers.
     has_slot: bool,
-    pub text: ReplyParts,
+    pub output: ReplyParts,
     pub sequence: SequenceState,
 }
 
@@ -55,7 +55,7 @@ impl AgentState {
             asks: VecDeque::new(),
             reply: None,
             has_slot: false,
-            text: ReplyParts::default(),
+            output: ReplyParts::default(),
             sequence: SequenceState::new(id),
         }
     }
@@ -86,7 +86,7 @@ impl AgentState {
     /// Assigns a slot. `history` is a buffer to reuse.
     pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
-        self.text = ReplyParts::new(&self.spec.stop_strings);
+        self.output = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
         self.sequence.set_buffer(history, context_tokens);
     }
@@ -96,7 +96,7 @@ impl AgentState {
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
         debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
         self.has_slot = false;
-        self.text = ReplyParts::default();
+        self.output = ReplyParts::default();
         self.asks.shrink_to_fit();
         self.sequence.take_buffer()
     }
@@ -121,7 +121,7 @@ impl AgentState {
     pub fn take_changes(&mut self) {
         let Some(spec) = self.next_spec.take() else { return };
         if self.has_slot {
-            self.text.set_stop_strings(&spec.stop_strings);
+            self.output.set_stop_strings(&spec.stop_strings);
         }
         self.spec = *spec;
     }

@@ -115,7 +115,7 @@ fn the_tokenizer_of_options_is_that_of_their_engine() {
     };
     let alone = options.tokenizer().expect("sound");
     let rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let of_engine = &rig.core.text.tokenizer;
+    let of_engine = &rig.core.model_text.tokenizer;
     let marker = alone.special_token("<|im_start|>").expect("a control token");
     for tokenizer in [&alone, &**of_engine] {
         assert!(tokenizer.is_control(marker));

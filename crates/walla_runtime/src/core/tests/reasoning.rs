@@ -40,7 +40,7 @@ fn rig(options: &EngineOptions) -> Rig {
 
 /// The model's token with this text.
 fn token(rig: &Rig, text: &str) -> u32 {
-    rig.core.text.tokenizer.special_token(text).expect("the model has it").0
+    rig.core.model_text.tokenizer.special_token(text).expect("the model has it").0
 }
 
 /// Samples these tokens, each with about equal probability.
@@ -296,7 +296,7 @@ fn raw_prompts_and_models_without_markers_are_not_separated() {
         rig.run();
         let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
         let heard = rig.reply(ask);
-        assert_eq!(rig.core.text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
+        assert_eq!(rig.core.model_text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
         assert!(heard.text.contains("<think>") && heard.reasoning.is_empty());
         assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), (30, 0));
     }

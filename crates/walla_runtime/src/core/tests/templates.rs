@@ -211,5 +211,5 @@ fn a_fallback_keeps_the_template() {
     let mut spare = spare.expect("there is a CPU").expect("it loads");
     spare.take_over(lost);
     assert_eq!(spare.card().template, TemplateState::Chosen(file.display().to_string()));
-    assert!(spare.text.template.is_some());
+    assert!(spare.model_text.template.is_some());
 }

@@ -115,7 +115,8 @@ impl Story {
                 continue;
             }
             let said = &state.sequence.history()[heard.usage.prompt_tokens as usize..];
-            let bytes = said.iter().flat_map(|&token| self.core.text.tokenizer.text_bytes(token));
+            let bytes =
+                said.iter().flat_map(|&token| self.core.model_text.tokenizer.text_bytes(token));
             let bytes: Vec<u8> = bytes.copied().collect();
             assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{generation:?}");
         }

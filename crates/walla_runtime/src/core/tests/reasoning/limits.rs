@@ -109,7 +109,8 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
         [(&THINK[..1], &["<think>", "a"][..], 6), (&THINK[..], &["<think>"], 6 + 4)]
     {
         let mut rig = rig(&model("", special));
-        let id = |text: &&str| rig.core.text.tokenizer.special_token(text).map_or(97, |t| t.0);
+        let id =
+            |text: &&str| rig.core.model_text.tokenizer.special_token(text).map_or(97, |t| t.0);
         let allowed: Vec<u32> = tokens.iter().map(id).collect();
         let agent = rig.agent(drawing(1, &allowed, (200, 6)));
         let ask = rig.ask(agent, chat("Hi"));
