@@ -17,6 +17,7 @@
 mod api;
 mod clock;
 mod core;
+mod detokenizer;
 mod devices;
 mod engine_core;
 mod inline_text;
@@ -24,7 +25,6 @@ mod mailbox;
 mod model_text;
 mod options;
 mod reply_parts;
-mod reply_text;
 mod sentence;
 mod shell;
 mod status;

@@ -23,7 +23,7 @@ const HELD_BYTES: usize = 256;
 
 /// Text of one agent's replies, one reply at a time. The default has no buffers.
 #[derive(Debug, Default)]
-pub(crate) struct ReplyText {
+pub(crate) struct Detokenizer {
     stops: Vec<StopString>,
     /// First bytes of an unfinished character.
     partial: Partial,
@@ -38,7 +38,7 @@ pub(crate) struct ReplyText {
     stop_index: u32,
 }
 
-impl ReplyText {
+impl Detokenizer {
     /// Text of replies that end before any of these strings. Empty strings are ignored.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
         let mut text = Self::default();
