@@ -306,7 +306,7 @@ fn a_spawned_conversation_is_the_history_and_a_replaced_one_counts() {
         .commands()
         .into_iter()
         .filter_map(|command| match command {
-            Command::AddAgent { spec, .. } => Some(spec.history.len()),
+            Command::AddAgent { spec, .. } => Some(spec.turns.len()),
             Command::SetConversation { turns, .. } => Some(turns.len()),
             _ => None,
         })

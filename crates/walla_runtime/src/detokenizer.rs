@@ -21,7 +21,7 @@ type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 /// Capacity for held bytes, in addition to the longest stop string: enough for several tokens.
 const HELD_BYTES: usize = 256;
 
-/// Text of one agent's replies, one reply at a time. The default has no buffers.
+/// Assembles the text of one agent's replies, one reply at a time. The default has no buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Detokenizer {
     stops: Vec<StopString>,

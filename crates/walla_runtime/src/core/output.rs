@@ -111,7 +111,7 @@ impl Core {
             () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
-            () if agent.sequence.history().len() > context_tokens => FinishReason::ContextFull,
+            () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
             () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
             () => return self.close_reasoning(slot, now_micros),
         };
@@ -137,7 +137,7 @@ impl Core {
             }
             // The last token of the marker needs a position, because the first speech token is
             // sampled from it.
-            () if agent.sequence.history().len() + closing.len() > self.context_tokens as usize => {
+            () if agent.sequence.tokens().len() + closing.len() > self.context_tokens as usize => {
                 FinishReason::ContextFull
             }
             () => {

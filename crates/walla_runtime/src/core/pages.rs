@@ -62,7 +62,7 @@ impl Core {
             let last = needed as usize - 1;
             if evaluated
                 .get(last)
-                .is_none_or(|token| agent.sequence.history().get(last) != Some(token))
+                .is_none_or(|token| agent.sequence.tokens().get(last) != Some(token))
             {
                 continue;
             }

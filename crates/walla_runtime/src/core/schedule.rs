@@ -98,7 +98,7 @@ impl Core {
     fn work_of(&self, slot: usize) -> Option<PlanState> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
         let submitted = self.kv.len(slot);
-        let missing = (agent.sequence.history().len() as u32).saturating_sub(submitted);
+        let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
         match missing {
             // All known tokens are submitted. The next token is in flight, and only the device
             // knows it.
@@ -356,9 +356,9 @@ impl Core {
         let start = self.kv.len(slot);
         let first = self.scheduler.batch.len();
         for position in start..start + rows {
-            let token = agent.sequence.history().get(position as usize);
+            let token = agent.sequence.tokens().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
-            let is_end = position as usize + 1 >= agent.sequence.history().len();
+            let is_end = position as usize + 1 >= agent.sequence.tokens().len();
             let output = if is_end { Output::Sample } else { Output::None };
             let seq = SeqId(slot as u32);
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {

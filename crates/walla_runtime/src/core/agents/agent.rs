@@ -42,7 +42,7 @@ pub(in crate::core) struct AgentState {
 impl AgentState {
     /// A parked agent.
     pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec) -> Self {
-        let turns = std::mem::take(&mut spec.history);
+        let turns = std::mem::take(&mut spec.turns);
         Self {
             id,
             client,
@@ -83,12 +83,12 @@ impl AgentState {
         cancelled
     }
 
-    /// Assigns a slot. `history` is a buffer to reuse.
-    pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
+    /// Assigns a slot. `buffer` is reused for its tokens.
+    pub fn take_slot(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
         self.output = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
-        self.sequence.set_buffer(history, context_tokens);
+        self.sequence.set_buffer(buffer, context_tokens);
     }
 
     /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
@@ -105,7 +105,7 @@ impl AgentState {
     /// otherwise from the next reply on. Settings that affect scheduling but not the text apply at
     /// once.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
-        spec.history = Vec::new();
+        spec.turns = Vec::new();
         if self.reply.is_some() {
             self.spec.priority = spec.priority;
             self.spec.voice_rate = spec.voice_rate;

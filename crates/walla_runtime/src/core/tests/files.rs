@@ -38,7 +38,7 @@ fn prompt_tokens(options: &EngineOptions, prompt: Prompt) -> Vec<TokenId> {
     rig.assert_all_ended();
     let tokens = rig.reply(generation).usage.prompt_tokens as usize;
     let agent = rig.core.agents.get(0).expect("it lives");
-    agent.sequence.history()[..tokens].to_vec()
+    agent.sequence.tokens()[..tokens].to_vec()
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
         history.push(turn(Speaker::Agent, "yes"));
     }
     let mut rig = Rig::free();
-    let agent = rig.agent(AgentSpec { history, ..speaker(1, 8) });
+    let agent = rig.agent(AgentSpec { turns: history, ..speaker(1, 8) });
     let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
     rig.run();
     rig.assert_all_ended();

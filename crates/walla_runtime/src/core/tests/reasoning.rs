@@ -165,7 +165,7 @@ fn the_next_ask_reads_no_reasoning() {
     rig.run();
     let second = rig.ask(agent, chat("Go on"));
     rig.run();
-    let told = rig.agent(AgentSpec { history: turns(&rig, agent)[..2].to_vec(), ..spec });
+    let told = rig.agent(AgentSpec { turns: turns(&rig, agent)[..2].to_vec(), ..spec });
     let retold = rig.ask(told, chat("Go on"));
     rig.run();
     assert!(!rig.reply(first).reasoning.is_empty());

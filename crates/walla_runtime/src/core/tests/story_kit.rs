@@ -184,14 +184,14 @@ impl Setting {
     }
 }
 
-/// The newest token of each speaking agent is the one that its history alone gives.
+/// The newest token of each speaking agent is the one that its tokens alone give.
 pub(super) fn check_tokens(core: &Core) {
     for (_, agent) in core.agents.iter() {
         let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
             continue;
         };
         let prompt = reply.usage.prompt_tokens as usize;
-        if let Some((token, before)) = agent.sequence.history().split_last()
+        if let Some((token, before)) = agent.sequence.tokens().split_last()
             && before.len() >= prompt
         {
             let expected = reference_draw(before, &agent.spec.sampling, 320);
@@ -206,7 +206,7 @@ pub(super) fn describe(core: &Core) -> String {
     let mut text = format!("{:?}\n", core.stats());
     for (slot, agent) in core.agents.iter() {
         let (tokens, known) =
-            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.history().len());
+            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.tokens().len());
         let state =
             (agent.spec.detail, agent.spec.priority, agent.sequence.unread(), agent.asks.len());
         writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)

@@ -163,7 +163,7 @@ fn a_stop_string_is_neither_said_nor_remembered() {
 
         let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
         let history = vec![turn(Speaker::User, "Hi"), turn(Speaker::Agent, &heard.text)];
-        let told = rig.agent(AgentSpec { history, ..spec });
+        let told = rig.agent(AgentSpec { turns: history, ..spec });
         let retold = rig.ask(told, Prompt::Chat("Go on".into()));
         rig.run();
         let (second, retold) = (rig.reply(second), rig.reply(retold));

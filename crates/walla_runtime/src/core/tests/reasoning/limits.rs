@@ -170,7 +170,7 @@ fn old_turns_make_way_for_reasoning() {
         (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let prompt_tokens = |end: &str, thinking| {
         let mut rig = rig(&model(end, &THINK));
-        let spec = AgentSpec { history: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
+        let spec = AgentSpec { turns: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
         let agent = rig.agent(spec);
         let ask = rig.ask(agent, chat("Hi"));
         rig.run();
