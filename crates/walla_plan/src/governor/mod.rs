@@ -41,13 +41,13 @@
 //! # Examples
 //! ```
 //! use walla_plan::governor::{Governor, GovernorOptions, StepCost};
-//! use walla_plan::{AgentState, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, StepWork, plan};
+//! use walla_plan::{NextWork, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, StepWork, plan};
 //! use walla_types::SeqId;
 //!
 //! let cost = StepCost::from_linear(LinearCost { step_micros: 900.0, row_micros: 10.0, ..LinearCost::default() });
 //! let mut governor = Governor::new(GovernorOptions { budget_micros: Some(2_000), ..GovernorOptions::default() }, cost);
 //! let ledger = KvLedger::new(LedgerOptions::default())?;
-//! let requests = [PlanRequest::new(SeqId(0), AgentState::Decoding)];
+//! let requests = [PlanRequest::new(SeqId(0), NextWork::Decoding)];
 //! let mut frame = Plan::new(64);
 //!
 //! governor.begin_frame();

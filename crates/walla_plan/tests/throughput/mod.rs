@@ -3,7 +3,7 @@
 
 use walla_plan::governor::{CostSample, SubmittedStep};
 use walla_plan::{
-    AgentState, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, Plan,
+    Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, NextWork, Plan,
     PlanRequest, StepCost, StepWork, plan,
 };
 use walla_types::SeqId;
@@ -195,11 +195,11 @@ pub fn run(run: &Run) -> Report {
             }
             let mut requests: Vec<PlanRequest> = (0..speakers)
                 .filter(|&seq| !spoken[seq as usize])
-                .map(|seq| PlanRequest::new(SeqId(seq), AgentState::Decoding))
+                .map(|seq| PlanRequest::new(SeqId(seq), NextWork::Decoding))
                 .collect();
             for seq in speakers..sequences_max {
                 let tokens = PROMPT - ledger.len(SeqId(seq)).min(PROMPT - 1);
-                requests.push(PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens }));
+                requests.push(PlanRequest::new(SeqId(seq), NextWork::Prefill { tokens }));
             }
             let shortest = requests.iter().map(|request| ledger.len(request.seq)).min().unwrap();
             let is_rest = governor.is_used();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use walla_exec::StepError;
 use walla_plan::{
-    AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, CostModel, Deferral, Deferred,
-    Detail, KvLedger, Limits, Output, Plan, PlanRequest, STEPS_MAX, StepWork, TokenInput,
+    AGED_CHUNK_TOKENS, Batch, BatchLimits, CostModel, Deferral, Deferred, Detail, KvLedger, Limits,
+    NextWork, Output, Plan, PlanRequest, STEPS_MAX, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
@@ -84,8 +84,8 @@ fn smallest_left_out(
     let works = plan.deferred().iter().filter(exceeds).filter_map(|deferred| {
         let request = requests.iter().find(|request| request.seq == deferred.seq)?;
         let cached_tokens = ledger.len(request.seq);
-        Some(match request.state {
-            PlanState::Prefill { .. } => StepWork::prefill(1, cached_tokens),
+        Some(match request.work {
+            NextWork::Prefill { .. } => StepWork::prefill(1, cached_tokens),
             _ => StepWork::decode(1, u64::from(cached_tokens) + 1),
         })
     });
@@ -95,7 +95,7 @@ fn smallest_left_out(
 
 impl Core {
     /// Work of the agent for the next step, if any.
-    fn work_of(&self, slot: usize) -> Option<PlanState> {
+    fn work_of(&self, slot: usize) -> Option<NextWork> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
         let submitted = self.kv.len(slot);
         let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
@@ -104,8 +104,8 @@ impl Core {
             // knows it.
             0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
-            0 | 1 => Some(PlanState::Decoding),
-            tokens => Some(PlanState::Prefill { tokens }),
+            0 | 1 => Some(NextWork::Decoding),
+            tokens => Some(NextWork::Prefill { tokens }),
         }
     }
 
@@ -127,9 +127,9 @@ impl Core {
         let (mut is_lifted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter() {
             let Some(client) = self.clients.that_may_step(agent.client) else { continue };
-            let Some(state) = self.work_of(slot) else { continue };
-            let (due, reads) = match state {
-                PlanState::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
+            let Some(work) = self.work_of(slot) else { continue };
+            let (due, reads) = match work {
+                NextWork::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
                 _ => (agent.tokens_due(now_micros), false),
             };
             if !self.may_take(client, agent, due, reads) {
@@ -143,7 +143,7 @@ impl Core {
                 detail: agent.spec.detail,
                 due,
                 waited_frames: u32::try_from(waited).unwrap_or(u32::MAX),
-                ..PlanRequest::new(SeqId(slot as u32), state)
+                ..PlanRequest::new(SeqId(slot as u32), work)
             });
         }
         self.scheduler.is_lifted = is_lifted;
@@ -263,7 +263,7 @@ impl Core {
                 let other = request.seq.index();
                 let page = ledger.options().page_tokens;
                 let fills_a_page = ledger.len(request.seq).is_multiple_of(page);
-                let needs_pages = fills_a_page || request.state != PlanState::Decoding;
+                let needs_pages = fills_a_page || request.work != NextWork::Decoding;
                 other == slot || !needs_pages || self.urgency(other) > urgency
             });
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
@@ -288,10 +288,10 @@ impl Core {
         let Some(slot) = slots.max_by_key(|&slot| self.urgency(slot)) else { return };
         let rows_left = self.scheduler.rows_left();
         match self.work_of(slot) {
-            Some(PlanState::Decoding) if rows_left > 0 => {
+            Some(NextWork::Decoding) if rows_left > 0 => {
                 self.include(slot, 1, 1);
             }
-            Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
+            Some(NextWork::Prefill { tokens }) if rows_left > 0 => {
                 // This exceeds the budget: only a small chunk, so that the agent makes progress at
                 // all.
                 let chunk = if self.scheduler.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
@@ -310,7 +310,7 @@ impl Core {
             return;
         }
         let missing = match work {
-            Some(PlanState::Prefill { tokens }) => tokens - self.share_prefix(slot),
+            Some(NextWork::Prefill { tokens }) => tokens - self.share_prefix(slot),
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
