@@ -131,12 +131,12 @@ impl Core {
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        // Capacity for the reply, so that speaking does not allocate: 6 bytes per token suffice for
+        // Capacity for the reply, so that the reply does not allocate: 6 bytes per token suffice for
         // most languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {
-            Prompt::Tokens(tokens) => return self.speak(slot, tokens, None, now_micros),
+            Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
             Prompt::Chat(question) => PromptSource::Chat {
@@ -182,7 +182,7 @@ impl Core {
                     if reply.turns_removed == agent.turns_removed {
                         agent.forget_oldest(dropped);
                     }
-                    self.speak(slot, tokens, start, now_micros);
+                    self.start_generation(slot, tokens, start, now_micros);
                 }
                 Err(error) => self.fail(slot, error),
             }
@@ -192,7 +192,7 @@ impl Core {
 
     /// Starts the generation for `prompt` and reuses its cached prefix. With `start`, the reply is
     /// separated into speech and reasoning.
-    fn speak(
+    fn start_generation(
         &mut self,
         slot: usize,
         mut prompt: Vec<TokenId>,
@@ -233,7 +233,7 @@ impl Core {
         agent.sequence.begin(&prompt, self.budget.ticks());
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
-        reply.phase = ReplyPhase::Speaking;
+        reply.phase = ReplyPhase::Running;
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");

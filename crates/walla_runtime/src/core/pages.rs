@@ -99,7 +99,7 @@ impl Core {
         tokens - own
     }
 
-    /// Frees all pages of a sequence. If its agent speaks, its tokens are recomputed.
+    /// Frees all pages of a sequence. If its agent has a reply in progress, its tokens are recomputed.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         self.kv.clear(slot);
         if let Some(agent) = self.agents.get_mut(slot) {
@@ -141,7 +141,7 @@ impl Core {
     }
 
     /// Limits all agents together to `tokens` cached tokens. If they hold more, idle agents lose
-    /// their cache first, then the least urgent speakers: they keep their tokens and recompute them
+    /// their cache first, then the least urgent agents: they keep their tokens and recompute them
     /// when pages are free.
     pub(super) fn limit_kv(&mut self, tokens: u32) {
         self.kv.limit(tokens);
@@ -161,11 +161,11 @@ impl Core {
     fn idle_holder(&self, except: Option<usize>) -> Option<usize> {
         let is_idle = |&slot: &usize| {
             // A paused agent needs no pages; after the pause its tokens are recomputed.
-            let speaks = |agent: &AgentState| {
+            let is_busy = |agent: &AgentState| {
                 agent.reply.is_some() && self.clients.is_schedulable(agent.client)
             };
-            let speaks = self.agents.get(slot).is_some_and(speaks);
-            Some(slot) != except && !self.kv.is_empty(slot) && !speaks
+            let is_busy = self.agents.get(slot).is_some_and(is_busy);
+            Some(slot) != except && !self.kv.is_empty(slot) && !is_busy
         };
         let least_recent =
             |&slot: &usize| self.agents.get(slot).map_or(0, |agent| agent.sequence.last_step());

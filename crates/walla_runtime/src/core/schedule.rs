@@ -96,7 +96,7 @@ fn smallest_left_out(
 impl Core {
     /// Work of the agent for the next step, if any.
     fn work_of(&self, slot: usize) -> Option<NextWork> {
-        let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
+        let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
         let submitted = self.kv.len(slot);
         let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
         match missing {
@@ -128,11 +128,11 @@ impl Core {
         for (slot, agent) in self.agents.iter() {
             let Some(client) = self.clients.that_may_step(agent.client) else { continue };
             let Some(work) = self.work_of(slot) else { continue };
-            let (due, reads) = match work {
-                NextWork::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
+            let (due, is_prefill) = match work {
+                NextWork::Prefill { tokens } => (agent.prefill_order(tokens, now_micros), true),
                 _ => (agent.tokens_due(now_micros), false),
             };
-            if !self.may_take(client, agent, due, reads) {
+            if !self.may_take(client, agent, due, is_prefill) {
                 continue;
             }
             is_lifted |= self.budget.is_lifted_by(client.pacing());
@@ -162,7 +162,7 @@ impl Core {
         client: &ClientState,
         agent: &AgentState,
         due: Option<f32>,
-        reads: bool,
+        is_prefill: bool,
     ) -> bool {
         let Pacing::PerFrame { steps } = client.pacing() else { return true };
         if !self.budget.governor().is_limiting() {
@@ -170,7 +170,7 @@ impl Core {
         }
         let taken = agent.sequence.taken_of(client.grants());
         let is_late = due.is_some_and(|due| due >= 0.0);
-        let wants_more = self.budget.has_limit() && (reads || is_late);
+        let wants_more = self.budget.has_limit() && (is_prefill || is_late);
         let most = match agent.spec.detail {
             Detail::Full if wants_more => steps.max(STEPS_MAX),
             Detail::Full => steps,

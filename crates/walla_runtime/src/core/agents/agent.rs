@@ -94,7 +94,7 @@ impl AgentState {
     /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
     /// cache holds nothing of its sequence.
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
-        debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
+        debug_assert!(self.reply.is_none(), "an agent with a reply in progress keeps its slot");
         self.has_slot = false;
         self.output = ReplyParts::default();
         self.asks.shrink_to_fit();
@@ -149,9 +149,9 @@ impl AgentState {
         }
     }
 
-    /// Whether the device has work of the agent or should get some.
-    pub fn is_speaking(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Speaking)
+    /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
+    pub fn is_running(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
     }
 
     /// Number of earlier tokens that the agent's penalties consider.
@@ -173,10 +173,10 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
-    /// Urgency of a prefill of `tokens` tokens: in the order of the asks, but asks that arrive up
+    /// Order of a prefill of `tokens` tokens: in the order of the asks, but asks that arrive up
     /// to one second later per 1,000 tokens of a long prompt overtake it. Round-robin would delay
     /// all prompts equally.
-    pub fn reading_due(&self, tokens: u32, now_micros: u64) -> Option<f32> {
+    pub fn prefill_order(&self, tokens: u32, now_micros: u64) -> Option<f32> {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
         Some(waited_seconds - tokens as f32 / 1e3)

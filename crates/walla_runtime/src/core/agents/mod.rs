@@ -179,13 +179,13 @@ impl Agents {
         let turns_max = self.context_tokens as usize;
         let agent = self.of_client(client, id)?;
         let asks = agent.cancel_asks(&matches);
-        let is_speaking = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
+        let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
         agent.settle_turns(turns_max);
         let has_slot = agent.has_slot();
         if !has_slot {
             self.parked.refresh(id);
         }
-        let reply_slot = self.slot_of(id).filter(|_| has_slot && is_speaking);
+        let reply_slot = self.slot_of(id).filter(|_| has_slot && ends_reply);
         Some(Cancelled { asks, reply_slot })
     }
 

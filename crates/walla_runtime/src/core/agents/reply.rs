@@ -73,5 +73,5 @@ pub(in crate::core) enum ReplyPhase {
     /// The prompt is being rendered and tokenised, on another thread.
     Encoding,
     /// The device runs prefill or decode.
-    Speaking,
+    Running,
 }

@@ -68,7 +68,7 @@ impl AgentState {
         let has_reasoned = reply.usage.reasoning_tokens > 0;
         let is_answered = (is_finished && !has_reasoned) || !reply.speech.is_empty();
         let Some(question) = reply.question.filter(|_| is_answered) else { return };
-        if reply.phase == ReplyPhase::Speaking {
+        if reply.phase == ReplyPhase::Running {
             if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
                 self.exchanges.pop_front();
             }
@@ -124,7 +124,7 @@ mod tests {
     fn reply(generation: u64, speech: &str) -> Reply {
         Reply {
             question: Some(format!("q{generation}")),
-            phase: ReplyPhase::Speaking,
+            phase: ReplyPhase::Running,
             speech: speech.into(),
             ..Reply::new(&Ask::new(GenerationId(generation), Prompt::Raw(String::new()), 0), 0, 0)
         }

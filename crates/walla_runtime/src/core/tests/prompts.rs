@@ -66,7 +66,7 @@ fn in_a_crowd_prompts_are_encoded_in_turn() {
     let spectator = rig.ask(agents[140], tokens("ab"));
     rig.command(Command::Cancel { agent: agents[140], generation: first[140] });
     rig.core.start_asks(0);
-    assert_eq!(begun(&rig, ReplyPhase::Speaking), [140]);
+    assert_eq!(begun(&rig, ReplyPhase::Running), [140]);
     assert_eq!(begun(&rig, ReplyPhase::Encoding).len(), 64);
     for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
         rig.command(Command::Cancel { agent, generation });

@@ -187,7 +187,7 @@ impl Setting {
 /// The newest token of each speaking agent is the one that its tokens alone give.
 pub(super) fn check_tokens(core: &Core) {
     for (_, agent) in core.agents.iter() {
-        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
+        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_running()) else {
             continue;
         };
         let prompt = reply.usage.prompt_tokens as usize;
