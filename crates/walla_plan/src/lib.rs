@@ -84,7 +84,7 @@ pub use frame::{
     AGED_CHUNK_TOKENS, BUCKETS, CostModel, Decode, Deferral, Deferred, Detail, Limits, LinearCost,
     NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, bucket_for, plan,
 };
-pub use governor::{Governor, GovernorOptions, GovernorStats, StepCost, SubmittedStep};
+pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };

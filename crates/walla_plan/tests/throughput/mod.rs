@@ -1,7 +1,7 @@
 //! A host's frame loop in which prompts use all time that is left: steps run back to back, two in
 //! flight, as `walla_runtime` submits them.
 
-use walla_plan::governor::{CostSample, SubmittedStep};
+use walla_plan::governor::{ChargedStep, CostSample};
 use walla_plan::{
     Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, NextWork, Plan,
     PlanRequest, StepCost, StepWork, plan,
@@ -183,7 +183,7 @@ pub fn run(run: &Run) -> Report {
     let mut random = Random(seed);
     let mut report = Report::default();
     let (mut tokens, mut used_micros) = (0u64, 0.0f64);
-    let mut in_flight: std::collections::VecDeque<(SubmittedStep, f32)> = Default::default();
+    let mut in_flight: std::collections::VecDeque<(ChargedStep, f32)> = Default::default();
     for frame in 0..frames {
         let is_quiet = noise.quiet_after.is_some_and(|after| frame >= after);
         governor.begin_frame();

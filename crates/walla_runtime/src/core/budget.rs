@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use walla_plan::defaults::CPU_CARRY_FRAMES;
-use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
+use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX};
 use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork};
 
 use crate::api::{BudgetStats, Pacing};
@@ -209,8 +209,8 @@ impl Budget {
         }
     }
 
-    /// Records a submitted step.
-    pub fn submitted(&mut self, work: StepWork, is_lifted: bool) -> SubmittedStep {
+    /// Charges a submitted step to the current frame, or to none if `is_lifted`.
+    pub fn charge(&mut self, work: StepWork, is_lifted: bool) -> ChargedStep {
         self.prefill_tokens += work.prefill_tokens;
         if is_lifted {
             self.ticks += 1;
@@ -221,7 +221,7 @@ impl Budget {
     }
 
     /// Records a completed step with its device time; 0: unknown.
-    pub fn completed(&mut self, step: SubmittedStep, nanos: u64) {
+    pub fn completed(&mut self, step: ChargedStep, nanos: u64) {
         self.steps_unpublished += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {

@@ -35,25 +35,25 @@ impl Core {
             read => Ok(read?),
         };
         self.kv.release(completed);
-        let Some(mut submitted) = self.in_flight.complete() else { return Ok(()) };
-        debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
+        let Some(mut step) = self.in_flight.complete() else { return Ok(()) };
+        debug_assert_eq!(step.number, completed.step, "steps complete in order");
         let device_nanos = *read.as_ref().unwrap_or(&0);
-        self.budget.completed(submitted.booked, device_nanos);
+        self.budget.completed(step.charged, device_nanos);
         if let Err(refused) = read {
-            submitted.tags.clear();
+            step.outputs.clear();
             self.retry_all(&refused);
         } else {
             self.stats.steps_done += 1;
             self.stats.device_time += Duration::from_nanos(device_nanos);
-            self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
+            self.stats.step = Duration::from_micros(now_micros.saturating_sub(step.at_micros));
             tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
             let mut results = self.in_flight.take_results();
-            for (tag, result) in submitted.tags.drain(..).zip(results.drain(..)) {
-                self.take_token(tag, result, now_micros, emit);
+            for (output, result) in step.outputs.drain(..).zip(results.drain(..)) {
+                self.take_token(output, result, now_micros, emit);
             }
             self.in_flight.return_results(results);
         }
-        self.in_flight.recycle(submitted.tags);
+        self.in_flight.recycle(step.outputs);
         Ok(())
     }
 }

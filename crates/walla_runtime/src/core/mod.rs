@@ -84,7 +84,7 @@ const RETRIES_MAX: u32 = 3;
 /// | held text, stop strings, open block | `AgentState::output` |
 /// | known tokens, unread draws, epoch | `AgentState::sequence` |
 /// | submitted positions | `kv.len(slot)` |
-/// | outputs that are not read | tags in `in_flight` |
+/// | outputs that are not read | pending outputs in `in_flight` |
 /// | prompt that is being encoded | job in `prompts` |
 /// | undelivered events | outbox of the client, in `clients` |
 /// | delivered events | client slots of the shell |

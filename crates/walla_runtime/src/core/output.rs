@@ -5,7 +5,7 @@ use walla_types::TokenId;
 
 use super::Core;
 use super::agents::Reply;
-use super::in_flight::{OutputResult, Tag};
+use super::in_flight::{OutputResult, PendingOutput};
 use super::reasoning::BLOCKS_CLOSED_MAX;
 use crate::api::{AgentId, DELTA_BYTES_MAX, Event, FinishReason, ReplyError, ReplyEvent};
 use crate::engine_core::Emit;
@@ -33,37 +33,37 @@ impl Core {
     /// Handles one sampled token of one agent.
     pub(super) fn take_token(
         &mut self,
-        tag: Tag,
+        output: PendingOutput,
         (row, detail): OutputResult,
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) {
         let Some(agent) =
-            self.agents.get(tag.slot).filter(|agent| agent.sequence.expects(tag.epoch))
+            self.agents.get(output.slot).filter(|agent| agent.sequence.expects(output.epoch))
         else {
             return;
         };
         let now_micros = self.clients.now_micros(agent.client, now_micros);
-        let Some(agent) = self.agents.get_mut(tag.slot) else { return };
+        let Some(agent) = self.agents.get_mut(output.slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
         agent.sequence.read_draw();
         if row.flags & ResultRow::NOT_FINITE != 0 {
-            self.fail(tag.slot, ReplyError::NotFinite);
+            self.fail(output.slot, ReplyError::NotFinite);
             // The cause may be in the cache: neither this agent nor another may continue from it.
-            return self.drop_sequence(tag.slot);
+            return self.drop_sequence(output.slot);
         }
         let token = TokenId(row.token);
-        agent.sequence.append_sampled(tag.position, token);
+        agent.sequence.append_sampled(output.position, token);
         if reply.usage.first_token_micros == 0 {
             reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
         }
         self.stats.tokens += 1;
         if self.model_text.tokenizer.is_end_of_generation(token) {
-            return self.finish(tag.slot, FinishReason::EndOfTurn, now_micros);
+            return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
         }
         let bytes = self.model_text.tokenizer.text_bytes(token);
         if agent.spec.stop_tokens.contains(&token) && agent.output.would_speak(bytes) {
-            return self.finish(tag.slot, FinishReason::StopToken, now_micros);
+            return self.finish(output.slot, FinishReason::StopToken, now_micros);
         }
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         if let Some(detail) = detail {
@@ -72,8 +72,8 @@ impl Core {
                 outbox.send(event, emit);
             }
         }
-        let stopped = self.emit_text(tag.slot, token, now_micros, emit);
-        self.finish_if_over(tag.slot, stopped, now_micros);
+        let stopped = self.emit_text(output.slot, token, now_micros, emit);
+        self.finish_if_over(output.slot, stopped, now_micros);
     }
 
     /// Sends the text that the token completes. Returns `true` if it completes a stop string.

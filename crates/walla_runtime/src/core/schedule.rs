@@ -11,7 +11,7 @@ use walla_types::SeqId;
 
 use super::agents::AgentState;
 use super::clients::ClientState;
-use super::in_flight::Tag;
+use super::in_flight::PendingOutput;
 use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
@@ -408,12 +408,12 @@ impl Core {
         let agents = &self.agents;
         let sampling = |seq: SeqId| agents.get(seq.index()).map(|agent| &agent.spec.sampling);
         let step = self.kv.submit(&mut self.scheduler.batch, &sampling)?;
-        self.submitted(step, now_micros);
+        self.record_submitted(step, now_micros);
         Ok(true)
     }
 
     /// Records the submitted step.
-    fn submitted(&mut self, step: u64, now_micros: u64) {
+    fn record_submitted(&mut self, step: u64, now_micros: u64) {
         for place in 0..self.scheduler.included.len() {
             let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents.get_mut(slot) else { continue };
@@ -428,8 +428,8 @@ impl Core {
         }
         self.clients.charge_step();
         let work = self.work_of_step();
-        let booked = self.budget.submitted(work, self.scheduler.is_lifted);
-        self.in_flight.start(step, now_micros, booked);
+        let charged = self.budget.charge(work, self.scheduler.is_lifted);
+        self.in_flight.start(step, now_micros, charged);
         for row in self.kv.rows().rows() {
             if row.output_row.is_none() {
                 continue;
@@ -437,7 +437,7 @@ impl Core {
             let slot = row.seq.index();
             if let Some(agent) = self.agents.get_mut(slot) {
                 let epoch = agent.sequence.drawing();
-                self.in_flight.push(Tag { slot, epoch, position: row.position });
+                self.in_flight.push(PendingOutput { slot, epoch, position: row.position });
             }
         }
         self.stats.steps += 1;

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use walla_plan::{
-    Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
-    LedgerOptions, Limits, NextWork, Plan, PlanRequest, STEPS_MAX, StepWork, SubmittedStep, plan,
+    ChargedStep, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
+    LedgerOptions, Limits, NextWork, Plan, PlanRequest, STEPS_MAX, StepWork, plan,
 };
 use walla_types::SeqId;
 
@@ -76,7 +76,7 @@ struct World {
     idle: VecDeque<u32>,
     requests: Vec<PlanRequest>,
     /// A step whose time is not known yet: one step is launched ahead.
-    in_flight: Option<(SubmittedStep, StepWork)>,
+    in_flight: Option<(ChargedStep, StepWork)>,
     frame: u32,
     used_micros: f32,
     steps_in_frame: u32,
