@@ -80,7 +80,7 @@ impl Detokenizer {
             }
             _ => self.take_bytes(bytes),
         };
-        self.count(first_end, tokens);
+        self.record_ends(first_end, tokens);
         self.say(self.held.len() - self.begun(), say);
         self.stopped
     }
@@ -153,7 +153,7 @@ impl Detokenizer {
 
     /// Records where `tokens` tokens end. `first_end` is the end of the first character that their
     /// bytes completed.
-    fn count(&mut self, first_end: Option<usize>, tokens: u32) {
+    fn record_ends(&mut self, first_end: Option<usize>, tokens: u32) {
         if let Some(end) = first_end {
             self.place_partial_ends(end);
         }

@@ -176,11 +176,11 @@ impl Sinks {
     }
 
     fn put_token(&mut self, part: Part, bytes: &[u8], say: &mut Say<'_>) {
-        self.count(part, 1);
+        self.count_tokens(part, 1);
         self.put(part, bytes, 1, say);
     }
 
-    fn count(&mut self, part: Part, tokens: u32) {
+    fn count_tokens(&mut self, part: Part, tokens: u32) {
         match part {
             Part::Speech => self.speech_tokens += tokens,
             Part::Reasoning => self.reasoning_tokens += tokens,

@@ -121,7 +121,7 @@ impl Default for GovernorOptions {
 }
 
 /// A submitted step and the time that its frame was charged. Pass it to [`Governor::observe`] or
-/// [`Governor::forget`].
+/// [`Governor::charge_unmeasured`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct ChargedStep {
@@ -334,7 +334,7 @@ impl Governor {
             if is_outlier {
                 self.frames.mark_outlier(step.frame);
             }
-            self.frames.settle(step.frame, step.charged_micros, micros);
+            self.frames.replace_charge(step.frame, step.charged_micros, micros);
         }
         self.count_closed();
         self.stats.error_p50 = self.errors.all().p50;
@@ -342,9 +342,9 @@ impl Governor {
     }
 
     /// Records a step that failed or was not measured: its frame is charged the predicted time.
-    pub fn forget(&mut self, step: ChargedStep) {
+    pub fn charge_unmeasured(&mut self, step: ChargedStep) {
         if step.frame != UNCHARGED {
-            self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
+            self.frames.replace_charge(step.frame, step.charged_micros, step.charged_micros);
             self.count_closed();
         }
     }

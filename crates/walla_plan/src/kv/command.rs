@@ -109,7 +109,7 @@ impl KvCommands {
     }
 
     /// Removes the first `count` commands, which a device has taken, and keeps the allocation.
-    pub fn forget_first(&mut self, count: usize) {
+    pub fn remove_first(&mut self, count: usize) {
         self.commands.drain(..count.min(self.commands.len()));
     }
 

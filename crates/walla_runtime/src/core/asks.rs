@@ -180,7 +180,7 @@ impl Core {
                     // Dropped turns never fit again, so the conversation is bounded by the context.
                     // If the turns were edited meanwhile, the next prompt drops them.
                     if reply.turns_removed == agent.turns_removed {
-                        agent.forget_oldest(dropped);
+                        agent.drop_oldest(dropped);
                     }
                     self.start_generation(slot, tokens, start, now_micros);
                 }

@@ -230,7 +230,7 @@ impl Budget {
         if nanos > 0 {
             self.governor.observe(step, nanos);
         } else {
-            self.governor.forget(step);
+            self.governor.charge_unmeasured(step);
         }
     }
 }

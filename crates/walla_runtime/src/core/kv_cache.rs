@@ -151,9 +151,9 @@ impl KvCache {
         copied.is_ok()
     }
 
-    /// See [`Sequences::settle`].
-    pub fn settle(&mut self) {
-        self.sequences.settle();
+    /// See [`Sequences::free_fenced`].
+    pub fn free_fenced(&mut self) {
+        self.sequences.free_fenced();
     }
 
     /// Whether no other sequence holds pages, so that waiting does not help.

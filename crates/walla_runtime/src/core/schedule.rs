@@ -232,7 +232,7 @@ impl Core {
 
     /// Plans one step and fills its batch.
     fn schedule(&mut self, now_micros: u64) {
-        self.kv.settle();
+        self.kv.free_fenced();
         self.collect_requests(now_micros);
         self.apply_claim();
         self.scheduler.clear();
@@ -401,7 +401,7 @@ impl Core {
         let stage = walla_trace::enter(walla_trace::Stage::Plan);
         self.schedule(now_micros);
         if self.scheduler.batch.is_empty() {
-            stage.forget();
+            stage.discard();
             return Ok(false);
         }
         drop(stage);

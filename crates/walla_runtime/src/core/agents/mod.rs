@@ -180,7 +180,7 @@ impl Agents {
         let agent = self.of_client(client, id)?;
         let asks = agent.cancel_asks(&matches);
         let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
-        agent.settle_turns(turns_max);
+        agent.flush_later_turns(turns_max);
         let has_slot = agent.has_slot();
         if !has_slot {
             self.parked.refresh(id);

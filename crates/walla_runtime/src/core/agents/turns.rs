@@ -23,11 +23,11 @@ impl AgentState {
         self.later.extend(turns);
         let surplus = self.later.len().saturating_sub(turns_max);
         self.later.drain(..surplus);
-        self.settle_turns(turns_max);
+        self.flush_later_turns(turns_max);
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
-    pub fn settle_turns(&mut self, turns_max: usize) {
+    pub fn flush_later_turns(&mut self, turns_max: usize) {
         if self.reply.is_none() && self.asks.is_empty() {
             let later = std::mem::take(&mut self.later);
             self.extend_turns(later, turns_max);
@@ -41,11 +41,11 @@ impl AgentState {
         }
         Arc::make_mut(&mut self.turns).extend(added);
         let surplus = self.turns.len().saturating_sub(turns_max);
-        self.forget_oldest(surplus);
+        self.drop_oldest(surplus);
     }
 
     /// Drops the oldest turns, which fit in no prompt any more.
-    pub fn forget_oldest(&mut self, turns: usize) {
+    pub fn drop_oldest(&mut self, turns: usize) {
         if turns == 0 {
             return;
         }
@@ -163,7 +163,7 @@ mod tests {
         for generation in 1..=3 {
             agent.keep_turn(reply(generation, "words"), true);
         }
-        agent.forget_oldest(3);
+        agent.drop_oldest(3);
         agent.shorten_reply(GenerationId(1), 1);
         agent.shorten_reply(GenerationId(3), 1);
         assert_eq!(texts(&agent), ["words", "q3", "w"]);
