@@ -130,8 +130,8 @@ impl Budget {
         self.governor.budget_micros() == Some(0)
     }
 
-    /// Whether a client with this pacing lifts the budget for all clients while it has work.
-    pub fn is_lifted_by(&self, pacing: Pacing) -> bool {
+    /// Whether all clients are without a budget while a client with this pacing has work.
+    pub fn is_unbudgeted_for(&self, pacing: Pacing) -> bool {
         pacing == Pacing::FreeRunning && !(self.holds_for_all && self.has_limit())
     }
 
@@ -209,10 +209,10 @@ impl Budget {
         }
     }
 
-    /// Charges a submitted step to the current frame, or to none if `is_lifted`.
-    pub fn charge(&mut self, work: StepWork, is_lifted: bool) -> ChargedStep {
+    /// Charges a submitted step to the current frame, or to none if `is_unbudgeted`.
+    pub fn charge(&mut self, work: StepWork, is_unbudgeted: bool) -> ChargedStep {
         self.prefill_tokens += work.prefill_tokens;
-        if is_lifted {
+        if is_unbudgeted {
             self.ticks += 1;
             self.governor.submit_uncharged(work)
         } else {

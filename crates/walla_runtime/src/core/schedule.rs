@@ -25,7 +25,7 @@ pub(super) struct Scheduler {
     /// Slots in the batch with their number of rows.
     included: Vec<(usize, u32)>,
     /// No budget limits this step.
-    is_lifted: bool,
+    is_unbudgeted: bool,
 }
 
 impl Scheduler {
@@ -35,7 +35,7 @@ impl Scheduler {
             requests: Vec::with_capacity(limits.sequences_max as usize),
             plan: Plan::new(limits.sequences_max),
             included: Vec::with_capacity(limits.sequences_max as usize),
-            is_lifted: false,
+            is_unbudgeted: false,
         }
     }
 
@@ -124,7 +124,7 @@ impl Core {
     fn collect_requests(&mut self, now_micros: u64) {
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
-        let (mut is_lifted, mut has_window) = (false, false);
+        let (mut is_unbudgeted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter() {
             let Some(client) = self.clients.that_may_step(agent.client) else { continue };
             let Some(work) = self.work_of(slot) else { continue };
@@ -135,7 +135,7 @@ impl Core {
             if !self.may_take(client, agent, due, is_prefill) {
                 continue;
             }
-            is_lifted |= self.budget.is_lifted_by(client.pacing());
+            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
             has_window |= client.pacing() == Pacing::FreeRunning;
             let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
@@ -146,8 +146,8 @@ impl Core {
                 ..PlanRequest::new(SeqId(slot as u32), work)
             });
         }
-        self.scheduler.is_lifted = is_lifted;
-        self.budget.set_waits_for_window(has_window && !is_lifted);
+        self.scheduler.is_unbudgeted = is_unbudgeted;
+        self.budget.set_waits_for_window(has_window && !is_unbudgeted);
         self.scheduler.requests = requests;
     }
 
@@ -182,7 +182,7 @@ impl Core {
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
         let Self { scheduler, budget, kv, agents, .. } = self;
-        let Scheduler { requests, plan, batch, is_lifted, .. } = scheduler;
+        let Scheduler { requests, plan, batch, is_unbudgeted, .. } = scheduler;
         let lengths = requests.iter().map(|request| kv.ledger().len(request.seq));
         let Some(shortest) = lengths.min() else {
             budget.set_deferred(0);
@@ -195,12 +195,12 @@ impl Core {
             agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
-        if !*is_lifted && budget.is_spent() {
+        if !*is_unbudgeted && budget.is_spent() {
             budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
         // The rest of a frame is not spent on prefill chunks with little gain.
-        let is_rest = !*is_lifted && budget.governor().is_used();
+        let is_rest = !*is_unbudgeted && budget.governor().is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
             rows_max: batch.limits().tokens_max,
@@ -211,7 +211,7 @@ impl Core {
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         loop {
-            let limits = if *is_lifted { base } else { budget.limits(base, smallest) };
+            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest) };
             let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),
@@ -294,7 +294,7 @@ impl Core {
             Some(NextWork::Prefill { tokens }) if rows_left > 0 => {
                 // This exceeds the budget: only a small chunk, so that the agent makes progress at
                 // all.
-                let chunk = if self.scheduler.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
+                let chunk = if self.scheduler.is_unbudgeted { u32::MAX } else { AGED_CHUNK_TOKENS };
                 let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
             }
@@ -306,7 +306,7 @@ impl Core {
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         // Preemption for other agents may have taken the agent's pages, and with them its work.
         let work = self.work_of(slot).filter(|_| !self.scheduler.includes(slot));
-        if work.is_none() || !self.has_room_for_mask(slot) {
+        if work.is_none() || !self.admit_mask(slot) {
             return;
         }
         let missing = match work {
@@ -370,9 +370,10 @@ impl Core {
         true
     }
 
-    /// Whether the step can hold the agent's mask of allowed tokens, if it has one, in addition to
-    /// the masks in the batch. A mask that allows no token of this vocabulary ends the reply.
-    fn has_room_for_mask(&mut self, slot: usize) -> bool {
+    /// Checks the agent's mask of allowed tokens, if it has one. Returns `false` if the step cannot
+    /// hold it in addition to the masks in the batch, or if it allows no token of this vocabulary,
+    /// which fails the reply.
+    fn admit_mask(&mut self, slot: usize) -> bool {
         let mask_of = |slot: usize| self.agents.get(slot)?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
         if !mask.allows_some_of(self.kv.executor().vocab()) {
@@ -428,7 +429,7 @@ impl Core {
         }
         self.clients.charge_step();
         let work = self.work_of_step();
-        let charged = self.budget.charge(work, self.scheduler.is_lifted);
+        let charged = self.budget.charge(work, self.scheduler.is_unbudgeted);
         self.in_flight.start(step, now_micros, charged);
         for row in self.kv.rows().rows() {
             if row.output_row.is_none() {
