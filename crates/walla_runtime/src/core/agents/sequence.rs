@@ -9,7 +9,7 @@ use crate::api::AgentId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Epoch {
     agent: AgentId,
-    turn: u32,
+    version: u32,
 }
 
 /// The sequence of an agent.
@@ -47,7 +47,7 @@ impl SequenceState {
             evaluated: 0,
             reached: 0,
             unread: 0,
-            epoch: Epoch { agent, turn: 0 },
+            epoch: Epoch { agent, version: 0 },
             last_step: 0,
             waiting_since: 0,
             grant: 0,
@@ -190,7 +190,7 @@ impl SequenceState {
     /// recomputed.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
-        self.epoch.turn = self.epoch.turn.wrapping_add(1);
+        self.epoch.version = self.epoch.version.wrapping_add(1);
     }
 }
 
