@@ -129,7 +129,7 @@ impl Core {
         let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
-        let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
+        let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
         // Capacity for the reply, so that the reply does not allocate: 6 bytes per token suffice for
         // most languages.
@@ -179,7 +179,7 @@ impl Core {
                     reply.question = done.question;
                     // Dropped turns never fit again, so the conversation is bounded by the context.
                     // If the turns were edited meanwhile, the next prompt drops them.
-                    if reply.turns_removed == agent.turns_removed {
+                    if reply.exchanges_removed == agent.exchanges_removed {
                         agent.drop_oldest(dropped);
                     }
                     self.start_generation(slot, tokens, start, now_micros);

@@ -186,7 +186,7 @@ impl Core {
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
         agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
-        agent.flush_later_turns(turns_max);
+        agent.flush_turns_after_asks(turns_max);
         let what = match how {
             Ok(reason) => {
                 let tokens = usage.reply_tokens;

@@ -25,11 +25,11 @@ pub(in crate::core) struct AgentState {
     /// no prompt can hold any more are dropped.
     pub turns: Arc<Vec<Turn>>,
     /// Turns that were appended after the last ask.
-    pub later: Vec<Turn>,
+    pub turns_after_asks: Vec<Turn>,
     /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
     pub exchanges: VecDeque<(GenerationId, usize)>,
     /// Number of exchanges removed from the middle of `turns`.
-    pub turns_removed: u32,
+    pub exchanges_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
     /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
@@ -49,9 +49,9 @@ impl AgentState {
             spec,
             next_spec: None,
             turns: Arc::new(turns),
-            later: Vec::new(),
+            turns_after_asks: Vec::new(),
             exchanges: VecDeque::new(),
-            turns_removed: 0,
+            exchanges_removed: 0,
             asks: VecDeque::new(),
             reply: None,
             has_slot: false,
@@ -78,8 +78,8 @@ impl AgentState {
             ask.turns_before = std::mem::take(&mut turns);
             true
         });
-        turns.append(&mut self.later);
-        self.later = turns;
+        turns.append(&mut self.turns_after_asks);
+        self.turns_after_asks = turns;
         cancelled
     }
 

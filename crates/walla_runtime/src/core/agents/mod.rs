@@ -149,7 +149,7 @@ impl Agents {
         if agent.asks.len() >= ASKS_WAITING_MAX {
             return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
         }
-        ask.turns_before = std::mem::take(&mut agent.later);
+        ask.turns_before = std::mem::take(&mut agent.turns_after_asks);
         agent.asks.push_back(ask);
         if agent.has_slot() {
             return Ok(());
@@ -180,7 +180,7 @@ impl Agents {
         let agent = self.of_client(client, id)?;
         let asks = agent.cancel_asks(&matches);
         let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
-        agent.flush_later_turns(turns_max);
+        agent.flush_turns_after_asks(turns_max);
         let has_slot = agent.has_slot();
         if !has_slot {
             self.parked.refresh(id);

@@ -34,8 +34,9 @@ pub(in crate::core) struct Reply {
     pub speech: String,
     /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
-    /// Value of [`AgentState::turns_removed`](super::AgentState::turns_removed) when the prompt was made.
-    pub turns_removed: u32,
+    /// Value of [`AgentState::exchanges_removed`](super::AgentState::exchanges_removed) when the
+    /// prompt was made.
+    pub exchanges_removed: u32,
     /// Time of its first speech token.
     pub spoken_since_micros: Option<u64>,
     /// Maximum reasoning tokens, limited by the context.
@@ -48,7 +49,7 @@ pub(in crate::core) struct Reply {
 
 impl Reply {
     /// A new reply.
-    pub fn new(ask: &Ask, turns_removed: u32, now_micros: u64) -> Self {
+    pub fn new(ask: &Ask, exchanges_removed: u32, now_micros: u64) -> Self {
         Self {
             generation: ask.generation,
             arrived_micros: ask.arrived_micros,
@@ -58,7 +59,7 @@ impl Reply {
             usage: Usage::default(),
             speech: String::new(),
             heard_bytes: u32::MAX,
-            turns_removed,
+            exchanges_removed,
             spoken_since_micros: None,
             reasoning_tokens_max: 0,
             blocks_closed: 0,

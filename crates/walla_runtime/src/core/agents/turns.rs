@@ -13,24 +13,24 @@ impl AgentState {
     /// Replaces the conversation. The caller has cancelled all asks.
     pub fn replace_turns(&mut self, turns: Vec<Turn>) {
         self.turns = Arc::new(turns);
-        self.later.clear();
+        self.turns_after_asks.clear();
         self.exchanges.clear();
     }
 
     /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
     /// in the context, so the oldest are dropped.
     pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
-        self.later.extend(turns);
-        let surplus = self.later.len().saturating_sub(turns_max);
-        self.later.drain(..surplus);
-        self.flush_later_turns(turns_max);
+        self.turns_after_asks.extend(turns);
+        let surplus = self.turns_after_asks.len().saturating_sub(turns_max);
+        self.turns_after_asks.drain(..surplus);
+        self.flush_turns_after_asks(turns_max);
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
-    pub fn flush_later_turns(&mut self, turns_max: usize) {
+    pub fn flush_turns_after_asks(&mut self, turns_max: usize) {
         if self.reply.is_none() && self.asks.is_empty() {
-            let later = std::mem::take(&mut self.later);
-            self.extend_turns(later, turns_max);
+            let turns = std::mem::take(&mut self.turns_after_asks);
+            self.extend_turns(turns, turns_max);
         }
     }
 
@@ -95,10 +95,10 @@ impl AgentState {
             return;
         }
         turns.drain(question..question + 2);
-        self.turns_removed += 1;
+        self.exchanges_removed += 1;
         self.exchanges.remove(at);
-        for (_, later) in self.exchanges.iter_mut().skip(at) {
-            *later -= 2;
+        for (_, question) in self.exchanges.iter_mut().skip(at) {
+            *question -= 2;
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "four"]);
         agent.shorten_reply(GenerationId(4), 2);
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "fo"]);
-        assert_eq!(agent.turns_removed, 1);
+        assert_eq!(agent.exchanges_removed, 1);
     }
 
     #[test]
@@ -183,6 +183,6 @@ mod tests {
         for _ in 0..300 {
             agent.append_turns(pushed("y"), TURNS_MAX);
         }
-        assert_eq!(agent.later.len(), TURNS_MAX);
+        assert_eq!(agent.turns_after_asks.len(), TURNS_MAX);
     }
 }
