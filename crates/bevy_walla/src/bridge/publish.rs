@@ -208,8 +208,8 @@ impl EngineBridge {
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
-            ReplyEvent::Token(detail) => {
-                let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
+            ReplyEvent::Token(logprobs) => {
+                let drawn = TokenDrawn { agent, generation, logprobs: Arc::from(logprobs) };
                 out.token_drawn.write(drawn.clone());
                 out.commands.trigger(drawn);
             }

@@ -10,7 +10,7 @@ use walla_trace::{DeviceClock, StepTimes};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
 use super::agents::Epoch;
-use crate::api::TokenDetail;
+use crate::api::TokenLogprobs;
 use crate::clock::WaitMeter;
 
 /// Consecutive failed polls of the steps in flight after which the device counts as lost.
@@ -33,7 +33,7 @@ pub(super) struct PendingOutput {
 }
 
 /// A result of an output: the sampled token, and its probabilities if they were requested.
-pub(super) type OutputResult = (ResultRow, Option<Box<TokenDetail>>);
+pub(super) type OutputResult = (ResultRow, Option<Box<TokenLogprobs>>);
 
 /// A step in flight.
 #[derive(Debug)]
@@ -129,16 +129,16 @@ impl InFlight {
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
                 let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
-                let detail = (row.candidates > 0).then(|| {
+                let logprobs = (row.candidates > 0).then(|| {
                     let listed =
                         candidates.unwrap_or_default().iter().take(row.candidates as usize);
-                    Box::new(TokenDetail {
+                    Box::new(TokenLogprobs {
                         token: TokenId(row.token),
                         log_probability: row.log_probability,
                         candidates: listed.map(|c| (TokenId(c.token), c.log_probability)).collect(),
                     })
                 });
-                results.push((*row, detail));
+                results.push((*row, logprobs));
             }
         })?;
         Ok(nanos)

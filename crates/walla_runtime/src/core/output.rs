@@ -34,7 +34,7 @@ impl Core {
     pub(super) fn take_token(
         &mut self,
         output: PendingOutput,
-        (row, detail): OutputResult,
+        (row, logprobs): OutputResult,
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) {
@@ -66,8 +66,8 @@ impl Core {
             return self.finish(output.slot, FinishReason::StopToken, now_micros);
         }
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        if let Some(detail) = detail {
-            let event = Event { agent: id, generation, what: ReplyEvent::Token(detail) };
+        if let Some(logprobs) = logprobs {
+            let event = Event { agent: id, generation, what: ReplyEvent::Token(logprobs) };
             if let Some(outbox) = self.clients.outbox(client) {
                 outbox.send(event, emit);
             }
