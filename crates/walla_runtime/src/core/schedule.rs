@@ -100,10 +100,11 @@ impl Core {
         let submitted = self.kv.len(slot);
         let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
         match missing {
-            // All known tokens are submitted. The next token is in flight, and only the device
-            // knows it.
+            // All known tokens are submitted; the next input is the sampled token on the device.
+            // None without such a draw, or with two.
             0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
+            // A single missing prompt token is planned as decode.
             0 | 1 => Some(NextWork::Decoding),
             tokens => Some(NextWork::Prefill { tokens }),
         }
@@ -151,8 +152,8 @@ impl Core {
         self.scheduler.requests = requests;
     }
 
-    /// Whether an agent may take another step of its client's grant. `due` is the number of tokens
-    /// that it is behind.
+    /// Whether an agent may take another step of its client's grant. `due` of a decode is the number
+    /// of tokens that it is behind; of a prefill it only determines an order.
     ///
     /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
     /// steps per agent. The remaining time of the budget is used for late voices and for prompts,

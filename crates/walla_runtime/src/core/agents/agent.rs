@@ -160,9 +160,9 @@ impl AgentState {
         if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
     }
 
-    /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in
-    /// flight count as delivered. `None` without a voice rate. Before the first speech token, also
-    /// during reasoning, one token is due.
+    /// `due` of a decode: tokens by which the agent is behind its voice rate; negative if it is
+    /// ahead. Tokens in flight count as delivered. `None` without a voice rate. Before the first
+    /// speech token, also during reasoning, one token is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
@@ -173,9 +173,9 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
-    /// Order of a prefill of `tokens` tokens: in the order of the asks, but asks that arrive up
-    /// to one second later per 1,000 tokens of a long prompt overtake it. Round-robin would delay
-    /// all prompts equally.
+    /// `due` of a prefill: seconds waited - `tokens` / 1,000. Only the order matters: asks that
+    /// arrive up to one second later per 1,000 tokens of a long prompt overtake it. Round-robin
+    /// would delay all prompts equally.
     pub fn prefill_order(&self, tokens: u32, now_micros: u64) -> Option<f32> {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
