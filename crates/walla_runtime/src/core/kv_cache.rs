@@ -101,7 +101,7 @@ impl KvCache {
     /// Reserves pages for `tokens` more tokens of a sequence.
     ///
     /// # Errors
-    /// [`StepError::Ledger`] if there are none now, [`StepError::Exec`] if the device refuses the
+    /// [`StepError::Ledger`] if no pages are free, [`StepError::Exec`] if the device refuses the
     /// cache operations that precede.
     pub fn reserve(&mut self, slot: usize, tokens: u32) -> Result<(), StepError> {
         loop {
