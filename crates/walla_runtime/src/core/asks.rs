@@ -131,8 +131,8 @@ impl Core {
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        // Capacity for the reply, so that the reply does not allocate: 6 bytes per token suffice for
-        // most languages.
+        // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
+        // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {

@@ -1,7 +1,7 @@
 //! Requests of all agents: scheduling, output processing and events.
 //!
-//! The core is a state machine. The shell calls [`Core::advance`], which receives the time; tests do
-//! the same with a virtual clock. One call collects completed steps, starts all work that can
+//! The core is a state machine. The shell calls [`Core::advance`], which receives the time; tests
+//! do the same with a virtual clock. One call collects completed steps, starts all work that can
 //! start, and submits steps while the device has capacity. The core's only thread encodes prompts;
 //! loading uses a clock.
 

@@ -99,7 +99,8 @@ impl Core {
         tokens - own
     }
 
-    /// Frees all pages of a sequence. If its agent has a reply in progress, its tokens are recomputed.
+    /// Frees all pages of a sequence. If its agent has a reply in progress, its tokens are
+    /// recomputed.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         self.kv.clear(slot);
         if let Some(agent) = self.agents.get_mut(slot) {

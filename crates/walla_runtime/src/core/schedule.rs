@@ -152,8 +152,8 @@ impl Core {
         self.scheduler.requests = requests;
     }
 
-    /// Whether an agent may take another step of its client's grant. `due` of a decode is the number
-    /// of tokens that it is behind; of a prefill it only determines an order.
+    /// Whether an agent may take another step of its client's grant. `due` of a decode is the
+    /// number of tokens that it is behind; of a prefill it only determines an order.
     ///
     /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
     /// steps per agent. The remaining time of the budget is used for late voices and for prompts,

@@ -10,7 +10,8 @@
 //! 2. A parked agent with asks waits. The first in the order gets the next slot: a free one; else
 //!    the slot of the agent that has been idle longest; else the slot of an agent between two
 //!    replies that is later in the order. That agent is parked, and its asks wait.
-//! 3. An agent with a reply in progress keeps its slot ([`stalls`](super::stalls) has the exception).
+//! 3. An agent with a reply in progress keeps its slot ([`stalls`](super::stalls) has the
+//!    exception).
 //! 4. Order: before [`WAIT_MICROS_MAX`] by priority, then by age of the ask; afterwards by age
 //!    only. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
