@@ -90,7 +90,7 @@ fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
     }
     let last = turns.pop().filter(|turn| turn.speaker == Speaker::User);
     let question = last.ok_or("the last message is not the user's")?.text;
-    spec.history = turns;
+    spec.turns = turns;
     spec.sampling = Sampling::builder()
         .temperature(line["temperature"].as_f64().unwrap_or(0.7) as f32)
         .top_k(0)

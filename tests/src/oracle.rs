@@ -287,7 +287,7 @@ impl OracleModel {
         }
         for index in 0..sequences.len() {
             let seq = SeqId(index as u32);
-            evaluator.sequences().forget(seq).expect("a sequence can be forgotten");
+            evaluator.sequences().remove(seq).expect("a sequence can be forgotten");
         }
         logits
     }

@@ -84,7 +84,7 @@ fn last_logits(evaluator: &mut Evaluator, ids: &[TokenId]) -> Vec<f32> {
         }
     };
     evaluator.append(&[(SeqId(0), ids)], sink).expect("it fits");
-    evaluator.sequences().forget(SeqId(0)).expect("it lives");
+    evaluator.sequences().remove(SeqId(0)).expect("it lives");
     last
 }
 

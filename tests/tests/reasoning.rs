@@ -103,7 +103,7 @@ fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
         |heard: &Heard| heard.end.as_ref().map_or(0, |(_, usage)| usage.prompt_tokens);
     let turn = |speaker, text: &str| Turn { speaker, text: text.to_owned() };
     let history = vec![turn(Speaker::User, "Q: 1+1?"), turn(Speaker::Agent, &limited[0].speech)];
-    let told = replies(AgentSpec { history, ..spec(4) }, &["Who are you?"]);
+    let told = replies(AgentSpec { turns: history, ..spec(4) }, &["Who are you?"]);
     assert_eq!(prompt_tokens(&told[0]), prompt_tokens(&limited[1]));
     assert_eq!((&told[0].speech, &told[0].reasoning), (&limited[1].speech, &limited[1].reasoning));
 }

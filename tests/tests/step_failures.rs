@@ -155,7 +155,7 @@ fn high_pages(plan: FaultPlan) -> (Sequences, FaultHandle) {
         let completed = sequences.wait().expect("it lives").expect("in flight");
         sequences.release(completed);
     }
-    sequences.forget(SeqId(0)).expect("it can go");
+    sequences.remove(SeqId(0)).expect("it can go");
     (sequences, device)
 }
 

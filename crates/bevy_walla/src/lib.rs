@@ -178,7 +178,7 @@ pub use walla_runtime::{
     BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
     DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, FrameBudget,
     GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker,
-    TemplateChoice, TemplateError, TemplateState, TokenDetail, Tokenizer, TokenizerError, Turn,
+    TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn,
     Usage,
 };
 pub use walla_types::{

@@ -9,7 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use std::sync::Arc;
 use walla_runtime::{
-    DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
+    DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenLogprobs, Usage,
 };
 
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
@@ -77,8 +77,8 @@ pub struct TokenDrawn {
     pub agent: Entity,
     /// The reply.
     pub generation: GenerationId,
-    /// The token and its alternatives.
-    pub detail: Arc<TokenDetail>,
+    /// The token and its alternatives, with their log-probabilities.
+    pub logprobs: Arc<TokenLogprobs>,
 }
 
 /// A reply has finished. Its text is in [`Speech`](crate::Speech) and, with the question, in

@@ -251,14 +251,14 @@ impl Inner {
             }
             Command::SetConversation { agent, turns } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
-                actor.spec.history = turns;
+                actor.spec.turns = turns;
                 for line in std::mem::take(&mut actor.asks) {
                     self.cancelled(agent, Some(line));
                 }
             }
             Command::AppendTurns { agent, turns } => {
                 if let Some(actor) = self.agents.get_mut(&agent) {
-                    actor.spec.history.extend(turns);
+                    actor.spec.turns.extend(turns);
                 }
             }
             Command::RemoveAgent { agent } => {

@@ -306,7 +306,7 @@ fn spawned_and_replaced_conversations_become_the_history() {
         .commands()
         .into_iter()
         .filter_map(|command| match command {
-            Command::AddAgent { spec, .. } => Some(spec.history.len()),
+            Command::AddAgent { spec, .. } => Some(spec.turns.len()),
             Command::SetConversation { turns, .. } => Some(turns.len()),
             _ => None,
         })

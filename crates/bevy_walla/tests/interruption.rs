@@ -192,7 +192,7 @@ fn pushed_turns_reach_the_engine_in_the_order_of_the_asks() {
         .commands()
         .into_iter()
         .flat_map(|command| match command {
-            Command::AddAgent { spec, .. } => spec.history,
+            Command::AddAgent { spec, .. } => spec.turns,
             Command::AppendTurns { turns, .. } | Command::SetConversation { turns, .. } => turns,
             Command::Ask { prompt: Prompt::Chat(text), .. } => {
                 vec![Turn { speaker: Speaker::User, text }]
@@ -218,7 +218,7 @@ fn push_numbered(mut talks: Query<&mut Conversation>, mut number: Local<u32>) {
 fn received(engine: &ScriptedEngine) -> Vec<String> {
     let texts = |turns: Vec<Turn>| turns.into_iter().map(|turn| turn.text).collect();
     let each = engine.commands().into_iter().map(|command| match command {
-        Command::AddAgent { spec, .. } => texts(spec.history),
+        Command::AddAgent { spec, .. } => texts(spec.turns),
         Command::AppendTurns { turns, .. } => texts(turns),
         Command::Ask { prompt: Prompt::Chat(question), .. } => vec![question],
         _ => Vec::new(),

@@ -78,7 +78,7 @@ impl Agent {
         }
     }
 
-    /// Changes everything except the conversation (`history` is ignored). Takes effect with the
+    /// Changes everything except the conversation (`turns` is ignored). Takes effect with the
     /// next reply that begins, also of an ask that already waits. Priority, voice rate and level of
     /// detail, which do not affect the text, take effect at once.
     pub fn change(&self, spec: AgentSpec) {

@@ -48,7 +48,7 @@ pub use walla_runtime::{
     AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail,
     EXCHANGES_KNOWN_MAX, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
     FrameBudget, GpuContext, InlineText, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
-    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenDetail, Turn,
+    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn,
     Usage, default_registry,
 };
 pub use walla_types::{

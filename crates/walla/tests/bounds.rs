@@ -174,7 +174,7 @@ async fn agents_added_and_dropped_while_the_dispatcher_is_blocked() {
     };
     let come_and_go = async {
         for _ in 0..300_000 {
-            drop(engine.agent_with(AgentSpec { history: turns(1_000), ..speaker(1, 6) }));
+            drop(engine.agent_with(AgentSpec { turns: turns(1_000), ..speaker(1, 6) }));
         }
     };
     let ((), most) = bytes_most(come_and_go).await;

@@ -362,7 +362,7 @@ impl Executor {
             self.device.wait(self.copy, slot.computed)?;
             self.device.record(self.copy, slot.copied)?;
             self.is_torn = false;
-            self.masks.forget();
+            self.masks.clear_held();
             self.is_recorded = true;
         }
         self.is_recorded = !self.device.poll(slot.copied)?;

@@ -132,16 +132,16 @@ fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> Ou
 pub(crate) fn cache_command(command: KvCommand) -> CacheCommand {
     match command {
         KvCommand::CopyPage { from, to } => CacheCommand::CopyPage { from: from.0, to: to.0 },
-        KvCommand::MoveCells { from, to, cells, turn } => CacheCommand::MoveCells {
+        KvCommand::MoveCells { from, to, cells, delta } => CacheCommand::MoveCells {
             from_page: from.page.0,
             from_cell: from.slot,
             to_page: to.page.0,
             to_cell: to.slot,
             cells,
-            turn,
+            turn: delta,
         },
-        KvCommand::ShiftRecent { seq, from, end, turn } => {
-            CacheCommand::ShiftRecent { sequence: seq.0, from, end, turn }
+        KvCommand::ShiftRecent { seq, from, end, delta } => {
+            CacheCommand::ShiftRecent { sequence: seq.0, from, end, turn: delta }
         }
         KvCommand::CopySequence { from, to } => {
             CacheCommand::CopySequence { from: from.0, to: to.0 }

@@ -54,7 +54,7 @@ impl Lockstep {
     /// Any ledger or device error.
     pub fn restart(&mut self, active: Vec<SeqId>) -> Result<(), StepError> {
         self.clear()?;
-        self.sequences.settle();
+        self.sequences.free_fenced();
         self.active = active;
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Lockstep {
     /// # Errors
     /// Any ledger or device error.
     pub fn clear(&mut self) -> Result<(), StepError> {
-        self.active.iter().try_for_each(|&seq| self.sequences.forget(seq))
+        self.active.iter().try_for_each(|&seq| self.sequences.remove(seq))
     }
 
     /// Prefills `tokens` into every sequence, sequentially, in steps of at most `rows` tokens, and

@@ -70,7 +70,7 @@ impl Masks {
 
     /// Drops the record of held masks, because the content of the block is unknown after a failed
     /// step.
-    pub fn forget(&mut self) {
+    pub fn clear_held(&mut self) {
         self.held.clear();
     }
 

@@ -145,7 +145,7 @@ impl Sequences {
 
     /// Frees the fenced pages of removed sequences while nothing is in flight: no later step would
     /// release their fence.
-    pub fn settle(&mut self) {
+    pub fn free_fenced(&mut self) {
         if self.executor.in_flight() == 0 && self.ledger.fenced_pages() > 0 {
             self.ledger.retire(0);
             self.ledger.release_up_to(u64::MAX);
@@ -173,7 +173,7 @@ impl Sequences {
         // directions. Each round moves as many as the command list can hold.
         let mut held = u32::MAX;
         while held > 0 {
-            self.settle();
+            self.free_fenced();
             self.flush_cache_ops()?;
             let left = self.ledger.confine(end, &mut self.commands);
             if left > 0 && left == held {
@@ -182,7 +182,7 @@ impl Sequences {
             held = left;
         }
         self.flush_cache_ops()?;
-        self.settle();
+        self.free_fenced();
         if end < self.resident_pages {
             self.executor.resize_cache(end)?;
             self.resident_pages = end;
@@ -208,7 +208,7 @@ impl Sequences {
     ///
     /// # Errors
     /// Any ledger or device error.
-    pub fn forget(&mut self, seq: SeqId) -> Result<(), StepError> {
+    pub fn remove(&mut self, seq: SeqId) -> Result<(), StepError> {
         self.ledger.remove(seq, .., &mut self.commands)?;
         Ok(self.flush_cache_ops()?)
     }
@@ -225,7 +225,7 @@ impl Sequences {
             taken += 1;
             Ok(())
         });
-        self.commands.forget_first(taken);
+        self.commands.remove_first(taken);
         all
     }
 }

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use walla_plan::{
-    AgentState, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost,
-    Output, OutputMap, Plan, PlanRequest, Splitter, TokenInput, UBatch, plan,
+    Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, NextWork, Output,
+    OutputMap, Plan, PlanRequest, Splitter, TokenInput, UBatch, plan,
 };
 use walla_types::SeqId;
 
@@ -51,8 +51,8 @@ fn crowd(agents: u32) -> Vec<PlanRequest> {
     let agent = |seq: u32| {
         let mixed = seq.wrapping_mul(2_654_435_761) >> 8;
         let state = match mixed % 8 {
-            0 | 1 => AgentState::Prefill { tokens: 20 + mixed % 300 },
-            _ => AgentState::Decoding,
+            0 | 1 => NextWork::Prefill { tokens: 20 + mixed % 300 },
+            _ => NextWork::Decoding,
         };
         PlanRequest {
             priority: (mixed % 5) as i32,

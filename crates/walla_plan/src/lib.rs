@@ -17,7 +17,7 @@
 //! One frame, from requests to micro-batches: one agent decodes, another one prefills its prompt.
 //! ```
 //! use walla_plan::{
-//!     AgentState, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, Output, OutputMap, Plan,
+//!     NextWork, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, Output, OutputMap, Plan,
 //!     PlanRequest, Splitter, TokenInput, UBatch, plan,
 //! };
 //! use walla_types::{SeqId, TokenId};
@@ -31,8 +31,8 @@
 //! // 1. Plan the frame. Steps after the first decode further tokens.
 //! let prompt: Vec<TokenId> = (100..130).map(TokenId).collect();
 //! let requests = [
-//!     PlanRequest::new(greta, AgentState::Decoding),
-//!     PlanRequest::new(finn, AgentState::Prefill { tokens: prompt.len() as u32 }),
+//!     PlanRequest::new(greta, NextWork::Decoding),
+//!     PlanRequest::new(finn, NextWork::Prefill { tokens: prompt.len() as u32 }),
 //! ];
 //! let mut frame = Plan::new(64);
 //! plan(&requests, &ledger, &Limits { steps_max: 2, ..Limits::default() }, &mut frame)?;
@@ -81,10 +81,10 @@ pub mod ubatch;
 
 pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
 pub use frame::{
-    AGED_CHUNK_TOKENS, AgentState, BUCKETS, CostModel, Decode, Deferral, Deferred, Detail, Limits,
-    LinearCost, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, bucket_for, plan,
+    AGED_CHUNK_TOKENS, BUCKETS, CostModel, Decode, Deferral, Deferred, Detail, Limits, LinearCost,
+    NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, bucket_for, plan,
 };
-pub use governor::{Governor, GovernorOptions, GovernorStats, StepCost, SubmittedStep};
+pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };

@@ -5,8 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use walla_plan::{
-    AgentState, Batch, BatchLimits, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions,
-    Limits, LinearCost, Output, OutputMap, Plan, PlanRequest, Splitter, StepCost, StepWork,
+    Batch, BatchLimits, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits,
+    LinearCost, NextWork, Output, OutputMap, Plan, PlanRequest, Splitter, StepCost, StepWork,
     TokenInput, UBatch, plan,
 };
 use walla_types::{SeqId, TokenId};
@@ -115,8 +115,8 @@ fn a_plan_allocates_nothing_even_the_first_time() {
     let mut requests: Vec<_> = (0..agents)
         .map(|seq| {
             let state = match seq % 5 {
-                0 | 1 => AgentState::Prefill { tokens: 2_000 },
-                _ => AgentState::Decoding,
+                0 | 1 => NextWork::Prefill { tokens: 2_000 },
+                _ => NextWork::Decoding,
             };
             PlanRequest { waited_frames: seq % 90, ..PlanRequest::new(SeqId(seq), state) }
         })
@@ -136,7 +136,7 @@ fn a_plan_allocates_nothing_even_the_first_time() {
 fn a_governed_frame_allocates_nothing() {
     let mut governor = Governor::new(GovernorOptions::default(), StepCost::guess());
     let ledger = KvLedger::new(LedgerOptions::default()).unwrap();
-    let requests = [PlanRequest::new(SeqId(0), AgentState::Decoding)];
+    let requests = [PlanRequest::new(SeqId(0), NextWork::Decoding)];
     let mut frame = Plan::new(4);
     let allocated = allocations_of(|| {
         for _ in 0..1_000 {

@@ -1,8 +1,8 @@
 //! The rules of the frame plan, each in its own test.
 
 use walla_plan::{
-    AGED_CHUNK_TOKENS, AgentState, CostModel, Decode, Deferral, Deferred, Detail, KvCommands,
-    KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, Prefill, StepWork,
+    AGED_CHUNK_TOKENS, CostModel, Decode, Deferral, Deferred, Detail, KvCommands, KvLedger,
+    LedgerOptions, Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork,
     TooManyRequests, plan,
 };
 use walla_types::SeqId;
@@ -27,7 +27,7 @@ fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
 }
 
 fn speaker(seq: u32) -> PlanRequest {
-    PlanRequest::new(SeqId(seq), AgentState::Decoding)
+    PlanRequest::new(SeqId(seq), NextWork::Decoding)
 }
 
 fn voice(seq: u32, due: f32) -> PlanRequest {
@@ -35,7 +35,7 @@ fn voice(seq: u32, due: f32) -> PlanRequest {
 }
 
 fn prompt(seq: u32, tokens: u32) -> PlanRequest {
-    PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens })
+    PlanRequest::new(SeqId(seq), NextWork::Prefill { tokens })
 }
 
 fn planned(requests: &[PlanRequest], ledger: &KvLedger, limits: &Limits<'_>) -> Plan {

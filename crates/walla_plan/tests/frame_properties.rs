@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use walla_plan::{
-    AgentState, CostModel, Detail, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan,
+    CostModel, Detail, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, NextWork, Plan,
     PlanRequest, plan,
 };
 use walla_types::SeqId;
@@ -28,16 +28,16 @@ fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
 }
 
 fn request() -> impl Strategy<Value = PlanRequest> {
-    let state = prop_oneof![
-        4 => (0u32..40).prop_map(|tokens| AgentState::Prefill { tokens }),
-        6 => Just(AgentState::Decoding),
+    let work = prop_oneof![
+        4 => (0u32..40).prop_map(|tokens| NextWork::Prefill { tokens }),
+        6 => Just(NextWork::Decoding),
     ];
     let detail = prop_oneof![Just(Detail::Full), Just(Detail::Reduced), Just(Detail::Background)];
     let due = prop_oneof![Just(None), (-3.0f32..6.0).prop_map(Some), Just(Some(f32::NAN))];
-    (0..SEQUENCES + 2, state, detail, due, -2i32..3, 0u32..12).prop_map(
-        |(seq, state, detail, due, priority, waited_frames)| PlanRequest {
+    (0..SEQUENCES + 2, work, detail, due, -2i32..3, 0u32..12).prop_map(
+        |(seq, work, detail, due, priority, waited_frames)| PlanRequest {
             seq: SeqId(seq),
-            state,
+            work,
             priority,
             detail,
             due,
@@ -83,7 +83,7 @@ fn unique_by_seq(requests: Vec<PlanRequest>) -> Vec<PlanRequest> {
 }
 
 fn wants(request: &PlanRequest) -> bool {
-    request.state != AgentState::Prefill { tokens: 0 }
+    request.work != NextWork::Prefill { tokens: 0 }
 }
 
 /// Executes a plan. Every append must find its pages.

@@ -5,7 +5,7 @@ mod common;
 use common::{Rig, cost};
 use proptest::prelude::*;
 use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
-use walla_plan::{AgentState, GovernorOptions, PlanRequest, StepWork};
+use walla_plan::{GovernorOptions, NextWork, PlanRequest, StepWork};
 use walla_types::SeqId;
 
 fn options(budget_micros: u32) -> GovernorOptions {
@@ -17,7 +17,7 @@ fn options(budget_micros: u32) -> GovernorOptions {
 }
 
 fn speakers(count: u32) -> Vec<PlanRequest> {
-    (0..count).map(|seq| PlanRequest::new(SeqId(seq), AgentState::Decoding)).collect()
+    (0..count).map(|seq| PlanRequest::new(SeqId(seq), NextWork::Decoding)).collect()
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_budget_of_zero_runs_no_step_for_any_duration() {
 #[test]
 fn a_long_prompt_delays_no_decode_token() {
     let mut requests = speakers(8);
-    requests.push(PlanRequest::new(SeqId(8), AgentState::Prefill { tokens: 1_000 }));
+    requests.push(PlanRequest::new(SeqId(8), NextWork::Prefill { tokens: 1_000 }));
     let mut rig = Rig::new(options(1_000), cost(300.0, 5.0), requests);
     let mut read = 0;
     for _ in 0..400 {
@@ -205,7 +205,7 @@ proptest! {
     ) {
         let mut requests = speakers(agents);
         for seq in agents..agents + prompts {
-            requests.push(PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens: 200 }));
+            requests.push(PlanRequest::new(SeqId(seq), NextWork::Prefill { tokens: 200 }));
         }
         let mut rig = Rig::new(options(budget), cost(step_micros, row_micros), requests);
         for noise in noise {

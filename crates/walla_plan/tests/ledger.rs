@@ -194,14 +194,14 @@ fn the_middle_is_removed_only_with_a_shift() {
     ledger.retire(1);
     ledger.remove_and_shift(A, 2..5, &mut commands).unwrap();
     assert_eq!(ledger.len(A), 7);
-    let moved = |from, to, cells| KvCommand::MoveCells { from, to, cells, turn: -3 };
+    let moved = |from, to, cells| KvCommand::MoveCells { from, to, cells, delta: -3 };
     assert_eq!(
         commands.as_slice(),
         [
             moved(cell(2, 1), cell(1, 2), 2),
             moved(cell(2, 3), cell(2, 0), 1),
             moved(cell(3, 0), cell(2, 1), 2),
-            KvCommand::ShiftRecent { seq: A, from: 5, end: 10, turn: -3 },
+            KvCommand::ShiftRecent { seq: A, from: 5, end: 10, delta: -3 },
         ]
     );
     assert_eq!(ledger.pages(A), pages(&[1, 2]));
@@ -217,9 +217,9 @@ fn whole_pages_are_remapped_instead_of_copied() {
         from: cell(page, 0),
         to: cell(page, 0),
         cells,
-        turn: -4,
+        delta: -4,
     };
-    let recent = KvCommand::ShiftRecent { seq: A, from: 8, end: 14, turn: -4 };
+    let recent = KvCommand::ShiftRecent { seq: A, from: 8, end: 14, delta: -4 };
     assert_eq!(commands.as_slice(), [turned(3, 4), turned(4, 2), recent]);
     assert_eq!(ledger.pages(A), pages(&[1, 3, 4]));
     assert_eq!(ledger.fenced_pages(), 1);

@@ -249,17 +249,17 @@ fn run(command: KvCommand, memory: &mut [Option<Stored>], page_tokens: usize) {
             let from = from.index() * page_tokens;
             memory.copy_within(from..from + page_tokens, to.index() * page_tokens);
         }
-        KvCommand::MoveCells { from, to, cells, turn } => {
-            assert!(cells > 0 && turn < 0);
+        KvCommand::MoveCells { from, to, cells, delta } => {
+            assert!(cells > 0 && delta < 0);
             assert!((from.slot.max(to.slot) + cells) as usize <= page_tokens, "crosses its page");
             let (from, to) = (cell(from), cell(to));
             memory.copy_within(from..from + cells as usize, to);
             for stored in memory[to..to + cells as usize].iter_mut().flatten() {
-                stored.rotated_to += i64::from(turn);
+                stored.rotated_to += i64::from(delta);
             }
         }
-        KvCommand::ShiftRecent { from, end, turn, .. } => {
-            assert!(from < end && i64::from(from) >= -i64::from(turn));
+        KvCommand::ShiftRecent { from, end, delta, .. } => {
+            assert!(from < end && i64::from(from) >= -i64::from(delta));
         }
         KvCommand::CopySequence { from, to } => assert_ne!(from, to),
         KvCommand::ClearSequence { .. } => panic!("only recurrent state is cleared"),

@@ -1,4 +1,5 @@
-//! Interface between the core, which has neither clock nor thread, and the shell around it.
+//! Interface between the core and the shell around it. `advance` receives the time. The core's only
+//! thread encodes prompts; loading uses a clock.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use walla_plan::governor::BucketError;
 
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::options::{EngineError, FrameBudget};
-use crate::state::ModelCard;
+use crate::status::ModelCard;
 
 /// Maximum number of clients of one engine.
 pub(crate) const CLIENTS_MAX: usize = 16;

@@ -17,6 +17,7 @@
 mod api;
 mod clock;
 mod core;
+mod detokenizer;
 mod devices;
 mod engine_core;
 mod inline_text;
@@ -24,15 +25,14 @@ mod mailbox;
 mod model_text;
 mod options;
 mod reply_parts;
-mod reply_text;
 mod sentence;
 mod shell;
-mod state;
+mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
     EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt,
-    ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
+    ReplyError, ReplyEvent, Speaker, TokenLogprobs, Turn, Usage,
 };
 pub use devices::default_registry;
 pub use inline_text::InlineText;
@@ -42,7 +42,7 @@ pub use options::{
 };
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
-pub use state::{EngineState, ModelCard};
+pub use status::{EngineState, ModelCard};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{
     BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,

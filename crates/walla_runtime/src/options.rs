@@ -284,28 +284,22 @@ impl EngineOptions {
     /// # Errors
     /// [`EngineError::Option`] for a number out of range.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let carry_frames = self.budget_carry.unwrap_or(0) as usize;
         let bounds = [
-            ("context_tokens", self.context_tokens as usize, 1 << 20),
-            ("agents_max", self.agents_max as usize, 65_536),
-            ("rows_max", self.rows_max as usize, 512),
-            ("prefill_tokens_max", self.prefill_tokens_max as usize, 512),
-            ("command_queue", self.command_queue, QUEUE_MAX),
-            ("event_queue", self.event_queue, QUEUE_MAX),
+            ("context_tokens", self.context_tokens as usize, 1..=1 << 20),
+            ("agents_max", self.agents_max as usize, 1..=65_536),
+            ("rows_max", self.rows_max as usize, 1..=512),
+            ("prefill_tokens_max", self.prefill_tokens_max as usize, 1..=512),
+            ("command_queue", self.command_queue, 1..=QUEUE_MAX),
+            ("event_queue", self.event_queue, 1..=QUEUE_MAX),
+            ("agents_parked_max", self.agents_parked_max as usize, 0..=AGENTS_PARKED_MAX),
+            ("budget_carry", carry_frames, 0..=CARRY_FRAMES_MAX as usize),
         ];
-        for (option, value, max) in bounds {
-            if value == 0 || value > max {
-                return Err(EngineError::Option { option, value, max });
+        for (option, value, range) in bounds {
+            if !range.contains(&value) {
+                let (min, max) = (*range.start(), *range.end());
+                return Err(EngineError::Option { option, value, min, max });
             }
-        }
-        // 0 is valid for this option.
-        let (option, value) = ("agents_parked_max", self.agents_parked_max as usize);
-        if value > AGENTS_PARKED_MAX {
-            return Err(EngineError::Option { option, value, max: AGENTS_PARKED_MAX });
-        }
-        let (option, value) = ("budget_carry", self.budget_carry.unwrap_or(0) as usize);
-        let max = CARRY_FRAMES_MAX as usize;
-        if value > max {
-            return Err(EngineError::Option { option, value, max });
         }
         Ok(())
     }
@@ -329,12 +323,14 @@ const QUEUE_MAX: usize = 1 << 20;
 #[non_exhaustive]
 pub enum EngineError {
     /// Choose another value.
-    #[error("option {option} is {value}, expected 1..={max}")]
+    #[error("option {option} is {value}, expected {min}..={max}")]
     Option {
         /// Name of the option.
         option: &'static str,
         /// The value given.
         value: usize,
+        /// The minimum.
+        min: usize,
         /// The maximum.
         max: usize,
     },

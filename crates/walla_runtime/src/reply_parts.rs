@@ -2,7 +2,7 @@
 //!
 //! Tokens arrive with their bytes. A reasoning marker ([`ReasoningMarkers`]) switches between the
 //! parts and belongs to neither. A marker is a token, or a text with any tokenisation; bytes that
-//! may be the beginning of such a text are held back. Each part is a [`ReplyText`]: it assembles
+//! may be the beginning of such a text are held back. Each part is a [`Detokenizer`]: it assembles
 //! whole characters. Stop strings are searched in speech only, across blocks of reasoning.
 //!
 //! White space behind a closing marker, and white space between the beginning of a reply and an
@@ -21,8 +21,8 @@ use walla_types::TokenId;
 
 use self::splitter::{Mode, Splitter};
 use crate::api::{DELTA_BYTES_MAX, ReplyEvent};
+use crate::detokenizer::Detokenizer;
 use crate::inline_text::InlineText;
-use crate::reply_text::ReplyText;
 
 /// A part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub(crate) struct ReplyParts {
 /// Destinations of bytes.
 #[derive(Debug, Default)]
 struct Sinks {
-    speech: ReplyText,
-    reasoning: ReplyText,
+    speech: Detokenizer,
+    reasoning: Detokenizer,
     speech_tokens: u32,
     reasoning_tokens: u32,
 }
@@ -66,7 +66,7 @@ impl Part {
 impl ReplyParts {
     /// Parts of replies whose speech ends before any of these strings.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
-        let sinks = Sinks { speech: ReplyText::new(stop_strings), ..Sinks::default() };
+        let sinks = Sinks { speech: Detokenizer::new(stop_strings), ..Sinks::default() };
         Self { sinks, splitter: None }
     }
 
@@ -89,7 +89,7 @@ impl ReplyParts {
     /// Separates the current reply into parts. Call it before the reply's first token.
     pub(crate) fn begin(&mut self, markers: &Arc<ReasoningMarkers>, start: ReplyStart) {
         if self.splitter.is_none() {
-            self.sinks.reasoning = ReplyText::new(&[]);
+            self.sinks.reasoning = Detokenizer::new(&[]);
         }
         let splitter = self.splitter.get_or_insert_with(|| Box::new(Splitter::new(markers)));
         splitter.reset(match start {
@@ -114,7 +114,7 @@ impl ReplyParts {
     }
 
     /// Index of the complete stop string, after [`push`](Self::push) has returned `true`:
-    /// [`ReplyText::stop_index`] of the speech.
+    /// [`Detokenizer::stop_index`] of the speech.
     pub(crate) fn stop_index(&self) -> u32 {
         self.sinks.speech.stop_index()
     }
@@ -176,11 +176,11 @@ impl Sinks {
     }
 
     fn put_token(&mut self, part: Part, bytes: &[u8], say: &mut Say<'_>) {
-        self.count(part, 1);
+        self.count_tokens(part, 1);
         self.put(part, bytes, 1, say);
     }
 
-    fn count(&mut self, part: Part, tokens: u32) {
+    fn count_tokens(&mut self, part: Part, tokens: u32) {
         match part {
             Part::Speech => self.speech_tokens += tokens,
             Part::Reasoning => self.reasoning_tokens += tokens,

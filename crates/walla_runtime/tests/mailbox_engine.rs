@@ -254,9 +254,10 @@ fn a_reply_has_only_tokens_that_its_mask_allows() {
     let events = ends(&client, 2);
     let mut drawn = 0;
     for event in events.iter().filter(|event| event.generation == masked) {
-        if let ReplyEvent::Token(detail) = &event.what {
-            let tokens = detail.candidates.iter().map(|(token, _)| *token).chain([detail.token]);
-            assert_eq!(detail.candidates.len(), 2, "no more are allowed");
+        if let ReplyEvent::Token(logprobs) = &event.what {
+            let tokens =
+                logprobs.candidates.iter().map(|(token, _)| *token).chain([logprobs.token]);
+            assert_eq!(logprobs.candidates.len(), 2, "no more are allowed");
             assert!(
                 tokens.into_iter().all(|token| b"YN".contains(&(token.0 as u8)) && token.0 < 256)
             );

@@ -132,7 +132,7 @@ fn begin(stage: Stage, listeners: u8, is_traced: bool) -> Entered {
 
 impl Entered {
     /// Ends the stage without a span in the file, for a stage that had no work.
-    pub fn forget(mut self) {
+    pub fn discard(mut self) {
         if let Some(timed) = &mut self.timed {
             timed.listeners &= !FILE;
         }

@@ -48,7 +48,7 @@ fn stages_nest_and_device_steps_use_the_hosts_clock() {
     let times =
         StepTimes { step: 3, rows: 5, launched_nanos, device_nanos: 70_000..1_070_000, seen_nanos };
     device_step(&mut DeviceClock::default(), times);
-    enter(Stage::Read).forget();
+    enter(Stage::Read).discard();
     host_span("frame", begin..now_nanos());
     let summary = trace.finish().unwrap();
     assert_eq!((summary.spans, summary.spans_lost), (5, 0));

@@ -146,7 +146,7 @@ fn a_child_process_emits_ranges() {
                 for pair in Stage::ALL.chunks(2) {
                     let _outer = enter(pair[0]);
                     match pair.get(1) {
-                        Some(stage) if *stage == Stage::Launch => enter(*stage).forget(),
+                        Some(stage) if *stage == Stage::Launch => enter(*stage).discard(),
                         Some(stage) => drop(enter(*stage)),
                         None => {}
                     }

@@ -4,7 +4,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, TokenDetail,
+    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, TokenLogprobs,
     Usage,
 };
 use walla_trace::Stage as Mark;
@@ -232,10 +232,10 @@ impl EngineBridge {
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
-            ReplyEvent::Token(detail) => {
-                let candidates = std::mem::take(&mut detail.candidates);
-                let detail = Arc::new(TokenDetail { candidates, ..**detail });
-                let drawn = TokenDrawn { agent, generation, detail };
+            ReplyEvent::Token(logprobs) => {
+                let candidates = std::mem::take(&mut logprobs.candidates);
+                let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
+                let drawn = TokenDrawn { agent, generation, logprobs };
                 out.token_drawn.write(drawn.clone());
                 out.commands.trigger(drawn);
             }

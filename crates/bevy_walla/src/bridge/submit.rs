@@ -138,7 +138,7 @@ impl EngineBridge {
             record.added = true;
             record.pending.conversation = false;
             let history = record.turns_to_send(conversation).unwrap_or_default();
-            Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
+            Command::AddAgent { agent: id, spec: Box::new(AgentSpec { turns: history, ..spec }) }
         };
         self.send(command, outbox)
     }

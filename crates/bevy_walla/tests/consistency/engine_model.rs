@@ -175,7 +175,7 @@ fn described(command: &Command) -> String {
     let texts = |turns: &[Turn]| turns.iter().map(|turn| turn.text.clone()).collect::<Vec<_>>();
     match command {
         Command::AddAgent { agent, spec } => {
-            format!("  > AddAgent {} {} {:?}", agent.0, spec.persona, texts(&spec.history))
+            format!("  > AddAgent {} {} {:?}", agent.0, spec.persona, texts(&spec.turns))
         }
         Command::ChangeAgent { agent, spec } => {
             format!("  > ChangeAgent {} {}", agent.0, spec.persona)
@@ -215,7 +215,7 @@ impl State {
     fn obey(&mut self, command: Command) {
         match command {
             Command::AddAgent { agent, spec } => {
-                let (persona, turns) = (spec.persona, spec.history);
+                let (persona, turns) = (spec.persona, spec.turns);
                 self.agents.insert(agent, Character { persona, turns, ..Character::default() });
             }
             Command::ChangeAgent { agent, spec } => {

@@ -65,7 +65,7 @@ impl fmt::Debug for Changes {
 impl Changes {
     /// Changes of a new agent. The caller sends the first message.
     pub fn new(id: AgentId, mut spec: AgentSpec, permit: AgentPermit) -> Self {
-        let turns = std::mem::take(&mut spec.history);
+        let turns = std::mem::take(&mut spec.turns);
         let turns = NewTurns { turns, asked_before: GenerationId(0) };
         Self {
             id,
@@ -89,7 +89,7 @@ impl Changes {
     /// Stores a new specification. `true`: the caller sends a message.
     #[must_use]
     pub fn set_spec(&self, mut spec: AgentSpec) -> bool {
-        spec.history = Vec::new();
+        spec.turns = Vec::new();
         let number = self.next_number();
         self.spec.store(Some(Box::new(NewSpec { spec, number })));
         self.tell()
@@ -151,7 +151,7 @@ impl Changes {
             }
             if !is_added {
                 self.is_added.store(true, Ordering::Relaxed);
-                spec.history = turns.unwrap_or_default();
+                spec.turns = turns.unwrap_or_default();
                 return send(Command::AddAgent { agent, spec: Box::new(spec) });
             }
             send(Command::ChangeAgent { agent, spec: Box::new(spec) });
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn the_latest_change_of_each_kind_is_sent_once() {
         let agent = AgentId(1);
-        let changes = changes(AgentSpec { history: turn("before"), ..AgentSpec::new("first") });
-        assert!(!changes.set_spec(AgentSpec { history: turn("no"), ..AgentSpec::new("second") }));
-        let spec = AgentSpec { history: turn("before"), ..AgentSpec::new("second") };
+        let changes = changes(AgentSpec { turns: turn("before"), ..AgentSpec::new("first") });
+        assert!(!changes.set_spec(AgentSpec { turns: turn("no"), ..AgentSpec::new("second") }));
+        let spec = AgentSpec { turns: turn("before"), ..AgentSpec::new("second") };
         assert_eq!(taken(&changes), [Command::AddAgent { agent, spec: Box::new(spec) }]);
         assert_eq!(taken(&changes), []);
         assert!(changes.set_turns(turn("one"), GenerationId(5)));

@@ -66,7 +66,7 @@ async fn replacing_the_conversation_cancels_its_asks() {
         assert_eq!(end.reason, FinishReason::Cancelled);
     }
     // The agent's conversation equals that of an agent that began with these turns.
-    let restored = engine.agent_with(AgentSpec { history: turns(), ..speaker(2, 8) });
+    let restored = engine.agent_with(AgentSpec { turns: turns(), ..speaker(2, 8) });
     agent.change(speaker(2, 8));
     let both = async {
         (
@@ -105,7 +105,7 @@ async fn an_agent_without_a_slot_gets_the_next_free_one() {
     let said = soon("the end", second.ask("Hello").finish()).await.unwrap();
     drop(second);
     let persona = "You are Greta, the smith.".into();
-    let spec = AgentSpec { persona, history: turns(), ..speaker(9, 12) };
+    let spec = AgentSpec { persona, turns: turns(), ..speaker(9, 12) };
     let third = engine.agent_with(spec);
     let expected = soon("the end", third.ask("Hello").finish()).await.unwrap();
     assert_eq!(
@@ -193,7 +193,7 @@ async fn an_interrupted_reply_is_remembered_as_far_as_heard() {
     let second = soon("the end", agent.ask("And then?").finish()).await.unwrap();
     let heard = |text: &str, speaker| Turn { speaker, text: text.into() };
     let history = vec![heard("Who are you?", Speaker::User), heard(&said[..5], Speaker::Agent)];
-    let other = engine.agent_with(AgentSpec { history, ..speaker(1, 40) });
+    let other = engine.agent_with(AgentSpec { turns: history, ..speaker(1, 40) });
     let expected = soon("the end", other.ask("And then?").finish()).await.unwrap();
     assert_eq!(
         (second.text, second.usage.prompt_tokens),
@@ -239,7 +239,7 @@ async fn any_history_is_answered() {
             ("", vec![turn(Speaker::User, "Hi"), turn(Speaker::User, "Anyone?")]),
             ("", vec![turn(Speaker::Observation, "Odo leaves the room.")]),
         ] {
-            let spec = AgentSpec { persona: persona.into(), history, ..speaker(1, 12) };
+            let spec = AgentSpec { persona: persona.into(), turns: history, ..speaker(1, 12) };
             let agent = engine.agent_with(spec);
             for question in ["Hi", "And then?"] {
                 let end = soon("the end", agent.ask(question).finish()).await;

@@ -80,9 +80,9 @@ async fn each_token_comes_with_its_candidates_before_its_text() {
     let (mut drawn, mut said) = (0, 0);
     let end = loop {
         match soon("an event", reply.next_event()).await.unwrap() {
-            ReplyEvent::Token(detail) => {
+            ReplyEvent::Token(logprobs) => {
                 drawn += 1;
-                assert!(detail.log_probability <= 0.0 && detail.candidates.len() == 3);
+                assert!(logprobs.log_probability <= 0.0 && logprobs.candidates.len() == 3);
             }
             ReplyEvent::Delta { tokens, .. } => {
                 said += tokens;

@@ -83,7 +83,7 @@ impl Batch {
         self.index.clear();
         self.index.said = self.entries.iter().any(|entry| entry.output != Output::Unsaid);
         for index in 0..self.len() {
-            let output = self.settled_output(index);
+            let output = self.resolved_output(index);
             self.link(index, output, ledger)?;
             self.count_output(index, output)?;
         }
@@ -155,7 +155,7 @@ impl Batch {
         Ok(slot)
     }
 
-    fn settled_output(&self, index: u32) -> Output {
+    fn resolved_output(&self, index: u32) -> Output {
         match self.entries[index as usize].output {
             Output::Unsaid if !self.index.said && index + 1 == self.len() => Output::Sample,
             Output::Unsaid => Output::None,

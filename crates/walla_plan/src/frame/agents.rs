@@ -8,7 +8,7 @@ pub const AGED_CHUNK_TOKENS: u32 = 16;
 
 /// Next work of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AgentState {
+pub enum NextWork {
     /// Evaluates a prompt.
     Prefill {
         /// Prompt tokens that are not evaluated yet, at least 1.
@@ -37,7 +37,7 @@ pub struct PlanRequest {
     /// The agent's sequence. Only the first request of a sequence counts.
     pub seq: SeqId,
     /// The agent's next work.
-    pub state: AgentState,
+    pub work: NextWork,
     /// Higher values are served first.
     pub priority: i32,
     /// Level of detail.
@@ -53,8 +53,8 @@ pub struct PlanRequest {
 impl PlanRequest {
     /// A request with priority 0, full detail and no voice rate, of an agent that has not waited.
     #[must_use]
-    pub const fn new(seq: SeqId, state: AgentState) -> Self {
-        Self { seq, state, priority: 0, detail: Detail::Full, due: None, waited_frames: 0 }
+    pub const fn new(seq: SeqId, work: NextWork) -> Self {
+        Self { seq, work, priority: 0, detail: Detail::Full, due: None, waited_frames: 0 }
     }
 
     /// Tokens behind; never NaN.
@@ -64,13 +64,13 @@ impl PlanRequest {
 
     /// Whether the agent decodes and its voice needs a token now.
     pub(super) fn is_due(&self) -> bool {
-        self.state == AgentState::Decoding && self.lateness() >= 0.0
+        self.work == NextWork::Decoding && self.lateness() >= 0.0
     }
 
     pub(super) fn wants_work(&self) -> bool {
-        match self.state {
-            AgentState::Prefill { tokens } => tokens > 0,
-            AgentState::Decoding => true,
+        match self.work {
+            NextWork::Prefill { tokens } => tokens > 0,
+            NextWork::Decoding => true,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::agents::CHUNK_WAIT_FRAMES;
 use super::planner::Planning;
-use super::{AgentState, Deferral, StepWork};
+use super::{Deferral, NextWork, StepWork};
 use crate::LedgerError;
 
 impl Planning<'_> {
@@ -68,7 +68,7 @@ impl Planning<'_> {
         forced: bool,
     ) -> Result<(u32, u32), Deferral> {
         let request = &self.requests[index as usize];
-        let AgentState::Prefill { tokens: prompt } = request.state else { return Ok((0, 0)) };
+        let NextWork::Prefill { tokens: prompt } = request.work else { return Ok((0, 0)) };
         let grant = self.plan.scratch.grants[index as usize];
         if grant.prefill == 0 {
             self.room_for_sequence()?;

@@ -79,10 +79,10 @@ fn late_first(request: &PlanRequest) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::AgentState;
+    use crate::frame::NextWork;
 
     fn request(priority: i32, due: f32, waited_frames: u32, seq: u32) -> PlanRequest {
-        let base = PlanRequest::new(SeqId(seq), AgentState::Decoding);
+        let base = PlanRequest::new(SeqId(seq), NextWork::Decoding);
         PlanRequest { priority, due: Some(due), waited_frames, ..base }
     }
 

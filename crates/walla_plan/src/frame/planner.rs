@@ -3,7 +3,7 @@ use walla_types::SeqId;
 use super::order::{Order, by_priority, by_wait};
 use super::result::{Grant, Scratch};
 use super::{
-    AGED_CHUNK_TOKENS, AgentState, Decode, Deferral, Deferred, Detail, Limits, Plan, PlanRequest,
+    AGED_CHUNK_TOKENS, Decode, Deferral, Deferred, Detail, Limits, NextWork, Plan, PlanRequest,
     Prefill, STEPS_MAX, StepWork, TooManyRequests,
 };
 use crate::KvLedger;
@@ -19,14 +19,14 @@ use crate::KvLedger;
 ///
 /// # Examples
 /// ```
-/// use walla_plan::{AgentState, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, plan};
+/// use walla_plan::{NextWork, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, plan};
 /// use walla_types::SeqId;
 ///
 /// let mut ledger = KvLedger::new(LedgerOptions::default())?;
 /// ledger.append(SeqId(0), 100, &mut KvCommands::with_capacity(1))?;
 /// let requests = [
-///     PlanRequest::new(SeqId(0), AgentState::Decoding),
-///     PlanRequest::new(SeqId(1), AgentState::Prefill { tokens: 500 }),
+///     PlanRequest::new(SeqId(0), NextWork::Decoding),
+///     PlanRequest::new(SeqId(1), NextWork::Prefill { tokens: 500 }),
 /// ];
 /// let cost = LinearCost { step_micros: 300.0, row_micros: 5.0, ..LinearCost::default() };
 /// let limits = Limits { device_micros_max: 1_000, cost: Some(&cost), steps_max: 1, ..Limits::default() };
@@ -134,7 +134,7 @@ impl<'a> Planning<'a> {
                 &mut *spare
             } else if request.is_due() {
                 &mut *due
-            } else if let AgentState::Prefill { .. } = request.state {
+            } else if let NextWork::Prefill { .. } = request.work {
                 &mut *prefill
             } else {
                 &mut *spare
@@ -153,8 +153,8 @@ impl<'a> Planning<'a> {
             if !forced && self.closed_to_newcomers().is_some() {
                 break;
             }
-            rows_left -= match self.requests[index as usize].state {
-                AgentState::Decoding => u32::from(self.try_decode(index, 0, forced)),
+            rows_left -= match self.requests[index as usize].work {
+                NextWork::Decoding => u32::from(self.try_decode(index, 0, forced)),
                 _ => self.try_prefill(index, AGED_CHUNK_TOKENS.min(rows_left), forced),
             };
             place += 1;
@@ -197,8 +197,8 @@ impl<'a> Planning<'a> {
         while self.closed_to_newcomers().is_none()
             && let Some(index) = self.next(|scratch| &mut scratch.spare, place)
         {
-            match self.requests[index as usize].state {
-                AgentState::Decoding => _ = self.try_decode(index, 0, false),
+            match self.requests[index as usize].work {
+                NextWork::Decoding => _ = self.try_decode(index, 0, false),
                 _ => _ = self.try_prefill(index, u32::MAX, false),
             }
             place += 1;
@@ -254,7 +254,7 @@ impl<'a> Planning<'a> {
         prefill.extend(scratch.reading.iter().filter_map(|&index| {
             let request = &self.requests[index as usize];
             let tokens = scratch.grants[index as usize].prefill;
-            let AgentState::Prefill { tokens: prompt_tokens } = request.state else { return None };
+            let NextWork::Prefill { tokens: prompt_tokens } = request.work else { return None };
             Some(Prefill { seq: request.seq, tokens, prompt_tokens })
         }));
         for (request, grant) in self.requests.iter().zip(&scratch.grants) {

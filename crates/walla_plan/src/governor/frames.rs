@@ -145,7 +145,7 @@ impl Frames {
     }
 
     /// Replaces the charged time of a step by the measured time.
-    pub fn settle(&mut self, number: u64, charged_micros: f32, micros: f32) {
+    pub fn replace_charge(&mut self, number: u64, charged_micros: f32, micros: f32) {
         let current = self.number;
         let frame = self.at(number);
         if frame.number != number {
@@ -197,7 +197,7 @@ mod tests {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
-        frames.settle(step, 90.0, 250.0);
+        frames.replace_charge(step, 90.0, 250.0);
         let mut left = Vec::new();
         for _ in 0..3 {
             frames.begin(Some(100));
@@ -216,10 +216,10 @@ mod tests {
         frames.begin(Some(100));
         let next = frames.charge(60.0);
         assert_eq!(over(&mut frames), None);
-        frames.settle(step, 60.0, 120.0);
+        frames.replace_charge(step, 60.0, 120.0);
         assert_eq!(over(&mut frames), Some(120.0));
         assert_eq!(frames.left_micros(100), 20.0);
-        frames.settle(next, 60.0, 90.0);
+        frames.replace_charge(next, 60.0, 90.0);
         frames.begin(Some(100));
         assert_eq!(over(&mut frames), Some(90.0));
         assert_eq!(frames.debt_micros(), 10.0);
@@ -231,7 +231,7 @@ mod tests {
         frames.begin(Some(100));
         for _ in 0..3 {
             let step = frames.charge(50.0);
-            frames.settle(step, 50.0, 20.0);
+            frames.replace_charge(step, 50.0, 20.0);
         }
         frames.begin(Some(100));
         let closed = frames.next_closed().map(|closed| (closed.used_micros, closed.is_overdrawn));
@@ -246,11 +246,11 @@ mod tests {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let (back, late) = (frames.charge(50.0), frames.charge(50.0));
-        frames.settle(back, 50.0, 400.0);
+        frames.replace_charge(back, 50.0, 400.0);
         frames.forgive();
         frames.begin(Some(100));
         assert_eq!(frames.debt_micros(), 0.0);
-        frames.settle(late, 50.0, 80.0);
+        frames.replace_charge(late, 50.0, 80.0);
         assert_eq!(frames.debt_micros(), 30.0);
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
-        frames.settle(step, 90.0, 1e5);
+        frames.replace_charge(step, 90.0, 1e5);
         frames.forgive();
         frames.begin(Some(100));
         assert_eq!(frames.debt_micros(), 0.0);
@@ -277,7 +277,7 @@ mod tests {
                 frames.begin(Some(100));
                 assert_eq!(over(&mut frames), None);
             }
-            frames.settle(step, 60.0, 1_400.0);
+            frames.replace_charge(step, 60.0, 1_400.0);
             assert_eq!(over(&mut frames), Some(1_400.0));
         }
     }
@@ -287,7 +287,7 @@ mod tests {
         let mut frames = Frames::new(0.0);
         frames.begin(Some(100));
         let step = frames.charge(90.0);
-        frames.settle(step, 90.0, 1e9);
+        frames.replace_charge(step, 90.0, 1e9);
         let mut sat_out = 0;
         loop {
             frames.begin(Some(100));
@@ -307,14 +307,14 @@ mod tests {
         for _ in 0..2 * FRAMES_OPEN_MAX {
             frames.begin(Some(100));
             let step = frames.charge(10.0);
-            frames.settle(step, 10.0, 11.0);
+            frames.replace_charge(step, 10.0, 11.0);
         }
         let mut counted = 0;
         while over(&mut frames).is_some() {
             counted += 1;
         }
         assert!(counted > 0);
-        frames.settle(lost, 10.0, 50.0);
+        frames.replace_charge(lost, 10.0, 50.0);
         assert_eq!(frames.left_micros(100), 100.0 - 11.0 - 40.0, "the current frame pays");
     }
 }

@@ -41,13 +41,13 @@
 //! # Examples
 //! ```
 //! use walla_plan::governor::{Governor, GovernorOptions, StepCost};
-//! use walla_plan::{AgentState, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, StepWork, plan};
+//! use walla_plan::{NextWork, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, StepWork, plan};
 //! use walla_types::SeqId;
 //!
 //! let cost = StepCost::from_linear(LinearCost { step_micros: 900.0, row_micros: 10.0, ..LinearCost::default() });
 //! let mut governor = Governor::new(GovernorOptions { budget_micros: Some(2_000), ..GovernorOptions::default() }, cost);
 //! let ledger = KvLedger::new(LedgerOptions::default())?;
-//! let requests = [PlanRequest::new(SeqId(0), AgentState::Decoding)];
+//! let requests = [PlanRequest::new(SeqId(0), NextWork::Decoding)];
 //! let mut frame = Plan::new(64);
 //!
 //! governor.begin_frame();
@@ -120,10 +120,11 @@ impl Default for GovernorOptions {
     }
 }
 
-/// A step in flight. Pass it to [`Governor::observe`] or [`Governor::forget`].
+/// A submitted step and the time that its frame was charged. Pass it to [`Governor::observe`] or
+/// [`Governor::charge_unmeasured`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
-pub struct SubmittedStep {
+pub struct ChargedStep {
     work: StepWork,
     frame: u64,
     /// Predicted time without margin.
@@ -132,7 +133,7 @@ pub struct SubmittedStep {
     charged_micros: f32,
 }
 
-impl SubmittedStep {
+impl ChargedStep {
     /// The work of the step.
     #[must_use]
     pub const fn work(&self) -> StepWork {
@@ -310,22 +311,22 @@ impl Governor {
     }
 
     /// Charges a step to the current frame.
-    pub fn submit(&mut self, work: StepWork) -> SubmittedStep {
+    pub fn submit(&mut self, work: StepWork) -> ChargedStep {
         let charged_micros = self.corrections.predict_micros(work);
         let expected_micros = self.corrections.expect_micros(work);
         let frame = self.frames.charge(charged_micros);
-        SubmittedStep { work, frame, expected_micros, charged_micros }
+        ChargedStep { work, frame, expected_micros, charged_micros }
     }
 
     /// A step that is charged to no frame, because its budget was lifted. It only updates the cost
     /// model.
-    pub fn submit_uncharged(&mut self, work: StepWork) -> SubmittedStep {
+    pub fn submit_uncharged(&mut self, work: StepWork) -> ChargedStep {
         let expected_micros = self.corrections.expect_micros(work);
-        SubmittedStep { work, frame: UNCHARGED, expected_micros, charged_micros: 0.0 }
+        ChargedStep { work, frame: UNCHARGED, expected_micros, charged_micros: 0.0 }
     }
 
     /// Records the device time of a step, in nanoseconds. The step may belong to an earlier frame.
-    pub fn observe(&mut self, step: SubmittedStep, device_nanos: u64) {
+    pub fn observe(&mut self, step: ChargedStep, device_nanos: u64) {
         let micros = device_nanos as f32 / 1e3;
         self.errors.add(step.work, step.expected_micros, micros);
         let is_outlier = self.corrections.update(step.work, micros);
@@ -333,7 +334,7 @@ impl Governor {
             if is_outlier {
                 self.frames.mark_outlier(step.frame);
             }
-            self.frames.settle(step.frame, step.charged_micros, micros);
+            self.frames.replace_charge(step.frame, step.charged_micros, micros);
         }
         self.count_closed();
         self.stats.error_p50 = self.errors.all().p50;
@@ -341,9 +342,9 @@ impl Governor {
     }
 
     /// Records a step that failed or was not measured: its frame is charged the predicted time.
-    pub fn forget(&mut self, step: SubmittedStep) {
+    pub fn charge_unmeasured(&mut self, step: ChargedStep) {
         if step.frame != UNCHARGED {
-            self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
+            self.frames.replace_charge(step.frame, step.charged_micros, step.charged_micros);
             self.count_closed();
         }
     }

@@ -57,7 +57,7 @@ impl KvLedger {
                 self.growth(seq, tokens).is_ok_and(|growth| growth.pages() == 0),
                 "room is reserved first"
             );
-            self.count(seq, tokens);
+            self.append_unchecked(seq, tokens);
         }
     }
 }

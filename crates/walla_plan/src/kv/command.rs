@@ -23,7 +23,7 @@ pub enum KvCommand {
         /// Destination; exclusively owned.
         to: PageId,
     },
-    /// Moves cells from one page to one page and rotates their keys by `turn` positions.
+    /// Moves cells from one page to one page and rotates their keys by `delta` positions.
     ///
     /// Neither range crosses the end of its page. The ranges can overlap (then `to` is not above
     /// `from` in the same page), so a device reads all cells before it writes the first. If `from
@@ -36,9 +36,9 @@ pub enum KvCommand {
         /// Cells moved, at least 1.
         cells: u32,
         /// Change of the tokens' positions: negative, because tokens only move down.
-        turn: i32,
+        delta: i32,
     },
-    /// Adds `turn` to the positions in `from..end` wherever a device stores recent tokens by
+    /// Adds `delta` to the positions in `from..end` wherever a device stores recent tokens by
     /// position (penalties).
     ShiftRecent {
         /// The sequence.
@@ -48,7 +48,7 @@ pub enum KvCommand {
         /// End of the old positions, exclusive.
         end: Position,
         /// Change of the positions: negative.
-        turn: i32,
+        delta: i32,
     },
     /// Copies the state of a sequence outside its pages: recurrent state, last sampled token,
     /// recent tokens.
@@ -109,7 +109,7 @@ impl KvCommands {
     }
 
     /// Removes the first `count` commands, which a device has taken, and keeps the allocation.
-    pub fn forget_first(&mut self, count: usize) {
+    pub fn remove_first(&mut self, count: usize) {
         self.commands.drain(..count.min(self.commands.len()));
     }
 

@@ -272,11 +272,11 @@ impl KvLedger {
         commands: &mut KvCommands,
     ) -> Result<Range<Position>, LedgerError> {
         self.reserve(seq, tokens, commands)?;
-        Ok(self.count(seq, tokens))
+        Ok(self.append_unchecked(seq, tokens))
     }
 
     /// Adds tokens whose pages are reserved. Returns their positions.
-    pub(super) fn count(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
+    pub(super) fn append_unchecked(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
         let step = self.step;
         let sequence = &mut self.sequences[seq.index()];
         if sequence.append_step != step {

@@ -41,7 +41,7 @@ impl Closing {
         !self.start.is_multiple_of(self.page_tokens)
     }
 
-    fn turn(self) -> i32 {
+    fn delta(self) -> i32 {
         -(self.gap as i32) // a context is at most `i32::MAX` tokens
     }
 }
@@ -105,8 +105,8 @@ impl KvLedger {
         } else {
             self.close_by_cells(closing, commands);
         }
-        let turn = closing.turn();
-        commands.push(KvCommand::ShiftRecent { seq, from: range.end, end: len, turn });
+        let delta = closing.delta();
+        commands.push(KvCommand::ShiftRecent { seq, from: range.end, end: len, delta });
         self.cut_to(seq, closing.len);
         Ok(())
     }
@@ -158,7 +158,7 @@ impl KvLedger {
     fn close_by_pages(&mut self, closing: Closing, commands: &mut KvCommands) {
         let row = self.table(closing.seq, 0).start;
         let pages = closing.written_pages();
-        let (page_tokens, turn) = (closing.page_tokens, closing.turn());
+        let (page_tokens, delta) = (closing.page_tokens, closing.delta());
         let mut first = pages.start;
         if closing.splits_a_page() {
             let slot = closing.start % page_tokens;
@@ -166,7 +166,7 @@ impl KvLedger {
             let to = self.own_page_with_copy(row + first as usize, commands);
             let cells = (page_tokens - slot).min(closing.len - closing.start);
             let (from, to) = (Cell { page: from, slot }, Cell { page: to, slot });
-            commands.push(KvCommand::MoveCells { from, to, cells, turn });
+            commands.push(KvCommand::MoveCells { from, to, cells, delta });
             first += 1;
         }
         for index in first..pages.end {
@@ -178,7 +178,7 @@ impl KvLedger {
             let page = self.own_page(to);
             let cells = page_tokens.min(closing.len - index * page_tokens);
             let (from, to) = (Cell { page: from, slot: 0 }, Cell { page, slot: 0 });
-            commands.push(KvCommand::MoveCells { from, to, cells, turn });
+            commands.push(KvCommand::MoveCells { from, to, cells, delta });
         }
     }
 
@@ -209,8 +209,8 @@ impl KvLedger {
                 let cells = (end - cell).min(page_tokens - slot);
                 let from = Cell { page: from_page, slot };
                 let to = Cell { page, slot: cell % page_tokens };
-                let turn = closing.turn();
-                commands.push(KvCommand::MoveCells { from, to, cells, turn });
+                let delta = closing.delta();
+                commands.push(KvCommand::MoveCells { from, to, cells, delta });
                 cell += cells;
             }
         }

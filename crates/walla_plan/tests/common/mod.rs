@@ -1,8 +1,8 @@
 //! A host's frame loop: runs steps sequentially while the governor grants time.
 
 use walla_plan::{
-    AgentState, CostModel, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits,
-    LinearCost, Plan, PlanRequest, StepCost, StepWork, plan,
+    CostModel, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost,
+    NextWork, Plan, PlanRequest, StepCost, StepWork, plan,
 };
 
 /// A device with a constant cost per step and per row.
@@ -80,7 +80,7 @@ impl Rig {
             let waits = self.left.iter().any(|left| left.seq == request.seq);
             request.waited_frames = if waits { request.waited_frames + 1 } else { 0 };
         }
-        self.requests.retain(|request| request.state != AgentState::Prefill { tokens: 0 });
+        self.requests.retain(|request| request.work != NextWork::Prefill { tokens: 0 });
         used
     }
 
@@ -120,7 +120,7 @@ impl Rig {
         for chunk in plan.prefill() {
             ledger.append(chunk.seq, chunk.tokens, commands).unwrap();
             let asked = requests.iter_mut().find(|request| request.seq == chunk.seq).unwrap();
-            asked.state = AgentState::Prefill { tokens: chunk.prompt_tokens - chunk.tokens };
+            asked.work = NextWork::Prefill { tokens: chunk.prompt_tokens - chunk.tokens };
         }
         left.retain(|request| {
             plan.decode().iter().all(|decode| decode.seq != request.seq)

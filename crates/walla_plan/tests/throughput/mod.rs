@@ -1,9 +1,9 @@
 //! A host's frame loop in which prompts use all time that is left: steps run back to back, two in
 //! flight, as `walla_runtime` submits them.
 
-use walla_plan::governor::{CostSample, SubmittedStep};
+use walla_plan::governor::{ChargedStep, CostSample};
 use walla_plan::{
-    AgentState, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, Plan,
+    Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, NextWork, Plan,
     PlanRequest, StepCost, StepWork, plan,
 };
 use walla_types::SeqId;
@@ -183,7 +183,7 @@ pub fn run(run: &Run) -> Report {
     let mut random = Random(seed);
     let mut report = Report::default();
     let (mut tokens, mut used_micros) = (0u64, 0.0f64);
-    let mut in_flight: std::collections::VecDeque<(SubmittedStep, f32)> = Default::default();
+    let mut in_flight: std::collections::VecDeque<(ChargedStep, f32)> = Default::default();
     for frame in 0..frames {
         let is_quiet = noise.quiet_after.is_some_and(|after| frame >= after);
         governor.begin_frame();
@@ -195,11 +195,11 @@ pub fn run(run: &Run) -> Report {
             }
             let mut requests: Vec<PlanRequest> = (0..speakers)
                 .filter(|&seq| !spoken[seq as usize])
-                .map(|seq| PlanRequest::new(SeqId(seq), AgentState::Decoding))
+                .map(|seq| PlanRequest::new(SeqId(seq), NextWork::Decoding))
                 .collect();
             for seq in speakers..sequences_max {
                 let tokens = PROMPT - ledger.len(SeqId(seq)).min(PROMPT - 1);
-                requests.push(PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens }));
+                requests.push(PlanRequest::new(SeqId(seq), NextWork::Prefill { tokens }));
             }
             let shortest = requests.iter().map(|request| ledger.len(request.seq)).min().unwrap();
             let is_rest = governor.is_used();

@@ -87,7 +87,7 @@ pub struct AgentSpec {
     /// tokens. Like the latter, they are not part of the text.
     pub stop_tokens: Vec<TokenId>,
     /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
-    pub history: Vec<Turn>,
+    pub turns: Vec<Turn>,
 }
 
 impl AgentSpec {
@@ -106,7 +106,7 @@ impl AgentSpec {
             context_policy: ContextPolicy::default(),
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
-            history: Vec::new(),
+            turns: Vec::new(),
         }
     }
 }

@@ -23,7 +23,7 @@ pub enum Command {
         /// Its specification.
         spec: Box<AgentSpec>,
     },
-    /// Replaces the specification of an agent, except for the conversation (`history` is ignored).
+    /// Replaces the specification of an agent, except for the conversation (`turns` is ignored).
     /// It applies from the next reply; a reply in progress ends with the old specification.
     /// Priority, voice rate and detail, which do not affect the text, apply at once.
     ChangeAgent {

@@ -107,7 +107,7 @@ pub enum ReplyEvent {
     /// text and is sent only to agents with
     /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
     /// that allocates per token: two allocations on the device thread, freed by the receiver.
-    Token(Box<TokenDetail>),
+    Token(Box<TokenLogprobs>),
     /// The reply has ended.
     Finished {
         /// The reason.
@@ -129,7 +129,7 @@ impl ReplyEvent {
 
 /// A sampled token and the most likely alternatives at its position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TokenDetail {
+pub struct TokenLogprobs {
     /// The sampled token.
     pub token: TokenId,
     /// Natural logarithm of its probability under the model, before any sampler.

@@ -8,9 +8,9 @@ use std::time::Duration;
 pub struct EngineStats {
     /// Tokens sampled.
     pub tokens: u64,
-    /// Prompt tokens evaluated.
+    /// Rows of submitted chunks of at least two rows, recomputed tokens included.
     pub prefill_tokens: u64,
-    /// Steps run.
+    /// Steps submitted.
     pub steps: u64,
     /// Steps whose results have been read.
     pub steps_done: u64,

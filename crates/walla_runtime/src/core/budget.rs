@@ -8,17 +8,10 @@
 use std::time::Duration;
 
 use walla_plan::defaults::CPU_CARRY_FRAMES;
-use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
-use walla_plan::{
-    BUCKETS, Detail, Governor, GovernorOptions, Limits, STEPS_MAX, StepCost, StepWork,
-};
-use walla_types::SeqId;
+use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX};
+use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork};
 
-use super::Core;
-use super::agents::AgentState;
-use super::clients::ClientState;
 use crate::api::{BudgetStats, Pacing};
-use crate::engine_core::ClientKey;
 use crate::options::{EngineOptions, FrameBudget};
 
 /// Frame of free-running clients, in microseconds: 1/60 s.
@@ -137,8 +130,8 @@ impl Budget {
         self.governor.budget_micros() == Some(0)
     }
 
-    /// Whether a client with this pacing lifts the budget for all clients while it has work.
-    pub fn is_lifted_by(&self, pacing: Pacing) -> bool {
+    /// Whether all clients are without a budget while a client with this pacing has work.
+    pub fn is_unbudgeted_for(&self, pacing: Pacing) -> bool {
         pacing == Pacing::FreeRunning && !(self.holds_for_all && self.has_limit())
     }
 
@@ -157,7 +150,8 @@ impl Budget {
         self.ticks = other.ticks;
     }
 
-    fn begin(&mut self, now_micros: u64) {
+    /// Begins a frame.
+    pub fn begin_frame(&mut self, now_micros: u64) {
         let idle_micros = now_micros.saturating_sub(self.begun_micros.unwrap_or(now_micros));
         if idle_micros > IDLE_MICROS {
             self.governor.forgive();
@@ -173,7 +167,7 @@ impl Budget {
     /// budget.
     pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
         if self.holds_for_all && has_free_client && self.micros_to_window(now_micros) == 0 {
-            self.begin(now_micros);
+            self.begin_frame(now_micros);
         }
     }
 
@@ -215,10 +209,10 @@ impl Budget {
         }
     }
 
-    /// Records a submitted step.
-    pub fn submitted(&mut self, work: StepWork, is_lifted: bool) -> SubmittedStep {
+    /// Charges a submitted step to the current frame, or to none if `is_unbudgeted`.
+    pub fn charge(&mut self, work: StepWork, is_unbudgeted: bool) -> ChargedStep {
         self.prefill_tokens += work.prefill_tokens;
-        if is_lifted {
+        if is_unbudgeted {
             self.ticks += 1;
             self.governor.submit_uncharged(work)
         } else {
@@ -227,7 +221,7 @@ impl Budget {
     }
 
     /// Records a completed step with its device time; 0: unknown.
-    pub fn completed(&mut self, step: SubmittedStep, nanos: u64) {
+    pub fn completed(&mut self, step: ChargedStep, nanos: u64) {
         self.steps_unpublished += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {
@@ -236,7 +230,7 @@ impl Budget {
         if nanos > 0 {
             self.governor.observe(step, nanos);
         } else {
-            self.governor.forget(step);
+            self.governor.charge_unmeasured(step);
         }
     }
 }
@@ -244,60 +238,4 @@ impl Budget {
 /// Whole microseconds, rounded up, because zero is a pause. The maximum is 71 minutes.
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX)
-}
-
-impl Core {
-    /// A client grants a frame.
-    pub(super) fn grant_frame(&mut self, client: ClientKey, now_micros: u64) {
-        if self.clients.grant_frame(client, now_micros) == Some(true) {
-            self.budget.begin(now_micros);
-        }
-    }
-
-    /// Whether an agent may take another step of its client's grant. `due` is the number of tokens
-    /// that it is behind.
-    ///
-    /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
-    /// steps per agent. The remaining time of the budget is used for late voices and for prompts,
-    /// for agents of full detail.
-    pub(super) fn may_take(
-        &self,
-        client: &ClientState,
-        agent: &AgentState,
-        due: Option<f32>,
-        reads: bool,
-    ) -> bool {
-        let Pacing::PerFrame { steps } = client.pacing() else { return true };
-        if !self.budget.governor.is_limiting() {
-            return client.credits() > 0;
-        }
-        let taken = agent.sequence.taken_of(client.grants());
-        let is_late = due.is_some_and(|due| due >= 0.0);
-        let wants_more = self.budget.has_limit() && (reads || is_late);
-        let most = match agent.spec.detail {
-            Detail::Full if wants_more => steps.max(STEPS_MAX),
-            Detail::Full => steps,
-            Detail::Reduced | Detail::Background => steps.min(1),
-        };
-        client.grants() > 0 && taken < most
-    }
-
-    /// Work of the composed step in the units of the governor. The ledger already contains the rows
-    /// of the included agents.
-    pub(super) fn work_of_step(&self) -> StepWork {
-        let mut all = StepWork::default();
-        for &(slot, rows) in self.scheduler.included() {
-            let length = self.sequences.ledger.len(SeqId(slot as u32));
-            let of_agent = if rows == 1 {
-                StepWork::decode(1, length.into())
-            } else {
-                StepWork::prefill(rows, length.saturating_sub(rows))
-            };
-            all.decode_rows += of_agent.decode_rows;
-            all.prefill_tokens += of_agent.prefill_tokens;
-            all.context_tokens += of_agent.context_tokens;
-            all.prefill_pairs += of_agent.prefill_pairs;
-        }
-        all
-    }
 }

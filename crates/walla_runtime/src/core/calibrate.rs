@@ -83,7 +83,7 @@ pub(super) fn calibrate(
             while let Some(completed) = wait(sequences, waiting)? {
                 sequences.release(completed);
             }
-            forget(sequences, sequences.limits().sequences_max)?;
+            remove_all(sequences, sequences.limits().sequences_max)?;
             Ok(None)
         }
         measured => measured,
@@ -183,15 +183,15 @@ fn time(
         })?;
         sequences.release(completed);
     }
-    forget(sequences, trial.speakers + 1)?;
+    remove_all(sequences, trial.speakers + 1)?;
     Ok((nanos > 0).then_some(nanos as f32 / 1e3))
 }
 
-fn forget(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
+fn remove_all(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
     for seq in (0..count.min(sequences.limits().sequences_max)).map(SeqId) {
-        sequences.forget(seq)?;
+        sequences.remove(seq)?;
     }
-    sequences.settle();
+    sequences.free_fenced();
     Ok(())
 }
 
@@ -210,7 +210,7 @@ fn wait(
         }
         let waited_micros = waiting.clock.now_micros() - start_micros;
         if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
-            return Err(super::deadline::hung(sequences, waited_micros).into());
+            return Err(super::deadline::hung(&mut sequences.executor, waited_micros).into());
         }
         waiting.clock.pause(POLL_INTERVAL);
     }

@@ -1,17 +1,17 @@
 //! Deadlines of steps and replies, on the injected clock.
 
 use walla_device::DeviceError;
-use walla_exec::Sequences;
+use walla_exec::Executor;
 
 use super::Core;
 use crate::api::FinishReason;
 
-/// Gives up the device of `sequences`, which has not completed a step for `waited_micros`.
-pub(super) fn hung(sequences: &mut Sequences, waited_micros: u64) -> DeviceError {
+/// Gives up the device of `executor`, which has not completed a step for `waited_micros`.
+pub(super) fn hung(executor: &mut Executor, waited_micros: u64) -> DeviceError {
     let seconds = waited_micros as f64 / 1e6;
     let reason = format!("no results after {seconds:.1} s: the device hangs");
     tracing::error!(target: "walla::device", %reason, "the device is given up, its memory is leaked");
-    sequences.executor.abandon(&reason);
+    executor.abandon(&reason);
     DeviceError::Lost { call: "step", reason }
 }
 
@@ -23,7 +23,7 @@ impl Core {
     pub(super) fn check_step_deadline(&mut self, now_micros: u64) -> Result<(), DeviceError> {
         let Some(max) = self.deadlines.step else { return Ok(()) };
         match self.in_flight.overdue_micros(max, now_micros) {
-            Some(waited_micros) => Err(hung(&mut self.sequences, waited_micros)),
+            Some(waited_micros) => Err(hung(self.kv.executor_mut(), waited_micros)),
             None => Ok(()),
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use walla_device::Registry;
 
 use super::{Core, Source};
-use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions};
@@ -55,20 +54,18 @@ impl Core {
     /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
-        let Self { text, prompts, mut agents, clients, stats, budget, sequences, .. } = lost;
+        let Self { model_text, prompts, mut agents, clients, stats, budget, kv, .. } = lost;
         let slots = self.agents.slots();
-        let is_same = Arc::ptr_eq(&self.text, &text) && agents.slots() == slots;
+        let is_same = Arc::ptr_eq(&self.model_text, &model_text) && agents.slots() == slots;
         agents.iter_mut().for_each(|agent| agent.sequence.forget_cache());
-        self.text = text;
+        self.model_text = model_text;
         self.prompts = prompts;
         self.agents = agents;
         self.clients = clients;
         self.budget.inherit(&budget);
-        let pages = sequences.ledger.usable_pages();
-        self.sequences.ledger.limit_pages(pages);
-        let pages = self.sequences.ledger.usable_pages();
-        let kv_bytes = self.sequences.executor.device().memory().cache_bytes;
-        self.stats = EngineStats { pages, pages_used: 0, kv_bytes, ..stats };
+        self.kv.inherit(&kv);
+        self.stats = stats;
+        self.kv.update_stats(&mut self.stats);
         if !is_same {
             self.refuse(slots);
         }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use walla_device::step::{ResultHeader, ResultRow};
 use walla_exec::{Completed, ExecError, Executor};
-use walla_plan::SubmittedStep;
+use walla_plan::ChargedStep;
 use walla_trace::{DeviceClock, StepTimes};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
 use super::agents::Epoch;
-use crate::api::TokenDetail;
+use crate::api::TokenLogprobs;
 use crate::clock::WaitMeter;
 
 /// Consecutive failed polls of the steps in flight after which the device counts as lost.
@@ -26,29 +26,29 @@ pub(super) fn step_meter() -> WaitMeter {
 
 /// Agent and position of an output of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tag {
+pub(super) struct PendingOutput {
     pub slot: usize,
     pub epoch: Epoch,
     pub position: u32,
 }
 
 /// A result of an output: the sampled token, and its probabilities if they were requested.
-pub(super) type OutputResult = (ResultRow, Option<Box<TokenDetail>>);
+pub(super) type OutputResult = (ResultRow, Option<Box<TokenLogprobs>>);
 
 /// A step in flight.
 #[derive(Debug)]
-pub(super) struct Submitted {
-    pub step: u64,
+pub(super) struct StepInFlight {
+    pub number: u64,
     pub at_micros: u64,
-    pub tags: Vec<Tag>,
-    pub booked: SubmittedStep,
+    pub outputs: Vec<PendingOutput>,
+    pub charged: ChargedStep,
 }
 
 /// Steps whose results have not been read, oldest first. Their buffers are reused.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    steps: VecDeque<Submitted>,
-    free: Vec<Vec<Tag>>,
+    steps: VecDeque<StepInFlight>,
+    free: Vec<Vec<PendingOutput>>,
     /// For traces.
     device_clock: DeviceClock,
     /// Results of the step being read.
@@ -71,32 +71,32 @@ impl InFlight {
         }
     }
 
-    pub fn start(&mut self, step: u64, at_micros: u64, booked: SubmittedStep) {
-        let tags = self.free.pop().unwrap_or_default();
-        self.steps.push_back(Submitted { step, at_micros, tags, booked });
+    pub fn start(&mut self, number: u64, at_micros: u64, charged: ChargedStep) {
+        let outputs = self.free.pop().unwrap_or_default();
+        self.steps.push_back(StepInFlight { number, at_micros, outputs, charged });
     }
 
     /// Adds the next output of the step started last.
-    pub fn push(&mut self, tag: Tag) {
+    pub fn push(&mut self, output: PendingOutput) {
         if let Some(step) = self.steps.back_mut() {
-            step.tags.push(tag);
+            step.outputs.push(output);
         }
     }
 
     /// Removes the oldest step, which has completed. The caller [recycles](Self::recycle) its
     /// buffer.
-    pub fn complete(&mut self) -> Option<Submitted> {
+    pub fn complete(&mut self) -> Option<StepInFlight> {
         self.steps.pop_front()
     }
 
     /// Takes back the buffer of a completed step.
-    pub fn recycle(&mut self, tags: Vec<Tag>) {
-        self.free.push(tags);
+    pub fn recycle(&mut self, outputs: Vec<PendingOutput>) {
+        self.free.push(outputs);
     }
 
     /// Time for which the oldest step has been in flight, in microseconds, if it exceeds `max`.
     pub fn overdue_micros(&mut self, max: Duration, now_micros: u64) -> Option<u64> {
-        let step = self.steps.front().map(|step| step.step);
+        let step = self.steps.front().map(|step| step.number);
         let waited_micros = self.meter.look(step, now_micros);
         let is_overdue = step.is_some() && Duration::from_micros(waited_micros) > max;
         is_overdue.then_some(waited_micros)
@@ -129,16 +129,16 @@ impl InFlight {
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
                 let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
-                let detail = (row.candidates > 0).then(|| {
+                let logprobs = (row.candidates > 0).then(|| {
                     let listed =
                         candidates.unwrap_or_default().iter().take(row.candidates as usize);
-                    Box::new(TokenDetail {
+                    Box::new(TokenLogprobs {
                         token: TokenId(row.token),
                         log_probability: row.log_probability,
                         candidates: listed.map(|c| (TokenId(c.token), c.log_probability)).collect(),
                     })
                 });
-                results.push((*row, detail));
+                results.push((*row, logprobs));
             }
         })?;
         Ok(nanos)

@@ -13,20 +13,20 @@ use super::budget::Budget;
 use super::calibrate::Waiting;
 use super::clients::Clients;
 use super::cost_file::Key;
+use super::encode::{EncodeWorker, PromptEncoder};
 use super::in_flight::InFlight;
-use super::pages::Pages;
+use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
 use super::source::Source;
-use super::text::{PromptQueue, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
-use crate::state::ModelCard;
+use crate::status::ModelCard;
 
 /// Maximum number of prompts that the text thread holds.
-const TEXT_JOBS_MAX: usize = 64;
+const ENCODE_JOBS_MAX: usize = 64;
 
 /// Selects the best device.
 const AUTO: &str = "auto";
@@ -124,9 +124,9 @@ impl Source {
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
-            TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
+            EncodeWorker::inline(Arc::clone(text), ENCODE_JOBS_MAX)
         } else {
-            TextWorker::spawn(Arc::clone(text), TEXT_JOBS_MAX, std::thread::current())
+            EncodeWorker::spawn(Arc::clone(text), ENCODE_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
         let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
@@ -139,23 +139,21 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
+        let kv = KvCache::new(sequences);
+        let mut stats = EngineStats::default();
+        kv.update_stats(&mut stats);
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
-            stats: EngineStats {
-                pages: exec_options.pages - 1,
-                kv_bytes: sequences.executor.device().memory().cache_bytes,
-                ..EngineStats::default()
-            },
-            text: Arc::clone(text),
+            card: ModelCard::new(file, model, kv.executor(), context_tokens, text),
+            stats,
+            model_text: Arc::clone(text),
             clients: Clients::default(),
             agents: Agents::new(
                 exec_options.sequences_max as usize,
                 (options.agents_parked_max, options.wait_for_slot),
                 context_tokens,
             ),
-            prompts: PromptQueue::new(worker),
-            sequences,
-            pages: Pages::default(),
+            prompts: PromptEncoder::new(worker),
+            kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),

@@ -1,33 +1,39 @@
 //! Requests of all agents: scheduling, output processing and events.
 //!
-//! The core is a state machine without clock or thread. The shell calls [`Core::advance`]; tests do
-//! the same with a virtual clock. One call collects completed steps, starts all work that can
-//! start, and submits steps while the device has capacity.
+//! The core is a state machine. The shell calls [`Core::advance`], which receives the time; tests
+//! do the same with a virtual clock. One call collects completed steps, starts all work that can
+//! start, and submits steps while the device has capacity. The core's only thread encodes prompts;
+//! loading uses a clock.
 
 mod agents;
+mod asks;
 mod budget;
 mod calibrate;
 mod clients;
 mod collect;
 mod cost_file;
 mod deadline;
+mod encode;
 mod fallback;
 mod in_flight;
+mod kv_cache;
 mod load;
+mod output;
 mod pages;
+mod pauses;
 mod reasoning;
-mod requests;
+mod retry;
 mod schedule;
 mod source;
+mod stalls;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use walla_device::DeviceError;
-use walla_exec::{ExecError, Sequences, StepError};
+use walla_exec::{ExecError, StepError};
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
@@ -35,16 +41,16 @@ use walla_plan::governor::BucketError;
 use self::agents::{Agents, Ask};
 use self::budget::Budget;
 use self::clients::Clients;
+use self::encode::PromptEncoder;
 use self::in_flight::InFlight;
-use self::pages::Pages;
+use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
-use self::text::PromptQueue;
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::model_text::ModelText;
 use crate::options::{Deadlines, EngineError};
-use crate::state::ModelCard;
+use crate::status::ModelCard;
 
 /// Maximum steps in flight: one runs while the next is queued behind it.
 const STEPS_AHEAD_MAX: u32 = 2;
@@ -55,28 +61,43 @@ const RETRIES_MAX: u32 = 3;
 /// See the [module](self).
 ///
 /// # Parts
-/// Each part has private fields: only its module changes them. Decisions that concern several
-/// parts are methods of this struct, in the file that is named after the decision.
+/// Decisions that concern several parts are methods of this struct, in the file that is named after
+/// the decision.
 ///
-/// | part | module | contents |
-/// |---|---|---|
-/// | `clients` | [`clients`] | grants, pauses, stalls, undelivered events |
-/// | `agents` | [`agents`] | slots, parked agents, asks, conversations |
-/// | `prompts` | [`text`] | prompts in the text thread |
-/// | `sequences`, `pages` | `walla_exec`, [`pages`] | KV ledger, page claims, resizes |
-/// | `scheduler`, `budget` | [`schedule`], [`budget`] | plan and batch of a step, governor |
-/// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls |
+/// | part | module | contents | access |
+/// |---|---|---|---|
+/// | `clients` | [`clients`] | grants, pauses, stalls, undelivered events | methods only |
+/// | `agents` | [`agents`] | slots, parked agents | methods only |
+/// | one agent, its reply | [`agents`] | specification, conversation, asks, reply | fields |
+/// | sequence of an agent | [`agents`] | tokens that the host knows | methods only |
+/// | `prompts` | [`encode`] | prompts in the text thread | methods only |
+/// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim | methods; the ledger is read |
+/// | `scheduler` | [`schedule`] | plan and batch of a step | methods only |
+/// | `budget` | [`budget`] | governor, frames | methods only |
+/// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls | methods only |
+///
+/// # State of a request
+/// | state | place |
+/// |---|---|
+/// | waiting asks | `AgentState::asks` |
+/// | phase, counts, speech so far | [`Reply`](agents::Reply) in `AgentState::reply` |
+/// | held text, stop strings, open block | `AgentState::output` |
+/// | known tokens, unread draws, epoch | `AgentState::sequence` |
+/// | submitted positions | `kv.len(slot)` |
+/// | outputs that are not read | pending outputs in `in_flight` |
+/// | prompt that is being encoded | job in `prompts` |
+/// | undelivered events | outbox of the client, in `clients` |
+/// | delivered events | client slots of the shell |
 #[derive(Debug)]
 pub(crate) struct Core {
     card: ModelCard,
-    text: Arc<ModelText>,
+    model_text: Arc<ModelText>,
     // Requests.
     clients: Clients,
     agents: Agents,
-    prompts: PromptQueue,
+    prompts: PromptEncoder,
     // Scheduling.
-    sequences: Sequences,
-    pages: Pages,
+    kv: KvCache,
     scheduler: Scheduler,
     budget: Budget,
     in_flight: InFlight,
@@ -91,12 +112,84 @@ pub(crate) struct Core {
     stats: EngineStats,
 }
 
+/// Result of [`Core::submit_steps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submission {
+    /// Steps were submitted, or planning freed pages: more work may be possible.
+    Progress,
+    /// The block of a partly failed step is still being copied. No completion reports the end of
+    /// the copy, because no step may be in flight.
+    Blocked,
+    /// A step failed. Its agents are evaluated again.
+    Failed,
+    /// No agent has work that can run now.
+    Nothing,
+}
+
 impl Core {
-    fn count(&mut self) {
-        self.agents.count(&mut self.stats);
+    /// Submits steps while the device has capacity.
+    fn submit_steps(&mut self, now_micros: u64) -> Result<Submission, EngineError> {
+        if self.kv.resize()? {
+            return Ok(Submission::Nothing);
+        }
+        let mut submission = Submission::Nothing;
+        while self.kv.accepts_step() {
+            self.kv.take_freed();
+            let stopped_by = match self.submit_step(now_micros) {
+                Ok(true) => {
+                    submission = Submission::Progress;
+                    continue;
+                }
+                // Nothing to run. If planning ended a reply or freed pages, another agent may
+                // continue. Only existing replies and pages can be freed, so this repeats a bounded
+                // number of times.
+                Ok(false) if self.kv.take_freed() => Submission::Progress,
+                Ok(false) => Submission::Nothing,
+                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
+                    Submission::Blocked
+                }
+                Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
+                    self.retry_scheduled(&error.to_string());
+                    Submission::Failed
+                }
+                Err(error) => return Err(error.into()),
+            };
+            return Ok(if submission == Submission::Nothing { stopped_by } else { submission });
+        }
+        Ok(submission)
+    }
+
+    /// Time of the next call of `advance`, if no step was collected in this one.
+    fn next_wakeup(&self, submission: Submission, now_micros: u64) -> Advance {
+        // A reply that ended during this call frees its agent for the next ask, or its slot for the
+        // next agent.
+        let can_start = (!self.prompts.is_full()
+            && (0..self.agents.slots()).any(|slot| self.is_free(slot)))
+            || self.next_placement(now_micros).is_some();
+        let in_flight = self.kv.executor().in_flight() > 0;
+        match submission {
+            Submission::Progress => Advance::Again,
+            _ if can_start => Advance::Again,
+            Submission::Blocked => Advance::Poll,
+            _ if in_flight => Advance::Poll,
+            Submission::Failed => Advance::Again,
+            Submission::Nothing if self.budget.waits_for_window() => {
+                Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
+            }
+            // A reply with a deadline may get no other wake-up.
+            Submission::Nothing => {
+                let deadline = self.micros_to_reply_deadline(now_micros);
+                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
+                next.map_or(Advance::Idle, Advance::Pause)
+            }
+        }
+    }
+
+    fn update_stats(&mut self) {
+        self.agents.update_stats(&mut self.stats);
         self.stats.queue_full = self.clients.refused();
-        self.stats.pages_used = self.sequences.ledger.used_pages();
-        let device = self.sequences.executor.device();
+        self.kv.update_stats(&mut self.stats);
+        let device = self.kv.executor().device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
         self.stats.graph_fallbacks = device.graph_fallbacks().total();
         self.stats.budget = self.budget.stats();
@@ -160,7 +253,9 @@ impl EngineCore for Core {
     }
 
     fn frame(&mut self, key: ClientKey, now_micros: u64) {
-        self.grant_frame(key, now_micros);
+        if self.clients.grant_frame(key, now_micros) == Some(true) {
+            self.budget.begin_frame(now_micros);
+        }
     }
 
     fn control(&mut self, control: Control) {
@@ -195,64 +290,17 @@ impl EngineCore for Core {
         self.end_stalled_reply(now_micros);
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
-        while self.collect_text(now_micros) {
+        while self.collect_prompts(now_micros) {
             self.start_asks(now_micros);
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.
         self.clients.deliver(emit);
         self.clients.update_stalls(now_micros);
         self.budget.begin_window(now_micros, self.clients.has_free_running());
-        let (mut submitted, mut failed, mut waits, mut freed) = (false, false, false, false);
-        let resizes = self.resize()?;
-        while !resizes
-            && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
-            && self.sequences.executor.has_room()
-        {
-            self.pages.take_freed();
-            match self.submit_step(now_micros) {
-                Ok(true) => submitted = true,
-                // Planning itself ended a reply or freed pages, so another agent may continue. Only
-                // existing replies and pages can be freed, so this repeats a bounded number of
-                // times.
-                Ok(false) => {
-                    freed = self.pages.take_freed();
-                    break;
-                }
-                // The block of a partly failed step is still being copied: try later. No completion
-                // reports the end of the copy, because no step may be in flight.
-                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
-                    waits = true;
-                    break;
-                }
-                Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
-                    self.retry_scheduled(&error.to_string());
-                    failed = true;
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let submission = self.submit_steps(now_micros)?;
         self.clients.deliver(emit);
-        self.count();
-        // A reply that ended during this call frees its agent for the next ask, or its slot for the
-        // next agent.
-        let can_start = (!self.prompts.is_full()
-            && (0..self.agents.slots()).any(|slot| self.is_free(slot)))
-            || self.next_placement(now_micros).is_some();
-        Ok(match () {
-            () if collected || submitted || freed || can_start => Advance::Again,
-            () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,
-            () if failed => Advance::Again,
-            () if self.budget.waits_for_window() => {
-                Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
-            }
-            // A reply with a deadline may get no other wake-up.
-            () => {
-                let deadline = self.micros_to_reply_deadline(now_micros);
-                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
-                next.map_or(Advance::Idle, Advance::Pause)
-            }
-        })
+        self.update_stats();
+        Ok(if collected { Advance::Again } else { self.next_wakeup(submission, now_micros) })
     }
 
     fn stats(&self) -> EngineStats {
@@ -268,7 +316,7 @@ impl EngineCore for Core {
     }
 
     fn tokenizer(&self) -> Option<Arc<Tokenizer>> {
-        Some(Arc::clone(&self.text.tokenizer))
+        Some(Arc::clone(&self.model_text.tokenizer))
     }
 
     fn take_over(&mut self, lost: Self) {

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use walla_exec::{Sequences, StepError};
+use walla_exec::StepError;
 use walla_plan::{
-    AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, CostModel, Deferral, Deferred,
-    Limits, Output, Plan, PlanRequest, StepWork, TokenInput,
+    AGED_CHUNK_TOKENS, Batch, BatchLimits, CostModel, Deferral, Deferred, Detail, KvLedger, Limits,
+    NextWork, Output, Plan, PlanRequest, STEPS_MAX, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
 use super::agents::AgentState;
-use super::in_flight::Tag;
+use super::clients::ClientState;
+use super::in_flight::PendingOutput;
+use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
@@ -23,7 +25,7 @@ pub(super) struct Scheduler {
     /// Slots in the batch with their number of rows.
     included: Vec<(usize, u32)>,
     /// No budget limits this step.
-    is_lifted: bool,
+    is_unbudgeted: bool,
 }
 
 impl Scheduler {
@@ -33,7 +35,7 @@ impl Scheduler {
             requests: Vec::with_capacity(limits.sequences_max as usize),
             plan: Plan::new(limits.sequences_max),
             included: Vec::with_capacity(limits.sequences_max as usize),
-            is_lifted: false,
+            is_unbudgeted: false,
         }
     }
 
@@ -56,6 +58,12 @@ impl Scheduler {
         self.plan.deferred()
     }
 
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.included.clear();
+        self.batch.clear();
+    }
+
     fn includes(&self, slot: usize) -> bool {
         self.included.iter().any(|&(included, _)| included == slot)
     }
@@ -66,7 +74,7 @@ impl Scheduler {
 fn smallest_left_out(
     plan: &Plan,
     requests: &[PlanRequest],
-    sequences: &Sequences,
+    ledger: &KvLedger,
     cost: &dyn CostModel,
 ) -> Option<StepWork> {
     if !plan.decode().is_empty() || !plan.prefill().is_empty() {
@@ -75,9 +83,9 @@ fn smallest_left_out(
     let exceeds = |deferred: &&Deferred| deferred.reason == Deferral::Budget;
     let works = plan.deferred().iter().filter(exceeds).filter_map(|deferred| {
         let request = requests.iter().find(|request| request.seq == deferred.seq)?;
-        let cached_tokens = sequences.ledger.len(request.seq);
-        Some(match request.state {
-            PlanState::Prefill { .. } => StepWork::prefill(1, cached_tokens),
+        let cached_tokens = ledger.len(request.seq);
+        Some(match request.work {
+            NextWork::Prefill { .. } => StepWork::prefill(1, cached_tokens),
             _ => StepWork::decode(1, u64::from(cached_tokens) + 1),
         })
     });
@@ -87,17 +95,18 @@ fn smallest_left_out(
 
 impl Core {
     /// Work of the agent for the next step, if any.
-    fn work_of(&self, slot: usize) -> Option<PlanState> {
-        let agent = self.agents.get(slot).filter(|agent| agent.is_speaking())?;
-        let submitted = self.sequences.ledger.len(SeqId(slot as u32));
-        let missing = (agent.sequence.history().len() as u32).saturating_sub(submitted);
+    fn work_of(&self, slot: usize) -> Option<NextWork> {
+        let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
+        let submitted = self.kv.len(slot);
+        let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
         match missing {
-            // All known tokens are submitted. The next token is in flight, and only the device
-            // knows it.
+            // All known tokens are submitted; the next input is the sampled token on the device.
+            // None without such a draw, or with two.
             0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
-            0 | 1 => Some(PlanState::Decoding),
-            tokens => Some(PlanState::Prefill { tokens }),
+            // A single missing prompt token is planned as decode.
+            0 | 1 => Some(NextWork::Decoding),
+            tokens => Some(NextWork::Prefill { tokens }),
         }
     }
 
@@ -105,7 +114,7 @@ impl Core {
     /// the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
-        if agent.text.open_format().is_some() {
+        if agent.output.open_format().is_some() {
             return reply.usage.reasoning_tokens + agent.sequence.unread()
                 < reply.reasoning_tokens_max;
         }
@@ -116,18 +125,18 @@ impl Core {
     fn collect_requests(&mut self, now_micros: u64) {
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
-        let (mut is_lifted, mut has_window) = (false, false);
+        let (mut is_unbudgeted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter() {
             let Some(client) = self.clients.that_may_step(agent.client) else { continue };
-            let Some(state) = self.work_of(slot) else { continue };
-            let (due, reads) = match state {
-                PlanState::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
+            let Some(work) = self.work_of(slot) else { continue };
+            let (due, is_prefill) = match work {
+                NextWork::Prefill { tokens } => (agent.prefill_order(tokens, now_micros), true),
                 _ => (agent.tokens_due(now_micros), false),
             };
-            if !self.may_take(client, agent, due, reads) {
+            if !self.may_take(client, agent, due, is_prefill) {
                 continue;
             }
-            is_lifted |= self.budget.is_lifted_by(client.pacing());
+            is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
             has_window |= client.pacing() == Pacing::FreeRunning;
             let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
             requests.push(PlanRequest {
@@ -135,19 +144,47 @@ impl Core {
                 detail: agent.spec.detail,
                 due,
                 waited_frames: u32::try_from(waited).unwrap_or(u32::MAX),
-                ..PlanRequest::new(SeqId(slot as u32), state)
+                ..PlanRequest::new(SeqId(slot as u32), work)
             });
         }
-        self.scheduler.is_lifted = is_lifted;
-        self.budget.set_waits_for_window(has_window && !is_lifted);
+        self.scheduler.is_unbudgeted = is_unbudgeted;
+        self.budget.set_waits_for_window(has_window && !is_unbudgeted);
         self.scheduler.requests = requests;
+    }
+
+    /// Whether an agent may take another step of its client's grant. `due` of a decode is the
+    /// number of tokens that it is behind; of a prefill it only determines an order.
+    ///
+    /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
+    /// steps per agent. The remaining time of the budget is used for late voices and for prompts,
+    /// for agents of full detail.
+    fn may_take(
+        &self,
+        client: &ClientState,
+        agent: &AgentState,
+        due: Option<f32>,
+        is_prefill: bool,
+    ) -> bool {
+        let Pacing::PerFrame { steps } = client.pacing() else { return true };
+        if !self.budget.governor().is_limiting() {
+            return client.credits() > 0;
+        }
+        let taken = agent.sequence.taken_of(client.grants());
+        let is_late = due.is_some_and(|due| due >= 0.0);
+        let wants_more = self.budget.has_limit() && (is_prefill || is_late);
+        let most = match agent.spec.detail {
+            Detail::Full if wants_more => steps.max(STEPS_MAX),
+            Detail::Full => steps,
+            Detail::Reduced | Detail::Background => steps.min(1),
+        };
+        client.grants() > 0 && taken < most
     }
 
     /// Plans the next step. Returns `false` if no agent gets rows; the plan is outdated then.
     fn plan(&mut self) -> bool {
-        let Self { scheduler, budget, sequences, agents, .. } = self;
-        let Scheduler { requests, plan, batch, is_lifted, .. } = scheduler;
-        let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
+        let Self { scheduler, budget, kv, agents, .. } = self;
+        let Scheduler { requests, plan, batch, is_unbudgeted, .. } = scheduler;
+        let lengths = requests.iter().map(|request| kv.ledger().len(request.seq));
         let Some(shortest) = lengths.min() else {
             budget.set_deferred(0);
             return false;
@@ -159,12 +196,12 @@ impl Core {
             agent.is_some_and(|agent| agent.sequence.waiting_since() < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
-        if !*is_lifted && budget.is_spent() {
+        if !*is_unbudgeted && budget.is_spent() {
             budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
         // The rest of a frame is not spent on prefill chunks with little gain.
-        let is_rest = !*is_lifted && budget.governor().is_used();
+        let is_rest = !*is_unbudgeted && budget.governor().is_used();
         let base = Limits {
             chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
             rows_max: batch.limits().tokens_max,
@@ -175,8 +212,8 @@ impl Core {
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
         loop {
-            let limits = if *is_lifted { base } else { budget.limits(base, smallest) };
-            let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
+            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest) };
+            let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),
                 "there are as many requests as sequences at most: {planned:?}"
@@ -184,7 +221,7 @@ impl Core {
             // A prefill row, or a row with a longer context, may exceed a limit that the smallest
             // row meets. If all requests are such rows, the cheapest of them is used as the
             // smallest.
-            let of_plan = smallest_left_out(plan, requests, sequences, budget.governor().cost());
+            let of_plan = smallest_left_out(plan, requests, kv.ledger(), budget.governor().cost());
             match of_plan.filter(|work| *work != smallest) {
                 Some(work) => smallest = work,
                 None => break,
@@ -196,11 +233,10 @@ impl Core {
 
     /// Plans one step and fills its batch.
     fn schedule(&mut self, now_micros: u64) {
-        self.sequences.settle();
+        self.kv.free_fenced();
         self.collect_requests(now_micros);
         self.apply_claim();
-        self.scheduler.batch.clear();
-        self.scheduler.included.clear();
+        self.scheduler.clear();
         if !self.plan() {
             return;
         }
@@ -219,22 +255,22 @@ impl Core {
     /// release them. Without this, a less urgent agent would take them first and be preempted
     /// again, without end. Agents that need no new page continue, and so do more urgent ones.
     fn apply_claim(&mut self) {
-        let Some(slot) = self.pages.claim() else { return };
+        let Some(slot) = self.kv.claim() else { return };
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         if requests.iter().any(|request| request.seq.index() == slot) {
             let urgency = self.urgency(slot);
-            let ledger = &self.sequences.ledger;
+            let ledger = self.kv.ledger();
             requests.retain(|request| {
                 let other = request.seq.index();
                 let page = ledger.options().page_tokens;
                 let fills_a_page = ledger.len(request.seq).is_multiple_of(page);
-                let needs_pages = fills_a_page || request.state != PlanState::Decoding;
+                let needs_pages = fills_a_page || request.work != NextWork::Decoding;
                 other == slot || !needs_pages || self.urgency(other) > urgency
             });
         } else if self.work_of(slot).is_none() || !self.can_be_scheduled(slot) {
             // A claim that outlasts a stall or a pause would keep other agents from claiming pages,
             // and they would preempt each other without end.
-            self.pages.end_claim();
+            self.kv.set_claim(None);
         }
         // Otherwise its host has no step left for it in this frame, and no agent is held back.
         self.scheduler.requests = requests;
@@ -253,13 +289,13 @@ impl Core {
         let Some(slot) = slots.max_by_key(|&slot| self.urgency(slot)) else { return };
         let rows_left = self.scheduler.rows_left();
         match self.work_of(slot) {
-            Some(PlanState::Decoding) if rows_left > 0 => {
+            Some(NextWork::Decoding) if rows_left > 0 => {
                 self.include(slot, 1, 1);
             }
-            Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
+            Some(NextWork::Prefill { tokens }) if rows_left > 0 => {
                 // This exceeds the budget: only a small chunk, so that the agent makes progress at
                 // all.
-                let chunk = if self.scheduler.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
+                let chunk = if self.scheduler.is_unbudgeted { u32::MAX } else { AGED_CHUNK_TOKENS };
                 let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
             }
@@ -269,46 +305,79 @@ impl Core {
 
     /// Adds the agent's next `rows` rows to the batch if there are pages for `tokens` more tokens.
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
-        let seq = SeqId(slot as u32);
         // Preemption for other agents may have taken the agent's pages, and with them its work.
         let work = self.work_of(slot).filter(|_| !self.scheduler.includes(slot));
-        if work.is_none() || !self.has_room_for_mask(slot) {
+        if work.is_none() || !self.admit_mask(slot) {
             return;
         }
         let missing = match work {
-            Some(PlanState::Prefill { tokens }) => tokens - self.share_prefix(slot),
+            Some(NextWork::Prefill { tokens }) => tokens - self.share_prefix(slot),
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
-        if !self.make_room(slot, tokens) {
+        if !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
-        let Some(agent) = self.agents.get(slot) else { return };
-        let start = self.sequences.ledger.len(seq);
-        let first = self.scheduler.batch.len();
-        for position in start..start + rows {
-            let token = agent.sequence.history().get(position as usize);
-            let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
-            let is_end = position as usize + 1 >= agent.sequence.history().len();
-            let output = if is_end { Output::Sample } else { Output::None };
-            if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
-                debug_assert!(false, "rows and tokens are checked before they come here");
-                self.scheduler.batch.truncate(first);
-                return;
-            }
-        }
         self.scheduler.included.push((slot, rows));
-        if self.pages.claim() == Some(slot) {
-            self.pages.end_claim();
+        if self.kv.claim() == Some(slot) {
+            self.kv.set_claim(None);
         }
     }
 
-    /// Whether the step can hold the agent's mask of allowed tokens, if it has one, in addition to
-    /// the masks in the batch. A mask that allows no token of this vocabulary ends the reply.
-    fn has_room_for_mask(&mut self, slot: usize) -> bool {
+    /// Reserves pages for `tokens` more tokens of an agent. Returns `false` if none are free now or
+    /// its reply has failed.
+    fn reserve(&mut self, slot: usize, tokens: u32) -> bool {
+        loop {
+            match self.make_room(slot, tokens) {
+                Room::Granted => return true,
+                Room::Wait => return false,
+                Room::Preempt(other) => {
+                    // An agent of a stalled client that just continued may be in the batch.
+                    self.exclude(other);
+                    self.drop_sequence(other);
+                }
+                Room::Refused(error) => {
+                    // Counted as a retry of this reply, so that a device that never accepts the
+                    // commands ends it.
+                    self.recompute(slot, &error.to_string());
+                    self.kv.note_freed();
+                    return false;
+                }
+                Room::Failed(error) => {
+                    self.fail(slot, error);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Adds the agent's next `rows` rows to the batch.
+    fn push_rows(&mut self, slot: usize, rows: u32) -> bool {
+        let Some(agent) = self.agents.get(slot) else { return false };
+        let start = self.kv.len(slot);
+        let first = self.scheduler.batch.len();
+        for position in start..start + rows {
+            let token = agent.sequence.tokens().get(position as usize);
+            let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
+            let is_end = position as usize + 1 >= agent.sequence.tokens().len();
+            let output = if is_end { Output::Sample } else { Output::None };
+            let seq = SeqId(slot as u32);
+            if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
+                debug_assert!(false, "rows and tokens are checked before they come here");
+                self.scheduler.batch.truncate(first);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Checks the agent's mask of allowed tokens, if it has one. Returns `false` if the step cannot
+    /// hold it in addition to the masks in the batch, or if it allows no token of this vocabulary,
+    /// which fails the reply.
+    fn admit_mask(&mut self, slot: usize) -> bool {
         let mask_of = |slot: usize| self.agents.get(slot)?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
-        if !mask.allows_some_of(self.sequences.executor.vocab()) {
+        if !mask.allows_some_of(self.kv.executor().vocab()) {
             self.fail(slot, ReplyError::NothingAllowed);
             return false;
         }
@@ -320,11 +389,11 @@ impl Core {
         };
         let is_there = slots().filter_map(mask_of).any(|other| Arc::ptr_eq(other, mask));
         let different = slots().filter(is_first).count() as u32;
-        is_there || different < self.sequences.executor.options().masks_max
+        is_there || different < self.kv.executor().options().masks_max
     }
 
     /// Removes an agent's rows from the batch, because its sequence has been dropped.
-    pub(super) fn exclude(&mut self, slot: usize) {
+    fn exclude(&mut self, slot: usize) {
         self.scheduler.included.retain(|&(s, _)| s != slot);
         self.scheduler.batch.remove_sequence(SeqId(slot as u32));
     }
@@ -334,23 +403,23 @@ impl Core {
         let stage = walla_trace::enter(walla_trace::Stage::Plan);
         self.schedule(now_micros);
         if self.scheduler.batch.is_empty() {
-            stage.forget();
+            stage.discard();
             return Ok(false);
         }
         drop(stage);
         let agents = &self.agents;
         let sampling = |seq: SeqId| agents.get(seq.index()).map(|agent| &agent.spec.sampling);
-        let step = self.sequences.submit(&mut self.scheduler.batch, &sampling)?;
-        self.submitted(step, now_micros);
+        let step = self.kv.submit(&mut self.scheduler.batch, &sampling)?;
+        self.record_submitted(step, now_micros);
         Ok(true)
     }
 
     /// Records the submitted step.
-    fn submitted(&mut self, step: u64, now_micros: u64) {
+    fn record_submitted(&mut self, step: u64, now_micros: u64) {
         for place in 0..self.scheduler.included.len() {
             let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            let tokens = self.sequences.ledger.len(SeqId(slot as u32));
+            let tokens = self.kv.len(slot);
             agent.sequence.stepped(step, tokens, self.budget.ticks());
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
@@ -361,56 +430,40 @@ impl Core {
         }
         self.clients.charge_step();
         let work = self.work_of_step();
-        let booked = self.budget.submitted(work, self.scheduler.is_lifted);
-        self.in_flight.start(step, now_micros, booked);
-        for row in self.sequences.ubatch().rows() {
+        let charged = self.budget.charge(work, self.scheduler.is_unbudgeted);
+        self.in_flight.start(step, now_micros, charged);
+        for row in self.kv.rows().rows() {
             if row.output_row.is_none() {
                 continue;
             }
             let slot = row.seq.index();
             if let Some(agent) = self.agents.get_mut(slot) {
                 let epoch = agent.sequence.drawing();
-                self.in_flight.push(Tag { slot, epoch, position: row.position });
+                self.in_flight.push(PendingOutput { slot, epoch, position: row.position });
             }
         }
         self.stats.steps += 1;
-        let rows = self.sequences.ubatch().len();
+        let rows = self.kv.rows().len();
         tracing::trace!(target: "walla::step", step, rows, agents = self.scheduler.included.len(), "submitted");
-        self.stats.step_rows = self.sequences.ubatch().len();
+        self.stats.step_rows = self.kv.rows().len();
     }
 
-    /// A step could not be submitted although the device works. It is unknown which part of the
-    /// step was executed, so its agents are recomputed from their tokens. A reply fails after some
-    /// tries.
-    pub(super) fn retry_scheduled(&mut self, reason: &str) {
-        tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
-        for place in 0..self.scheduler.included.len() {
-            let (slot, _) = self.scheduler.included[place];
-            self.recompute(slot, reason);
+    /// Work of the composed step in the units of the governor. The ledger already contains the rows
+    /// of the included agents.
+    fn work_of_step(&self) -> StepWork {
+        let mut all = StepWork::default();
+        for &(slot, rows) in self.scheduler.included() {
+            let length = self.kv.len(slot);
+            let of_agent = if rows == 1 {
+                StepWork::decode(1, length.into())
+            } else {
+                StepWork::prefill(rows, length.saturating_sub(rows))
+            };
+            all.decode_rows += of_agent.decode_rows;
+            all.prefill_tokens += of_agent.prefill_tokens;
+            all.context_tokens += of_agent.context_tokens;
+            all.prefill_pairs += of_agent.prefill_pairs;
         }
-        self.scheduler.included.clear();
-        self.scheduler.batch.clear();
-    }
-
-    /// The device refused a step that was in flight. The cache lacks the rows of this step, a later
-    /// step may have used them, and other agents may share those pages. Therefore all agents are
-    /// recomputed.
-    pub(super) fn retry_all(&mut self, reason: &str) {
-        tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
-        for slot in 0..self.agents.slots() {
-            if self.agents.get(slot).is_some() {
-                self.recompute(slot, reason);
-            }
-        }
-    }
-
-    pub(super) fn recompute(&mut self, slot: usize, reason: &str) {
-        self.drop_sequence(slot);
-        let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(reply) = agent.reply.as_mut() else { return };
-        reply.retries += 1;
-        if reply.retries > super::RETRIES_MAX {
-            self.fail(slot, ReplyError::Device(reason.to_owned()));
-        }
+        all
     }
 }

@@ -62,7 +62,7 @@ impl Held {
     }
 
     /// Drops the first `count` bytes.
-    pub fn forget(&mut self, count: usize) {
+    pub fn remove_first(&mut self, count: usize) {
         self.bytes.copy_within(count..self.len, 0);
         self.ends.copy_within(count + 1..=self.len, 1);
         self.len -= count;

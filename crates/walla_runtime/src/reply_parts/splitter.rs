@@ -70,13 +70,13 @@ impl Splitter {
             if !self.is_blank {
                 self.release_all(sinks, say);
             }
-            sinks.count(Part::Reasoning, 1);
+            sinks.count_tokens(Part::Reasoning, 1);
             sinks.hide(Part::Reasoning, 1);
             self.meet(marker, sinks);
         } else if self.is_plain() {
             sinks.put_token(self.part(), bytes, say);
         } else if bytes.is_empty() {
-            sinks.count(self.part(), 1);
+            sinks.count_tokens(self.part(), 1);
             if self.held.is_empty() {
                 sinks.put(self.part(), bytes, 1, say);
             } else {
@@ -103,7 +103,7 @@ impl Splitter {
                 if byte.is_ascii_whitespace() {
                     done = at + 1;
                     if ends_token {
-                        sinks.count(Part::Reasoning, 1);
+                        sinks.count_tokens(Part::Reasoning, 1);
                         sinks.hide(Part::Reasoning, 1);
                     }
                     continue;
@@ -119,13 +119,13 @@ impl Splitter {
             self.held.push(byte);
             if ends_token {
                 self.held.end_tokens(1);
-                sinks.count(self.part(), 1);
+                sinks.count_tokens(self.part(), 1);
             }
-            self.settle(sinks, say);
+            self.match_held(sinks, say);
         }
         if done < bytes.len() {
             self.put(sinks, &bytes[done..], 1, say);
-            sinks.count(self.part(), 1);
+            sinks.count_tokens(self.part(), 1);
         }
     }
 
@@ -136,7 +136,7 @@ impl Splitter {
     }
 
     /// Sends the bytes that cannot be part of a marker any more, and handles a complete marker.
-    fn settle(&mut self, sinks: &mut Sinks, say: &mut Say<'_>) {
+    fn match_held(&mut self, sinks: &mut Sinks, say: &mut Say<'_>) {
         if self.is_blank {
             let text = self.held.bytes().trim_ascii_start();
             match if text.is_empty() { Match::Begun } else { self.find(text) } {
@@ -224,7 +224,7 @@ impl Splitter {
             self.put(sinks, &piece[..to - from], tokens, say);
             from = to;
         }
-        self.held.forget(count);
+        self.held.remove_first(count);
     }
 
     /// Sends bytes in which `tokens` tokens end. The caller counts these tokens.

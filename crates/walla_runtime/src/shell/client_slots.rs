@@ -31,7 +31,7 @@ struct ClientSlot {
     /// Wake the client at the end of the round.
     wake: bool,
     /// Events that the core returned when it was dropped.
-    drain_events: VecDeque<Event>,
+    last_events: VecDeque<Event>,
 }
 
 impl ClientSlot {
@@ -46,7 +46,7 @@ impl ClientSlot {
             paused: false,
             woken: false,
             wake: true,
-            drain_events: VecDeque::new(),
+            last_events: VecDeque::new(),
         }
     }
 
@@ -242,10 +242,10 @@ impl ClientSlots {
     }
 
     /// Keeps the last events of the core for each client.
-    pub(super) fn keep(&mut self, drain_events: Vec<(ClientKey, VecDeque<Event>)>) {
-        for (key, words) in drain_events {
+    pub(super) fn keep(&mut self, last_events: Vec<(ClientKey, VecDeque<Event>)>) {
+        for (key, events) in last_events {
             if let Some(client_slot) = self.at(key) {
-                client_slot.drain_events = words;
+                client_slot.last_events = events;
             }
         }
     }
@@ -254,13 +254,13 @@ impl ClientSlots {
     /// capacity.
     fn fail_open(&mut self, reason: &str) {
         for (_, client_slot) in self.each() {
-            while let Some(event) = client_slot.drain_events.pop_front() {
+            while let Some(event) = client_slot.last_events.pop_front() {
                 if let Err(event) = client_slot.deliver(event) {
-                    client_slot.drain_events.push_front(event);
+                    client_slot.last_events.push_front(event);
                     break;
                 }
             }
-            if !client_slot.drain_events.is_empty() {
+            if !client_slot.last_events.is_empty() {
                 continue;
             }
             let mut open: Vec<_> = client_slot.open.iter().map(|(g, a)| (*g, *a)).collect();

@@ -14,7 +14,7 @@ use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::engine_core::{Control, EngineCore, Loader};
 use crate::options::{Deadlines, EngineError, FrameBudget};
-use crate::state::{EngineState, ModelCard};
+use crate::status::{EngineState, ModelCard};
 
 /// Maximum time that the last handle waits for the device thread to end. Destroying a CUDA context
 /// takes 57 to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more

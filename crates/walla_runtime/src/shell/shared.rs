@@ -11,7 +11,7 @@ use super::client_slots::ClientSlots;
 use super::controls::Controls;
 use super::heartbeat::Heartbeat;
 use crate::options::EngineError;
-use crate::state::{ModelCard, Status};
+use crate::status::{ModelCard, Status};
 
 /// Maximum number of device threads of an engine: the first, and one that loads a fallback if the
 /// first one's load hangs.
@@ -103,7 +103,7 @@ impl Shared {
     /// Takes the engine from its device thread. Returns the number of the next one.
     pub(super) fn disown(&self) -> u32 {
         // The lock ensures that the thread is not inside an operation on client slots or status.
-        let _seats = self.client_slots();
+        let _client_slots = self.client_slots();
         self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
     }
 

@@ -29,8 +29,8 @@ pub(super) fn shut_down<C: EngineCore>(
         owned.client_slots.wake_all();
     }
     if let Some(mut core) = core {
-        let drain_events = AssertUnwindSafe(|| core.drain_events(reason));
-        let events = if panicked { None } else { catch_unwind(drain_events).ok() };
+        let drain = AssertUnwindSafe(|| core.drain_events(reason));
+        let events = if panicked { None } else { catch_unwind(drain).ok() };
         // Clients with free queue slots receive the end now, because freeing a GPU's memory takes a
         // tenth of a second.
         if let Some(mut owned) = shared.own(number) {

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use walla_plan::{
-    AgentState, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
-    LedgerOptions, Limits, Plan, PlanRequest, STEPS_MAX, StepWork, SubmittedStep, plan,
+    ChargedStep, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
+    LedgerOptions, Limits, NextWork, Plan, PlanRequest, STEPS_MAX, StepWork, plan,
 };
 use walla_types::SeqId;
 
@@ -76,7 +76,7 @@ struct World {
     idle: VecDeque<u32>,
     requests: Vec<PlanRequest>,
     /// A step whose time is not known yet: one step is launched ahead.
-    in_flight: Option<(SubmittedStep, StepWork)>,
+    in_flight: Option<(ChargedStep, StepWork)>,
     frame: u32,
     used_micros: f32,
     steps_in_frame: u32,
@@ -264,16 +264,16 @@ impl World {
         for &index in &self.active {
             let agent = &self.agents[index as usize];
             let due = self.due(agent);
-            let (state, wants_more) = match agent.doing {
+            let (work, wants_more) = match agent.doing {
                 Doing::Silent => continue,
-                Doing::Reading { tokens } => (AgentState::Prefill { tokens }, true),
-                Doing::Speaking { .. } => (AgentState::Decoding, due >= 0.0),
+                Doing::Reading { tokens } => (NextWork::Prefill { tokens }, true),
+                Doing::Speaking { .. } => (NextWork::Decoding, due >= 0.0),
             };
             let most = if agent.detail == Detail::Full && wants_more { STEPS_MAX } else { 1 };
             if agent.taken < most {
                 requests.push(PlanRequest {
                     seq: SeqId(index),
-                    state,
+                    work,
                     priority: agent.priority,
                     detail: agent.detail,
                     due: Some(due),

@@ -10,25 +10,27 @@
 //! 2. A parked agent with asks waits. The first in the order gets the next slot: a free one; else
 //!    the slot of the agent that has been idle longest; else the slot of an agent between two
 //!    replies that is later in the order. That agent is parked, and its asks wait.
-//! 3. An agent with a reply in progress keeps its slot ([`stall`](super::clients::stall) has the
+//! 3. An agent with a reply in progress keeps its slot ([`stalls`](super::stalls) has the
 //!    exception).
 //! 4. Order: before [`WAIT_MICROS_MAX`] by priority, then by age of the ask; afterwards by age
 //!    only. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
+mod agent;
 mod parked;
+mod reply;
 mod sequence;
-mod state;
 mod turns;
 
 use std::collections::HashMap;
 
 use walla_types::TokenId;
 
+pub(super) use self::agent::AgentState;
 pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
+pub(super) use self::reply::{Ask, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
-pub(super) use self::state::{AgentState, Ask, Reply, ReplyPhase};
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, GenerationId, ReplyError};
 use crate::engine_core::ClientKey;
 
@@ -148,7 +150,7 @@ impl Agents {
         if agent.asks.len() >= ASKS_WAITING_MAX {
             return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
         }
-        ask.turns_before = std::mem::take(&mut agent.later);
+        ask.turns_before = std::mem::take(&mut agent.turns_after_asks);
         agent.asks.push_back(ask);
         if agent.has_slot() {
             return Ok(());
@@ -178,13 +180,13 @@ impl Agents {
         let turns_max = self.context_tokens as usize;
         let agent = self.of_client(client, id)?;
         let asks = agent.cancel_asks(&matches);
-        let is_speaking = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
-        agent.settle_turns(turns_max);
+        let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
+        agent.flush_turns_after_asks(turns_max);
         let has_slot = agent.has_slot();
         if !has_slot {
             self.parked.refresh(id);
         }
-        let reply_slot = self.slot_of(id).filter(|_| has_slot && is_speaking);
+        let reply_slot = self.slot_of(id).filter(|_| has_slot && ends_reply);
         Some(Cancelled { asks, reply_slot })
     }
 
@@ -228,7 +230,7 @@ impl Agents {
     }
 
     /// Writes the numbers of agents and asks.
-    pub fn count(&self, stats: &mut EngineStats) {
+    pub fn update_stats(&self, stats: &mut EngineStats) {
         let active = self.iter().filter(|(_, agent)| agent.reply.is_some()).count();
         let waiting: usize = self.iter().map(|(_, agent)| agent.asks.len()).sum();
         stats.agents = self.slot_of.len() as u32 + self.parked.len();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::state::AgentState;
+use super::AgentState;
 use crate::api::AgentId;
 use crate::engine_core::ClientKey;
 

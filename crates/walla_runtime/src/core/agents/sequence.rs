@@ -9,18 +9,18 @@ use crate::api::AgentId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Epoch {
     agent: AgentId,
-    turn: u32,
+    version: u32,
 }
 
 /// The sequence of an agent.
 ///
-/// `history` holds every token of the sequence that the host knows; the ledger holds the number of
+/// `tokens` holds every token of the sequence that the host knows; the ledger holds the number of
 /// submitted positions. Known tokens that are not submitted are fed by value (prompt or recompute).
 /// If all known tokens are submitted and a sampled token is in flight, the next row can be launched
 /// ahead with the token that is stored on the device.
 #[derive(Debug)]
 pub(in crate::core) struct SequenceState {
-    history: Vec<TokenId>,
+    tokens: Vec<TokenId>,
     /// Tokens in the cache whose steps have completed. Other agents may share them.
     evaluated: u32,
     /// Maximum length of the sequence since it was empty.
@@ -43,11 +43,11 @@ pub(in crate::core) struct SequenceState {
 impl SequenceState {
     pub fn new(agent: AgentId) -> Self {
         Self {
-            history: Vec::new(),
+            tokens: Vec::new(),
             evaluated: 0,
             reached: 0,
             unread: 0,
-            epoch: Epoch { agent, turn: 0 },
+            epoch: Epoch { agent, version: 0 },
             last_step: 0,
             waiting_since: 0,
             grant: 0,
@@ -57,24 +57,24 @@ impl SequenceState {
 
     /// Sets the token buffer, which is reused and has capacity for a whole context.
     pub fn set_buffer(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
-        self.history = buffer;
-        self.history.clear();
-        self.history.reserve_exact(context_tokens as usize + 1);
+        self.tokens = buffer;
+        self.tokens.clear();
+        self.tokens.reserve_exact(context_tokens as usize + 1);
     }
 
     /// Takes the token buffer, for another agent. The cache holds nothing of the sequence.
     pub fn take_buffer(&mut self) -> Vec<TokenId> {
-        std::mem::take(&mut self.history)
+        std::mem::take(&mut self.tokens)
     }
 
     /// Every token of the sequence that the host knows.
-    pub fn history(&self) -> &[TokenId] {
-        &self.history
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
     }
 
     /// Known tokens whose cache entries other agents may share.
     pub fn evaluated(&self) -> &[TokenId] {
-        &self.history[..self.evaluated as usize]
+        &self.tokens[..self.evaluated as usize]
     }
 
     /// Draws submitted whose results the host has not read.
@@ -104,8 +104,8 @@ impl SequenceState {
 
     /// Begins the sequence of a reply with these tokens.
     pub fn begin(&mut self, prompt: &[TokenId], ticks: u64) {
-        self.history.clear();
-        self.history.extend_from_slice(prompt);
+        self.tokens.clear();
+        self.tokens.extend_from_slice(prompt);
         self.forget_in_flight();
         self.waiting_since = ticks;
     }
@@ -113,7 +113,7 @@ impl SequenceState {
     /// Appends tokens that were not sampled. Results in flight are discarded, because they would
     /// follow other tokens.
     pub fn append_known(&mut self, tokens: &[TokenId]) {
-        self.history.extend_from_slice(tokens);
+        self.tokens.extend_from_slice(tokens);
         self.forget_in_flight();
     }
 
@@ -144,8 +144,8 @@ impl SequenceState {
     /// Appends the token that was sampled at `position`.
     pub fn append_sampled(&mut self, position: u32, token: TokenId) {
         self.evaluated = self.evaluated.max(position + 1);
-        debug_assert_eq!(self.history.len() as u32, position + 1, "results arrive in order");
-        self.history.push(token);
+        debug_assert_eq!(self.tokens.len() as u32, position + 1, "results arrive in order");
+        self.tokens.push(token);
     }
 
     /// Time does not count during a pause: the agent waits since this tick.
@@ -157,7 +157,7 @@ impl SequenceState {
     /// behind it must be dropped from the cache. `window` is the number of earlier tokens that the
     /// agent's penalties consider.
     pub fn keep_prefix(&mut self, prompt: &[TokenId], cached: u32, window: u32) -> u32 {
-        let same = common_tokens(&self.history, prompt).min(cached);
+        let same = common_tokens(&self.tokens, prompt).min(cached);
         let keep = reusable_prefix(prompt, same, self.reached, window);
         self.evaluated = self.evaluated.min(keep);
         keep
@@ -165,8 +165,8 @@ impl SequenceState {
 
     /// Prefix of the known tokens that can be taken from the cache of the `source` sequence.
     pub fn prefix_of(&self, source: &Self, window: u32) -> u32 {
-        let same = common_tokens(source.evaluated(), &self.history);
-        reusable_prefix(&self.history, same, source.reached, window)
+        let same = common_tokens(source.evaluated(), &self.tokens);
+        reusable_prefix(&self.tokens, same, source.reached, window)
     }
 
     /// Maximum length of the sequence since it was empty.
@@ -190,7 +190,7 @@ impl SequenceState {
     /// recomputed.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
-        self.epoch.turn = self.epoch.turn.wrapping_add(1);
+        self.epoch.version = self.epoch.version.wrapping_add(1);
     }
 }
 

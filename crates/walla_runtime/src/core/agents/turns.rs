@@ -6,31 +6,31 @@
 
 use std::sync::Arc;
 
-use super::state::{AgentState, Reply, ReplyPhase};
+use super::{AgentState, Reply, ReplyPhase};
 use crate::api::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
 impl AgentState {
     /// Replaces the conversation. The caller has cancelled all asks.
     pub fn replace_turns(&mut self, turns: Vec<Turn>) {
         self.turns = Arc::new(turns);
-        self.later.clear();
+        self.turns_after_asks.clear();
         self.exchanges.clear();
     }
 
     /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
     /// in the context, so the oldest are dropped.
     pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
-        self.later.extend(turns);
-        let surplus = self.later.len().saturating_sub(turns_max);
-        self.later.drain(..surplus);
-        self.settle_turns(turns_max);
+        self.turns_after_asks.extend(turns);
+        let surplus = self.turns_after_asks.len().saturating_sub(turns_max);
+        self.turns_after_asks.drain(..surplus);
+        self.flush_turns_after_asks(turns_max);
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
-    pub fn settle_turns(&mut self, turns_max: usize) {
+    pub fn flush_turns_after_asks(&mut self, turns_max: usize) {
         if self.reply.is_none() && self.asks.is_empty() {
-            let later = std::mem::take(&mut self.later);
-            self.extend_turns(later, turns_max);
+            let turns = std::mem::take(&mut self.turns_after_asks);
+            self.extend_turns(turns, turns_max);
         }
     }
 
@@ -41,11 +41,11 @@ impl AgentState {
         }
         Arc::make_mut(&mut self.turns).extend(added);
         let surplus = self.turns.len().saturating_sub(turns_max);
-        self.forget_oldest(surplus);
+        self.drop_oldest(surplus);
     }
 
     /// Drops the oldest turns, which fit in no prompt any more.
-    pub fn forget_oldest(&mut self, turns: usize) {
+    pub fn drop_oldest(&mut self, turns: usize) {
         if turns == 0 {
             return;
         }
@@ -68,7 +68,7 @@ impl AgentState {
         let has_reasoned = reply.usage.reasoning_tokens > 0;
         let is_answered = (is_finished && !has_reasoned) || !reply.speech.is_empty();
         let Some(question) = reply.question.filter(|_| is_answered) else { return };
-        if reply.phase == ReplyPhase::Speaking {
+        if reply.phase == ReplyPhase::Running {
             if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
                 self.exchanges.pop_front();
             }
@@ -95,10 +95,10 @@ impl AgentState {
             return;
         }
         turns.drain(question..question + 2);
-        self.turns_removed += 1;
+        self.exchanges_removed += 1;
         self.exchanges.remove(at);
-        for (_, later) in self.exchanges.iter_mut().skip(at) {
-            *later -= 2;
+        for (_, question) in self.exchanges.iter_mut().skip(at) {
+            *question -= 2;
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     fn reply(generation: u64, speech: &str) -> Reply {
         Reply {
             question: Some(format!("q{generation}")),
-            phase: ReplyPhase::Speaking,
+            phase: ReplyPhase::Running,
             speech: speech.into(),
             ..Reply::new(&Ask::new(GenerationId(generation), Prompt::Raw(String::new()), 0), 0, 0)
         }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "four"]);
         agent.shorten_reply(GenerationId(4), 2);
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "fo"]);
-        assert_eq!(agent.turns_removed, 1);
+        assert_eq!(agent.exchanges_removed, 1);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         for generation in 1..=3 {
             agent.keep_turn(reply(generation, "words"), true);
         }
-        agent.forget_oldest(3);
+        agent.drop_oldest(3);
         agent.shorten_reply(GenerationId(1), 1);
         agent.shorten_reply(GenerationId(3), 1);
         assert_eq!(texts(&agent), ["words", "q3", "w"]);
@@ -183,6 +183,6 @@ mod tests {
         for _ in 0..300 {
             agent.append_turns(pushed("y"), TURNS_MAX);
         }
-        assert_eq!(agent.later.len(), TURNS_MAX);
+        assert_eq!(agent.turns_after_asks.len(), TURNS_MAX);
     }
 }

@@ -2,7 +2,7 @@
 
 mod outbox;
 mod pause;
-pub(super) mod stall;
+mod stall;
 
 use std::collections::VecDeque;
 
@@ -53,6 +53,10 @@ impl ClientState {
             schedulable_micros: None,
             is_stalled: false,
         }
+    }
+
+    pub fn key(&self) -> ClientKey {
+        self.key
     }
 
     pub fn pacing(&self) -> Pacing {

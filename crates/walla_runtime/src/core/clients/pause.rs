@@ -1,13 +1,6 @@
-//! Pauses: no step runs for a client, and its agents keep their state.
-//!
-//! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)). All clients
-//! are paused while the budget is zero. Asks are queued and none begins; cancels and removals apply
-//! at once; steps in flight are collected. The client's clock stops during a pause: afterwards the
-//! arrival times of its asks and replies are moved by the duration of the pause. So the pause does
-//! not count for voice rates or in [`Usage`](crate::Usage).
+//! Which clients are paused: see [`pauses`](crate::core::pauses).
 
 use super::{ClientState, Clients};
-use crate::core::Core;
 use crate::engine_core::ClientKey;
 
 impl ClientState {
@@ -46,7 +39,7 @@ impl Clients {
 
     /// Begins and ends pauses; with `is_zero`, all clients pause. `ended` receives each client
     /// whose pause ends, and the duration of the pause in microseconds.
-    fn update_pauses(
+    pub fn update_pauses(
         &mut self,
         is_zero: bool,
         now_micros: u64,
@@ -63,16 +56,5 @@ impl Clients {
                 _ => {}
             }
         }
-    }
-}
-
-impl Core {
-    /// Begins and ends pauses.
-    pub(in crate::core) fn update_pauses(&mut self, now_micros: u64) {
-        let is_zero = self.budget.is_zero();
-        let Self { clients, agents, budget, .. } = self;
-        clients.update_pauses(is_zero, now_micros, |client, micros| {
-            agents.postpone(client, micros, budget.ticks());
-        });
     }
 }

@@ -10,7 +10,7 @@
 //! - every event is sent to the client that asked, once, and none to a client that has left;
 //! - every reply ends exactly once; it times out only if there is a deadline for replies or its
 //!   client has stalled for [`END_MICROS`];
-//! - every token is the one that the device draws for this history alone;
+//! - every token is the one that the device draws for these tokens alone;
 //! - deltas join to the decoding of the tokens;
 //! - an idle core has nothing to do: a second call of `advance` changes nothing;
 //! - liveness: with a budget and without pauses, a client that reads events and grants frames gets
@@ -32,7 +32,7 @@ use super::simulation_kit::{
 };
 use super::*;
 use crate::api::{Speaker, Turn};
-use crate::core::clients::stall::END_MICROS;
+use crate::core::stalls::END_MICROS;
 use crate::engine_core::Control;
 
 /// Sets other seeds.

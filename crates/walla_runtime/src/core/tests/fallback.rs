@@ -244,7 +244,7 @@ fn a_fallback_loads_the_file_that_was_opened_first() {
     while !advance_or_fall_back(&mut rig, &options, &registry) {}
     rig.run();
     assert_eq!(rig.reply(reply).text, alone(&self::options(), speaker(3, 30), "ab").text);
-    assert!(Arc::ptr_eq(&rig.core.text, &rig.source.text));
+    assert!(Arc::ptr_eq(&rig.core.model_text, &rig.source.text));
 }
 
 /// A program that writes to the file during the load leaves a mixture of two models on the device.

@@ -333,7 +333,7 @@ fn the_cache_changes_its_size_when_no_step_is_in_flight() {
     for (nth, pages) in [20, 64].into_iter().enumerate() {
         let is_busy = (0..100).any(|_| {
             rig.advance();
-            rig.core.sequences.executor.in_flight() > 0
+            rig.core.kv.executor().in_flight() > 0
         });
         assert!(is_busy, "{pages} pages: the reply is too short");
         rig.core.control(crate::engine_core::Control::KvTokens(16 * pages));

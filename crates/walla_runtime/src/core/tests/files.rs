@@ -38,7 +38,7 @@ fn prompt_tokens(options: &EngineOptions, prompt: Prompt) -> Vec<TokenId> {
     rig.assert_all_ended();
     let tokens = rig.reply(generation).usage.prompt_tokens as usize;
     let agent = rig.core.agents.get(0).expect("it lives");
-    agent.sequence.history()[..tokens].to_vec()
+    agent.sequence.tokens()[..tokens].to_vec()
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn options_give_the_same_tokenizer_as_their_engine() {
     };
     let alone = options.tokenizer().expect("sound");
     let rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
-    let of_engine = &rig.core.text.tokenizer;
+    let of_engine = &rig.core.model_text.tokenizer;
     let marker = alone.special_token("<|im_start|>").expect("a control token");
     for tokenizer in [&alone, &**of_engine] {
         assert!(tokenizer.is_control(marker));

@@ -43,7 +43,7 @@ fn no_sequence_is_preempted_for_a_background_agent() {
     let mut cached = 0;
     while rig.reply(second).ends.is_empty() {
         rig.advance();
-        let now = rig.core.sequences.ledger.len(SeqId(1));
+        let now = rig.core.kv.ledger().len(SeqId(1));
         assert!(now >= cached || !rig.reply(second).ends.is_empty(), "{now} after {cached}");
         cached = now;
     }
@@ -85,16 +85,16 @@ fn a_smaller_cache_preempts_the_least_urgent_and_loses_no_text() {
                 // At least 3 pages per agent; a reply needs 5 at the end.
                 let kv_tokens = [16 * 8, 16 * 64, 16 * 5, 16 * 20][tick / 7 % 4];
                 rig.core.control(Control::KvTokens(kv_tokens));
-                let used = rig.core.sequences.ledger.used_pages();
+                let used = rig.core.kv.ledger().used_pages();
                 assert!(used <= kv_tokens / 16, "{used} of {}", kv_tokens / 16);
                 rig.advance();
-                assert!(!rig.core.pages.is_resizing(), "steps in flight end within a round here");
+                assert!(!rig.core.kv.is_resizing(), "steps in flight end within a round here");
                 let stats = rig.core.stats();
                 assert_eq!(stats.pages, kv_tokens / 16);
-                let ledger = &rig.core.sequences.ledger;
+                let ledger = rig.core.kv.ledger();
                 assert_eq!(ledger.pages_end(), stats.pages + 1, "and no page above is in use");
                 ledger.assert_consistent();
-                let urgent = rig.core.sequences.ledger.len(SeqId(7));
+                let urgent = rig.core.kv.ledger().len(SeqId(7));
                 assert!(
                     urgent > 0
                         || rig.reply(asks[7]).tokens == 0
@@ -119,12 +119,12 @@ const LORE: &str =
 #[test]
 fn common_prompt_prefixes_are_evaluated_once() {
     let mut rig = Rig::free();
-    let pages = |rig: &Rig| rig.core.sequences.ledger.used_pages();
+    let pages = |rig: &Rig| rig.core.kv.ledger().used_pages();
     let teller = rig.agent(speaker(1, 40));
     rig.ask(teller, tokens(&format!("{LORE}, says the innkeeper")));
     rig.run();
     let (own, read) = (pages(&rig), rig.core.stats().prefill_tokens);
-    let page_tokens = rig.core.sequences.ledger.options().page_tokens;
+    let page_tokens = rig.core.kv.ledger().options().page_tokens;
     let shared = LORE.len() as u32 / page_tokens * page_tokens;
     assert!(shared > page_tokens, "there is something to share");
     for (seed, end) in [(2, ", says the smith"), (3, ", asks the guard"), (4, "")] {

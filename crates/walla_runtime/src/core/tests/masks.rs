@@ -59,7 +59,7 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
 }
 
 fn rig_vocab() -> u32 {
-    Rig::free().core.sequences.executor.vocab()
+    Rig::free().core.kv.executor().vocab()
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn sampled_tokens(rig: &Rig, agent: AgentId, prompt: usize) -> Vec<TokenId> {
         .agents
         .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
         .expect("it lives");
-    agent.sequence.history()[prompt..].to_vec()
+    agent.sequence.tokens()[prompt..].to_vec()
 }
 
 /// An agent that speaks up to `reply_tokens_max` tokens.

@@ -33,7 +33,7 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
         history.push(turn(Speaker::Agent, "yes"));
     }
     let mut rig = Rig::free();
-    let agent = rig.agent(AgentSpec { history, ..speaker(1, 8) });
+    let agent = rig.agent(AgentSpec { turns: history, ..speaker(1, 8) });
     let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
     rig.run();
     rig.assert_all_ended();
@@ -66,13 +66,13 @@ fn prompts_of_many_agents_are_encoded_round_robin() {
     let spectator = rig.ask(agents[140], tokens("ab"));
     rig.command(Command::Cancel { agent: agents[140], generation: first[140] });
     rig.core.start_asks(0);
-    assert_eq!(begun(&rig, ReplyPhase::Speaking), [140]);
+    assert_eq!(begun(&rig, ReplyPhase::Running), [140]);
     assert_eq!(begun(&rig, ReplyPhase::Encoding).len(), 64);
     for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
         rig.command(Command::Cancel { agent, generation });
         ask(&mut rig, slot);
     }
-    assert!(rig.core.collect_text(0));
+    assert!(rig.core.collect_prompts(0));
     rig.core.start_asks(0);
     assert_eq!(begun(&rig, ReplyPhase::Encoding), (64..128).collect::<Vec<_>>());
     (0..300).for_each(|_| rig.frame());

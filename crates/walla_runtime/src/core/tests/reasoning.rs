@@ -40,7 +40,7 @@ fn rig(options: &EngineOptions) -> Rig {
 
 /// The model's token with this text.
 fn token(rig: &Rig, text: &str) -> u32 {
-    rig.core.text.tokenizer.special_token(text).expect("the model has it").0
+    rig.core.model_text.tokenizer.special_token(text).expect("the model has it").0
 }
 
 /// Samples these tokens, each with about equal probability.
@@ -165,7 +165,7 @@ fn the_next_prompt_contains_no_reasoning() {
     rig.run();
     let second = rig.ask(agent, chat("Go on"));
     rig.run();
-    let told = rig.agent(AgentSpec { history: turns(&rig, agent)[..2].to_vec(), ..spec });
+    let told = rig.agent(AgentSpec { turns: turns(&rig, agent)[..2].to_vec(), ..spec });
     let retold = rig.ask(told, chat("Go on"));
     rig.run();
     assert!(!rig.reply(first).reasoning.is_empty());
@@ -296,7 +296,7 @@ fn raw_prompts_and_models_without_markers_are_not_separated() {
         rig.run();
         let drawn = sampled_tokens(&rig, agent, prompt_tokens(&rig, ask));
         let heard = rig.reply(ask);
-        assert_eq!(rig.core.text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
+        assert_eq!(rig.core.model_text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
         assert!(heard.text.contains("<think>") && heard.reasoning.is_empty());
         assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), (30, 0));
     }

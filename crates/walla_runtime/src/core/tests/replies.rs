@@ -219,7 +219,7 @@ fn old_turns_are_dropped_and_the_persona_is_kept() {
     let history: Vec<_> =
         (0..10).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let ask = |rig: &mut Rig, context_policy| {
-        let spec = AgentSpec { context_policy, history: history.clone(), ..speaker(1, 8) };
+        let spec = AgentSpec { context_policy, turns: history.clone(), ..speaker(1, 8) };
         let agent = rig.agent(spec);
         let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
         rig.run();

@@ -4,7 +4,7 @@
 //! A simulation is a function of its seed: time is virtual, so budgets, deadlines and step times
 //! are reproducible as well. Invariants after every frame and at the end:
 //!
-//! - every token of every reply is the one that the device draws for this history alone;
+//! - every token of every reply is the one that the device draws for these tokens alone;
 //! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
 //! - liveness: while a reply is open, its host reads events and grants frames, and there is a
 //!   budget, there is progress within [`SILENCE_MICROS_MAX`] of virtual time;

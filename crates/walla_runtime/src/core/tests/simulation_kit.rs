@@ -184,14 +184,14 @@ impl Setting {
     }
 }
 
-/// The newest token of each speaking agent is the one that its history alone gives.
+/// The newest token of each speaking agent is the one that its tokens alone give.
 pub(super) fn check_tokens(core: &Core) {
     for (_, agent) in core.agents.iter() {
-        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
+        let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_running()) else {
             continue;
         };
         let prompt = reply.usage.prompt_tokens as usize;
-        if let Some((token, before)) = agent.sequence.history().split_last()
+        if let Some((token, before)) = agent.sequence.tokens().split_last()
             && before.len() >= prompt
         {
             let expected = reference_draw(before, &agent.spec.sampling, 320);
@@ -202,11 +202,11 @@ pub(super) fn check_tokens(core: &Core) {
 
 /// State of the core, for a simulation that fails.
 pub(super) fn describe(core: &Core) -> String {
-    let ledger = &core.sequences.ledger;
+    let ledger = core.kv.ledger();
     let mut text = format!("{:?}\n", core.stats());
     for (slot, agent) in core.agents.iter() {
         let (tokens, known) =
-            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.history().len());
+            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.tokens().len());
         let state =
             (agent.spec.detail, agent.spec.priority, agent.sequence.unread(), agent.asks.len());
         writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
@@ -214,7 +214,7 @@ pub(super) fn describe(core: &Core) -> String {
             .expect("a string takes everything");
     }
     let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
-    let claim = core.pages.claim();
+    let claim = core.kv.claim();
     let deferred = core.scheduler.deferred();
     format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
 }

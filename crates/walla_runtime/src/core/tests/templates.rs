@@ -74,7 +74,8 @@ fn every_template_answers_in_every_history() {
         let mut asks = Vec::new();
         for (seed, (persona, turns)) in conversations.iter().enumerate() {
             let history = history(turns);
-            let spec = AgentSpec { persona: (*persona).into(), history, ..speaker(seed as u64, 4) };
+            let spec =
+                AgentSpec { persona: (*persona).into(), turns: history, ..speaker(seed as u64, 4) };
             let agent = rig.agent(spec);
             asks.extend(["Hello?", "Go on"].map(|text| rig.ask(agent, Prompt::Chat(text.into()))));
         }
@@ -93,7 +94,7 @@ fn merged_turns_are_evaluated_once() {
     let mut rig = Rig::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
     let turns =
         [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
-    let agent = rig.agent(AgentSpec { history: history(&turns), ..speaker(1, 4) });
+    let agent = rig.agent(AgentSpec { turns: history(&turns), ..speaker(1, 4) });
     let first = rig.ask(agent, Prompt::Chat("Who is that?".into()));
     rig.run();
     let second = rig.ask(agent, Prompt::Chat("Who?".into()));
@@ -108,7 +109,7 @@ fn a_long_conversation_without_user_turns_is_shortened() {
     let mut rig = Rig::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
     for speaker_of_all in [Agent, Observation] {
         let line = (speaker_of_all, "a sentence of some length, said again and again");
-        let agent = rig.agent(AgentSpec { history: history(&[line; 300]), ..speaker(1, 4) });
+        let agent = rig.agent(AgentSpec { turns: history(&[line; 300]), ..speaker(1, 4) });
         let ask = rig.ask(agent, Prompt::Chat("Hello?".into()));
         rig.run();
         let heard = rig.reply(ask);
@@ -211,5 +212,5 @@ fn a_fallback_keeps_the_template() {
     let mut spare = spare.expect("there is a CPU").expect("it loads");
     spare.take_over(lost);
     assert_eq!(spare.card().template, TemplateState::Chosen(file.display().to_string()));
-    assert!(spare.text.template.is_some());
+    assert!(spare.model_text.template.is_some());
 }

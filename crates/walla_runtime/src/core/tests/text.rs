@@ -18,7 +18,7 @@ fn drawing(seed: u64, tokens: &[u32], reply_tokens_max: u32) -> AgentSpec {
 }
 
 fn control_token(rig: &Rig, text: &str) -> TokenId {
-    rig.core.text.tokenizer.special_token(text).expect("the model has it")
+    rig.core.model_text.tokenizer.special_token(text).expect("the model has it")
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn control_tokens_that_a_model_draws_are_not_emitted() {
         rig.run();
         let drawn = sampled_tokens(&rig, agent, 2);
         let heard = rig.reply(generation);
-        let decoded = rig.core.text.tokenizer.decode_with(&drawn, options);
+        let decoded = rig.core.model_text.tokenizer.decode_with(&drawn, options);
         assert_eq!(Ok(&heard.text), decoded.as_ref(), "seed {seed}");
         assert_eq!((drawn.len(), heard.usage.reply_tokens), (30, 30));
         let silent = drawn.iter().rev().take_while(|token| **token == marker).count();
@@ -163,7 +163,7 @@ fn a_stop_string_is_neither_emitted_nor_kept() {
 
         let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
         let history = vec![turn(Speaker::User, "Hi"), turn(Speaker::Agent, &heard.text)];
-        let told = rig.agent(AgentSpec { history, ..spec });
+        let told = rig.agent(AgentSpec { turns: history, ..spec });
         let retold = rig.ask(told, Prompt::Chat("Go on".into()));
         rig.run();
         let (second, retold) = (rig.reply(second), rig.reply(retold));

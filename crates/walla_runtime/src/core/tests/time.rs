@@ -150,7 +150,7 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     while asks.iter().any(|ask| rig.reply(*ask).ends.is_empty()) {
         rig.advance();
         clock.advance(10);
-        rig.core.sequences.ledger.assert_consistent();
+        rig.core.kv.ledger().assert_consistent();
         rounds += 1;
         assert!(rounds < 100_000, "the engine makes no progress");
     }
@@ -162,7 +162,7 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
         assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends));
         spoken += u64::from(heard.usage.reply_tokens + heard.usage.prompt_tokens);
     }
-    // A victim recomputes its history, 80 tokens at most. A cascade would recompute each history
+    // A victim recomputes its tokens, 80 at most. A cascade would recompute all of them
     // for every page.
     let read = rig.core.stats().prefill_tokens;
     assert!(read < 10 * spoken, "{read} tokens were read for replies of {spoken}");

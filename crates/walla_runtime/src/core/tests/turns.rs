@@ -26,7 +26,7 @@ fn prompt_of(turns: &[String], question: &str) -> Vec<TokenId> {
     let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
     let history = speakers.zip(turns).map(|(speaker, text)| turn(speaker, text)).collect();
-    let agent = rig.agent(AgentSpec { history, ..speaker(1, 5) });
+    let agent = rig.agent(AgentSpec { turns: history, ..speaker(1, 5) });
     let ask = rig.ask(agent, Prompt::Chat(question.into()));
     rig.run();
     let prompt_tokens = rig.reply(ask).usage.prompt_tokens as usize;

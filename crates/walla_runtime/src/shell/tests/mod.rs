@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore, Loader, Progress};
 use crate::inline_text::InlineText;
 use crate::options::{Deadlines, EngineError};
-use crate::state::{EngineState, ModelCard};
+use crate::status::{EngineState, ModelCard};
 
 /// Instructions for a [`Fake`], and its observations.
 #[derive(Debug, Default)]

@@ -104,7 +104,7 @@ impl Simulation {
         for (agent, generation) in std::mem::take(&mut self.ended) {
             let slot = self.core.agents.slot_of(agent);
             let state = slot.and_then(|slot| self.core.agents.get(slot));
-            let Some(state) = state.filter(|state| !state.sequence.history().is_empty()) else {
+            let Some(state) = state.filter(|state| !state.sequence.tokens().is_empty()) else {
                 continue;
             };
             let heard = &self.heard[&generation];
@@ -114,8 +114,9 @@ impl Simulation {
             if !is_complete || !is_last || !hears_all {
                 continue;
             }
-            let said = &state.sequence.history()[heard.usage.prompt_tokens as usize..];
-            let bytes = said.iter().flat_map(|&token| self.core.text.tokenizer.text_bytes(token));
+            let said = &state.sequence.tokens()[heard.usage.prompt_tokens as usize..];
+            let bytes =
+                said.iter().flat_map(|&token| self.core.model_text.tokenizer.text_bytes(token));
             let bytes: Vec<u8> = bytes.copied().collect();
             assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{generation:?}");
         }

@@ -109,7 +109,8 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
         [(&THINK[..1], &["<think>", "a"][..], 6), (&THINK[..], &["<think>"], 6 + 4)]
     {
         let mut rig = rig(&model("", special));
-        let id = |text: &&str| rig.core.text.tokenizer.special_token(text).map_or(97, |t| t.0);
+        let id =
+            |text: &&str| rig.core.model_text.tokenizer.special_token(text).map_or(97, |t| t.0);
         let allowed: Vec<u32> = tokens.iter().map(id).collect();
         let agent = rig.agent(drawing(1, &allowed, (200, 6)));
         let ask = rig.ask(agent, chat("Hi"));
@@ -169,7 +170,7 @@ fn old_turns_are_dropped_to_reserve_context_for_reasoning() {
         (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let prompt_tokens = |end: &str, thinking| {
         let mut rig = rig(&model(end, &THINK));
-        let spec = AgentSpec { history: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
+        let spec = AgentSpec { turns: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
         let agent = rig.agent(spec);
         let ask = rig.ask(agent, chat("Hi"));
         rig.run();

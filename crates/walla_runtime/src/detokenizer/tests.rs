@@ -11,7 +11,7 @@ struct Shown {
     stopped: bool,
 }
 
-fn show<'a>(text: &mut ReplyText, tokens: impl IntoIterator<Item = &'a [u8]>) -> Shown {
+fn show<'a>(text: &mut Detokenizer, tokens: impl IntoIterator<Item = &'a [u8]>) -> Shown {
     let mut shown = Shown::default();
     let mut say = |delta: InlineText<DELTA_BYTES_MAX>, tokens| {
         shown.text.push_str(&delta);
@@ -33,7 +33,7 @@ fn strings(stops: &[&str]) -> Vec<String> {
 
 fn show_with(stops: &[&str], tokens: &[&str]) -> Shown {
     let tokens = tokens.iter().map(|token| token.as_bytes());
-    show(&mut ReplyText::new(&strings(stops)), tokens)
+    show(&mut Detokenizer::new(&strings(stops)), tokens)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_first_complete_stop_string_applies_and_the_longest_of_ties() {
 fn characters_split_over_tokens_are_emitted_whole() {
     let smith = "Schmied für 鍛冶屋 🔨";
     let bytes: Vec<&[u8]> = smith.as_bytes().chunks(1).collect();
-    let shown = show(&mut ReplyText::new(&[]), bytes.iter().copied());
+    let shown = show(&mut Detokenizer::new(&[]), bytes.iter().copied());
     assert_eq!(shown.text, smith);
     assert_eq!(shown.tokens as usize, smith.len());
     assert_eq!(shown.deltas.len(), smith.chars().count());
@@ -79,7 +79,7 @@ fn characters_split_over_tokens_are_emitted_whole() {
 
 #[test]
 fn an_unfinished_character_at_the_end_is_a_replacement_character() {
-    let shown = show(&mut ReplyText::new(&[]), [&b"a\xF0"[..], b"\x9F\x94"]);
+    let shown = show(&mut Detokenizer::new(&[]), [&b"a\xF0"[..], b"\x9F\x94"]);
     assert_eq!((shown.text.as_str(), shown.tokens), ("a\u{FFFD}", 2));
 }
 
@@ -94,7 +94,7 @@ fn long_tokens_fill_several_deltas_and_count_once() {
 #[test]
 fn tokens_without_text_count_with_the_next_delta() {
     let mut counts = Vec::new();
-    let mut text = ReplyText::new(&[]);
+    let mut text = Detokenizer::new(&[]);
     for token in ["", "a", "", "", "b"] {
         text.push_part(token.as_bytes(), 1, &mut |_, tokens| counts.push(tokens));
     }
@@ -103,7 +103,7 @@ fn tokens_without_text_count_with_the_next_delta() {
 
 #[test]
 fn new_stop_strings_reset_the_text() {
-    let mut text = ReplyText::new(&strings(&["X"]));
+    let mut text = Detokenizer::new(&strings(&["X"]));
     assert!(text.push_part(b"X", 1, &mut |_, _| {}));
     text.set_stop_strings(&strings(&["Y"]));
     assert!(!text.push_part(b"X", 1, &mut |_, _| {}));
@@ -160,7 +160,7 @@ proptest! {
         stops in some_stops(),
     ) {
         let whole = String::from_utf8_lossy(&tokens.concat()).into_owned();
-        let shown = show(&mut ReplyText::new(&stops), tokens.iter().map(Vec::as_slice));
+        let shown = show(&mut Detokenizer::new(&stops), tokens.iter().map(Vec::as_slice));
         prop_assert_eq!(&shown.text, cut(&whole, &stops));
         prop_assert!(shown.tokens as usize <= tokens.len());
         if !shown.stopped && tokens.last().is_some_and(|token| !token.is_empty()) {
@@ -173,8 +173,8 @@ proptest! {
         tokens in prop::collection::vec(some_bytes(), 0..8),
         stops in some_stops(),
     ) {
-        let mut text = ReplyText::new(&stops);
-        let capacities = |text: &ReplyText| (text.held.capacity(), text.ends.capacity());
+        let mut text = Detokenizer::new(&stops);
+        let capacities = |text: &Detokenizer| (text.held.capacity(), text.ends.capacity());
         let before = capacities(&text);
         for _ in 0..3 {
             show(&mut text, tokens.iter().map(Vec::as_slice));
@@ -189,8 +189,8 @@ proptest! {
         stops in some_stops(),
         size in 1_usize..9,
     ) {
-        let at_once = show(&mut ReplyText::new(&stops), [&bytes[..]]);
-        let spread = show(&mut ReplyText::new(&stops), bytes.chunks(size));
+        let at_once = show(&mut Detokenizer::new(&stops), [&bytes[..]]);
+        let spread = show(&mut Detokenizer::new(&stops), bytes.chunks(size));
         prop_assert_eq!((at_once.text, at_once.stopped), (spread.text, spread.stopped));
     }
 }
@@ -198,7 +198,7 @@ proptest! {
 #[test]
 fn the_longest_of_the_stop_strings_that_end_together_is_named() {
     for (stops, index) in [(["a", "cba", "ba"], 1), (["ba", "x", "ba"], 0), (["", "ba", ""], 1)] {
-        let mut text = ReplyText::new(&stops.map(str::to_owned));
+        let mut text = Detokenizer::new(&stops.map(str::to_owned));
         assert!(
             text.push_part(b"c", 1, &mut |_, _| {}) || !text.push_part(b"b", 1, &mut |_, _| {})
         );

@@ -21,9 +21,9 @@ type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 /// Capacity for held bytes, in addition to the longest stop string: enough for several tokens.
 const HELD_BYTES: usize = 256;
 
-/// Text of one agent's replies, one reply at a time. The default has no buffers.
+/// Assembles the text of one agent's replies, one reply at a time. The default has no buffers.
 #[derive(Debug, Default)]
-pub(crate) struct ReplyText {
+pub(crate) struct Detokenizer {
     stops: Vec<StopString>,
     /// First bytes of an unfinished character.
     partial: Partial,
@@ -38,7 +38,7 @@ pub(crate) struct ReplyText {
     stop_index: u32,
 }
 
-impl ReplyText {
+impl Detokenizer {
     /// Text of replies that end before any of these strings. Empty strings are ignored.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
         let mut text = Self::default();
@@ -80,7 +80,7 @@ impl ReplyText {
             }
             _ => self.take_bytes(bytes),
         };
-        self.count(first_end, tokens);
+        self.record_ends(first_end, tokens);
         self.say(self.held.len() - self.begun(), say);
         self.stopped
     }
@@ -153,7 +153,7 @@ impl ReplyText {
 
     /// Records where `tokens` tokens end. `first_end` is the end of the first character that their
     /// bytes completed.
-    fn count(&mut self, first_end: Option<usize>, tokens: u32) {
+    fn record_ends(&mut self, first_end: Option<usize>, tokens: u32) {
         if let Some(end) = first_end {
             self.place_partial_ends(end);
         }

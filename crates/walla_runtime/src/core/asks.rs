@@ -1,4 +1,4 @@
-//! Requests: accepts, starts and cancels asks, and ends replies.
+//! Asks: accepts, starts and cancels them.
 
 use std::sync::Arc;
 
@@ -7,13 +7,11 @@ use walla_types::TokenId;
 
 use super::Core;
 use super::agents::{AgentState, Ask, Reply, ReplyPhase};
-use super::text::{Encoded, TextJob, TextSource};
+use super::encode::{EncodeJob, Encoded, PromptSource};
 use crate::api::{
-    AgentId, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent,
-    Usage,
+    AgentId, ContextPolicy, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent, Usage,
 };
 use crate::engine_core::ClientKey;
-use crate::reply_parts::Part;
 
 impl Core {
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
@@ -128,20 +126,20 @@ impl Core {
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
         // Older turns are also dropped if the cache is smaller than the context.
-        let context_tokens = self.context_tokens.min(self.cache_tokens());
+        let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
-        let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
+        let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        // Capacity for the reply, so that speaking does not allocate: 6 bytes per token suffice for
-        // most languages.
+        // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
+        // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {
-            Prompt::Tokens(tokens) => return self.speak(slot, tokens, None, now_micros),
-            Prompt::Raw(text) => TextSource::Raw(text),
-            Prompt::RawTrusted(text) => TextSource::RawTrusted(text),
-            Prompt::Chat(question) => TextSource::Chat {
+            Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
+            Prompt::Raw(text) => PromptSource::Raw(text),
+            Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
+            Prompt::Chat(question) => PromptSource::Chat {
                 persona: agent.spec.persona.clone(),
                 turns: Arc::clone(&agent.turns),
                 question,
@@ -149,8 +147,8 @@ impl Core {
                 thinking: agent.spec.thinking,
             },
         };
-        let reply_tokens = self.text.reply_tokens(&agent.spec);
-        let job = TextJob {
+        let reply_tokens = self.model_text.reply_tokens(&agent.spec);
+        let job = EncodeJob {
             agent: agent.id,
             generation: ask.generation,
             source,
@@ -167,7 +165,7 @@ impl Core {
     }
 
     /// Takes encoded prompts from the worker. Returns `true` if there were any.
-    pub(super) fn collect_text(&mut self, now_micros: u64) -> bool {
+    pub(super) fn collect_prompts(&mut self, now_micros: u64) -> bool {
         let mut any = false;
         while let Some(done) = self.prompts.collect() {
             any = true;
@@ -181,10 +179,10 @@ impl Core {
                     reply.question = done.question;
                     // Dropped turns never fit again, so the conversation is bounded by the context.
                     // If the turns were edited meanwhile, the next prompt drops them.
-                    if reply.turns_removed == agent.turns_removed {
-                        agent.forget_oldest(dropped);
+                    if reply.exchanges_removed == agent.exchanges_removed {
+                        agent.drop_oldest(dropped);
                     }
-                    self.speak(slot, tokens, start, now_micros);
+                    self.start_generation(slot, tokens, start, now_micros);
                 }
                 Err(error) => self.fail(slot, error),
             }
@@ -194,7 +192,7 @@ impl Core {
 
     /// Starts the generation for `prompt` and reuses its cached prefix. With `start`, the reply is
     /// separated into speech and reasoning.
-    fn speak(
+    fn start_generation(
         &mut self,
         slot: usize,
         mut prompt: Vec<TokenId>,
@@ -224,8 +222,8 @@ impl Core {
             }
             return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
         }
-        let free_pages = self.sequences.ledger.usable_pages();
-        let wanted_pages = prompt_tokens.div_ceil(self.sequences.ledger.options().page_tokens);
+        let free_pages = self.kv.ledger().usable_pages();
+        let wanted_pages = prompt_tokens.div_ceil(self.kv.ledger().options().page_tokens);
         if wanted_pages > free_pages {
             // Waiting cannot help, because the whole cache is smaller.
             return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
@@ -235,7 +233,7 @@ impl Core {
         agent.sequence.begin(&prompt, self.budget.ticks());
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
-        reply.phase = ReplyPhase::Speaking;
+        reply.phase = ReplyPhase::Running;
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
@@ -244,56 +242,5 @@ impl Core {
         if says_nothing {
             self.finish(slot, FinishReason::Length, now_micros);
         }
-    }
-
-    /// Ends the reply in progress with an error. Other agents continue.
-    pub(super) fn fail(&mut self, slot: usize, error: ReplyError) {
-        self.end(slot, Err(error), 0);
-    }
-
-    /// Ends the reply in progress.
-    pub(super) fn finish(&mut self, slot: usize, reason: FinishReason, now_micros: u64) {
-        self.end(slot, Ok(reason), now_micros);
-    }
-
-    /// Sends the held text of the reply, then the terminal event.
-    fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
-        let turns_max = self.context_tokens as usize;
-        let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
-        let now_micros = self.clients.now_micros(client, now_micros);
-        let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(mut reply) = agent.reply.take() else { return };
-        self.pages.note_freed();
-        agent.sequence.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        let mut outbox = self.clients.outbox(client);
-        let speech = &mut reply.speech;
-        agent.text.finish(&mut |part, text, tokens| {
-            if part == Part::Speech {
-                speech.push_str(&text);
-            }
-            if let Some(outbox) = outbox.as_mut() {
-                let what = part.event(text, tokens);
-                outbox.queue(Event { agent: id, generation, what });
-            }
-        });
-        // A next reply that ends before it begins must not find this text.
-        agent.text.reset();
-        reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
-        let usage = reply.usage;
-        agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
-        agent.settle_turns(turns_max);
-        let what = match how {
-            Ok(reason) => {
-                let tokens = usage.reply_tokens;
-                tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
-                ReplyEvent::Finished { reason, usage }
-            }
-            Err(error) => {
-                tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
-                ReplyEvent::Failed(error)
-            }
-        };
-        self.clients.queue_event(client, id, generation, what);
     }
 }

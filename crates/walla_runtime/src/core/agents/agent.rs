@@ -1,4 +1,4 @@
-//! One agent: its conversation, the tokens of its sequence, and the reply in progress.
+//! One agent: its specification, conversation, asks, reply and sequence.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,84 +6,11 @@ use std::sync::Arc;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
+use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Turn, Usage};
+use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Turn};
 use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
-
-/// An ask that waits for the agent's earlier replies.
-#[derive(Debug)]
-pub(in crate::core) struct Ask {
-    pub generation: GenerationId,
-    pub prompt: Prompt,
-    pub arrived_micros: u64,
-    /// Turns that were appended between the previous ask and this one.
-    pub turns_before: Vec<Turn>,
-}
-
-impl Ask {
-    pub fn new(generation: GenerationId, prompt: Prompt, arrived_micros: u64) -> Self {
-        Self { generation, prompt, arrived_micros, turns_before: Vec::new() }
-    }
-}
-
-/// A reply in progress.
-#[derive(Debug)]
-pub(in crate::core) struct Reply {
-    pub generation: GenerationId,
-    pub arrived_micros: u64,
-    /// Time at which it left the queue of asks.
-    pub begun_micros: u64,
-    /// The user's turn that it answers, set when it is encoded. Both become part of the
-    /// conversation when the reply ends.
-    pub question: Option<String>,
-    pub phase: ReplyPhase,
-    pub usage: Usage,
-    /// All speech so far, for the conversation.
-    pub speech: String,
-    /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
-    pub heard_bytes: u32,
-    /// Value of [`AgentState::turns_removed`] when the prompt was made.
-    pub turns_removed: u32,
-    /// Time of its first speech token.
-    pub spoken_since_micros: Option<u64>,
-    /// Maximum reasoning tokens, limited by the context.
-    pub reasoning_tokens_max: u32,
-    /// Blocks of reasoning that the engine has closed.
-    pub blocks_closed: u32,
-    /// Number of recomputations of its sequence after failed steps.
-    pub retries: u32,
-}
-
-impl Reply {
-    /// A new reply.
-    pub fn new(ask: &Ask, turns_removed: u32, now_micros: u64) -> Self {
-        Self {
-            generation: ask.generation,
-            arrived_micros: ask.arrived_micros,
-            begun_micros: now_micros,
-            question: None,
-            phase: ReplyPhase::Encoding,
-            usage: Usage::default(),
-            speech: String::new(),
-            heard_bytes: u32::MAX,
-            turns_removed,
-            spoken_since_micros: None,
-            reasoning_tokens_max: 0,
-            blocks_closed: 0,
-            retries: 0,
-        }
-    }
-}
-
-/// Progress of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::core) enum ReplyPhase {
-    /// The prompt is being rendered and tokenised, on another thread.
-    Encoding,
-    /// The device runs prefill or decode.
-    Speaking,
-}
 
 /// An agent and its sequence.
 #[derive(Debug)]
@@ -98,37 +25,37 @@ pub(in crate::core) struct AgentState {
     /// no prompt can hold any more are dropped.
     pub turns: Arc<Vec<Turn>>,
     /// Turns that were appended after the last ask.
-    pub later: Vec<Turn>,
+    pub turns_after_asks: Vec<Turn>,
     /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
     pub exchanges: VecDeque<(GenerationId, usize)>,
     /// Number of exchanges removed from the middle of `turns`.
-    pub turns_removed: u32,
+    pub exchanges_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
     /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
     /// no tokens and no buffers.
     has_slot: bool,
-    pub text: ReplyParts,
+    pub output: ReplyParts,
     pub sequence: SequenceState,
 }
 
 impl AgentState {
     /// A parked agent.
     pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec) -> Self {
-        let turns = std::mem::take(&mut spec.history);
+        let turns = std::mem::take(&mut spec.turns);
         Self {
             id,
             client,
             spec,
             next_spec: None,
             turns: Arc::new(turns),
-            later: Vec::new(),
+            turns_after_asks: Vec::new(),
             exchanges: VecDeque::new(),
-            turns_removed: 0,
+            exchanges_removed: 0,
             asks: VecDeque::new(),
             reply: None,
             has_slot: false,
-            text: ReplyParts::default(),
+            output: ReplyParts::default(),
             sequence: SequenceState::new(id),
         }
     }
@@ -151,25 +78,25 @@ impl AgentState {
             ask.turns_before = std::mem::take(&mut turns);
             true
         });
-        turns.append(&mut self.later);
-        self.later = turns;
+        turns.append(&mut self.turns_after_asks);
+        self.turns_after_asks = turns;
         cancelled
     }
 
-    /// Assigns a slot. `history` is a buffer to reuse.
-    pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
+    /// Assigns a slot. `buffer` is reused for its tokens.
+    pub fn take_slot(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
-        self.text = ReplyParts::new(&self.spec.stop_strings);
+        self.output = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
-        self.sequence.set_buffer(history, context_tokens);
+        self.sequence.set_buffer(buffer, context_tokens);
     }
 
     /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
     /// cache holds nothing of its sequence.
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
-        debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
+        debug_assert!(self.reply.is_none(), "an agent with a reply in progress keeps its slot");
         self.has_slot = false;
-        self.text = ReplyParts::default();
+        self.output = ReplyParts::default();
         self.asks.shrink_to_fit();
         self.sequence.take_buffer()
     }
@@ -178,7 +105,7 @@ impl AgentState {
     /// otherwise from the next reply on. Settings that affect scheduling but not the text apply at
     /// once.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
-        spec.history = Vec::new();
+        spec.turns = Vec::new();
         if self.reply.is_some() {
             self.spec.priority = spec.priority;
             self.spec.voice_rate = spec.voice_rate;
@@ -194,7 +121,7 @@ impl AgentState {
     pub fn take_changes(&mut self) {
         let Some(spec) = self.next_spec.take() else { return };
         if self.has_slot {
-            self.text.set_stop_strings(&spec.stop_strings);
+            self.output.set_stop_strings(&spec.stop_strings);
         }
         self.spec = *spec;
     }
@@ -222,9 +149,9 @@ impl AgentState {
         }
     }
 
-    /// Whether the device has work of the agent or should get some.
-    pub fn is_speaking(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Speaking)
+    /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
+    pub fn is_running(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
     }
 
     /// Number of earlier tokens that the agent's penalties consider.
@@ -233,9 +160,9 @@ impl AgentState {
         if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
     }
 
-    /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in
-    /// flight count as delivered. `None` without a voice rate. Before the first speech token, also
-    /// during reasoning, one token is due.
+    /// `due` of a decode: tokens by which the agent is behind its voice rate; negative if it is
+    /// ahead. Tokens in flight count as delivered. `None` without a voice rate. Before the first
+    /// speech token, also during reasoning, one token is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
@@ -246,10 +173,10 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
-    /// Urgency of a prefill of `tokens` tokens: in the order of the asks, but asks that arrive up
-    /// to one second later per 1,000 tokens of a long prompt overtake it. Round-robin would delay
-    /// all prompts equally.
-    pub fn reading_due(&self, tokens: u32, now_micros: u64) -> Option<f32> {
+    /// `due` of a prefill: seconds waited - `tokens` / 1,000. Only the order matters: asks that
+    /// arrive up to one second later per 1,000 tokens of a long prompt overtake it. Round-robin
+    /// would delay all prompts equally.
+    pub fn prefill_order(&self, tokens: u32, now_micros: u64) -> Option<f32> {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
         Some(waited_seconds - tokens as f32 / 1e3)

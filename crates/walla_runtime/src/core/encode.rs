@@ -18,10 +18,10 @@ use crate::model_text::ModelText;
 
 /// A prompt to encode.
 #[derive(Debug)]
-pub(super) struct TextJob {
+pub(super) struct EncodeJob {
     pub agent: AgentId,
     pub generation: GenerationId,
-    pub source: TextSource,
+    pub source: PromptSource,
     /// Capacity of the context in tokens.
     pub context_tokens: u32,
     /// Tokens of the context to keep free for the reply.
@@ -30,7 +30,7 @@ pub(super) struct TextJob {
 
 /// Source of a prompt.
 #[derive(Debug)]
-pub(super) enum TextSource {
+pub(super) enum PromptSource {
     /// Untrusted raw text.
     Raw(String),
     /// Raw text whose markers are parsed.
@@ -48,7 +48,7 @@ pub(super) enum TextSource {
 
 /// An encoded prompt.
 #[derive(Debug)]
-pub(super) struct TextDone {
+pub(super) struct EncodeResult {
     pub agent: AgentId,
     pub generation: GenerationId,
     /// The user's turn, if the prompt was one. The job took it from the ask.
@@ -69,16 +69,16 @@ pub(super) struct Encoded {
 
 /// Prompts for the worker: which agent is next, and whether the worker is full.
 #[derive(Debug)]
-pub(super) struct PromptQueue {
-    worker: TextWorker,
+pub(super) struct PromptEncoder {
+    worker: EncodeWorker,
     /// Whether the worker had no capacity for an ask.
     is_full: bool,
     /// Round-robin cursor over agents with untokenised prompts: the slot after the last one served.
     next_slot: usize,
 }
 
-impl PromptQueue {
-    pub fn new(worker: TextWorker) -> Self {
+impl PromptEncoder {
+    pub fn new(worker: EncodeWorker) -> Self {
         Self { worker, is_full: false, next_slot: 0 }
     }
 
@@ -101,13 +101,13 @@ impl PromptQueue {
     }
 
     /// Starts the job of the agent in `slot`, of `slots`. Returns the job if the worker has ended.
-    pub fn submit(&mut self, job: TextJob, slot: usize, slots: usize) -> Result<(), TextJob> {
+    pub fn submit(&mut self, job: EncodeJob, slot: usize, slots: usize) -> Result<(), EncodeJob> {
         self.next_slot = (slot + 1) % slots;
         self.worker.submit(job)
     }
 
     /// Returns a finished job, if there is one.
-    pub fn collect(&mut self) -> Option<TextDone> {
+    pub fn collect(&mut self) -> Option<EncodeResult> {
         self.worker.collect()
     }
 
@@ -119,7 +119,7 @@ impl PromptQueue {
 
 /// Encodes in the background, or inline in tests that need identical runs.
 #[derive(Debug)]
-pub(super) struct TextWorker {
+pub(super) struct EncodeWorker {
     mode: Mode,
     /// Jobs that it can take before one is collected.
     jobs_left: usize,
@@ -129,17 +129,17 @@ pub(super) struct TextWorker {
 enum Mode {
     Inline {
         text: Arc<ModelText>,
-        done: Vec<TextDone>,
+        done: Vec<EncodeResult>,
     },
     Thread {
-        jobs: Option<SyncSender<TextJob>>,
-        done: Receiver<TextDone>,
+        jobs: Option<SyncSender<EncodeJob>>,
+        done: Receiver<EncodeResult>,
         thread: Option<JoinHandle<()>>,
     },
 }
 
-impl TextWorker {
-    /// A worker that encodes inside [`TextWorker::submit`].
+impl EncodeWorker {
+    /// A worker that encodes inside [`EncodeWorker::submit`].
     pub fn inline(text: Arc<ModelText>, jobs_max: usize) -> Self {
         Self { mode: Mode::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
     }
@@ -147,7 +147,7 @@ impl TextWorker {
     /// A worker thread that holds up to `jobs_max` jobs, done or not, and unparks `waker` when a
     /// job is done.
     pub fn spawn(text: Arc<ModelText>, jobs_max: usize, waker: Thread) -> std::io::Result<Self> {
-        let (jobs, jobs_in) = sync_channel::<TextJob>(jobs_max);
+        let (jobs, jobs_in) = sync_channel::<EncodeJob>(jobs_max);
         let (done_out, done) = sync_channel(jobs_max);
         let work = move || {
             while let Ok(job) = jobs_in.recv() {
@@ -168,7 +168,7 @@ impl TextWorker {
     }
 
     /// Starts a job. Returns the job if there is no capacity or the thread has ended.
-    pub fn submit(&mut self, job: TextJob) -> Result<(), TextJob> {
+    pub fn submit(&mut self, job: EncodeJob) -> Result<(), EncodeJob> {
         if !self.has_room() {
             return Err(job);
         }
@@ -185,7 +185,7 @@ impl TextWorker {
     }
 
     /// Returns a finished job, if there is one.
-    pub fn collect(&mut self) -> Option<TextDone> {
+    pub fn collect(&mut self) -> Option<EncodeResult> {
         let done = match &mut self.mode {
             Mode::Inline { done, .. } => done.pop(),
             Mode::Thread { done, .. } => done.try_recv().ok(),
@@ -195,7 +195,7 @@ impl TextWorker {
     }
 }
 
-impl Drop for TextWorker {
+impl Drop for EncodeWorker {
     /// Detaches the thread. A job in progress is bounded by the template's fuel and the tokenizer's
     /// byte limit: it encodes about ten prompts at most.
     fn drop(&mut self) {
@@ -207,25 +207,25 @@ impl Drop for TextWorker {
 }
 
 /// A template or tokenizer that panics fails its prompt, not the engine.
-fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
+fn encode_caught(text: &ModelText, job: EncodeJob) -> EncodeResult {
     let _stage = walla_trace::enter(walla_trace::Stage::Encode);
     let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job))).unwrap_or_else(|_| {
         let reason = "the prompt could not be encoded: a defect in walla";
         Err(ReplyError::Text(reason.into()))
     });
-    let TextJob { agent, generation, source, .. } = job;
+    let EncodeJob { agent, generation, source, .. } = job;
     let question = match source {
-        TextSource::Raw(_) | TextSource::RawTrusted(_) => None,
+        PromptSource::Raw(_) | PromptSource::RawTrusted(_) => None,
         // Drops the shared turns, so that the agent can append its next turn without a copy.
-        TextSource::Chat { question, .. } => Some(question),
+        PromptSource::Chat { question, .. } => Some(question),
     };
-    TextDone { agent, generation, question, result }
+    EncodeResult { agent, generation, question, result }
 }
 
-fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, ReplyError> {
+fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
     let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
     match &job.source {
-        TextSource::Raw(raw) => {
+        PromptSource::Raw(raw) => {
             let tokenizer = &text.tokenizer;
             let mut tokens = tokenizer.encode_untrusted(raw).map_err(refused)?;
             // No EOS, even if the file adds one to texts, because the model must continue.
@@ -234,12 +234,12 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, ReplyError> {
             }
             Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        TextSource::RawTrusted(raw) => {
+        PromptSource::RawTrusted(raw) => {
             let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
             let tokens = text.tokenizer.encode_prompt(&prompt).map_err(refused)?;
             Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        TextSource::Chat { persona, turns, question, policy, thinking } => {
+        PromptSource::Chat { persona, turns, question, policy, thinking } => {
             let Some(template) = &text.template else {
                 return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
             };

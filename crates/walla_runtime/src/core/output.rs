@@ -1,0 +1,203 @@
+//! Output processing: tokens become text, text becomes events. Replies end here.
+
+use walla_device::step::ResultRow;
+use walla_types::TokenId;
+
+use super::Core;
+use super::agents::Reply;
+use super::in_flight::{OutputResult, PendingOutput};
+use super::reasoning::BLOCKS_CLOSED_MAX;
+use crate::api::{AgentId, DELTA_BYTES_MAX, Event, FinishReason, ReplyError, ReplyEvent};
+use crate::engine_core::Emit;
+use crate::inline_text::InlineText;
+use crate::reply_parts::Part;
+
+/// Receives the text of a reply: keeps its speech for the conversation and passes each piece of
+/// text to `send`, as an event.
+fn emitter(
+    agent: AgentId,
+    reply: &mut Reply,
+    mut send: impl FnMut(Event),
+) -> impl FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) {
+    let Reply { generation, speech, .. } = reply;
+    let generation = *generation;
+    move |part, text, tokens| {
+        if part == Part::Speech {
+            speech.push_str(&text);
+        }
+        send(Event { agent, generation, what: part.event(text, tokens) });
+    }
+}
+
+impl Core {
+    /// Handles one sampled token of one agent.
+    pub(super) fn take_token(
+        &mut self,
+        output: PendingOutput,
+        (row, logprobs): OutputResult,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) {
+        let Some(agent) =
+            self.agents.get(output.slot).filter(|agent| agent.sequence.expects(output.epoch))
+        else {
+            return;
+        };
+        let now_micros = self.clients.now_micros(agent.client, now_micros);
+        let Some(agent) = self.agents.get_mut(output.slot) else { return };
+        let Some(reply) = agent.reply.as_mut() else { return };
+        agent.sequence.read_draw();
+        if row.flags & ResultRow::NOT_FINITE != 0 {
+            self.fail(output.slot, ReplyError::NotFinite);
+            // The cause may be in the cache: neither this agent nor another may continue from it.
+            return self.drop_sequence(output.slot);
+        }
+        let token = TokenId(row.token);
+        agent.sequence.append_sampled(output.position, token);
+        if reply.usage.first_token_micros == 0 {
+            reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
+        }
+        self.stats.tokens += 1;
+        if self.model_text.tokenizer.is_end_of_generation(token) {
+            return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
+        }
+        let bytes = self.model_text.tokenizer.text_bytes(token);
+        if agent.spec.stop_tokens.contains(&token) && agent.output.would_speak(bytes) {
+            return self.finish(output.slot, FinishReason::StopToken, now_micros);
+        }
+        let (client, id, generation) = (agent.client, agent.id, reply.generation);
+        if let Some(logprobs) = logprobs {
+            let event = Event { agent: id, generation, what: ReplyEvent::Token(logprobs) };
+            if let Some(outbox) = self.clients.outbox(client) {
+                outbox.send(event, emit);
+            }
+        }
+        let stopped = self.emit_text(output.slot, token, now_micros, emit);
+        self.finish_if_over(output.slot, stopped, now_micros);
+    }
+
+    /// Sends the text that the token completes. Returns `true` if it completes a stop string.
+    fn emit_text(
+        &mut self,
+        slot: usize,
+        token: TokenId,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) -> bool {
+        let Self { agents, clients, model_text, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return false };
+        let Some(reply) = agent.reply.as_mut() else { return false };
+        let mut outbox = clients.outbox(agent.client);
+        let bytes = model_text.tokenizer.text_bytes(token);
+        let mut say = |event| {
+            if let Some(outbox) = outbox.as_mut() {
+                outbox.send(event, emit);
+            }
+        };
+        let stopped = agent.output.push(token, bytes, &mut emitter(agent.id, reply, &mut say));
+        reply.usage.reply_tokens = agent.output.speech_tokens();
+        reply.usage.reasoning_tokens = agent.output.reasoning_tokens();
+        if reply.usage.reply_tokens > 0 {
+            reply.spoken_since_micros.get_or_insert(now_micros);
+        }
+        stopped
+    }
+
+    fn finish_if_over(&mut self, slot: usize, stopped: bool, now_micros: u64) {
+        let context_tokens = self.context_tokens as usize;
+        let Some(agent) = self.agents.get(slot) else { return };
+        let Some(reply) = agent.reply.as_ref() else { return };
+        let reason = match () {
+            () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
+            () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
+            // The last sampled token would need a position beyond the context.
+            () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
+            () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,
+            () => return self.close_reasoning(slot, now_micros),
+        };
+        self.finish(slot, reason, now_micros);
+    }
+
+    /// Closes the open block of a reply if its limit is reached. The closing marker is evaluated
+    /// like a prompt, and the next draw is speech. A draw in flight is discarded.
+    pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
+        let Self { agents, model_text, clients, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return };
+        let (Some(format), Some(reply)) = (agent.output.open_format(), agent.reply.as_mut()) else {
+            return;
+        };
+        if reply.usage.reasoning_tokens < reply.reasoning_tokens_max {
+            return;
+        }
+        let closing =
+            model_text.reasoning.as_ref().map_or(&[][..], |markers| markers.closing(format));
+        let reason = match () {
+            () if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX => {
+                FinishReason::ReasoningLength
+            }
+            // The last token of the marker needs a position, because the first speech token is
+            // sampled from it.
+            () if agent.sequence.tokens().len() + closing.len() > self.context_tokens as usize => {
+                FinishReason::ContextFull
+            }
+            () => {
+                reply.blocks_closed += 1;
+                let mut outbox = clients.outbox(agent.client);
+                agent.output.close(&mut emitter(agent.id, reply, |event| {
+                    if let Some(outbox) = outbox.as_mut() {
+                        outbox.queue(event);
+                    }
+                }));
+                agent.sequence.append_known(closing);
+                return;
+            }
+        };
+        self.finish(slot, reason, now_micros);
+    }
+
+    /// Ends the reply in progress with an error. Other agents continue.
+    pub(super) fn fail(&mut self, slot: usize, error: ReplyError) {
+        self.end(slot, Err(error), 0);
+    }
+
+    /// Ends the reply in progress.
+    pub(super) fn finish(&mut self, slot: usize, reason: FinishReason, now_micros: u64) {
+        self.end(slot, Ok(reason), now_micros);
+    }
+
+    /// Sends the held text of the reply, then the terminal event.
+    fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
+        let turns_max = self.context_tokens as usize;
+        let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
+        let now_micros = self.clients.now_micros(client, now_micros);
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Some(mut reply) = agent.reply.take() else { return };
+        self.kv.note_freed();
+        agent.sequence.forget_in_flight();
+        let (client, id, generation) = (agent.client, agent.id, reply.generation);
+        let mut outbox = self.clients.outbox(client);
+        agent.output.finish(&mut emitter(id, &mut reply, |event| {
+            if let Some(outbox) = outbox.as_mut() {
+                outbox.queue(event);
+            }
+        }));
+        // A next reply that ends before it begins must not find this text.
+        agent.output.reset();
+        reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
+        let usage = reply.usage;
+        agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        agent.flush_turns_after_asks(turns_max);
+        let what = match how {
+            Ok(reason) => {
+                let tokens = usage.reply_tokens;
+                tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
+                ReplyEvent::Finished { reason, usage }
+            }
+            Err(error) => {
+                tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
+                ReplyEvent::Failed(error)
+            }
+        };
+        self.clients.queue_event(client, id, generation, what);
+    }
+}
