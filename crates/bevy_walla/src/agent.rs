@@ -22,7 +22,8 @@ use crate::speech::Speech;
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
-/// the agent's next reply on, a level of detail at once.
+/// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
+/// first eight sets it to its default.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -88,6 +89,14 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     }
 }
 
+/// Change detection does not report a component that is absent, so its removal counts as a change of
+/// [`Agent`]. During a despawn the mark has no effect: the entity is gone before the next system.
+fn setting_removed(mut world: DeferredWorld, context: HookContext) {
+    if let Some(mut agent) = world.get_mut::<Agent>(context.entity) {
+        agent.set_changed();
+    }
+}
+
 /// Sampling of the agent's tokens. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
 #[derive(Component, Clone, Debug, Default, PartialEq)]
 #[cfg_attr(
@@ -95,6 +104,7 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
+#[component(on_remove = setting_removed)]
 pub struct AgentSampling(pub Sampling);
 
 impl AgentSampling {
@@ -121,6 +131,7 @@ impl From<Sampling> for AgentSampling {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
+#[component(on_remove = setting_removed)]
 pub struct AgentSeed(pub u64);
 
 impl AgentSeed {
@@ -146,6 +157,7 @@ impl AgentSeed {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
+#[component(on_remove = setting_removed)]
 pub struct VoiceRate(Option<f32>);
 
 impl VoiceRate {
@@ -174,6 +186,7 @@ impl VoiceRate {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
+#[component(on_remove = setting_removed)]
 pub struct AgentPriority(pub i32);
 
 /// Importance of an agent within a frame. 0: every step that its voice rate needs. 1: at most one
@@ -190,6 +203,7 @@ pub struct AgentPriority(pub i32);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
+#[component(on_remove = setting_removed)]
 pub struct LevelOfDetail(pub u8);
 
 impl LevelOfDetail {
@@ -211,6 +225,7 @@ impl LevelOfDetail {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
+#[component(on_remove = setting_removed)]
 pub struct ReplyLimits {
     /// Maximum tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
@@ -251,6 +266,7 @@ impl Default for ReplyLimits {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq, Hash)
 )]
+#[component(on_remove = setting_removed)]
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
@@ -262,6 +278,7 @@ pub struct AgentContext(pub ContextPolicy);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
+#[component(on_remove = setting_removed)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
