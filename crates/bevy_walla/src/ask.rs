@@ -23,7 +23,9 @@ use crate::sentence::SentenceSpoken;
 /// the kind [`AskKind::RawTrusted`].
 ///
 /// In all three cases the ask can be read as a message until the next frame, for instance to show
-/// the question.
+/// the question. An ask that is written as a message triggers no `On<Ask>` observer. An ask of an
+/// entity without an [`Agent`](crate::Agent) ends with
+/// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
 ///
 /// # Examples
 /// ```
@@ -35,9 +37,12 @@ use crate::sentence::SentenceSpoken;
 ///     commands.ask(*smith, "And a sword?"); // the same, shorter
 ///     commands.ask_tagged(*smith, "Have you work for me?", QUEST);
 /// }
-/// fn take_quest(finished: On<ReplyFinished>, speech: Query<&Speech>) {
-///     if finished.tag == QUEST && let Ok(speech) = speech.get(finished.agent) {
-///         println!("New quest: {}", speech.text());
+/// fn take_quest(finished: On<ReplyFinished>, talks: Query<&Conversation>) {
+///     if finished.tag == QUEST
+///         && let Ok(talk) = talks.get(finished.agent)
+///         && let Some(quest) = talk.reply(finished.generation)
+///     {
+///         println!("New quest: {quest}");
 ///     }
 /// }
 /// ```
