@@ -43,7 +43,8 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 pub struct WallaPlugin {
     source: Source,
     pacing: Pacing,
-    settings: WallaSettings,
+    /// `None`: a resource that the game has inserted, or the default.
+    settings: Option<WallaSettings>,
     schedules: Schedules,
     trace: Option<PathBuf>,
     /// Names of settings that have no effect.
@@ -59,7 +60,8 @@ enum Source {
 }
 
 impl WallaPlugin {
-    /// Uses the model in this GGUF file, on the best device.
+    /// Uses the model in this GGUF file, on the best device. A relative path is relative to the
+    /// working directory. The asset folder and `AssetServer` are not used.
     #[must_use]
     pub fn model(path: impl Into<PathBuf>) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Path(path.into())))
@@ -284,8 +286,10 @@ impl WallaPlugin {
     ///   that are written as messages, wait for the next time step.
     /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels
     ///   wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine
-    ///   counts the time as a pause of this app. Otherwise the app is stalled after a second, and
-    ///   other clients of the engine can take the memory of its agents.
+    ///   counts the time as a pause of this app. Otherwise, after one second without frames, the
+    ///   engine treats the app as stalled ([`Pacing`](crate::engine::Pacing)): other clients of the engine can
+    ///   take the KV pages of its agents, and a reply can end as
+    ///   [`TimedOut`](crate::FinishReason::TimedOut).
     ///
     /// Other schedules have to run at least in every second update, because Bevy drops messages
     /// that are older.
@@ -308,10 +312,11 @@ impl WallaPlugin {
         self
     }
 
-    /// Bounds of the plugin's work in a frame.
+    /// Bounds of the plugin's work in a frame. Replaces a resource [`WallaSettings`] that was inserted
+    /// before the plugin. Default: this resource, otherwise [`WallaSettings::default`].
     #[must_use]
     pub fn settings(mut self, settings: WallaSettings) -> Self {
-        self.settings = settings;
+        self.settings = Some(settings);
         self
     }
 
@@ -338,7 +343,7 @@ impl WallaPlugin {
         Self {
             source,
             pacing: Pacing::default(),
-            settings: WallaSettings::default(),
+            settings: None,
             schedules: Schedules::default(),
             trace: None,
             ignored: Vec::new(),
@@ -409,7 +414,6 @@ impl Plugin for WallaPlugin {
         let (engine, link) = self.start();
         app.insert_resource(EngineBridge::new(link))
             .insert_resource(Walla::new(engine))
-            .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
             .add_message::<CancelHeard>()
@@ -425,6 +429,10 @@ impl Plugin for WallaPlugin {
             .add_observer(bridge::forward_ask)
             .add_observer(bridge::forward_cancel)
             .add_observer(bridge::forward_cancel_heard);
+        match &self.settings {
+            Some(settings) => app.insert_resource(settings.clone()),
+            None => app.init_resource::<WallaSettings>(),
+        };
         self.schedules.add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

@@ -222,3 +222,22 @@ fn diagnostics_are_measured() {
     assert_eq!(value(WallaDiagnosticsPlugin::AGENTS_ACTIVE), Some(1.0));
     assert_eq!(value(WallaDiagnosticsPlugin::ASKS_WAITING), Some(0.0));
 }
+
+#[test]
+fn settings_that_the_game_has_inserted_are_kept() {
+    let asks_max = |settings: Option<WallaSettings>| {
+        let mut plugin = WallaPlugin::with_engine_client(echo().connector());
+        if let Some(settings) = settings {
+            plugin = plugin.settings(settings);
+        }
+        let mut app = App::new();
+        app.insert_resource(WallaSettings { asks_per_agent_max: 3, ..Default::default() });
+        app.add_plugins(plugin);
+        app.world().resource::<WallaSettings>().asks_per_agent_max
+    };
+    assert_eq!(asks_max(None), 3);
+    assert_eq!(asks_max(Some(WallaSettings::default())), 8);
+    let mut app = App::new();
+    app.add_plugins(WallaPlugin::with_engine_client(echo().connector()));
+    assert_eq!(app.world().resource::<WallaSettings>(), &WallaSettings::default());
+}
