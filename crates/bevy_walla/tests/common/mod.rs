@@ -22,13 +22,13 @@ pub fn echo() -> ScriptedEngine {
 }
 
 /// Timeout of the engine in a test.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs frames until `done`.
 pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
     let start = Instant::now();
     while !done(app) {
-        assert!(start.elapsed() < PATIENCE, "no end: {:?}", log(app).0);
+        assert!(start.elapsed() < TIMEOUT, "no end: {:?}", log(app).0);
         app.update();
         std::thread::sleep(Duration::from_micros(200));
     }
