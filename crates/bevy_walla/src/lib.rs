@@ -53,11 +53,28 @@
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
+//! An event is a message and an event on the agent's entity, in the order of occurrence.
+//! [`WallaSystems::Publish`] writes messages and components at once, and triggers the events when
+//! its schedule's commands are applied. Observers run after all events of the frame are applied:
+//! components may already show the next reply. [`Conversation::reply`] has the text of a reply that
+//! has ended.
+//!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
 //! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds
 //! the counters to Bevy's diagnostics. `overlay::WallaOverlayPlugin` (feature `overlay`) draws them
 //! over the game. [`WallaSettings`] bounds the work of a frame. The module [`engine`] has the
 //! low-level interface: commands, events and clients of an engine.
+//!
+//! # Lifecycle
+//! | action | effect |
+//! |---|---|
+//! | despawn the entity | its replies end as cancelled. Observers on the entity are gone too: use a global observer or messages |
+//! | remove [`Agent`] | as above, but the other components and the entity's observers stay: events of the old replies still arrive on the entity. The text of the reply in progress is not added to [`Conversation`] |
+//! | insert [`Agent`] over an existing one | changes the persona and cancels nothing |
+//! | remove a component with settings | its default value applies |
+//! | remove [`Speech`] | the dialogue continues without it |
+//! | remove [`Conversation`] | the engine keeps its copy of the conversation |
+//! | clone the entity | a new, silent agent with a copy of the conversation, without open asks and without the observers of the entity. It has the same seed: insert another [`AgentSeed`] |
 //!
 //! # Cost on the host
 //! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The
@@ -92,7 +109,7 @@
 //! [`WallaSettings::paused`] at any time. The pause does not change the replies.
 //!
 //! **What if an agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its
-//! memory is freed.
+//! memory is freed ([lifecycle](#lifecycle)).
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and
 //! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
@@ -163,7 +180,7 @@ pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engine_client::WallaState;
 pub use error::WallaError;
 #[cfg(feature = "lod")]
-pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
+pub use lod::{InView, Listener, LodDistances, ManualLevelOfDetail, WallaLodPlugin};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn};
 pub use save::ConversationError;
