@@ -79,7 +79,8 @@ impl Agent {
     }
 
     /// Changes everything except the conversation (`history` is ignored). Takes effect with the
-    /// next ask; priority, voice rate and level of detail, which do not affect the text, at once.
+    /// next reply that begins, also of an ask that already waits. Priority, voice rate and level of
+    /// detail, which do not affect the text, take effect at once.
     pub fn change(&self, spec: AgentSpec) {
         if let Some(changes) = &self.changes {
             self.dispatcher.change(changes, spec);

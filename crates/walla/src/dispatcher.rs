@@ -165,8 +165,8 @@ impl Dispatcher {
 
     /// Waits until the device thread has ended.
     pub async fn ended(&self) {
-        let (told, end) = oneshot::channel();
-        self.send(Message::AwaitEnd(told));
+        let (ended, end) = oneshot::channel();
+        self.send(Message::AwaitEnd(ended));
         // An error means that the event loop has ended, and the device thread cannot be awaited.
         let _gone = end.await;
     }

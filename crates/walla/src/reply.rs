@@ -135,7 +135,7 @@ impl Reply {
             text.push_str(delta?.text());
         }
         let (reason, usage) =
-            self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.dispatcher)))?;
+            self.end.clone().unwrap_or_else(|| Err(event_loop_gone(&self.dispatcher)))?;
         let reasoning = std::mem::take(&mut self.reasoning);
         Ok(Finished { text, reasoning, reason, usage })
     }
@@ -194,7 +194,7 @@ impl Reply {
             },
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
         };
-        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.dispatcher)));
+        let event = event.unwrap_or_else(|| ReplyEvent::Failed(event_loop_gone(&self.dispatcher)));
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
@@ -221,7 +221,7 @@ impl Reply {
 }
 
 /// The event loop ends every reply before it exits, so this is a forked process, or a defect.
-fn pump_gone(dispatcher: &Dispatcher) -> ReplyError {
+fn event_loop_gone(dispatcher: &Dispatcher) -> ReplyError {
     let reason = match dispatcher.engine().state() {
         EngineState::Failed(error) => error.to_string(),
         _ => "the thread walla-async has ended".to_owned(),

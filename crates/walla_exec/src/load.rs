@@ -65,8 +65,8 @@ impl Weights {
             }
         }
         let matrices = matrices(model);
-        let bytes_all: usize = matrices.iter().map(|(m, _)| m.rows * m.cols).sum();
-        let mut bytes_done = 0;
+        let elements: usize = matrices.iter().map(|(m, _)| m.rows * m.cols).sum();
+        let mut elements_loaded = 0;
         for (matrix, usage) in &matrices {
             let desc = MatrixDesc {
                 name: tensor_name(file, matrix.tensor),
@@ -78,8 +78,8 @@ impl Weights {
             let source = FileSource::new(desc.name, file.matrix_data(matrix)?);
             let id = device.load_matrix(&desc, &source).map_err(|error| source.cause(error))?;
             weights.matrices.insert(matrix_key(matrix), id);
-            bytes_done += matrix.rows * matrix.cols;
-            if progress(bytes_done as f32 / bytes_all as f32).is_break() {
+            elements_loaded += matrix.rows * matrix.cols;
+            if progress(elements_loaded as f32 / elements as f32).is_break() {
                 return Err(ExecError::Stopped);
             }
         }

@@ -14,7 +14,7 @@ use walla_types::TokenMask;
 
 use crate::error::ExecError;
 
-/// Properties of a step that its step block does not contain.
+/// Counts of a step, and its requests for logits and masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepShape<'a> {
     /// Rows filled.

@@ -1,6 +1,6 @@
 //! Ids, units, limits and sampling parameters shared by all walla crates.
 //!
-//! This is floor 0 of the workspace: it depends on no other walla crate. Its only runtime behaviour
+//! This is layer 0 of the workspace: it depends on no other walla crate. Its only runtime behaviour
 //! is to read the [`environment`].
 
 #![forbid(unsafe_code)]

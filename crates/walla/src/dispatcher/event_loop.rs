@@ -22,10 +22,10 @@ use super::bounds::AskPermit;
 
 /// Polling interval for conditions without a waker: capacity in the command queue, the end of the
 /// device thread.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Polling interval of the load's progress, sufficient for a progress bar.
-const LOOK_AT_LOAD: Duration = Duration::from_millis(20);
+const LOAD_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum messages between two polls of the events, so that a flood of asks does not delay
 /// replies.
@@ -39,7 +39,7 @@ pub(super) struct EventLoop {
     inbox: UnboundedReceiver<Message>,
     /// Receiver of the progress while the engine loads.
     loading: Option<UnboundedSender<f32>>,
-    fraction_told: f32,
+    fraction_reported: f32,
     /// Commands of one message, in order, while the engine's queue is full.
     backlog: VecDeque<Command>,
     /// Replies that have not ended. Their channels are unbounded, but the reply's token limit
@@ -64,7 +64,7 @@ impl EventLoop {
             client,
             inbox,
             loading: Some(loading),
-            fraction_told: -1.0,
+            fraction_reported: -1.0,
             backlog: VecDeque::new(),
             replies: HashMap::new(),
             awaiting_end: Vec::new(),
@@ -80,13 +80,15 @@ impl EventLoop {
         let mut context = Context::from_waker(&waker);
         loop {
             self.client.register_waker(&waker);
-            let ControlFlow::Continue(heard_all) = self.hear_hosts(&mut context) else { return };
-            self.hear_engine();
-            self.send_on();
-            self.look_at_load();
-            self.look_at_end();
-            match self.pause() {
-                _ if !heard_all => {}
+            let ControlFlow::Continue(received_all) = self.receive_messages(&mut context) else {
+                return;
+            };
+            self.receive_events();
+            self.flush_backlog();
+            self.report_load();
+            self.report_end();
+            match self.sleep_max() {
+                _ if !received_all => {}
                 Some(pause) => std::thread::park_timeout(pause),
                 None => std::thread::park(),
             }
@@ -94,16 +96,16 @@ impl EventLoop {
     }
 
     /// Receives some messages; `true` if no more can be received now. Breaks when no host is left.
-    fn hear_hosts(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
+    fn receive_messages(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
         for _ in 0..MESSAGES_AT_ONCE {
-            self.send_on();
+            self.flush_backlog();
             if !self.backlog.is_empty() {
                 // Messages in the channel are bounded; a backlog of their commands would not be.
                 let is_over = self.inbox.is_closed();
                 return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(true) };
             }
             match self.inbox.poll_recv(context) {
-                Poll::Ready(Some(message)) => self.hear(message),
+                Poll::Ready(Some(message)) => self.handle(message),
                 Poll::Ready(None) => return ControlFlow::Break(()),
                 Poll::Pending => return ControlFlow::Continue(true),
             }
@@ -111,7 +113,7 @@ impl EventLoop {
         ControlFlow::Continue(false)
     }
 
-    fn hear(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         let backlog = &mut self.backlog;
         match message {
             Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
@@ -134,9 +136,9 @@ impl EventLoop {
                     backlog.push_back(Command::Cancel { agent, generation });
                 }
             }
-            Message::AwaitEnd(told) => {
-                self.awaiting_end.retain(|told| !told.is_closed());
-                self.awaiting_end.push(told);
+            Message::AwaitEnd(ended) => {
+                self.awaiting_end.retain(|ended| !ended.is_closed());
+                self.awaiting_end.push(ended);
             }
         }
     }
@@ -151,15 +153,15 @@ impl EventLoop {
         notify(|| drop(events));
     }
 
-    fn hear_engine(&mut self) {
+    fn receive_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
         while self.client.try_recv_many(EVENTS_AT_ONCE, &mut events) > 0 {
-            events.drain(..).for_each(|event| self.pass_on(event));
+            events.drain(..).for_each(|event| self.forward(event));
         }
         self.events = events;
     }
 
-    fn pass_on(&mut self, Event { generation, what, .. }: Event) {
+    fn forward(&mut self, Event { generation, what, .. }: Event) {
         if what.is_terminal() {
             self.end(generation, what);
         } else if let Some((events, _)) = self.replies.get(&generation) {
@@ -169,7 +171,7 @@ impl EventLoop {
     }
 
     /// Sends the backlog, up to the queue's capacity.
-    fn send_on(&mut self) {
+    fn flush_backlog(&mut self) {
         while let Some(command) = self.backlog.pop_front() {
             match self.client.try_send(command) {
                 Ok(()) => {}
@@ -192,11 +194,11 @@ impl EventLoop {
         self.end(*generation, ReplyEvent::Failed(ReplyError::EngineGone(reason)));
     }
 
-    fn look_at_load(&mut self) {
+    fn report_load(&mut self) {
         let Some(loading) = &self.loading else { return };
         match self.client.engine().state() {
-            EngineState::Loading { fraction } if fraction > self.fraction_told => {
-                self.fraction_told = fraction;
+            EngineState::Loading { fraction } if fraction > self.fraction_reported => {
+                self.fraction_reported = fraction;
                 notify(|| _ = loading.send(fraction));
             }
             EngineState::Loading { .. } => {}
@@ -207,18 +209,18 @@ impl EventLoop {
         }
     }
 
-    fn look_at_end(&mut self) {
+    fn report_end(&mut self) {
         if !self.awaiting_end.is_empty() && self.client.engine().is_ended() {
-            self.awaiting_end.drain(..).for_each(|told| notify(|| _ = told.send(())));
+            self.awaiting_end.drain(..).for_each(|ended| notify(|| _ = ended.send(())));
         }
     }
 
     /// Maximum time to sleep.
-    fn pause(&self) -> Option<Duration> {
+    fn sleep_max(&self) -> Option<Duration> {
         if !self.backlog.is_empty() || !self.awaiting_end.is_empty() {
-            Some(LOOK)
+            Some(POLL_INTERVAL)
         } else {
-            self.loading.as_ref().map(|_| LOOK_AT_LOAD)
+            self.loading.as_ref().map(|_| LOAD_POLL_INTERVAL)
         }
     }
 }

@@ -60,9 +60,8 @@ impl Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Vocabulary size: token ids are below it.
-    /// Number of sequences: sequence ids are below it.
     pub vocab: u32,
-    /// Sequences: ids are below it.
+    /// Number of sequences: sequence ids are below it.
     pub sequences_max: u32,
     /// Maximum number of tokens in one batch (llama.cpp's `n_batch`).
     pub tokens_max: u32,
