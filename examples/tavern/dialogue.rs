@@ -190,7 +190,7 @@ fn visit(
 }
 
 fn print_sentence(
-    sentence: On<SentenceSpoken>,
+    sentence: On<ReplySentence>,
     names: Query<&Name>,
     evening: Res<Evening>,
     printer: Res<PrintHandle>,

@@ -43,11 +43,11 @@ impl Run {
         }
         self.elapsed = now.duration_since(since);
         (self.tokens, self.steps) = (stats.tokens - tokens, stats.steps - steps);
-        let cost = walla.frame_cost();
-        self.plugin.add(cost.total());
-        self.publish.add(cost.publish);
-        self.collect.add(cost.collect);
-        self.submit.add(cost.submit);
+        let times = walla.host_times();
+        self.plugin.add(times.total());
+        self.publish.add(times.publish);
+        self.collect.add(times.collect);
+        self.submit.add(times.submit);
         if self.model.is_empty()
             && let Some(card) = walla.model()
         {

@@ -194,8 +194,8 @@ pub struct AgentPriority(pub i32);
 /// unused. Default: `0`.
 ///
 /// A change applies at once, also within a reply. Set it directly, or let
-#[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]
-#[cfg_attr(not(feature = "lod"), doc = "`LodByDistancePlugin` (feature `lod`)")]
+#[cfg_attr(feature = "lod", doc = "[`WallaLodPlugin`](crate::WallaLodPlugin)")]
+#[cfg_attr(not(feature = "lod"), doc = "`WallaLodPlugin` (feature `lod`)")]
 /// set it by distance.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(

@@ -11,12 +11,12 @@ use walla_runtime::Prompt;
 
 use walla_runtime::GenerationId;
 
-use crate::sentence::SentenceSpoken;
+use crate::sentence::ReplySentence;
 
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
 /// The answer arrives as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
-/// and [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of
+/// and [`ReplySentence`](crate::ReplySentence)s, and ends with exactly one of
 /// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). If the agent is
 /// still speaking, the answer follows the current reply. Asks made before the model is loaded wait
 /// for it. The text may come from a player: it never becomes a control token, except in an ask of
@@ -154,7 +154,7 @@ pub struct Cancel {
 /// use bevy_walla::prelude::*;
 /// /// The latest sentence that the voice has spoken.
 /// #[derive(Component)]
-/// struct Heard(SentenceSpoken);
+/// struct Heard(ReplySentence);
 /// fn player_speaks(heard: Single<&Heard>, mut commands: Commands) {
 ///     commands.trigger(CancelHeard::after(&heard.0));
 /// }
@@ -181,8 +181,8 @@ impl CancelHeard {
 
     /// The reply was heard up to the end of this sentence.
     #[must_use]
-    pub fn after(sentence: &SentenceSpoken) -> Self {
-        let SentenceSpoken { agent, generation, end_bytes, .. } = *sentence;
+    pub fn after(sentence: &ReplySentence) -> Self {
+        let ReplySentence { agent, generation, end_bytes, .. } = *sentence;
         Self { agent, generation: Some(generation), heard_bytes: end_bytes }
     }
 }

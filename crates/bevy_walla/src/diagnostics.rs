@@ -85,7 +85,7 @@ impl WallaDiagnosticsPlugin {
         }
         diagnostics.add_measurement(&Self::STEP_MS, || stats.step.as_secs_f64() * 1e3);
         diagnostics.add_measurement(&Self::FRAME_MICROS, || {
-            walla.frame_cost().total().as_secs_f64() * 1e6
+            walla.host_times().total().as_secs_f64() * 1e6
         });
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));

@@ -12,7 +12,7 @@
 //!     .add_systems(Startup, |mut commands: Commands| {
 //!         commands
 //!             .spawn((Name::new("Greta"), Agent::persona("You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.")))
-//!             .observe(|sentence: On<SentenceSpoken>| println!("Greta: {}", sentence.text))
+//!             .observe(|sentence: On<ReplySentence>| println!("Greta: {}", sentence.text))
 //!             .ask("What does a horseshoe cost?");
 //!     })
 //!     .run();
@@ -48,8 +48,8 @@
 //! | [`ReplyStarted`] | prefill of the prompt begins; text arrives with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
 //! | [`ReplyReasoning`] | more reasoning text, which is never spoken |
-//! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
-//! | [`TokenDrawn`] | a token and its alternatives, if the agent's sampling requests candidates |
+//! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
+//! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
@@ -126,7 +126,7 @@
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentContext`], [`Conversation`],
-//! [`TokenDrawn`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
+//! [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
 //! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
@@ -182,13 +182,13 @@ pub use error::WallaError;
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodDistances, ManualLevelOfDetail, WallaLodPlugin};
 pub use plugin::WallaPlugin;
-pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn};
+pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
-pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
+pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
 pub use systems::WallaSystems;
-pub use walla::{FrameCost, Walla, WallaFailed, WallaReady, walla_ready};
+pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
@@ -208,7 +208,7 @@ pub mod prelude {
         Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, ContextPolicy, Conversation,
         FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
-        ReplyReasoning, ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn,
+        ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech, SpeechState, Turn,
         VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
         WallaSettings, WallaState, WallaSystems, walla_ready,
     };

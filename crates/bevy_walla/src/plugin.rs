@@ -13,9 +13,9 @@ use crate::bridge::{self, EngineBridge};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
-use crate::sentence::SentenceSpoken;
+use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
 use crate::systems::Schedules;
 use crate::trace;
@@ -103,14 +103,14 @@ impl WallaPlugin {
         Self::new(Source::Engine(engine))
     }
 
-    /// Uses the links that `connector` returns, for instance the links of a
+    /// Uses the clients that `new_client` returns, for instance of a
     /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test. Settings of the engine, and
     /// the pacing, have no effect and are logged as a warning.
     #[must_use]
     pub fn with_engine_client(
-        connector: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
+        new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(Source::EngineClient(Box::new(connector)))
+        Self::new(Source::EngineClient(Box::new(new_client)))
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -274,7 +274,7 @@ impl WallaPlugin {
     ///
     /// For the engine, each run of `submit` is one frame: it grants
     /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
-    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is
+    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::host_times`] is
     /// the host time of one run.
     ///
     /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
@@ -370,12 +370,12 @@ impl WallaPlugin {
         self
     }
 
-    /// Starts the engine, if there is one, and returns a link to it.
+    /// Starts the engine, if there is one, and returns a client of it.
     fn start(&self) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
         let engine = match &self.source {
             #[cfg(not(feature = "demo"))]
             Source::Nothing => return (None, Err(WallaError::NoModel)),
-            Source::EngineClient(connector) => return (None, Ok(connector())),
+            Source::EngineClient(new_client) => return (None, Ok(new_client())),
             Source::Engine(engine) => engine.clone(),
             Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
@@ -411,8 +411,8 @@ impl Plugin for WallaPlugin {
             );
         }
         trace::add(app, self.trace.as_deref());
-        let (engine, link) = self.start();
-        app.insert_resource(EngineBridge::new(link))
+        let (engine, client) = self.start();
+        app.insert_resource(EngineBridge::new(client))
             .insert_resource(Walla::new(engine))
             .add_message::<Ask>()
             .add_message::<Cancel>()
@@ -422,8 +422,8 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyStarted>()
             .add_message::<ReplyDelta>()
             .add_message::<ReplyReasoning>()
-            .add_message::<SentenceSpoken>()
-            .add_message::<TokenDrawn>()
+            .add_message::<ReplySentence>()
+            .add_message::<ReplyToken>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_observer(bridge::forward_ask)
@@ -447,7 +447,7 @@ mod tests {
     fn settings_without_effect_are_recorded() {
         let of_engine = |plugin: WallaPlugin| plugin.device("cpu").steps_per_frame(2).threads(1);
         let scripted = crate::scripted::ScriptedEngine::new(|_, _| String::new());
-        let scripted = WallaPlugin::with_engine_client(scripted.connector());
+        let scripted = WallaPlugin::with_engine_client(scripted.new_client());
         assert_eq!(of_engine(scripted).ignored, ["device", "steps_per_frame", "threads"]);
         let engine = Engine::start(EngineOptions::new(ModelSource::Static(&[]))).unwrap();
         let shared = of_engine(WallaPlugin::with_engine(engine)).budget(None);

@@ -42,7 +42,7 @@ pub struct ReplyDelta {
 }
 
 /// More reasoning of an agent: text that the model writes before its answer and that is never
-/// spoken. It is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
+/// spoken. It is in no [`ReplyDelta`], no [`ReplySentence`](crate::ReplySentence), not in
 /// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
 ///
 /// Only models with reasoning markers produce it. [`AgentReasoning`](crate::AgentReasoning) has the
@@ -69,7 +69,7 @@ pub struct ReplyReasoning {
     derive(Reflect),
     reflect(opaque, Event, Message, Clone, Debug, PartialEq)
 )]
-pub struct TokenDrawn {
+pub struct ReplyToken {
     /// The agent that speaks.
     #[event_target]
     pub agent: Entity,

@@ -29,8 +29,8 @@ pub struct WallaSettings {
     /// reaches the engine.
     pub conversation_turns_max: u32,
     /// Whether the truncated end of a reply that was cancelled or failed is published
-    /// as a [`SentenceSpoken`](crate::SentenceSpoken), marked as a
-    /// [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since speech output should
+    /// as a [`ReplySentence`](crate::ReplySentence), marked as a
+    /// [fragment](crate::ReplySentence::is_fragment). Default: `false`, since speech output should
     /// stop there.
     pub publish_fragments: bool,
     /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns take

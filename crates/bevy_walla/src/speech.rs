@@ -87,7 +87,7 @@ impl Speech {
         self.text.clear();
     }
 
-    pub(crate) fn hear(&mut self, delta: &str) {
+    pub(crate) fn push_text(&mut self, delta: &str) {
         self.state = SpeechState::Talking;
         self.text.push_str(delta);
     }
@@ -123,8 +123,8 @@ mod tests {
         assert_eq!(speech.state(), SpeechState::Asked);
         speech.begin("How much?");
         assert_eq!((speech.state(), speech.question()), (SpeechState::Thinking, "How much?"));
-        speech.hear("Three");
-        speech.hear(" silver.");
+        speech.push_text("Three");
+        speech.push_text(" silver.");
         assert_eq!((speech.state(), speech.text()), (SpeechState::Talking, "Three silver."));
         speech.end(false);
         assert!(speech.is_silent() && speech.question().is_empty());

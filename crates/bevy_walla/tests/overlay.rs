@@ -17,7 +17,7 @@ fn app() -> App {
     let overlay = WallaOverlay { refreshes_per_second: 10.0, ..Default::default() };
     let mut app = App::new();
     app.add_plugins((
-        WallaPlugin::with_engine_client(engine.connector()),
+        WallaPlugin::with_engine_client(engine.new_client()),
         WallaOverlayPlugin { overlay: Some(overlay) },
     ))
     .init_resource::<ButtonInput<KeyCode>>();

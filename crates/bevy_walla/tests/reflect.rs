@@ -61,7 +61,7 @@ fn all_public_types_are_registered() {
     let registry = app.world().resource::<AppTypeRegistry>().read();
     let types = public_types();
     let names: Vec<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
-    for known in ["Agent", "Ask", "Conversation", "ReplyFinished", "SentenceSpoken", "WallaReady"] {
+    for known in ["Agent", "Ask", "Conversation", "ReplyFinished", "ReplySentence", "WallaReady"] {
         assert!(names.contains(&known), "{names:?}");
     }
     assert_eq!(names.contains(&"WallaOverlay"), cfg!(feature = "overlay"), "{names:?}");

@@ -31,7 +31,7 @@ fn fixed(plugin: WallaPlugin, update: Duration) -> App {
 }
 
 fn counting(engine: &ScriptedEngine) -> WallaPlugin {
-    WallaPlugin::with_engine_client(engine.connector())
+    WallaPlugin::with_engine_client(engine.new_client())
 }
 
 fn counter() -> ScriptedEngine {
@@ -135,7 +135,7 @@ impl EngineClient for Paused {
 fn a_pause_of_the_time_is_a_pause_of_the_engine() {
     for pause_with_time in [false, true] {
         let engine = counter();
-        let (scripted, told) = (engine.connector(), Arc::new(AtomicU32::new(0)));
+        let (scripted, told) = (engine.new_client(), Arc::new(AtomicU32::new(0)));
         let counter = Arc::clone(&told);
         let plugin = WallaPlugin::with_engine_client(move || -> Box<dyn EngineClient> {
             Box::new(Paused(scripted(), Arc::clone(&counter)))

@@ -6,17 +6,17 @@ use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
     AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
 };
-use walla_trace::Stage as Mark;
+use walla_trace::Stage;
 
-use super::{Ended, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
+use super::{AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
-use crate::sentence::{SentenceSpoken, end_of};
+use crate::sentence::{ReplySentence, end_of};
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
@@ -41,22 +41,22 @@ pub(crate) fn publish(
     mut out: Announcer,
     _here: NonSendMarker,
 ) {
-    let watch = Stopwatch::start(Mark::Publish);
+    let watch = Stopwatch::start(Stage::Publish);
     let bridge = &mut *bridge;
     bridge.publishes_fragments = settings.publish_fragments;
     bridge.publish_state(&mut walla, &mut out);
     let mut events_left = settings.events_per_frame_max.max(1);
     while events_left > 0
-        && let Some(ended) = bridge.ended.pop_front()
+        && let Some(ended) = bridge.local_ends.pop_front()
     {
         events_left -= 1;
-        bridge.ended_here(ended, &mut voices, &mut out);
+        bridge.publish_local_end(ended, &mut voices, &mut out);
     }
     let mut inbox = std::mem::take(&mut bridge.inbox);
     while events_left > 0
-        && let Some(link) = &bridge.link
+        && let Some(client) = &bridge.client
     {
-        link.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
+        client.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
         if inbox.is_empty() {
             break;
         }
@@ -66,7 +66,7 @@ pub(crate) fn publish(
         }
     }
     bridge.inbox = inbox;
-    bridge.cost.publish = watch.read();
+    bridge.host_times.publish = watch.read();
 }
 
 /// A sentence of a reply.
@@ -97,8 +97,8 @@ pub(crate) struct Announcer<'w, 's> {
     reply_started: MessageWriter<'w, ReplyStarted>,
     reply_delta: MessageWriter<'w, ReplyDelta>,
     reply_reasoning: MessageWriter<'w, ReplyReasoning>,
-    sentence_spoken: MessageWriter<'w, SentenceSpoken>,
-    token_drawn: MessageWriter<'w, TokenDrawn>,
+    reply_sentence: MessageWriter<'w, ReplySentence>,
+    reply_token: MessageWriter<'w, ReplyToken>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
     reply_failed: MessageWriter<'w, ReplyFailed>,
 }
@@ -108,8 +108,8 @@ impl Announcer<'_, '_> {
         let mut text = InlineText::new();
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
-        let spoken = SentenceSpoken { agent, generation, text, end_bytes, is_fragment };
-        self.sentence_spoken.write(spoken);
+        let spoken = ReplySentence { agent, generation, text, end_bytes, is_fragment };
+        self.reply_sentence.write(spoken);
         self.commands.trigger(spoken);
     }
 
@@ -135,9 +135,9 @@ impl Announcer<'_, '_> {
 impl EngineBridge {
     /// Publishes once that the engine is ready, or that it failed.
     fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
-        let state = match (&self.failure, &self.link) {
+        let state = match (&self.failure, &self.client) {
             (Some(failure), _) => WallaState::Failed(failure.clone()),
-            (None, Some(link)) => link.state(),
+            (None, Some(client)) => client.state(),
             (None, None) => WallaState::Failed(WallaError::Stopped),
         };
         match &state {
@@ -156,15 +156,15 @@ impl EngineBridge {
             }
             _ => {}
         }
-        let stats = self.link.as_ref().map(|link| link.stats()).unwrap_or_default();
-        walla.update(state, stats, self.cost, (self.asks_waiting, self.events_unknown));
+        let stats = self.client.as_ref().map(|client| client.stats()).unwrap_or_default();
+        walla.update(state, stats, self.host_times, (self.asks_waiting, self.events_unknown));
     }
 
     /// Publishes the end of an ask that was not sent to the engine.
-    fn ended_here(&self, ended: Ended, voices: &mut Voices, out: &mut Announcer) {
-        let Ended { entity, generation, tag, how } = ended;
+    fn publish_local_end(&self, ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
+        let LocalEnd { entity, generation, tag, how } = ended;
         if let Ok((Some(mut speech), _)) = voices.get_mut(entity) {
-            let record = self.of_entity.get(&entity).and_then(|id| self.records.get(id));
+            let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
             speech.end_unbegun(record.is_some_and(Record::is_asked_more));
         }
         match how {
@@ -184,7 +184,7 @@ impl EngineBridge {
         };
         let (mut speech, mut conversation) = match voices.get_mut(record.entity) {
             // The entity may be an agent again, with another record.
-            Ok(voice) if !record.gone => voice,
+            Ok(voice) if !record.is_removed => voice,
             _ => (None, None),
         };
         let (agent, generation) = (record.entity, event.generation);
@@ -201,7 +201,7 @@ impl EngineBridge {
                 let delta = ReplyDelta { agent, generation, text, tokens };
                 out.reply_delta.write(delta);
                 out.commands.trigger(delta);
-                record.heard(at, &text, speech, |s| out.said(agent, generation, s));
+                record.push_text(at, &text, speech, |s| out.said(agent, generation, s));
             }
             ReplyEvent::Reasoning { text, tokens } => {
                 let reasoning = ReplyReasoning { agent, generation, text, tokens };
@@ -209,8 +209,8 @@ impl EngineBridge {
                 out.commands.trigger(reasoning);
             }
             ReplyEvent::Token(detail) => {
-                let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
-                out.token_drawn.write(drawn.clone());
+                let drawn = ReplyToken { agent, generation, detail: Arc::from(detail) };
+                out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
             ReplyEvent::Finished { reason, usage } => {
@@ -252,11 +252,11 @@ impl EngineBridge {
     fn resync(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
-        if record.asks.back().is_some_and(|ask| ask.stage == Stage::Unsent) {
+        if record.asks.back().is_some_and(|ask| ask.stage == AskStage::Unsent) {
             record.pending.asks = true;
             self.mark_pending(id);
-        } else if record.in_doubt && record.asks.is_empty() && !record.gone {
-            record.in_doubt = false;
+        } else if record.needs_resend && record.asks.is_empty() && !record.is_removed {
+            record.needs_resend = false;
             if record.added {
                 record.pending.conversation = true;
                 self.mark_pending(id);
@@ -273,7 +273,7 @@ impl Record {
     /// Marks an ask as started. Returns whether it had been waiting.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
-        let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
+        let waited = std::mem::replace(&mut ask.stage, AskStage::Started) != AskStage::Started;
         self.sentences.clear();
         self.sentence_end = 0;
         // An ask that was cancelled before it began: the engine is sent 0 as well.
@@ -284,7 +284,7 @@ impl Record {
         waited
     }
 
-    fn heard(
+    fn push_text(
         &mut self,
         at: usize,
         text: &str,
@@ -292,7 +292,7 @@ impl Record {
         mut say: impl FnMut(Sentence<'_>),
     ) {
         if let Some(speech) = speech {
-            speech.hear(text);
+            speech.push_text(text);
         }
         let Self { asks, sentences, sentence_end, .. } = self;
         let Some(ask) = asks.get_mut(at) else { return };
@@ -318,8 +318,8 @@ impl Record {
         let heard_bytes = self.heard_bytes_of(at);
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
-        if ask.stage != Stage::Started {
-            self.in_doubt = true;
+        if ask.stage != AskStage::Started {
+            self.needs_resend = true;
             if let Some(speech) = speech {
                 speech.end_unbegun(asked_more);
             }
@@ -352,7 +352,7 @@ impl Record {
         {
             if conversation.edit() != self.edit {
                 // Replaced and not collected yet, or swapped with another until the collection.
-                self.in_doubt = true;
+                self.needs_resend = true;
                 return true;
             }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;

@@ -109,13 +109,13 @@ impl Reading {
             }
             Line::Agents => self.write_agents(out),
             Line::Voice => {
-                let (stats, cost) = (walla.stats(), walla.frame_cost());
+                let (stats, times) = (walla.stats(), walla.host_times());
                 write!(
                     out,
                     "{:.0} tokens/s   step {:.2} ms   plugin {:.0} µs",
                     self.tokens_per_second,
                     millis(stats.step),
-                    cost.total().as_secs_f64() * 1e6,
+                    times.total().as_secs_f64() * 1e6,
                 )
             }
             Line::Frames => {

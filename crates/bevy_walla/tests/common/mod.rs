@@ -35,7 +35,7 @@ pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {
-    app_with(WallaPlugin::with_engine_client(engine.connector()))
+    app_with(WallaPlugin::with_engine_client(engine.new_client()))
 }
 
 pub fn app_with(plugin: WallaPlugin) -> App {
@@ -51,7 +51,7 @@ pub fn app_with(plugin: WallaPlugin) -> App {
         .add_observer(|e: On<ReplyReasoning>, mut log: ResMut<Log>| {
             log.add("reasoning", e.agent, &e.text);
         })
-        .add_observer(|e: On<SentenceSpoken>, mut log: ResMut<Log>| {
+        .add_observer(|e: On<ReplySentence>, mut log: ResMut<Log>| {
             log.add("sentence", e.agent, &e.text);
         })
         .add_observer(|e: On<ReplyFinished>, mut log: ResMut<Log>| {
