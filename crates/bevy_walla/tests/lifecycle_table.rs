@@ -36,12 +36,11 @@ fn a_despawn_ends_replies_as_cancelled_without_entity_observers() {
     updates(&mut app, 3);
     app.world_mut().despawn(odo);
     let before = app.world().resource::<OnEntity>().0.len();
-    let mut ended =
-        app.world().resource::<bevy_ecs::message::Messages<ReplyFinished>>().get_cursor();
+    let mut ended = app.world().resource::<Messages<ReplyFinished>>().get_cursor();
     updates(&mut app, 2);
     assert_eq!(app.world().resource::<OnEntity>().0.len(), before);
     assert_eq!(log(&app).only("finished"), ["Cancelled"; 2], "global observers");
-    let messages = app.world().resource::<bevy_ecs::message::Messages<ReplyFinished>>();
+    let messages = app.world().resource::<Messages<ReplyFinished>>();
     assert!(ended.read(messages).all(|end| end.agent == odo));
     assert_eq!(log(&app).ends(), 2);
 }

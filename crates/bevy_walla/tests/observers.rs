@@ -2,7 +2,6 @@
 
 mod common;
 
-use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::EngineClient;
 use bevy_walla::prelude::*;
