@@ -1,6 +1,6 @@
 //! Components of an agent: [`Agent`] and the components that it requires.
 
-use bevy_ecs::change_detection::DetectChanges;
+use bevy_ecs::change_detection::{ContiguousComponentTicksRef, ContiguousRef, DetectChanges};
 use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
@@ -52,7 +52,7 @@ use crate::speech::Speech;
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(on_remove = agent_removed)]
+#[component(on_remove = agent_removed, summary_tick)]
 #[require(
     AgentSampling,
     AgentSeed,
@@ -104,7 +104,7 @@ fn setting_removed(mut world: DeferredWorld, context: HookContext) {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentSampling(pub Sampling);
 
 impl AgentSampling {
@@ -131,7 +131,7 @@ impl From<Sampling> for AgentSampling {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentSeed(pub u64);
 
 impl AgentSeed {
@@ -157,7 +157,7 @@ impl AgentSeed {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct VoiceRate(Option<f32>);
 
 impl VoiceRate {
@@ -186,7 +186,7 @@ impl VoiceRate {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentPriority(pub i32);
 
 /// Importance of an agent within a frame. 0: every step that its voice rate needs. 1: at most one
@@ -203,7 +203,7 @@ pub struct AgentPriority(pub i32);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct LevelOfDetail(pub u8);
 
 impl LevelOfDetail {
@@ -225,7 +225,7 @@ impl LevelOfDetail {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct ReplyLimits {
     /// Maximum tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
@@ -266,7 +266,7 @@ impl Default for ReplyLimits {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
@@ -278,7 +278,7 @@ pub struct AgentContext(pub ContextPolicy);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(on_remove = setting_removed)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
@@ -304,8 +304,10 @@ impl Default for AgentReasoning {
 }
 
 /// All components that define an agent for the engine. A component that was removed counts as its
-/// default.
+/// default. Each has a summary tick, so that [`AgentPartsContiguousItem::changed_columns`] costs no
+/// time per agent.
 #[derive(QueryData)]
+#[query_data(contiguous(all))]
 pub(crate) struct AgentParts {
     agent: Ref<'static, Agent>,
     sampling: Option<Ref<'static, AgentSampling>>,
@@ -316,6 +318,36 @@ pub(crate) struct AgentParts {
     limits: Option<Ref<'static, ReplyLimits>>,
     context: Option<Ref<'static, AgentContext>>,
     reasoning: Option<Ref<'static, AgentReasoning>>,
+}
+
+/// Components of an agent in [`AgentParts`].
+pub(crate) const PARTS: usize = 9;
+
+impl<'w> AgentPartsContiguousItem<'w, '_> {
+    /// The columns of one table of agents, each `None` if no component in it has changed since the
+    /// querying system last ran.
+    pub(crate) fn changed_columns(self) -> [Option<ContiguousComponentTicksRef<'w>>; PARTS] {
+        [
+            changed_column(Some(self.agent)),
+            changed_column(self.sampling),
+            changed_column(self.seed),
+            changed_column(self.voice),
+            changed_column(self.priority),
+            changed_column(self.detail),
+            changed_column(self.limits),
+            changed_column(self.context),
+            changed_column(self.reasoning),
+        ]
+    }
+}
+
+/// The change ticks of a column; `None` if no component in it has changed since the querying system
+/// last ran. A component without a summary tick counts as changed.
+pub(crate) fn changed_column<'w, T>(
+    column: Option<ContiguousRef<'w, T>>,
+) -> Option<ContiguousComponentTicksRef<'w>> {
+    let (_, ticks) = ContiguousRef::split(column?);
+    ticks.summary_tick_is_changed().unwrap_or(true).then_some(ticks)
 }
 
 impl AgentPartsItem<'_, '_> {

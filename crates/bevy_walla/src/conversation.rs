@@ -62,7 +62,7 @@ impl EditId {
 /// assert_eq!(talk.last_reply(), Some("Greta, the smith."));
 /// ```
 #[derive(Component, Debug)]
-#[component(on_insert = inserted)]
+#[component(on_insert = inserted, summary_tick)]
 #[cfg_attr(
     feature = "reflect",
     derive(Reflect),

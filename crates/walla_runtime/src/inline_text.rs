@@ -2,7 +2,12 @@ use core::fmt;
 use core::ops::Deref;
 
 /// A string of at most `N` bytes stored inline, so that events with text need no allocation.
+///
+/// Its size is a multiple of 8 bytes. A compiler copies other sizes with two overlapping stores at
+/// the end. A processor cannot forward two stores to one load, so a second copy waits until both
+/// stores and all earlier ones have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(align(8))]
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),

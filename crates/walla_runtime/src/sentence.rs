@@ -71,6 +71,17 @@ enum State {
     },
 }
 
+/// Bytes that neither end a sentence nor are part of a character of several bytes.
+static IS_PLAIN: [bool; 256] = {
+    let mut is_plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte.is_ascii() {
+        is_plain[byte as usize] = byte != b'\n' && !is_terminator(byte as char);
+        byte += 1;
+    }
+    is_plain
+};
+
 /// Decision about a possible end that white space follows.
 enum Verdict {
     Ends,
@@ -121,9 +132,9 @@ impl SentenceSplitter {
         if self.state != State::Inside || self.text.is_empty() {
             return 0;
         }
-        let ends = |byte: u8| !byte.is_ascii() || byte == b'\n' || is_terminator(byte.into());
         let most = text.len().min(self.bytes_max - self.text.len());
-        text.bytes().take(most).position(ends).unwrap_or(most)
+        let ends = |byte: &u8| !IS_PLAIN[usize::from(*byte)];
+        text.as_bytes()[..most].iter().position(ends).unwrap_or(most)
     }
 
     /// Ends the text: passes a remaining fragment to `say`. The splitter can then take another

@@ -1,11 +1,13 @@
+use bevy_ecs::change_detection::ContiguousComponentTicksRef;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, FinishReason, ReplyError};
 use walla_trace::Stage;
 
 use super::{AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
-use crate::agent::{AgentParts, AgentPartsItem};
+use crate::agent::{AgentParts, AgentPartsItem, changed_column};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
@@ -18,7 +20,7 @@ pub(super) type Agents = (
     AgentParts,
     Has<Disabled>,
     Option<&'static mut Speech>,
-    Option<&'static mut Conversation>,
+    Option<Mut<'static, Conversation>>,
 );
 
 /// Collects new and changed agents, replaced conversations, asks and cancels, and records the
@@ -34,18 +36,7 @@ pub(crate) fn collect(
 ) {
     let watch = Stopwatch::start(Stage::Collect);
     let bridge = &mut *bridge;
-    for (entity, parts, is_disabled, _, conversation) in &mut agents {
-        if parts.is_changed() {
-            bridge.agent_changed(entity, &parts, is_disabled, conversation.as_deref(), &settings);
-        } else if parts.is_detail_changed() {
-            bridge.detail_changed(entity);
-        }
-        if let Some(conversation) = conversation
-            && conversation.is_changed()
-        {
-            bridge.conversation_changed(entity, &conversation);
-        }
-    }
+    bridge.collect_changes(&agents, &settings);
     // A frame without cancels allocates nothing here.
     let cancels = cancels.read_with_id().map(|(cancel, number)| {
         (bridge.asks_before(CancelId::Cancel(number.id)), cancel.agent, None)
@@ -76,6 +67,47 @@ pub(crate) fn collect(
 }
 
 impl EngineBridge {
+    /// Collects the changes of agents and conversations. A table of agents without any change costs
+    /// one comparison per component.
+    fn collect_changes(&mut self, agents: &Query<Agents>, settings: &WallaSettings) {
+        let Ok(tables) = agents.contiguous_iter() else {
+            // The game has a disabling component in a sparse set.
+            agents.iter().for_each(|agent| self.agent_changes(agent, settings));
+            return;
+        };
+        for (entities, parts, _, _, conversations) in tables {
+            let columns = parts.changed_columns();
+            let conversations = changed_column(conversations);
+            let columns = || columns.iter().chain([&conversations]).flatten();
+            if columns().next().is_none() {
+                continue;
+            }
+            let is_changed = |row: usize| columns().any(|ticks| is_row_changed(ticks, row));
+            for (_, &entity) in entities.iter().enumerate().filter(|(row, _)| is_changed(*row)) {
+                if let Ok(agent) = agents.get(entity) {
+                    self.agent_changes(agent, settings);
+                }
+            }
+        }
+    }
+
+    fn agent_changes(
+        &mut self,
+        (entity, parts, is_disabled, _, conversation): ROQueryItem<Agents>,
+        settings: &WallaSettings,
+    ) {
+        if parts.is_changed() {
+            self.agent_changed(entity, &parts, is_disabled, conversation.as_deref(), settings);
+        } else if parts.is_detail_changed() {
+            self.detail_changed(entity);
+        }
+        if let Some(conversation) = conversation
+            && conversation.is_changed()
+        {
+            self.conversation_changed(entity, &conversation);
+        }
+    }
+
     fn agent_changed(
         &mut self,
         entity: Entity,
@@ -239,6 +271,11 @@ impl EngineBridge {
         self.mark_pending(id);
         Ok(reserved)
     }
+}
+
+fn is_row_changed(ticks: &ContiguousComponentTicksRef, row: usize) -> bool {
+    let changed = ticks.changed().get(row);
+    changed.is_some_and(|tick| tick.is_newer_than(ticks.last_run(), ticks.this_run()))
 }
 
 impl Record {

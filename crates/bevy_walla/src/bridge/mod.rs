@@ -88,14 +88,26 @@ pub(crate) struct EngineBridge {
     host_times: HostTimes,
 }
 
-/// An agent's state in the plugin.
+/// An agent's state in the plugin. The fields that every delta uses are the first ones, so that
+/// they are in two cache lines.
+#[repr(C)]
 struct Record {
     entity: Entity,
-    pending: PendingChanges,
-    /// [`Command::AddAgent`] was sent to the engine.
-    added: bool,
+    /// Oldest first. Sent asks, at most [`ASKS_WAITING_MAX`], precede unsent ones.
+    asks: VecDeque<OpenAsk>,
+    sentences: SentenceSplitter,
     /// The entity is no longer an agent.
     is_removed: bool,
+    /// [`Command::AddAgent`] was sent to the engine.
+    added: bool,
+    pending: PendingChanges,
+    /// An ask ended before its reply began, or its exchange could not be added to the component:
+    /// only the engine knows whether it is part of the conversation.
+    needs_resend: bool,
+    /// Heard bytes of the reply in progress.
+    heard_bytes: u32,
+    /// Bytes of the reply in progress up to the end of its latest sentence.
+    sentence_end: usize,
     /// The state of the conversation that the engine knows.
     edit: EditId,
     /// Turns that the game has pushed since then and that were collected. Wraps around.
@@ -104,20 +116,10 @@ struct Record {
     unsent_turns: u32,
     /// Ended replies with their heard bytes that were not sent to the engine.
     shortened: Vec<(GenerationId, u32)>,
-    /// Heard bytes of the reply in progress.
-    heard_bytes: u32,
-    /// Bytes of the reply in progress up to the end of its latest sentence.
-    sentence_end: usize,
-    /// An ask ended before its reply began, or its exchange could not be added to the component:
-    /// only the engine knows whether it is part of the conversation.
-    needs_resend: bool,
     /// The latest reply in the conversation when the whole conversation was last sent to the
     /// engine. Of this and earlier replies the engine knows only the text, not the generation.
     last_resent_reply: Option<GenerationId>,
     reply_bytes: usize,
-    /// Oldest first. Sent asks, at most [`ASKS_WAITING_MAX`], precede unsent ones.
-    asks: VecDeque<OpenAsk>,
-    sentences: SentenceSplitter,
 }
 
 /// Changes of an agent that are not sent to the engine yet.

@@ -4,7 +4,8 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
+    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, TokenDetail,
+    Usage,
 };
 use walla_trace::Stage;
 
@@ -24,13 +25,33 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 /// Maximum number of events received at once; the device thread publishes them in batches.
 pub(super) const EVENTS_AT_ONCE: u32 = 64;
 
-/// Components that the plugin writes. The game may have removed either.
-type Voices<'w, 's> = Query<
-    'w,
-    's,
-    (Option<&'static mut Speech>, Option<&'static mut Conversation>),
-    Allow<Disabled>,
->;
+/// Components that the plugin writes. The game may have removed either. Separate queries, because
+/// most events concern the speech alone.
+#[derive(SystemParam)]
+pub(crate) struct Voices<'w, 's> {
+    speeches: Query<'w, 's, &'static mut Speech, Allow<Disabled>>,
+    conversations: Query<'w, 's, &'static mut Conversation, Allow<Disabled>>,
+}
+
+impl Voices<'_, '_> {
+    /// The speech of an agent. A record of a removed agent has none: the entity may be an agent
+    /// again, with another record.
+    fn speech(&mut self, record: &Record) -> Option<Mut<'_, Speech>> {
+        if record.is_removed { None } else { self.speeches.get_mut(record.entity).ok() }
+    }
+
+    /// The speech and the conversation of an agent, as in [`Self::speech`].
+    fn both(
+        &mut self,
+        record: &Record,
+    ) -> (Option<Mut<'_, Speech>>, Option<Mut<'_, Conversation>>) {
+        if record.is_removed {
+            return (None, None);
+        }
+        let Self { speeches, conversations } = self;
+        (speeches.get_mut(record.entity).ok(), conversations.get_mut(record.entity).ok())
+    }
+}
 
 /// Receives the engine's events since the last frame and publishes components, messages and events.
 pub(crate) fn publish(
@@ -61,9 +82,10 @@ pub(crate) fn publish(
             break;
         }
         events_left -= inbox.len() as u32;
-        for event in inbox.drain(..) {
+        for event in &mut inbox {
             bridge.apply_event(event, &mut voices, &mut out);
         }
+        inbox.clear();
     }
     bridge.inbox = inbox;
     bridge.host_times.publish = watch.read();
@@ -163,7 +185,7 @@ impl EngineBridge {
     /// Publishes the end of an ask that was not sent to the engine.
     fn publish_local_end(&self, ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
         let LocalEnd { entity, generation, tag, how } = ended;
-        if let Ok((Some(mut speech), _)) = voices.get_mut(entity) {
+        if let Ok(mut speech) = voices.speeches.get_mut(entity) {
             let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
             speech.end_unbegun(record.is_some_and(Record::is_asked_more));
         }
@@ -173,47 +195,51 @@ impl EngineBridge {
         }
     }
 
-    fn apply_event(&mut self, event: Event, voices: &mut Voices, out: &mut Announcer) {
+    /// Publishes an event. The event is not moved: a processor cannot forward the stores of a copy
+    /// to loads at other offsets, so such loads wait for all earlier stores and their cache misses.
+    fn apply_event(&mut self, event: &mut Event, voices: &mut Voices, out: &mut Announcer) {
         let of_event = |ask: &OpenAsk| ask.generation == event.generation;
         let Some((record, at)) = self.records.get_mut(&event.agent).and_then(|record| {
-            let at = record.asks.iter().position(of_event)?;
+            // Nearly always the oldest ask.
+            let is_first = record.asks.front().is_some_and(of_event);
+            let at = if is_first { 0 } else { record.asks.iter().position(of_event)? };
             Some((record, at))
         }) else {
             self.events_unknown += 1;
             return;
         };
-        let (mut speech, mut conversation) = match voices.get_mut(record.entity) {
-            // The entity may be an agent again, with another record.
-            Ok(voice) if !record.is_removed => voice,
-            _ => (None, None),
-        };
         let (agent, generation) = (record.entity, event.generation);
-        let speech = speech.as_deref_mut();
-        match event.what {
-            ReplyEvent::Started { prompt_tokens } => {
+        match &mut event.what {
+            &mut ReplyEvent::Started { prompt_tokens } => {
                 let tag = record.tag(at);
-                self.asks_waiting -= usize::from(record.started(at, speech));
+                let mut speech = voices.speech(record);
+                self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, generation, tag, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
             }
             ReplyEvent::Delta { text, tokens } => {
-                let delta = ReplyDelta { agent, generation, text, tokens };
-                out.reply_delta.write(delta);
-                out.commands.trigger(delta);
-                record.push_text(at, &text, speech, |s| out.said(agent, generation, s));
+                let delta = || ReplyDelta { agent, generation, text: *text, tokens: *tokens };
+                out.reply_delta.write(delta());
+                out.commands.trigger(delta());
+                let mut speech = voices.speech(record);
+                let say = |s: Sentence| out.said(agent, generation, s);
+                record.push_text(at, text, speech.as_deref_mut(), say);
             }
             ReplyEvent::Reasoning { text, tokens } => {
+                let (text, tokens) = (*text, *tokens);
                 let reasoning = ReplyReasoning { agent, generation, text, tokens };
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
             ReplyEvent::Token(detail) => {
-                let drawn = ReplyToken { agent, generation, detail: Arc::from(detail) };
+                let candidates = std::mem::take(&mut detail.candidates);
+                let detail = Arc::new(TokenDetail { candidates, ..**detail });
+                let drawn = ReplyToken { agent, generation, detail };
                 out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
-            ReplyEvent::Finished { reason, usage } => {
+            &mut ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
                 let is_complete = reason != FinishReason::Cancelled;
                 // Reasoning without any speech is not an answer, here as in the engine.
@@ -229,7 +255,7 @@ impl EngineBridge {
                 let publishes_fragment = is_complete || self.publishes_fragments;
                 let end = End { is_finished, is_cut, publishes_fragment };
                 let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
+                let has_begun = record.end(at, voices, end, say);
                 self.asks_waiting -= usize::from(!has_begun);
                 out.finished(agent, (generation, tag), reason, usage);
                 self.resync(event.agent);
@@ -239,9 +265,9 @@ impl EngineBridge {
                 let publishes_fragment = self.publishes_fragments;
                 let end = End { is_finished: false, is_cut: true, publishes_fragment };
                 let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
+                let has_begun = record.end(at, voices, end, say);
                 self.asks_waiting -= usize::from(!has_begun);
-                out.failed(agent, (generation, tag), error);
+                out.failed(agent, (generation, tag), error.clone());
                 self.resync(event.agent);
             }
         }
@@ -311,10 +337,12 @@ impl Record {
     fn end(
         &mut self,
         at: usize,
-        speech: Option<&mut Speech>,
-        (end, conversation): (End, Option<&mut Conversation>),
+        voices: &mut Voices,
+        end: End,
         mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
+        let (mut speech, conversation) = voices.both(self);
+        let speech = speech.as_deref_mut();
         let heard_bytes = self.heard_bytes_of(at);
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
@@ -345,7 +373,7 @@ impl Record {
         }
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
         // Raw text is not part of a conversation, here as in the engine.
-        if let Some(conversation) = conversation
+        if let Some(mut conversation) = conversation
             && ask.kind == AskKind::Chat
             && !ask.outdated
             && is_answered

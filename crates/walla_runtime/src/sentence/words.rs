@@ -1,13 +1,13 @@
 //! Classification of characters and words for the end of a sentence.
 
 /// Ends a sentence, alone or with others.
-pub(super) fn is_terminator(c: char) -> bool {
+pub(super) const fn is_terminator(c: char) -> bool {
     matches!(c, '.' | '!' | '?' | '…' | '‼' | '⁇' | '⁈' | '⁉' | '؟' | '۔' | '।' | '॥' | '։' | '።')
         || is_wide_terminator(c)
 }
 
 /// Ends a sentence without white space after it.
-pub(super) fn is_wide_terminator(c: char) -> bool {
+pub(super) const fn is_wide_terminator(c: char) -> bool {
     matches!(c, '。' | '！' | '？' | '．' | '｡')
 }
 
@@ -30,19 +30,31 @@ pub(super) enum Abbreviation {
 
 /// Titles: a name or a noun follows. Lower-case forms of some are ordinary words, so the comparison
 /// is case-sensitive.
-const TITLES: &[&str] = &[
-    "Mr", "Mrs", "Ms", "Mx", "Dr", "Prof", "St", "Mt", "Ft", "Sgt", "Capt", "Lt", "Cpt", "Cmdr",
-    "Col", "Maj", "Gen", "Adm", "Rev", "Hon", "Gov", "Sen", "Pres", "Mme", "Mlle", "Sr", "Sra",
-    "Srta", "Hr", "Fr", "Bros",
-];
+#[rustfmt::skip]
+fn is_title(word: &str) -> bool {
+    matches!(
+        word,
+        "Mr" | "Mrs" | "Ms" | "Mx" | "Dr" | "Prof" | "St" | "Mt" | "Ft" | "Sgt" | "Capt" | "Lt"
+            | "Cpt" | "Cmdr" | "Col" | "Maj" | "Gen" | "Adm" | "Rev" | "Hon" | "Gov" | "Sen"
+            | "Pres" | "Mme" | "Mlle" | "Sr" | "Sra" | "Srta" | "Hr" | "Fr" | "Bros"
+    )
+}
 
 /// Words of explanation or comparison: their object follows.
-const LINKS: &[&str] =
-    &["vs", "cf", "approx", "ca", "resp", "incl", "viz", "bzw", "z.B", "d.h", "u.a"];
+fn is_link(word: &str) -> bool {
+    matches!(
+        word,
+        "vs" | "cf" | "approx" | "ca" | "resp" | "incl" | "viz" | "bzw" | "z.B" | "d.h" | "u.a"
+    )
+}
 
 /// Abbreviations that also occur at the end of a sentence.
-const LAST_WORDS: &[&str] =
-    &["etc", "usw", "Inc", "Ltd", "Corp", "Co", "Jr", "al", "a.m", "p.m", "A.M", "P.M"];
+fn is_last_word(word: &str) -> bool {
+    matches!(
+        word,
+        "etc" | "usw" | "Inc" | "Ltd" | "Corp" | "Co" | "Jr" | "al" | "a.m" | "p.m" | "A.M" | "P.M"
+    )
+}
 
 impl Abbreviation {
     /// Classifies the last word of a text that a full stop follows.
@@ -53,9 +65,9 @@ impl Abbreviation {
         };
         let word = text.rsplit(opens).next().unwrap_or_default();
         let starts = word.len() == text.len();
-        if LAST_WORDS.contains(&word) {
+        if is_last_word(word) {
             Self::Often
-        } else if TITLES.contains(&word) || LINKS.contains(&word) || is_initial(word) {
+        } else if is_title(word) || is_link(word) || is_initial(word) {
             Self::Always
         } else if is_dotted(word) {
             // `U.S.` and `U.K.` can end a sentence, `e.g.` and `i.e.` do not.
