@@ -98,10 +98,11 @@ impl Speech {
         self.question.clear();
     }
 
-    /// Records the end of an ask whose reply never began.
-    pub(crate) fn end_unbegun(&mut self, waiting: bool) {
-        if self.state == SpeechState::Asked {
-            self.end(waiting);
+    /// Records the end of an ask whose reply never began. The component counts as changed only if
+    /// its state changes.
+    pub(crate) fn end_unbegun(mut speech: Mut<Self>, waiting: bool) {
+        if speech.state == SpeechState::Asked && !waiting {
+            speech.end(false);
         }
     }
 

@@ -6,7 +6,7 @@ use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, FinishReason, ReplyError};
 use walla_trace::Stage;
 
-use super::{AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
+use super::{AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem, changed_column};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
@@ -14,7 +14,8 @@ use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
 /// An agent with the components that the plugin writes. Disabled agents are included: change
-/// detection reports a change only in the frame in which it is new.
+/// detection reports a change only in the frame in which it is new. `Has<Disabled>` lifts Bevy's
+/// default query filter.
 pub(super) type Agents = (
     Entity,
     AgentParts,
@@ -209,8 +210,8 @@ impl EngineBridge {
         self.asks_read = number + 1;
         if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
         {
-            let generation = self.new_generation();
-            return self.end_locally(ask.agent, (generation, ask.tag), Ok(FinishReason::Cancelled));
+            let id = AskId { generation: self.new_generation(), tag: ask.tag };
+            return self.end_locally(ask.agent, id, Ok(FinishReason::Cancelled));
         }
         match self.open_ask(ask, settings) {
             Ok((reply_bytes, open_asks)) => {
@@ -229,8 +230,8 @@ impl EngineBridge {
                 }
             }
             Err(error) => {
-                let generation = self.new_generation();
-                self.end_locally(ask.agent, (generation, ask.tag), Err(error));
+                let id = AskId { generation: self.new_generation(), tag: ask.tag };
+                self.end_locally(ask.agent, id, Err(error));
             }
         }
     }

@@ -170,12 +170,18 @@ enum AskStage {
     Started,
 }
 
+/// Names an ask in its events.
+#[derive(Clone, Copy)]
+struct AskId {
+    generation: GenerationId,
+    tag: u64,
+}
+
 /// The end of an ask that was not sent to the engine.
 struct LocalEnd {
     entity: Entity,
-    generation: GenerationId,
-    tag: u64,
-    how: Result<FinishReason, ReplyError>,
+    ask: AskId,
+    outcome: Result<FinishReason, ReplyError>,
 }
 
 /// Message number of a [`Cancel`](crate::Cancel) or a [`CancelHeard`](crate::CancelHeard).
@@ -278,10 +284,10 @@ impl EngineBridge {
     fn end_locally(
         &mut self,
         entity: Entity,
-        (generation, tag): (GenerationId, u64),
-        how: Result<FinishReason, ReplyError>,
+        ask: AskId,
+        outcome: Result<FinishReason, ReplyError>,
     ) {
-        self.local_ends.push_back(LocalEnd { entity, generation, tag, how });
+        self.local_ends.push_back(LocalEnd { entity, ask, outcome });
     }
 
     /// A new generation. Without an engine, generations count down from the maximum, which no
@@ -307,6 +313,12 @@ impl EngineBridge {
 
     fn engine_gone(&self) -> Option<ReplyError> {
         self.failure.as_ref().map(|failure| ReplyError::EngineGone(failure.to_string()))
+    }
+}
+
+impl OpenAsk {
+    fn id(&self) -> AskId {
+        AskId { generation: self.generation, tag: self.tag }
     }
 }
 

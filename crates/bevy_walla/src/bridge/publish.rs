@@ -9,7 +9,7 @@ use walla_runtime::{
 };
 use walla_trace::Stage;
 
-use super::{AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
+use super::{AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
 use crate::engine_client::WallaState;
@@ -110,6 +110,33 @@ struct End {
     publishes_fragment: bool,
 }
 
+/// How the engine has ended an ask.
+type Outcome = Result<(FinishReason, Usage), ReplyError>;
+
+impl End {
+    /// `publishes_fragments`: a copy of `WallaSettings::publish_fragments`.
+    fn new(outcome: &Outcome, publishes_fragments: bool) -> Self {
+        let Ok((reason, usage)) = outcome else {
+            let publishes_fragment = publishes_fragments;
+            return Self { is_finished: false, is_cut: true, publishes_fragment };
+        };
+        let is_complete = *reason != FinishReason::Cancelled;
+        Self {
+            // Reasoning without any speech is not an answer, here as in the engine.
+            is_finished: is_complete && usage.reasoning_tokens == 0,
+            is_cut: matches!(
+                reason,
+                FinishReason::Cancelled
+                    | FinishReason::Length
+                    | FinishReason::ReasoningLength
+                    | FinishReason::ContextFull
+                    | FinishReason::TimedOut
+            ),
+            publishes_fragment: is_complete || publishes_fragments,
+        }
+    }
+}
+
 /// Outputs to the game.
 #[derive(SystemParam)]
 pub(crate) struct Announcer<'w, 's> {
@@ -138,7 +165,7 @@ impl Announcer<'_, '_> {
     fn finished(
         &mut self,
         agent: Entity,
-        (generation, tag): (GenerationId, u64),
+        AskId { generation, tag }: AskId,
         reason: FinishReason,
         usage: Usage,
     ) {
@@ -147,7 +174,7 @@ impl Announcer<'_, '_> {
         self.commands.trigger(finished);
     }
 
-    fn failed(&mut self, agent: Entity, (generation, tag): (GenerationId, u64), error: ReplyError) {
+    fn failed(&mut self, agent: Entity, AskId { generation, tag }: AskId, error: ReplyError) {
         let failed = ReplyFailed { agent, generation, tag, error };
         self.reply_failed.write(failed.clone());
         self.commands.trigger(failed);
@@ -184,14 +211,14 @@ impl EngineBridge {
 
     /// Publishes the end of an ask that was not sent to the engine.
     fn publish_local_end(&self, ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
-        let LocalEnd { entity, generation, tag, how } = ended;
-        if let Ok(mut speech) = voices.speeches.get_mut(entity) {
+        let LocalEnd { entity, ask, outcome } = ended;
+        if let Ok(speech) = voices.speeches.get_mut(entity) {
             let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
-            speech.end_unbegun(record.is_some_and(Record::is_asked_more));
+            Speech::end_unbegun(speech, record.is_some_and(Record::is_asked_more));
         }
-        match how {
-            Ok(reason) => out.finished(entity, (generation, tag), reason, Usage::default()),
-            Err(error) => out.failed(entity, (generation, tag), error),
+        match outcome {
+            Ok(reason) => out.finished(entity, ask, reason, Usage::default()),
+            Err(error) => out.failed(entity, ask, error),
         }
     }
 
@@ -211,7 +238,7 @@ impl EngineBridge {
         let (agent, generation) = (record.entity, event.generation);
         match &mut event.what {
             &mut ReplyEvent::Started { prompt_tokens } => {
-                let tag = record.tag(at);
+                let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
                 let mut speech = voices.speech(record);
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, generation, tag, prompt_tokens };
@@ -240,37 +267,34 @@ impl EngineBridge {
                 out.commands.trigger(drawn);
             }
             &mut ReplyEvent::Finished { reason, usage } => {
-                let tag = record.tag(at);
-                let is_complete = reason != FinishReason::Cancelled;
-                // Reasoning without any speech is not an answer, here as in the engine.
-                let is_finished = is_complete && usage.reasoning_tokens == 0;
-                let is_cut = matches!(
-                    reason,
-                    FinishReason::Cancelled
-                        | FinishReason::Length
-                        | FinishReason::ReasoningLength
-                        | FinishReason::ContextFull
-                        | FinishReason::TimedOut
-                );
-                let publishes_fragment = is_complete || self.publishes_fragments;
-                let end = End { is_finished, is_cut, publishes_fragment };
-                let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, voices, end, say);
-                self.asks_waiting -= usize::from(!has_begun);
-                out.finished(agent, (generation, tag), reason, usage);
-                self.resync(event.agent);
+                self.finish_ask((event.agent, at), Ok((reason, usage)), voices, out);
             }
             ReplyEvent::Failed(error) => {
-                let tag = record.tag(at);
-                let publishes_fragment = self.publishes_fragments;
-                let end = End { is_finished: false, is_cut: true, publishes_fragment };
-                let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, voices, end, say);
-                self.asks_waiting -= usize::from(!has_begun);
-                out.failed(agent, (generation, tag), error.clone());
-                self.resync(event.agent);
+                self.finish_ask((event.agent, at), Err(error.clone()), voices, out);
             }
         }
+    }
+
+    /// Ends an agent's ask at this index, and publishes its end.
+    fn finish_ask(
+        &mut self,
+        (id, at): (AgentId, usize),
+        outcome: Outcome,
+        voices: &mut Voices,
+        out: &mut Announcer,
+    ) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
+        let agent = record.entity;
+        let end = End::new(&outcome, self.publishes_fragments);
+        let say = |s: Sentence| out.said(agent, ask.generation, s);
+        let has_begun = record.end(at, voices, end, say);
+        self.asks_waiting -= usize::from(!has_begun);
+        match outcome {
+            Ok((reason, usage)) => out.finished(agent, ask, reason, usage),
+            Err(error) => out.failed(agent, ask, error),
+        }
+        self.resync(id);
     }
 
     /// Resynchronises after the end of an ask: removes the record of an agent that is gone, sends
@@ -292,10 +316,6 @@ impl EngineBridge {
 }
 
 impl Record {
-    fn tag(&self, at: usize) -> u64 {
-        self.asks.get(at).map_or(0, |ask| ask.tag)
-    }
-
     /// Marks an ask as started. Returns whether it had been waiting.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
@@ -341,15 +361,14 @@ impl Record {
         end: End,
         mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
-        let (mut speech, conversation) = voices.both(self);
-        let speech = speech.as_deref_mut();
+        let (speech, conversation) = voices.both(self);
         let heard_bytes = self.heard_bytes_of(at);
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
         if ask.stage != AskStage::Started {
             self.needs_resend = true;
             if let Some(speech) = speech {
-                speech.end_unbegun(asked_more);
+                Speech::end_unbegun(speech, asked_more);
             }
             return false;
         }
@@ -361,7 +380,7 @@ impl Record {
                 say(Sentence { text, end_bytes, is_fragment });
             }
         });
-        if let Some(speech) = speech {
+        if let Some(mut speech) = speech {
             speech.end(asked_more);
         }
         if let Some(heard_bytes) = heard_bytes {

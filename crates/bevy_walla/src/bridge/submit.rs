@@ -181,7 +181,7 @@ impl EngineBridge {
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
                 self.asks_waiting -= 1;
-                self.end_locally(entity, (ask.generation, ask.tag), Ok(FinishReason::Cancelled));
+                self.end_locally(entity, ask.id(), Ok(FinishReason::Cancelled));
             }
         }
     }
@@ -252,9 +252,8 @@ impl EngineBridge {
             self.asks_waiting -= record.asks.len() - sent;
             self.local_ends.extend(record.asks.drain(sent..).map(|ask| LocalEnd {
                 entity,
-                generation: ask.generation,
-                tag: ask.tag,
-                how: Err(gone.clone()),
+                ask: ask.id(),
+                outcome: Err(gone.clone()),
             }));
             self.forget_if_done(id);
         }
@@ -271,7 +270,7 @@ impl EngineBridge {
         let Some(ask) = record.asks.remove(at) else { return };
         let entity = record.entity;
         self.asks_waiting -= 1;
-        self.end_locally(entity, (generation, ask.tag), Err(gone));
+        self.end_locally(entity, ask.id(), Err(gone));
     }
 }
 
