@@ -33,7 +33,7 @@ fn main() -> AppExit {
                 .spawn(Agent::persona(
                     "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.",
                 ))
-                .observe(|sentence: On<SentenceSpoken>| println!("Greta: {}", sentence.text))
+                .observe(|sentence: On<ReplySentence>| println!("Greta: {}", sentence.text))
                 .observe(|_: On<ReplyFinished>, mut exit: MessageWriter<AppExit>| {
                     exit.write(AppExit::Success);
                 })

@@ -7,14 +7,14 @@ use walla_examples::{Times, print_table};
 /// Times of all ticks, separately for a silent and a speaking agent.
 #[derive(Default)]
 pub struct Jitter {
-    silent: Turns,
-    speaking: Turns,
+    silent: TickTimes,
+    speaking: TickTimes,
     /// Ticks that were skipped because the previous one took too long.
     pub overruns: u64,
 }
 
 #[derive(Default)]
-struct Turns {
+struct TickTimes {
     late: Times,
     work: Times,
 }
@@ -22,23 +22,23 @@ struct Turns {
 impl Jitter {
     /// Adds a tick: its delay and its duration.
     pub fn add(&mut self, late: Duration, work: Duration, speaking: bool) {
-        let turns = if speaking { &mut self.speaking } else { &mut self.silent };
-        turns.late.add(late);
-        turns.work.add(work);
+        let ticks = if speaking { &mut self.speaking } else { &mut self.silent };
+        ticks.late.add(late);
+        ticks.work.add(work);
     }
 
     /// Prints the table.
     pub fn print(&self) {
         let Self { silent, speaking, overruns } = self;
-        println!("\np50 / p99 / longest of {} turns:", silent.late.count() + speaking.late.count());
+        println!("\np50 / p99 / longest of {} ticks:", silent.late.count() + speaking.late.count());
         print_table(
             &["", "agent silent", "agent at work"],
             &[
-                ("turns", vec![silent.late.count().to_string(), speaking.late.count().to_string()]),
+                ("ticks", vec![silent.late.count().to_string(), speaking.late.count().to_string()]),
                 ("late by", vec![silent.late.micros(), speaking.late.micros()]),
                 ("work", vec![silent.work.micros(), speaking.work.micros()]),
             ],
         );
-        println!("{overruns} turns of 10 ms were missed");
+        println!("{overruns} ticks of 10 ms were missed");
     }
 }

@@ -69,12 +69,13 @@ fn order(mut orders: ResMut<Orders>, robot: Single<Entity, With<Agent>>, mut com
 /// Checks a complete reply, then executes or refuses its action.
 fn obey(
     finished: On<ReplyFinished>,
-    speech: Query<&Speech>,
+    talks: Query<&Conversation>,
     mut base: ResMut<Base>,
     mut orders: ResMut<Orders>,
 ) {
-    let Ok(speech) = speech.get(finished.agent) else { return };
-    match Answer::parse(speech.text()) {
+    let Ok(talk) = talks.get(finished.agent) else { return };
+    // A reply that was cancelled before its first text is not in the conversation.
+    match Answer::parse(talk.reply(finished.generation).unwrap_or_default()) {
         Ok(Answer { action, say }) => {
             orders.obeyed += 1;
             base.act(action);

@@ -8,7 +8,7 @@ use bevy_walla::prelude::*;
 use walla_examples::{name, persona};
 
 use crate::Arguments;
-use crate::printer::Line;
+use crate::printer::PrintHandle;
 
 /// A table changes its subject after this many replies, because two agents tend to agree with each
 /// other for ever.
@@ -80,7 +80,7 @@ impl Plugin for DialoguePlugin {
             .add_observer(print_sentence)
             .add_observer(unsaid)
             .add_observer(
-                move |finished: On<ReplyFinished>, guests: Query<(&mut Guest, &Speech)>| {
+                move |finished: On<ReplyFinished>, guests: Query<(&mut Guest, &Conversation)>| {
                     said(&finished, guests, hurry);
                 },
             );
@@ -134,13 +134,13 @@ fn open(
 }
 
 /// Schedules a guest's words for the neighbour, at the end of their speech.
-fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurry: bool) {
+fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Conversation)>, hurry: bool) {
     if finished.tag == VISITOR {
         return;
     }
-    let Ok((mut guest, speech)) = guests.get_mut(finished.agent) else { return };
+    let Ok((mut guest, talk)) = guests.get_mut(finished.agent) else { return };
     guest.replies += 1;
-    let words = speech.text().trim();
+    let words = talk.reply(finished.generation).unwrap_or_default().trim();
     let subject = guest.place + (guest.replies / REPLIES_PER_SUBJECT) as usize;
     let new_subject = words.is_empty() || guest.replies.is_multiple_of(REPLIES_PER_SUBJECT);
     let words = if new_subject { SUBJECTS[subject % SUBJECTS.len()] } else { words };
@@ -150,9 +150,9 @@ fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurr
 }
 
 /// Reports a failed reply; if it was for the neighbour, the dialogue at that table ends.
-fn unsaid(failed: On<ReplyFailed>, names: Query<&Name>, line: Res<Line>) {
+fn unsaid(failed: On<ReplyFailed>, names: Query<&Name>, printer: Res<PrintHandle>) {
     if let Ok(name) = names.get(failed.agent) {
-        line.print(format!("          {name} says nothing: {}", failed.error));
+        printer.print(format!("          {name} says nothing: {}", failed.error));
     }
 }
 
@@ -172,7 +172,7 @@ fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) 
 fn visit(
     guests: Query<(Entity, &Guest)>,
     mut evening: ResMut<Evening>,
-    line: Res<Line>,
+    printer: Res<PrintHandle>,
     mut commands: Commands,
 ) {
     let Some(began) = evening.began else { return };
@@ -184,19 +184,19 @@ fn visit(
     evening.visits += 1;
     if let Some((agent, guest)) = guests.iter().find(|(_, guest)| guest.place == place) {
         let question = persona(guest.place).question;
-        line.print(stamped(began, "Visitor", &format!("({}?) {question}", name(place))));
+        printer.print(stamped(began, "Visitor", &format!("({}?) {question}", name(place))));
         commands.ask_tagged(agent, question, VISITOR);
     }
 }
 
 fn print_sentence(
-    sentence: On<SentenceSpoken>,
+    sentence: On<ReplySentence>,
     names: Query<&Name>,
     evening: Res<Evening>,
-    line: Res<Line>,
+    printer: Res<PrintHandle>,
 ) {
     let (Ok(name), Some(began)) = (names.get(sentence.agent), evening.began) else { return };
-    line.print(stamped(began, name, &sentence.text));
+    printer.print(stamped(began, name, &sentence.text));
 }
 
 fn stamped(began: Instant, name: &str, words: &str) -> String {

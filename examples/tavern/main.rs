@@ -99,7 +99,7 @@ fn evening(
     ));
     let printer = Printer::start();
     if let Some((arguments, plugin)) = guests {
-        app.insert_resource(printer.line());
+        app.insert_resource(printer.handle());
         app.add_plugins((plugin, dialogue::DialoguePlugin::new(arguments)));
     }
     let exit = app.run();

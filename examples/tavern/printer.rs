@@ -17,7 +17,7 @@ pub struct Printer {
 
 /// A handle for printing.
 #[derive(Resource)]
-pub struct Line(SyncSender<String>);
+pub struct PrintHandle(SyncSender<String>);
 
 impl Printer {
     /// Starts the thread.
@@ -27,11 +27,11 @@ impl Printer {
     }
 
     /// A handle for printing.
-    pub fn line(&self) -> Line {
-        Line(self.lines.clone())
+    pub fn handle(&self) -> PrintHandle {
+        PrintHandle(self.lines.clone())
     }
 
-    /// Waits until all lines are printed. All [`Line`]s must be dropped before.
+    /// Waits until all lines are printed. All [`PrintHandle`]s must be dropped before.
     pub fn finish(self) {
         drop(self.lines);
         if self.thread.join().is_err() {
@@ -40,7 +40,7 @@ impl Printer {
     }
 }
 
-impl Line {
+impl PrintHandle {
     /// Prints a line, or drops it if the queue is full.
     pub fn print(&self, line: String) {
         let _left_out = self.0.try_send(line);

@@ -43,11 +43,11 @@ impl Run {
         }
         self.elapsed = now.duration_since(since);
         (self.tokens, self.steps) = (stats.tokens - tokens, stats.steps - steps);
-        let cost = walla.frame_cost();
-        self.plugin.add(cost.total());
-        self.publish.add(cost.publish);
-        self.collect.add(cost.collect);
-        self.submit.add(cost.submit);
+        let times = walla.host_times();
+        self.plugin.add(times.total());
+        self.publish.add(times.publish);
+        self.collect.add(times.collect);
+        self.submit.add(times.submit);
         if self.model.is_empty()
             && let Some(card) = walla.model()
         {
@@ -76,9 +76,9 @@ pub fn print(without: &Run, with: &Run) {
             ("work of a frame", vec![without.work.millis(), with.work.millis()]),
             ("frame to frame", vec![without.interval.millis(), with.interval.millis()]),
             ("of it in walla's systems", vec![String::new(), with.plugin.micros()]),
-            ("  taking what was said", vec![String::new(), with.publish.micros()]),
-            ("  looking for changes", vec![String::new(), with.collect.micros()]),
-            ("  telling the engine", vec![String::new(), with.submit.micros()]),
+            ("  Publish", vec![String::new(), with.publish.micros()]),
+            ("  Collect", vec![String::new(), with.collect.micros()]),
+            ("  Submit", vec![String::new(), with.submit.micros()]),
             ("step on the device", vec![String::new(), with.step.millis()]),
             ("time to first token", vec![String::new(), with.first_token.millis()]),
         ],

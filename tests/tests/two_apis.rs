@@ -9,7 +9,7 @@ use walla::{AgentSpec, EngineOptions, FrameBudget, ModelSource};
 use walla_model::synth::{self, Mixture, Model};
 
 /// Timeout, longer than any reply takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn options() -> EngineOptions {
     let model = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a model");
@@ -44,13 +44,13 @@ async fn answered(app: &mut App, agent: Entity) {
         if app.world().get::<Speech>(agent).is_some_and(Speech::is_silent) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "no end");
+        assert!(start.elapsed() < TIMEOUT, "no end");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 async fn end(reply: walla::Reply) -> walla::Finished {
-    tokio::time::timeout(PATIENCE, reply.finish()).await.expect("an end").expect("no failure")
+    tokio::time::timeout(TIMEOUT, reply.finish()).await.expect("an end").expect("no failure")
 }
 
 fn robot() -> AgentSpec {
@@ -133,7 +133,7 @@ fn settings_are_the_same() {
             (plugin.options().expect("it starts an engine").clone(), builder.options().clone())
         }};
     }
-    let deadlines = bevy_walla::Deadlines { reply: Some(PATIENCE), ..Default::default() };
+    let deadlines = bevy_walla::Deadlines { reply: Some(TIMEOUT), ..Default::default() };
     let millis = Duration::from_millis;
     let (of_plugin, of_builder) = through_both! {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),

@@ -199,9 +199,9 @@ impl<'a> Bench<'a> {
         if cell.mode == Mode::Walla {
             app.add_plugins(WallaPlugin::with_engine(engine));
         } else {
-            let link = Waiting::new(engine.client(Pacing::default())?);
-            let connector = move || Box::new(link.clone()) as Box<dyn EngineClient>;
-            app.add_plugins(WallaPlugin::with_engine_client(connector));
+            let client = Waiting::new(engine.client(Pacing::default())?);
+            let new_client = move || Box::new(client.clone()) as Box<dyn EngineClient>;
+            app.add_plugins(WallaPlugin::with_engine_client(new_client));
         }
         let Arguments { reply_tokens, voice_rate, prefill_event, .. } = *self.arguments;
         talk::add_talk(app, cell.agents, reply_tokens, voice_rate);
@@ -403,7 +403,7 @@ impl CompletionFlag {
         let walla = app.world().get_resource::<Walla>();
         let device = walla.map_or(Duration::ZERO, |walla| walla.stats().device_time);
         let used = device.saturating_sub(std::mem::replace(&mut self.device, device));
-        let side = walla.map_or(Duration::ZERO, |walla| walla.frame_cost().total());
+        let side = walla.map_or(Duration::ZERO, |walla| walla.host_times().total());
         Frame { interval, work, side, device: used }
     }
 }

@@ -1,4 +1,4 @@
-//! The opposite of walla's design, for comparison: a link that blocks the frame until the device
+//! The opposite of walla's design, for comparison: a client that blocks the frame until the device
 //! has finished the frame's step.
 
 use std::sync::Arc;

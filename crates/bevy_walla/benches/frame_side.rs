@@ -115,14 +115,14 @@ fn bare_frame(frames: usize, between: &mut Between) -> Duration {
 fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::with_engine_client(engine.connector())).init_resource::<Heard>();
+    app.add_plugins(WallaPlugin::with_engine_client(engine.new_client())).init_resource::<Heard>();
     between.kind.prepare(&mut app);
     for i in 0..agents {
         let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
         let agent = app
             .world_mut()
             .spawn(parts)
-            .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.0 += 1)
+            .observe(|_: On<ReplySentence>, mut heard: ResMut<Heard>| heard.0 += 1)
             .id();
         app.world_mut().trigger(Ask::new(agent, "Talk."));
     }
@@ -134,7 +134,7 @@ fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) 
         let start = Instant::now();
         app.update();
         record(&mut frame, start.elapsed().saturating_sub(bare));
-        record(&mut systems, app.world().resource::<Walla>().frame_cost().total());
+        record(&mut systems, app.world().resource::<Walla>().host_times().total());
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations_before;
     assert!(app.world().resource::<Heard>().0 > 0, "agents spoke");

@@ -22,7 +22,8 @@ use crate::speech::Speech;
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
-/// the agent's next reply on, a level of detail at once.
+/// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
+/// first eight sets it to its default.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -88,6 +89,14 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     }
 }
 
+/// Change detection does not report a component that is absent, so its removal counts as a change of
+/// [`Agent`]. During a despawn the mark has no effect: the entity is gone before the next system.
+fn setting_removed(mut world: DeferredWorld, context: HookContext) {
+    if let Some(mut agent) = world.get_mut::<Agent>(context.entity) {
+        agent.set_changed();
+    }
+}
+
 /// Sampling of the agent's tokens. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
 #[derive(Component, Clone, Debug, Default, PartialEq)]
 #[cfg_attr(
@@ -95,7 +104,7 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentSampling(pub Sampling);
 
 impl AgentSampling {
@@ -122,7 +131,7 @@ impl From<Sampling> for AgentSampling {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentSeed(pub u64);
 
 impl AgentSeed {
@@ -148,7 +157,7 @@ impl AgentSeed {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct VoiceRate(Option<f32>);
 
 impl VoiceRate {
@@ -177,7 +186,7 @@ impl VoiceRate {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentPriority(pub i32);
 
 /// Importance of an agent within a frame. 0: every step that its voice rate needs. 1: at most one
@@ -185,8 +194,8 @@ pub struct AgentPriority(pub i32);
 /// unused. Default: `0`.
 ///
 /// A change applies at once, also within a reply. Set it directly, or let
-#[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]
-#[cfg_attr(not(feature = "lod"), doc = "`LodByDistancePlugin` (feature `lod`)")]
+#[cfg_attr(feature = "lod", doc = "[`WallaLodPlugin`](crate::WallaLodPlugin)")]
+#[cfg_attr(not(feature = "lod"), doc = "`WallaLodPlugin` (feature `lod`)")]
 /// set it by distance.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -194,7 +203,7 @@ pub struct AgentPriority(pub i32);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct LevelOfDetail(pub u8);
 
 impl LevelOfDetail {
@@ -216,7 +225,7 @@ impl LevelOfDetail {
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct ReplyLimits {
     /// Maximum tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
@@ -257,7 +266,7 @@ impl Default for ReplyLimits {
     derive(Reflect),
     reflect(opaque, Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentContext(pub ContextPolicy);
 
 /// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
@@ -269,7 +278,7 @@ pub struct AgentContext(pub ContextPolicy);
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
-#[component(summary_tick)]
+#[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentReasoning {
     /// Enables reasoning if the chat template has a switch for it
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since

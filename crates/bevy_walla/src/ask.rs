@@ -11,19 +11,21 @@ use walla_runtime::Prompt;
 
 use walla_runtime::GenerationId;
 
-use crate::sentence::SentenceSpoken;
+use crate::sentence::ReplySentence;
 
 /// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
 /// The answer arrives as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
-/// and [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of
+/// and [`ReplySentence`](crate::ReplySentence)s, and ends with exactly one of
 /// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). If the agent is
 /// still speaking, the answer follows the current reply. Asks made before the model is loaded wait
 /// for it. The text may come from a player: it never becomes a control token, except in an ask of
 /// the kind [`AskKind::RawTrusted`].
 ///
 /// In all three cases the ask can be read as a message until the next frame, for instance to show
-/// the question.
+/// the question. An ask that is written as a message triggers no `On<Ask>` observer. An ask of an
+/// entity without an [`Agent`](crate::Agent) ends with
+/// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
 ///
 /// # Examples
 /// ```
@@ -35,9 +37,12 @@ use crate::sentence::SentenceSpoken;
 ///     commands.ask(*smith, "And a sword?"); // the same, shorter
 ///     commands.ask_tagged(*smith, "Have you work for me?", QUEST);
 /// }
-/// fn take_quest(finished: On<ReplyFinished>, speech: Query<&Speech>) {
-///     if finished.tag == QUEST && let Ok(speech) = speech.get(finished.agent) {
-///         println!("New quest: {}", speech.text());
+/// fn take_quest(finished: On<ReplyFinished>, talks: Query<&Conversation>) {
+///     if finished.tag == QUEST
+///         && let Ok(talk) = talks.get(finished.agent)
+///         && let Some(quest) = talk.reply(finished.generation)
+///     {
+///         println!("New quest: {quest}");
 ///     }
 /// }
 /// ```
@@ -149,7 +154,7 @@ pub struct Cancel {
 /// use bevy_walla::prelude::*;
 /// /// The latest sentence that the voice has spoken.
 /// #[derive(Component)]
-/// struct Heard(SentenceSpoken);
+/// struct Heard(ReplySentence);
 /// fn player_speaks(heard: Single<&Heard>, mut commands: Commands) {
 ///     commands.trigger(CancelHeard::after(&heard.0));
 /// }
@@ -176,8 +181,8 @@ impl CancelHeard {
 
     /// The reply was heard up to the end of this sentence.
     #[must_use]
-    pub fn after(sentence: &SentenceSpoken) -> Self {
-        let SentenceSpoken { agent, generation, end_bytes, .. } = *sentence;
+    pub fn after(sentence: &ReplySentence) -> Self {
+        let ReplySentence { agent, generation, end_bytes, .. } = *sentence;
         Self { agent, generation: Some(generation), heard_bytes: end_bytes }
     }
 }

@@ -32,8 +32,11 @@ impl EditId {
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
 /// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, after
-/// [`CancelHeard`](crate::CancelHeard) only the heard part. A question whose reply never began is
-/// not added.
+/// [`CancelHeard`](crate::CancelHeard) only the heard part.
+///
+/// Not added: a question whose reply never began, a reply that was cancelled or failed before its
+/// first text, a reply that consists only of reasoning, and an exchange of a
+/// [raw ask](crate::AskKind::Raw).
 ///
 /// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
 /// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
@@ -93,6 +96,20 @@ impl Conversation {
     pub fn last_reply(&self) -> Option<&str> {
         let of_agent = |turn: &&Turn| turn.speaker == Speaker::Agent;
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
+    }
+
+    /// The text of a reply that has ended. In an observer of
+    /// [`ReplyFinished`](crate::ReplyFinished), [`Speech`](crate::Speech) may already show the next
+    /// reply.
+    ///
+    /// `None` if the reply is [not in the conversation](Self), among them replies to
+    /// [raw asks](crate::AskKind::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also `None`
+    /// for a reply before the latest replacement of the conversation, and before the latest 16 replies.
+    #[must_use]
+    pub fn reply(&self, generation: GenerationId) -> Option<&str> {
+        let mut latest = self.exchanges.iter().rev();
+        let (_, question) = latest.find(|(known, _)| *known == generation)?;
+        self.turns.get(question + 1).map(|turn| turn.text.as_str())
     }
 
     /// Appends a turn that did not pass through the engine: an observation, a memory, a line of the
@@ -300,10 +317,14 @@ mod tests {
         // Byte 3 is in the middle of a character.
         talk.shorten_reply(GenerationId(3), 3);
         assert_eq!(texts(&talk), ["q0", "a0", "q2", "a2", "q3", "gr", "x"]);
+        let replies = [0, 1, 2, 3].map(|generation| talk.reply(GenerationId(generation)));
+        assert_eq!(replies, [Some("a0"), None, Some("a2"), Some("gr")]);
         talk.reserve_exchanges(1, 6);
         talk.shorten_reply(GenerationId(0), 0);
         talk.shorten_reply(GenerationId(3), 1);
         assert_eq!(texts(&talk), ["q3", "g", "x"]);
+        let replies = [0, 2, 3].map(|generation| talk.reply(GenerationId(generation)));
+        assert_eq!(replies, [None, None, Some("g")]);
         talk.clear();
         assert_eq!(talk.replies_from(Some(GenerationId(3))), []);
     }

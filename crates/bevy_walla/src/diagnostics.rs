@@ -67,7 +67,8 @@ impl WallaDiagnosticsPlugin {
     pub const DRIVER_CALLS: DiagnosticPath =
         DiagnosticPath::const_new("walla/driver_calls_per_step");
 
-    /// Records the measurements of a frame.
+    /// Records the measurements of a frame. The plugin runs it in the frames in which the counters of
+    /// [`Walla`] were updated: with fixed time steps, an update may have none.
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
         walla: Res<Walla>,
@@ -84,7 +85,7 @@ impl WallaDiagnosticsPlugin {
         }
         diagnostics.add_measurement(&Self::STEP_MS, || stats.step.as_secs_f64() * 1e3);
         diagnostics.add_measurement(&Self::FRAME_MICROS, || {
-            walla.frame_cost().total().as_secs_f64() * 1e6
+            walla.host_times().total().as_secs_f64() * 1e6
         });
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
@@ -127,6 +128,11 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::PREDICTION_ERROR).with_suffix("%"))
             .register_diagnostic(Diagnostic::new(Self::PREFILL_TOKENS))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_DEFERRED))
-            .add_systems(PreUpdate, Self::diagnostic_system.after(WallaSystems::Publish));
+            .add_systems(
+                PreUpdate,
+                Self::diagnostic_system
+                    .after(WallaSystems::Publish)
+                    .run_if(resource_changed::<Walla>),
+            );
     }
 }

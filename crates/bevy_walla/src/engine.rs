@@ -56,14 +56,14 @@
 //!     }
 //! }
 //!
-//! let scripted = ScriptedEngine::new(|_, _| "Three silver.".into()).connector();
+//! let scripted = ScriptedEngine::new(|_, _| "Three silver.".into()).new_client();
 //! let asks = Arc::new(AtomicUsize::new(0));
 //! let counter = Arc::clone(&asks);
-//! let connector = move || -> Box<dyn EngineClient> {
+//! let new_client = move || -> Box<dyn EngineClient> {
 //!     Box::new(Counting(scripted(), Arc::clone(&counter)))
 //! };
 //! let mut app = App::new();
-//! app.add_plugins(WallaPlugin::with_engine_client(connector));
+//! app.add_plugins(WallaPlugin::with_engine_client(new_client));
 //! let greta = app.world_mut().spawn(Agent::persona("You are Greta.")).id();
 //! app.world_mut().trigger(Ask::new(greta, "What does a horseshoe cost?"));
 //! app.update();

@@ -39,10 +39,10 @@ impl WallaState {
 /// [`Client`] implements it for an engine, and [`ScriptedEngine`](crate::scripted::ScriptedEngine)
 /// for a game's own tests. Implement it to record or replay the dialogue of agents.
 pub trait EngineClient: Send + Sync + 'static {
-    /// A new agent id, unique among all links of the same engine.
+    /// A new agent id, unique among all clients of the same engine.
     fn new_agent(&self) -> AgentId;
 
-    /// A new reply id, unique among all links of the same engine.
+    /// A new reply id, unique among all clients of the same engine.
     fn new_generation(&self) -> GenerationId;
 
     /// Sends a command. Commands arrive in order.
@@ -61,11 +61,11 @@ pub trait EngineClient: Send + Sync + 'static {
         events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
     }
 
-    /// Grants the steps of one frame. Called in each frame with an open ask; commands arrive
-    /// without it.
+    /// Grants the steps of one frame. Called in each frame with an open ask. Commands take effect
+    /// without a grant.
     fn frame(&self);
 
-    /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an
+    /// Begins or ends a pause of all agents of this client. No frame is granted in a pause, so an
     /// engine that works only in frames can ignore it.
     fn set_paused(&self, _is_paused: bool) {}
 

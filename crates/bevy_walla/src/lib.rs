@@ -12,7 +12,7 @@
 //!     .add_systems(Startup, |mut commands: Commands| {
 //!         commands
 //!             .spawn((Name::new("Greta"), Agent::persona("You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.")))
-//!             .observe(|sentence: On<SentenceSpoken>| println!("Greta: {}", sentence.text))
+//!             .observe(|sentence: On<ReplySentence>| println!("Greta: {}", sentence.text))
 //!             .ask("What does a horseshoe cost?");
 //!     })
 //!     .run();
@@ -48,16 +48,33 @@
 //! | [`ReplyStarted`] | prefill of the prompt begins; text arrives with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
 //! | [`ReplyReasoning`] | more reasoning text, which is never spoken |
-//! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
-//! | [`TokenDrawn`] | a token and its alternatives, if the agent's sampling requests candidates |
+//! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
+//! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
+//!
+//! An event is a message and an event on the agent's entity, in the order of occurrence.
+//! [`WallaSystems::Publish`] writes messages and components at once, and triggers the events when
+//! its schedule's commands are applied. Observers run after all events of the frame are applied:
+//! components may already show the next reply. [`Conversation::reply`] has the text of a reply that
+//! has ended.
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
 //! `PostUpdate`, or in [other schedules](WallaPlugin::schedules). [`WallaDiagnosticsPlugin`] adds
 //! the counters to Bevy's diagnostics. `overlay::WallaOverlayPlugin` (feature `overlay`) draws them
 //! over the game. [`WallaSettings`] bounds the work of a frame. The module [`engine`] has the
 //! low-level interface: commands, events and clients of an engine.
+//!
+//! # Lifecycle
+//! | action | effect |
+//! |---|---|
+//! | despawn the entity | its replies end as cancelled. Observers on the entity are gone too: use a global observer or messages |
+//! | remove [`Agent`] | as above, but the other components and the entity's observers stay: events of the old replies still arrive on the entity. The text of the reply in progress is not added to [`Conversation`] |
+//! | insert [`Agent`] over an existing one | changes the persona and cancels nothing |
+//! | remove a component with settings | its default value applies |
+//! | remove [`Speech`] | the dialogue continues without it |
+//! | remove [`Conversation`] | the engine keeps its copy of the conversation |
+//! | clone the entity | a new, silent agent with a copy of the conversation, without open asks and without the observers of the entity. It has the same seed: insert another [`AgentSeed`] |
 //!
 //! # Cost on the host
 //! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The
@@ -92,7 +109,7 @@
 //! [`WallaSettings::paused`] at any time. The pause does not change the replies.
 //!
 //! **What if an agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its
-//! memory is freed.
+//! memory is freed ([lifecycle](#lifecycle)).
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and
 //! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
@@ -109,7 +126,7 @@
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentContext`], [`Conversation`],
-//! [`TokenDrawn`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
+//! [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
 //! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
@@ -163,15 +180,15 @@ pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engine_client::WallaState;
 pub use error::WallaError;
 #[cfg(feature = "lod")]
-pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
+pub use lod::{InView, Listener, LodDistances, ManualLevelOfDetail, WallaLodPlugin};
 pub use plugin::WallaPlugin;
-pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn};
+pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
-pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
+pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
 pub use systems::WallaSystems;
-pub use walla::{FrameCost, Walla, WallaFailed, WallaReady, walla_ready};
+pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
@@ -191,7 +208,7 @@ pub mod prelude {
         Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, ContextPolicy, Conversation,
         FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
-        ReplyReasoning, ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn,
+        ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech, SpeechState, Turn,
         VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
         WallaSettings, WallaState, WallaSystems, walla_ready,
     };

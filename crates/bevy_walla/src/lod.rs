@@ -12,11 +12,12 @@ use crate::systems::WallaSystems;
 
 /// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the
 /// nearest [`Listener`], and by whether it is [in view](InView): agents near the player have
-/// precedence, distant agents use the remaining device time.
+/// precedence, distant agents use the remaining device time. The game sets the level of an agent
+/// with [`ManualLevelOfDetail`].
 ///
-/// Levels are set in `PostUpdate`, and sent to the engine by the next run of
-/// [`WallaSystems::Submit`]. Without a listener all levels stay unchanged. Distances are in the
-/// resource [`LodDistances`].
+/// Levels are set in `PostUpdate` ([`WallaSystems::UpdateLod`]), and sent to the engine by the next
+/// run of [`WallaSystems::Submit`]. Without a listener all levels stay unchanged. Distances are in
+/// the resource [`LodDistances`].
 ///
 /// # Examples
 /// ```
@@ -24,22 +25,27 @@ use crate::systems::WallaSystems;
 /// # use bevy_ecs::prelude::*;
 /// # use bevy_transform::components::Transform;
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{Listener, LodByDistancePlugin, LodDistances};
+/// use bevy_walla::{Listener, WallaLodPlugin, LodDistances};
 /// App::new()
 ///     .insert_resource(LodDistances { near: 5.0, far: 25.0, ..LodDistances::default() })
-///     .add_plugins(LodByDistancePlugin)
+///     .add_plugins(WallaLodPlugin)
 ///     .add_systems(Startup, |mut commands: Commands| {
 ///         commands.spawn((Listener, Transform::default())); // on the player or the camera
 ///         commands.spawn((Agent::persona("You are Greta."), Transform::from_xyz(12.0, 0.0, 0.0)));
 ///     });
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LodByDistancePlugin;
+pub struct WallaLodPlugin;
 
 /// Marks the listener: the player, or the camera. With several, the nearest counts.
 #[derive(Component, Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
 pub struct Listener;
+
+/// Marks an agent whose [`LevelOfDetail`] the game sets: [`WallaLodPlugin`] does not change it.
+#[derive(Component, Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
+pub struct ManualLevelOfDetail;
 
 /// Whether an agent can be seen. The level of an agent out of view is worse by one. Agents without
 /// this component count as seen.
@@ -50,7 +56,7 @@ pub struct Listener;
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 pub struct InView(pub bool);
 
-/// Distances of [`LodByDistancePlugin`], in the units of transforms. They can be changed at any
+/// Distances of [`WallaLodPlugin`], in the units of transforms. They can be changed at any
 /// time.
 #[derive(Resource, Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(
@@ -99,7 +105,7 @@ type Placed = (&'static GlobalTransform, Option<&'static InView>, &'static mut L
 fn set_levels(
     distances: Res<LodDistances>,
     listeners: Query<&GlobalTransform, With<Listener>>,
-    mut agents: Query<Placed, With<Agent>>,
+    mut agents: Query<Placed, (With<Agent>, Without<ManualLevelOfDetail>)>,
 ) {
     if listeners.is_empty() {
         return;
@@ -112,12 +118,17 @@ fn set_levels(
     }
 }
 
-impl Plugin for LodByDistancePlugin {
+impl Plugin for WallaLodPlugin {
     fn build(&self, app: &mut App) {
-        let order = set_levels.after(TransformSystems::Propagate).before(WallaSystems::Collect);
-        app.init_resource::<LodDistances>().add_systems(PostUpdate, order);
+        let order = (TransformSystems::Propagate, WallaSystems::UpdateLod, WallaSystems::Collect);
+        app.init_resource::<LodDistances>()
+            .configure_sets(PostUpdate, order.chain())
+            .add_systems(PostUpdate, set_levels.in_set(WallaSystems::UpdateLod));
         #[cfg(feature = "reflect")]
-        app.register_type::<Listener>().register_type::<InView>().register_type::<LodDistances>();
+        app.register_type::<Listener>()
+            .register_type::<ManualLevelOfDetail>()
+            .register_type::<InView>()
+            .register_type::<LodDistances>();
     }
 }
 

@@ -13,9 +13,9 @@ use crate::bridge::{self, EngineBridge};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
-use crate::sentence::SentenceSpoken;
+use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
 use crate::systems::Schedules;
 use crate::trace;
@@ -43,7 +43,8 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 pub struct WallaPlugin {
     source: Source,
     pacing: Pacing,
-    settings: WallaSettings,
+    /// `None`: a resource that the game has inserted, or the default.
+    settings: Option<WallaSettings>,
     schedules: Schedules,
     trace: Option<PathBuf>,
     /// Names of settings that have no effect.
@@ -59,7 +60,8 @@ enum Source {
 }
 
 impl WallaPlugin {
-    /// Uses the model in this GGUF file, on the best device.
+    /// Uses the model in this GGUF file, on the best device. A relative path is relative to the
+    /// working directory. The asset folder and `AssetServer` are not used.
     #[must_use]
     pub fn model(path: impl Into<PathBuf>) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Path(path.into())))
@@ -101,14 +103,14 @@ impl WallaPlugin {
         Self::new(Source::Engine(engine))
     }
 
-    /// Uses the links that `connector` returns, for instance the links of a
+    /// Uses the clients that `new_client` returns, for instance of a
     /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test. Settings of the engine, and
     /// the pacing, have no effect and are logged as a warning.
     #[must_use]
     pub fn with_engine_client(
-        connector: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
+        new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(Source::EngineClient(Box::new(connector)))
+        Self::new(Source::EngineClient(Box::new(new_client)))
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -272,7 +274,7 @@ impl WallaPlugin {
     ///
     /// For the engine, each run of `submit` is one frame: it grants
     /// [`steps_per_frame`](Self::steps_per_frame) and the [`budget`](Self::budget) of one frame.
-    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::frame_cost`] is
+    /// The bounds of a frame in [`WallaSettings`] apply to one run, and [`Walla::host_times`] is
     /// the host time of one run.
     ///
     /// With schedules of the fixed main loop (Bevy's `TimePlugin`):
@@ -284,8 +286,10 @@ impl WallaPlugin {
     ///   that are written as messages, wait for the next time step.
     /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels
     ///   wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine
-    ///   counts the time as a pause of this app. Otherwise the app is stalled after a second, and
-    ///   other clients of the engine can take the memory of its agents.
+    ///   counts the time as a pause of this app. Otherwise, after one second without frames, the
+    ///   engine treats the app as stalled ([`Pacing`](crate::engine::Pacing)): other clients of the engine can
+    ///   take the KV pages of its agents, and a reply can end as
+    ///   [`TimedOut`](crate::FinishReason::TimedOut).
     ///
     /// Other schedules have to run at least in every second update, because Bevy drops messages
     /// that are older.
@@ -308,10 +312,11 @@ impl WallaPlugin {
         self
     }
 
-    /// Bounds of the plugin's work in a frame.
+    /// Bounds of the plugin's work in a frame. Replaces a resource [`WallaSettings`] that was inserted
+    /// before the plugin. Default: this resource, otherwise [`WallaSettings::default`].
     #[must_use]
     pub fn settings(mut self, settings: WallaSettings) -> Self {
-        self.settings = settings;
+        self.settings = Some(settings);
         self
     }
 
@@ -338,7 +343,7 @@ impl WallaPlugin {
         Self {
             source,
             pacing: Pacing::default(),
-            settings: WallaSettings::default(),
+            settings: None,
             schedules: Schedules::default(),
             trace: None,
             ignored: Vec::new(),
@@ -365,12 +370,12 @@ impl WallaPlugin {
         self
     }
 
-    /// Starts the engine, if there is one, and returns a link to it.
+    /// Starts the engine, if there is one, and returns a client of it.
     fn start(&self) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
         let engine = match &self.source {
             #[cfg(not(feature = "demo"))]
             Source::Nothing => return (None, Err(WallaError::NoModel)),
-            Source::EngineClient(connector) => return (None, Ok(connector())),
+            Source::EngineClient(new_client) => return (None, Ok(new_client())),
             Source::Engine(engine) => engine.clone(),
             Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
@@ -406,10 +411,9 @@ impl Plugin for WallaPlugin {
             );
         }
         trace::add(app, self.trace.as_deref());
-        let (engine, link) = self.start();
-        app.insert_resource(EngineBridge::new(link))
+        let (engine, client) = self.start();
+        app.insert_resource(EngineBridge::new(client))
             .insert_resource(Walla::new(engine))
-            .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
             .add_message::<CancelHeard>()
@@ -418,13 +422,17 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyStarted>()
             .add_message::<ReplyDelta>()
             .add_message::<ReplyReasoning>()
-            .add_message::<SentenceSpoken>()
-            .add_message::<TokenDrawn>()
+            .add_message::<ReplySentence>()
+            .add_message::<ReplyToken>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_observer(bridge::forward_ask)
             .add_observer(bridge::forward_cancel)
             .add_observer(bridge::forward_cancel_heard);
+        match &self.settings {
+            Some(settings) => app.insert_resource(settings.clone()),
+            None => app.init_resource::<WallaSettings>(),
+        };
         self.schedules.add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);
@@ -439,7 +447,7 @@ mod tests {
     fn settings_without_effect_are_recorded() {
         let of_engine = |plugin: WallaPlugin| plugin.device("cpu").steps_per_frame(2).threads(1);
         let scripted = crate::scripted::ScriptedEngine::new(|_, _| String::new());
-        let scripted = WallaPlugin::with_engine_client(scripted.connector());
+        let scripted = WallaPlugin::with_engine_client(scripted.new_client());
         assert_eq!(of_engine(scripted).ignored, ["device", "steps_per_frame", "threads"]);
         let engine = Engine::start(EngineOptions::new(ModelSource::Static(&[]))).unwrap();
         let shared = of_engine(WallaPlugin::with_engine(engine)).budget(None);

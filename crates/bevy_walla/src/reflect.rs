@@ -9,9 +9,9 @@ use crate::agent::{
 use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
-use crate::sentence::SentenceSpoken;
+use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{WallaFailed, WallaReady};
@@ -35,8 +35,8 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<ReplyStarted>()
         .register_type::<ReplyDelta>()
         .register_type::<ReplyReasoning>()
-        .register_type::<SentenceSpoken>()
-        .register_type::<TokenDrawn>()
+        .register_type::<ReplySentence>()
+        .register_type::<ReplyToken>()
         .register_type::<ReplyFinished>()
         .register_type::<ReplyFailed>()
         .register_type::<WallaReady>()

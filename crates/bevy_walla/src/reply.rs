@@ -1,8 +1,6 @@
 //! Events of a reply: one type for each, as an entity event and as a message.
 //!
-//! All of them are published in [`WallaSystems::Publish`](crate::WallaSystems::Publish): the
-//! message at once, the event when that schedule's commands are applied, both in the order of
-//! occurrence. Texts are stored inline: publishing allocates nothing.
+//! Texts are stored inline: publishing allocates nothing.
 
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
@@ -44,7 +42,7 @@ pub struct ReplyDelta {
 }
 
 /// More reasoning of an agent: text that the model writes before its answer and that is never
-/// spoken. It is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
+/// spoken. It is in no [`ReplyDelta`], no [`ReplySentence`](crate::ReplySentence), not in
 /// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
 ///
 /// Only models with reasoning markers produce it. [`AgentReasoning`](crate::AgentReasoning) has the
@@ -71,7 +69,7 @@ pub struct ReplyReasoning {
     derive(Reflect),
     reflect(opaque, Event, Message, Clone, Debug, PartialEq)
 )]
-pub struct TokenDrawn {
+pub struct ReplyToken {
     /// The agent that speaks.
     #[event_target]
     pub agent: Entity,
@@ -81,8 +79,10 @@ pub struct TokenDrawn {
     pub logprobs: Arc<TokenLogprobs>,
 }
 
-/// A reply has finished. Its text is in [`Speech`](crate::Speech) and, with the question, in
-/// [`Conversation`](crate::Conversation).
+/// A reply has finished. With its question, it is in the [`Conversation`](crate::Conversation):
+/// [`Conversation::reply`](crate::Conversation::reply) returns its text.
+/// [`Speech`](crate::Speech) may already show the next reply. A reply to a
+/// [raw ask](crate::AskKind::Raw) is in no conversation: collect its [`ReplyDelta`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ReplyFinished {

@@ -9,7 +9,7 @@
 //!
 //! let engine = ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"));
 //! let mut app = App::new();
-//! app.add_plugins(WallaPlugin::with_engine_client(engine.connector()));
+//! app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()));
 //! let odo = app.world_mut().spawn(Agent::persona("I am Odo.")).id();
 //! app.world_mut().trigger(Ask::new(odo, "Hello!"));
 //! for _ in 0..20 {
@@ -51,22 +51,22 @@ struct Inner {
     endless: bool,
     state: WallaState,
     command_queue: usize,
-    names_given: u64,
+    ids_given: u64,
     frames: u64,
     log: Vec<Command>,
     commands: VecDeque<Command>,
-    agents: BTreeMap<AgentId, Actor>,
+    agents: BTreeMap<AgentId, ScriptedAgent>,
     events: VecDeque<Event>,
     stats: EngineStats,
 }
 
-struct Actor {
+struct ScriptedAgent {
     spec: AgentSpec,
-    asks: VecDeque<Line>,
+    asks: VecDeque<ScriptedReply>,
 }
 
 /// A reply in progress.
-struct Line {
+struct ScriptedReply {
     generation: GenerationId,
     /// Published before the text.
     reasoning: String,
@@ -88,7 +88,7 @@ impl ScriptedEngine {
             endless: false,
             state: WallaState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
-            names_given: 0,
+            ids_given: 0,
             frames: 0,
             log: Vec::new(),
             commands: VecDeque::new(),
@@ -129,8 +129,9 @@ impl ScriptedEngine {
         self
     }
 
-    /// For [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
-    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
+    /// A function that returns a client of this engine, for
+    /// [`WallaPlugin::with_engine_client`](crate::WallaPlugin::with_engine_client).
+    pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + use<> {
         let engine = self.clone();
         move || Box::new(engine.clone())
     }
@@ -167,11 +168,11 @@ impl ScriptedEngine {
 
 impl EngineClient for ScriptedEngine {
     fn new_agent(&self) -> AgentId {
-        AgentId(self.lock().name())
+        AgentId(self.lock().next_id())
     }
 
     fn new_generation(&self) -> GenerationId {
-        GenerationId(self.lock().name())
+        GenerationId(self.lock().next_id())
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
@@ -191,13 +192,13 @@ impl EngineClient for ScriptedEngine {
 
     fn try_recv(&self) -> Option<Event> {
         let mut inner = self.lock();
-        inner.obey_all();
+        inner.apply_commands();
         inner.events.pop_front()
     }
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
         let mut inner = self.lock();
-        inner.obey_all();
+        inner.apply_commands();
         let count = most.min(inner.events.len());
         events.extend(inner.events.drain(..count));
     }
@@ -205,7 +206,7 @@ impl EngineClient for ScriptedEngine {
     fn frame(&self) {
         let mut inner = self.lock();
         inner.frames += 1;
-        inner.obey_all();
+        inner.apply_commands();
         if inner.state.is_ready() {
             inner.step();
         }
@@ -221,58 +222,58 @@ impl EngineClient for ScriptedEngine {
 }
 
 impl Inner {
-    fn name(&mut self) -> u64 {
-        self.names_given += 1;
-        self.names_given
+    fn next_id(&mut self) -> u64 {
+        self.ids_given += 1;
+        self.ids_given
     }
 
-    fn obey_all(&mut self) {
+    fn apply_commands(&mut self) {
         while self.state.is_ready()
             && let Some(command) = self.commands.pop_front()
         {
-            self.obey(command);
+            self.apply_command(command);
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply_command(&mut self, command: Command) {
         match command {
             Command::AddAgent { agent, spec } => {
-                self.agents.insert(agent, Actor { spec: *spec, asks: VecDeque::new() });
+                self.agents.insert(agent, ScriptedAgent { spec: *spec, asks: VecDeque::new() });
             }
             Command::ChangeAgent { agent, spec } => {
-                if let Some(actor) = self.agents.get_mut(&agent) {
-                    actor.spec = *spec;
+                if let Some(scripted) = self.agents.get_mut(&agent) {
+                    scripted.spec = *spec;
                 }
             }
             Command::SetDetail { agent, detail } => {
-                if let Some(actor) = self.agents.get_mut(&agent) {
-                    actor.spec.detail = detail;
+                if let Some(scripted) = self.agents.get_mut(&agent) {
+                    scripted.spec.detail = detail;
                 }
             }
             Command::SetConversation { agent, turns } => {
-                let Some(actor) = self.agents.get_mut(&agent) else { return };
-                actor.spec.turns = turns;
-                for line in std::mem::take(&mut actor.asks) {
-                    self.cancelled(agent, Some(line));
+                let Some(scripted) = self.agents.get_mut(&agent) else { return };
+                scripted.spec.turns = turns;
+                for reply in std::mem::take(&mut scripted.asks) {
+                    self.cancelled(agent, Some(reply));
                 }
             }
             Command::AppendTurns { agent, turns } => {
-                if let Some(actor) = self.agents.get_mut(&agent) {
-                    actor.spec.turns.extend(turns);
+                if let Some(scripted) = self.agents.get_mut(&agent) {
+                    scripted.spec.turns.extend(turns);
                 }
             }
             Command::RemoveAgent { agent } => {
-                for line in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
-                    self.cancelled(agent, Some(line));
+                for reply in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
+                    self.cancelled(agent, Some(reply));
                 }
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
             Command::Cancel { agent, generation }
             | Command::CancelHeard { agent, generation, .. } => {
-                let Some(actor) = self.agents.get_mut(&agent) else { return };
-                let which = actor.asks.iter().position(|line| line.generation == generation);
-                let line = which.and_then(|i| actor.asks.remove(i));
-                self.cancelled(agent, line);
+                let Some(scripted) = self.agents.get_mut(&agent) else { return };
+                let which = scripted.asks.iter().position(|reply| reply.generation == generation);
+                let reply = which.and_then(|i| scripted.asks.remove(i));
+                self.cancelled(agent, reply);
             }
         }
     }
@@ -282,25 +283,25 @@ impl Inner {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
         };
-        let Some(actor) = self.agents.get_mut(&agent) else {
+        let Some(scripted) = self.agents.get_mut(&agent) else {
             let what = ReplyEvent::Failed(ReplyError::UnknownAgent);
             self.events.push_back(Event { agent, generation, what });
             return;
         };
-        if actor.asks.len() >= ASKS_WAITING_MAX {
+        if scripted.asks.len() >= ASKS_WAITING_MAX {
             let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
             self.events.push_back(Event { agent, generation, what });
             return;
         }
-        let text = (self.script)(&actor.spec.persona, &question);
-        let reasoning = self.reasoning.as_ref().filter(|_| actor.spec.thinking);
-        let reasoning = reasoning.map(|script| script(&actor.spec.persona, &question));
-        actor.asks.push_back(Line {
+        let text = (self.script)(&scripted.spec.persona, &question);
+        let reasoning = self.reasoning.as_ref().filter(|_| scripted.spec.thinking);
+        let reasoning = reasoning.map(|script| script(&scripted.spec.persona, &question));
+        scripted.asks.push_back(ScriptedReply {
             generation,
             reasoning: reasoning.unwrap_or_default(),
             reasoned_bytes: 0,
             reasoning_tokens: 0,
-            reasoning_tokens_max: actor.spec.reasoning_tokens_max,
+            reasoning_tokens_max: scripted.spec.reasoning_tokens_max,
             text,
             said_bytes: 0,
             started: false,
@@ -313,14 +314,14 @@ impl Inner {
         let Self { agents, events, endless, stats, .. } = self;
         stats.steps += 1;
         stats.step_rows = 0;
-        for (&agent, actor) in agents.iter_mut() {
-            let Some(line) = actor.asks.front_mut() else { continue };
-            let what = line.next(*endless);
+        for (&agent, scripted) in agents.iter_mut() {
+            let Some(reply) = scripted.asks.front_mut() else { continue };
+            let what = reply.next(*endless);
             stats.tokens += u64::from(matches!(what, ReplyEvent::Delta { .. }));
             stats.step_rows += 1;
-            let event = Event { agent, generation: line.generation, what };
+            let event = Event { agent, generation: reply.generation, what };
             if event.what.is_terminal() {
-                actor.asks.pop_front();
+                scripted.asks.pop_front();
             }
             events.push_back(event);
         }
@@ -329,21 +330,21 @@ impl Inner {
         stats.asks_waiting = agents.values().map(|a| a.asks.len().saturating_sub(1) as u32).sum();
     }
 
-    fn cancelled(&mut self, agent: AgentId, line: Option<Line>) {
-        if let Some(line) = line {
+    fn cancelled(&mut self, agent: AgentId, reply: Option<ScriptedReply>) {
+        if let Some(reply) = reply {
             let what =
-                ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: line.usage() };
-            self.events.push_back(Event { agent, generation: line.generation, what });
+                ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: reply.usage() };
+            self.events.push_back(Event { agent, generation: reply.generation, what });
         }
     }
 
     fn die_if_failed(&mut self) {
         let WallaState::Failed(error) = &self.state else { return };
         let gone = ReplyEvent::Failed(ReplyError::EngineGone(error.to_string()));
-        for (agent, actor) in std::mem::take(&mut self.agents) {
-            self.events.extend(actor.asks.into_iter().map(|line| Event {
+        for (agent, scripted) in std::mem::take(&mut self.agents) {
+            self.events.extend(scripted.asks.into_iter().map(|reply| Event {
                 agent,
-                generation: line.generation,
+                generation: reply.generation,
                 what: gone.clone(),
             }));
         }
@@ -355,7 +356,7 @@ impl Inner {
     }
 }
 
-impl Line {
+impl ScriptedReply {
     fn next(&mut self, endless: bool) -> ReplyEvent {
         if !self.started {
             self.started = true;

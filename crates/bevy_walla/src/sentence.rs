@@ -3,11 +3,11 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
 
-/// Maximum bytes of text in one [`SentenceSpoken`]: about 40 English words. Longer sentences are
+/// Maximum bytes of text in one [`ReplySentence`]: about 40 English words. Longer sentences are
 /// split.
 pub const SENTENCE_BYTES_MAX: usize = 240;
 
-/// A splitter whose sentences fit into [`SentenceSpoken`].
+/// A splitter whose sentences fit into [`ReplySentence`].
 pub(crate) fn splitter() -> SentenceSplitter {
     SentenceSplitter::with_bytes_max(SENTENCE_BYTES_MAX)
 }
@@ -19,7 +19,7 @@ pub(crate) fn splitter() -> SentenceSplitter {
 /// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
-pub struct SentenceSpoken {
+pub struct ReplySentence {
     /// The agent that speaks.
     #[event_target]
     pub agent: Entity,

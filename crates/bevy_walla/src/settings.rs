@@ -29,15 +29,16 @@ pub struct WallaSettings {
     /// reaches the engine.
     pub conversation_turns_max: u32,
     /// Whether the truncated end of a reply that was cancelled or failed is published
-    /// as a [`SentenceSpoken`](crate::SentenceSpoken), marked as a
-    /// [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since speech output should
+    /// as a [`ReplySentence`](crate::ReplySentence), marked as a
+    /// [fragment](crate::ReplySentence::is_fragment). Default: `false`, since speech output should
     /// stop there.
     pub publish_fragments: bool,
     /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns take
-    /// effect. The pause does not change the replies. Default: `false`.
+    /// effect. The pause does not change the replies. Events of steps in flight are still published;
+    /// afterwards [`Speech`](crate::Speech) keeps its state. Default: `false`.
     pub paused: bool,
-    /// Pauses all agents while `Time<Virtual>` is paused. Default: `false`, since many games stop
-    /// their time during a dialogue.
+    /// Pauses all agents while `Time<Virtual>` is paused. It needs Bevy's `TimePlugin`, and has no
+    /// effect without it. Default: `false`, since many games stop their time during a dialogue.
     pub pause_with_time: bool,
 }
 

@@ -87,7 +87,7 @@ impl Speech {
         self.text.clear();
     }
 
-    pub(crate) fn hear(&mut self, delta: &str) {
+    pub(crate) fn push_text(&mut self, delta: &str) {
         self.state = SpeechState::Talking;
         self.text.push_str(delta);
     }
@@ -98,10 +98,11 @@ impl Speech {
         self.question.clear();
     }
 
-    /// Records the end of an ask whose reply never began.
-    pub(crate) fn end_unbegun(&mut self, waiting: bool) {
-        if self.state == SpeechState::Asked {
-            self.end(waiting);
+    /// Records the end of an ask whose reply never began. The component counts as changed only if
+    /// its state changes.
+    pub(crate) fn end_unbegun(mut speech: Mut<Self>, waiting: bool) {
+        if speech.state == SpeechState::Asked && !waiting {
+            speech.end(false);
         }
     }
 
@@ -123,8 +124,8 @@ mod tests {
         assert_eq!(speech.state(), SpeechState::Asked);
         speech.begin("How much?");
         assert_eq!((speech.state(), speech.question()), (SpeechState::Thinking, "How much?"));
-        speech.hear("Three");
-        speech.hear(" silver.");
+        speech.push_text("Three");
+        speech.push_text(" silver.");
         assert_eq!((speech.state(), speech.text()), (SpeechState::Talking, "Three silver."));
         speech.end(false);
         assert!(speech.is_silent() && speech.question().is_empty());

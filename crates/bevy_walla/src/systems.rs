@@ -9,16 +9,21 @@ use crate::bridge;
 /// | set | schedule | work |
 /// |---|---|---|
 /// | [`Publish`](Self::Publish) | [`PreUpdate`] | publishes the engine's events since the last frame: [`Speech`](crate::Speech), [`Conversation`](crate::Conversation), messages, events |
+/// | [`UpdateLod`](Self::UpdateLod) | [`PostUpdate`], before `Collect` | sets levels of detail by distance (`WallaLodPlugin`, feature `lod`) |
 /// | [`Collect`](Self::Collect) | [`PostUpdate`] | collects new and changed agents and asks |
 /// | [`Submit`](Self::Submit) | [`PostUpdate`], after `Collect` | sends commands to the engine and grants the steps of this frame |
 ///
 /// An ask made in `Update` is thus sent to the engine in the same frame, and new text is available
-/// before `Update`. [`WallaPlugin::schedules`](crate::WallaPlugin::schedules) selects other
+/// before `Update`. In `PostUpdate`, order systems that ask before `Collect`: otherwise an ask may
+/// wait for the next frame. [`WallaPlugin::schedules`](crate::WallaPlugin::schedules) selects other
 /// schedules.
 #[derive(SystemSet, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WallaSystems {
     /// Publishes the engine's events as components, messages and events.
     Publish,
+    /// Sets levels of detail by distance (`WallaLodPlugin`, feature `lod`). Always in
+    /// [`PostUpdate`].
+    UpdateLod,
     /// Collects changes and asks.
     Collect,
     /// Sends commands to the engine and grants the frame's steps.

@@ -30,7 +30,7 @@ pub struct Walla {
     engine: Option<Engine>,
     state: WallaState,
     stats: EngineStats,
-    cost: FrameCost,
+    host_times: HostTimes,
     asks_waiting: usize,
     events_unknown: u64,
 }
@@ -106,8 +106,8 @@ impl Walla {
 
     /// Host time of the plugin's systems in the latest complete frame.
     #[must_use]
-    pub fn frame_cost(&self) -> FrameCost {
-        self.cost
+    pub fn host_times(&self) -> HostTimes {
+        self.host_times
     }
 
     /// Asks of this app whose reply has not begun, because the model is loading, their agent is
@@ -161,11 +161,11 @@ impl Walla {
         &mut self,
         state: WallaState,
         stats: EngineStats,
-        cost: FrameCost,
+        host_times: HostTimes,
         (asks_waiting, events_unknown): (usize, u64),
     ) {
         let engine = self.engine.take();
-        *self = Self { engine, state, stats, cost, asks_waiting, events_unknown };
+        *self = Self { engine, state, stats, host_times, asks_waiting, events_unknown };
     }
 }
 
@@ -219,7 +219,7 @@ pub fn walla_ready(walla: Option<Res<Walla>>) -> bool {
 
 /// Host time of the plugin's systems in the latest frame, without the game's observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameCost {
+pub struct HostTimes {
     /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).
     pub publish: Duration,
     /// [`WallaSystems::Collect`](crate::WallaSystems::Collect).
@@ -228,7 +228,7 @@ pub struct FrameCost {
     pub submit: Duration,
 }
 
-impl FrameCost {
+impl HostTimes {
     /// Sum of all three.
     #[must_use]
     pub fn total(&self) -> Duration {

@@ -104,7 +104,7 @@ impl Simulation {
             ..WallaSettings::default()
         };
         let mut app = App::new();
-        app.add_plugins(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+        app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
         add_game(&mut app, Game::new(dice, engine.clone(), level));
         Self { seed, level, app, engine }
     }

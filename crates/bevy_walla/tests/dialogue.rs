@@ -102,7 +102,7 @@ fn asks_of_one_agent_are_answered_in_order() {
 #[test]
 fn too_many_asks_of_one_agent_are_refused() {
     let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     for question in ["one", "two", "three"] {
         ask(&mut app, odo, question);
@@ -115,7 +115,7 @@ fn too_many_asks_of_one_agent_are_refused() {
 #[test]
 fn without_a_limit_every_ask_is_answered_in_order() {
     let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
-    let mut app = app_with(WallaPlugin::with_engine_client(echo().connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(echo().new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
     for question in &questions {
@@ -236,7 +236,7 @@ struct Tags(Vec<(&'static str, u64)>);
 fn every_event_of_an_ask_carries_its_tag() {
     let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     app.init_resource::<Tags>()
         .add_observer(|e: On<ReplyStarted>, mut tags: ResMut<Tags>| tags.0.push(("began", e.tag)))
         .add_observer(|e: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(("ended", e.tag)))

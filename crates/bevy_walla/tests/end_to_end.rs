@@ -198,7 +198,7 @@ fn two_apps_share_an_engine() {
         ask(app, agent, "Who are you?");
     }
     let start = Instant::now();
-    while apps.iter().any(|app| log(app).ends() == 0) && start.elapsed() < PATIENCE {
+    while apps.iter().any(|app| log(app).ends() == 0) && start.elapsed() < TIMEOUT {
         apps.iter_mut().for_each(App::update);
         std::thread::sleep(Duration::from_micros(200));
     }

@@ -40,7 +40,7 @@ mod the_whole_crate {
     }
 
     fn scripted() -> impl Fn() -> Box<dyn engine::EngineClient> + Send + Sync + 'static {
-        scripted::ScriptedEngine::new(|_, _| "Yes.".into()).connector()
+        scripted::ScriptedEngine::new(|_, _| "Yes.".into()).new_client()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hosts that misbehave: observers that panic, thousands of asks in a frame, links with unknown
+//! Hosts that misbehave: observers that panic, thousands of asks in a frame, clients with unknown
 //! events, apps that come and go.
 
 mod common;
@@ -24,7 +24,7 @@ fn failing_observers_lose_no_event() {
     app.set_error_handler(bevy_ecs::error::ignore);
     app.add_observer(|_: On<ReplyStarted>| -> Result { Err("the game's filter".into()) })
         .add_observer(|_: On<ReplyDelta>| -> Result { Err("the game's filter".into()) })
-        .add_observer(|_: On<SentenceSpoken>| -> Result { Err("the game's filter".into()) })
+        .add_observer(|_: On<ReplySentence>| -> Result { Err("the game's filter".into()) })
         .add_observer(|_: On<ReplyFinished>| -> Result { Err("the game's filter".into()) });
     let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {
@@ -52,7 +52,7 @@ fn an_app_ended_by_a_panic_does_not_affect_other_apps() {
         match panics_at {
             0 => app.add_observer(|_: On<ReplyStarted>| panic!("the game's filter")),
             1 => app.add_observer(|_: On<ReplyDelta>| panic!("the game's filter")),
-            2 => app.add_observer(|_: On<SentenceSpoken>| panic!("the game's filter")),
+            2 => app.add_observer(|_: On<ReplySentence>| panic!("the game's filter")),
             _ => app.add_observer(|_: On<ReplyFinished>| panic!("the game's filter")),
         };
         let agent = spawn(&mut app, "A");
@@ -130,10 +130,10 @@ fn ask_time_does_not_depend_on_the_number_of_asks() {
     assert!(many / few < 30.0, "{few} s for 1,000, {many} s for 8,000");
 }
 
-/// A link that reports events of unknown agents and replies between sound events.
+/// A client that reports events of unknown agents and replies between sound events.
 struct Confused {
     inner: ScriptedEngine,
-    link: Box<dyn EngineClient>,
+    client: Box<dyn EngineClient>,
     said: AtomicU64,
 }
 
@@ -157,22 +157,22 @@ impl Confused {
 
 impl EngineClient for Confused {
     fn new_agent(&self) -> AgentId {
-        self.link.new_agent()
+        self.client.new_agent()
     }
 
     fn new_generation(&self) -> GenerationId {
-        self.link.new_generation()
+        self.client.new_generation()
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
-        self.link.try_send(command)
+        self.client.try_send(command)
     }
 
     fn try_recv(&self) -> Option<EngineEvent> {
         // Eight unknown events, the events of the engine, then none, so that each frame ends.
         match self.said.load(Ordering::SeqCst) % 9 {
             8 => {
-                let event = self.link.try_recv();
+                let event = self.client.try_recv();
                 if event.is_none() {
                     self.said.fetch_add(1, Ordering::SeqCst);
                 }
@@ -183,11 +183,11 @@ impl EngineClient for Confused {
     }
 
     fn frame(&self) {
-        self.link.frame();
+        self.client.frame();
     }
 
     fn state(&self) -> WallaState {
-        self.link.state()
+        self.client.state()
     }
 
     fn stats(&self) -> EngineStats {
@@ -200,8 +200,8 @@ fn unexpected_events_are_counted_and_dropped() {
     let engine = echo();
     let confused = engine.clone();
     let mut app = app_with(WallaPlugin::with_engine_client(move || {
-        let link = confused.connector()();
-        Box::new(Confused { inner: confused.clone(), link, said: 0.into() })
+        let client = confused.new_client()();
+        Box::new(Confused { inner: confused.clone(), client, said: 0.into() })
     }));
     let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {

@@ -56,7 +56,7 @@ fn warnings(plugin: WallaPlugin) -> String {
 
 #[test]
 fn settings_without_effect_are_a_warning() {
-    let scripted = || WallaPlugin::with_engine_client(echo().connector());
+    let scripted = || WallaPlugin::with_engine_client(echo().new_client());
     let text = warnings(scripted().device("cpu").agents_max(4).free_running());
     assert!(text.contains("device, agents_max, free_running"), "{text}");
     assert!(text.contains("without effect"), "{text}");

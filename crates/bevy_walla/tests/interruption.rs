@@ -49,18 +49,18 @@ fn the_unfinished_end_of_a_cancelled_reply_is_no_sentence() {
 }
 
 #[derive(Resource, Default)]
-struct Spoken(Vec<SentenceSpoken>);
+struct Spoken(Vec<ReplySentence>);
 
 fn listen(app: &mut App) {
     app.init_resource::<Spoken>()
-        .add_observer(|s: On<SentenceSpoken>, mut spoken: ResMut<Spoken>| spoken.0.push(*s));
+        .add_observer(|s: On<ReplySentence>, mut spoken: ResMut<Spoken>| spoken.0.push(*s));
 }
 
 #[test]
 fn fragments_are_published_and_marked_when_enabled() {
     let settings = WallaSettings { publish_fragments: true, ..WallaSettings::default() };
     let engine = ScriptedEngine::new(|_, _| " Hello there.\n I am a smith. Yes.".into());
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     listen(&mut app);
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "whole");
@@ -297,7 +297,7 @@ fn a_reply_interrupted_before_its_started_event_is_not_kept() {
 fn dropped_turns_keep_the_order_of_exchanges() {
     let settings = WallaSettings { conversation_turns_max: 4, ..WallaSettings::default() };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "q1");
     ask(&mut app, odo, "q2");
@@ -320,7 +320,7 @@ fn a_turn_dropped_before_sending_is_not_replaced_by_another() {
         ..WallaSettings::default()
     };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
     updates(&mut app, 3);
     ask(&mut app, odo, "q1");

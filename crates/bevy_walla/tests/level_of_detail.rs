@@ -60,11 +60,11 @@ fn a_changed_agent_keeps_its_level() {
 fn the_plugin_sets_levels_by_distance() {
     use bevy_transform::TransformPlugin;
     use bevy_transform::components::Transform;
-    use bevy_walla::{InView, Listener, LodByDistancePlugin};
+    use bevy_walla::{InView, Listener, ManualLevelOfDetail, WallaLodPlugin};
 
     let engine = echo();
     let mut app = app(&engine);
-    app.add_plugins((TransformPlugin, LodByDistancePlugin));
+    app.add_plugins((TransformPlugin, WallaLodPlugin));
     let at = |x: f32| Transform::from_xyz(x, 0.0, 0.0);
     let far = app.world_mut().spawn((Agent::persona("far"), at(100.0))).id();
     let hidden = app.world_mut().spawn((Agent::persona("hidden"), at(3.0), InView(false))).id();
@@ -76,6 +76,18 @@ fn the_plugin_sets_levels_by_distance() {
     assert_eq!((level(&app, far), level(&app, hidden)), (2, 1));
     assert_eq!(details(&engine.commands()).len(), 4, "told in the same frame");
     app.world_mut().entity_mut(player).insert(at(90.0));
+    app.update();
+    assert_eq!((level(&app, far), level(&app, hidden)), (0, 2));
+    // The game sets the level of a marked agent.
+    app.world_mut().entity_mut(hidden).insert((ManualLevelOfDetail, LevelOfDetail(1)));
+    app.update();
+    assert_eq!((level(&app, far), level(&app, hidden)), (0, 1));
+    app.world_mut().entity_mut(hidden).remove::<ManualLevelOfDetail>();
+    app.update();
+    assert_eq!((level(&app, far), level(&app, hidden)), (0, 2));
+    // The game runs the set less often.
+    app.configure_sets(bevy_app::PostUpdate, WallaSystems::UpdateLod.run_if(|| false));
+    app.world_mut().entity_mut(player).insert(at(0.0));
     app.update();
     assert_eq!((level(&app, far), level(&app, hidden)), (0, 2));
 }

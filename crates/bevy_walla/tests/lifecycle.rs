@@ -128,7 +128,7 @@ fn events_and_commands_per_frame_are_bounded() {
         ..WallaSettings::default()
     };
     let engine = echo();
-    let mut app = app_with(WallaPlugin::with_engine_client(engine.connector()).settings(settings));
+    let mut app = app_with(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
     let agents: Vec<_> = (0..6).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {
         ask(&mut app, agent, "x");
@@ -187,7 +187,7 @@ fn two_apps_run_in_one_process() {
 fn adding_the_plugin_twice_is_bevys_error() {
     let engine = echo();
     let mut app = app(&engine);
-    app.add_plugins(WallaPlugin::with_engine_client(engine.connector()));
+    app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()));
 }
 
 #[test]
@@ -221,4 +221,23 @@ fn diagnostics_are_measured() {
     assert!(value(WallaDiagnosticsPlugin::FRAME_MICROS).is_some_and(|v| v > 0.0));
     assert_eq!(value(WallaDiagnosticsPlugin::AGENTS_ACTIVE), Some(1.0));
     assert_eq!(value(WallaDiagnosticsPlugin::ASKS_WAITING), Some(0.0));
+}
+
+#[test]
+fn settings_that_the_game_has_inserted_are_kept() {
+    let asks_max = |settings: Option<WallaSettings>| {
+        let mut plugin = WallaPlugin::with_engine_client(echo().new_client());
+        if let Some(settings) = settings {
+            plugin = plugin.settings(settings);
+        }
+        let mut app = App::new();
+        app.insert_resource(WallaSettings { asks_per_agent_max: 3, ..Default::default() });
+        app.add_plugins(plugin);
+        app.world().resource::<WallaSettings>().asks_per_agent_max
+    };
+    assert_eq!(asks_max(None), 3);
+    assert_eq!(asks_max(Some(WallaSettings::default())), 8);
+    let mut app = App::new();
+    app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+    assert_eq!(app.world().resource::<WallaSettings>(), &WallaSettings::default());
 }

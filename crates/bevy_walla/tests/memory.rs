@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
@@ -14,9 +14,6 @@ use bevy_walla::{TokenId, TokenMask};
 use common::dice::Dice;
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
-
-/// Maximum time of a wait in these tests.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn model() -> &'static [u8] {
     static MODEL: OnceLock<Vec<u8>> = OnceLock::new();
@@ -50,15 +47,6 @@ fn something(app: &mut App, agent: Entity, asked: &mut usize, dice: &mut Dice) {
         9 => world.resource_mut::<WallaSettings>().paused = dice.throw(2) == 0,
         10 if dice.throw(8) == 0 => world.get_mut::<Conversation>(agent).unwrap().clear(),
         _ => {}
-    }
-}
-
-fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
-    let start = Instant::now();
-    while !done(app) {
-        assert!(start.elapsed() < PATIENCE, "no end");
-        app.update();
-        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

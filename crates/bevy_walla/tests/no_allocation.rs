@@ -60,7 +60,7 @@ fn read(
 fn crowd(text: &'static str, tokens_max: u32) -> App {
     let engine = ScriptedEngine::new(|_, _| text.to_owned()).endless();
     let mut app = App::new();
-    app.add_plugins((WallaPlugin::with_engine_client(engine.connector()), WallaDiagnosticsPlugin))
+    app.add_plugins((WallaPlugin::with_engine_client(engine.new_client()), WallaDiagnosticsPlugin))
         .init_resource::<Heard>()
         .add_systems(Update, read);
     // Bevy's parallel executor allocates a task for each system it runs, which must not be counted.
@@ -72,7 +72,7 @@ fn crowd(text: &'static str, tokens_max: u32) -> App {
         let agent = app
             .world_mut()
             .spawn(parts)
-            .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.sentences += 1)
+            .observe(|_: On<ReplySentence>, mut heard: ResMut<Heard>| heard.sentences += 1)
             .id();
         app.world_mut().trigger(Ask::new(agent, "Talk."));
     }

@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_input::ButtonInput;
 use bevy_input::keyboard::KeyCode;
 use bevy_ui::prelude::*;
-use bevy_walla::overlay::{ToggleWallaOverlay, WallaOverlay, WallaOverlayPlugin};
+use bevy_walla::overlay::{OverlayCorner, ToggleWallaOverlay, WallaOverlay, WallaOverlayPlugin};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
@@ -17,8 +17,8 @@ fn app() -> App {
     let overlay = WallaOverlay { refreshes_per_second: 10.0, ..Default::default() };
     let mut app = App::new();
     app.add_plugins((
-        WallaPlugin::with_engine_client(engine.connector()),
-        WallaOverlayPlugin { overlay },
+        WallaPlugin::with_engine_client(engine.new_client()),
+        WallaOverlayPlugin { overlay: Some(overlay) },
     ))
     .init_resource::<ButtonInput<KeyCode>>();
     let odo = app.world_mut().spawn(Agent::persona("Odo")).id();
@@ -79,4 +79,16 @@ fn a_hidden_overlay_does_no_work() {
     app.world_mut().spawn(Agent::persona("Pip"));
     refresh(&mut app);
     assert_eq!(before, lines(&mut app));
+}
+
+#[test]
+fn settings_that_the_game_has_inserted_are_kept() {
+    let corner = |overlay: Option<WallaOverlay>| {
+        let game = WallaOverlay { corner: OverlayCorner::BottomLeft, ..Default::default() };
+        let mut app = App::new();
+        app.insert_resource(game).add_plugins(WallaOverlayPlugin { overlay });
+        app.world().resource::<WallaOverlay>().corner
+    };
+    assert_eq!(corner(None), OverlayCorner::BottomLeft);
+    assert_eq!(corner(Some(WallaOverlay::default())), OverlayCorner::TopRight);
 }

@@ -18,13 +18,15 @@ use common::{app, echo, spawn, speech, updates};
 fn public_types() -> Vec<(String, Vec<String>)> {
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut types = Vec::new();
-    for entry in std::fs::read_dir(sources).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "rs") {
-            continue;
+    let mut paths = vec![sources];
+    while let Some(path) = paths.pop() {
+        let is_of = |feature: &str| path.file_stem().is_some_and(|stem| stem == feature);
+        let is_off = is_of("lod") && !cfg!(feature = "lod")
+            || is_of("overlay") && !cfg!(feature = "overlay");
+        if path.is_dir() && !is_off {
+            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
-        let is_off = |feature: &str| path.file_stem().is_some_and(|stem| stem == feature);
-        if is_off("lod") && !cfg!(feature = "lod") {
+        if is_off || path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         let source = std::fs::read_to_string(&path).unwrap();
@@ -38,7 +40,7 @@ fn public_types() -> Vec<(String, Vec<String>)> {
                 let kinds = ["Component", "Resource", "Message", "EntityEvent", "Event"];
                 derives.retain(|derive| kinds.contains(&&**derive));
                 types.push((name.to_owned(), std::mem::take(&mut derives)));
-            } else if line.starts_with("pub(crate) struct ") || line.starts_with("struct ") {
+            } else if line.contains("struct ") || line.contains("enum ") {
                 derives.clear();
             }
         }
@@ -51,15 +53,18 @@ fn public_types() -> Vec<(String, Vec<String>)> {
 #[test]
 fn all_public_types_are_registered() {
     let mut app = app(&echo());
+    #[cfg(feature = "overlay")]
+    app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
-    app.add_plugins(bevy_walla::LodByDistancePlugin);
+    app.add_plugins(bevy_walla::WallaLodPlugin);
     app.update();
     let registry = app.world().resource::<AppTypeRegistry>().read();
     let types = public_types();
     let names: Vec<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
-    for known in ["Agent", "Ask", "Conversation", "ReplyFinished", "SentenceSpoken", "WallaReady"] {
+    for known in ["Agent", "Ask", "Conversation", "ReplyFinished", "ReplySentence", "WallaReady"] {
         assert!(names.contains(&known), "{names:?}");
     }
+    assert_eq!(names.contains(&"WallaOverlay"), cfg!(feature = "overlay"), "{names:?}");
     for (name, kinds) in types.iter().filter(|(name, _)| name != "Walla") {
         let Some(registered) = registry.get_with_short_type_path(name) else {
             panic!("{name} is not registered")

@@ -31,7 +31,7 @@ fn fixed(plugin: WallaPlugin, update: Duration) -> App {
 }
 
 fn counting(engine: &ScriptedEngine) -> WallaPlugin {
-    WallaPlugin::with_engine_client(engine.connector())
+    WallaPlugin::with_engine_client(engine.new_client())
 }
 
 fn counter() -> ScriptedEngine {
@@ -135,7 +135,7 @@ impl EngineClient for Paused {
 fn a_pause_of_the_time_is_a_pause_of_the_engine() {
     for pause_with_time in [false, true] {
         let engine = counter();
-        let (scripted, told) = (engine.connector(), Arc::new(AtomicU32::new(0)));
+        let (scripted, told) = (engine.new_client(), Arc::new(AtomicU32::new(0)));
         let counter = Arc::clone(&told);
         let plugin = WallaPlugin::with_engine_client(move || -> Box<dyn EngineClient> {
             Box::new(Paused(scripted(), Arc::clone(&counter)))
@@ -202,4 +202,27 @@ fn all_sets_can_be_in_one_schedule() {
     assert_eq!(turns(&app, odo), ["count", "one two three four"]);
     assert_eq!(app.world().resource::<Order>().0[..2], ["after publish", "after submit"]);
     assert_eq!(app.world().resource::<Walla>().asks_waiting(), 0);
+}
+
+/// Counters are measured in updates with a time step only.
+#[test]
+fn the_token_rate_counts_whole_time_steps() {
+    use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
+    let engine = counter().endless();
+    let mut app = fixed(counting(&engine), STEP / 10);
+    app.add_plugins(WallaDiagnosticsPlugin);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "count");
+    updates(&mut app, 50);
+    app.world_mut()
+        .resource_mut::<DiagnosticsStore>()
+        .iter_mut()
+        .for_each(Diagnostic::clear_history);
+    let frames = engine.frames();
+    updates(&mut app, 100);
+    let store = app.world().resource::<DiagnosticsStore>();
+    let history = |path: DiagnosticPath| store.get(&path).unwrap().values().copied().collect();
+    let rates: Vec<f64> = history(WallaDiagnosticsPlugin::TOKENS_PER_SECOND);
+    assert!(rates.len().abs_diff((engine.frames() - frames) as usize) <= 1, "{rates:?}");
+    assert!(rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
 }

@@ -5,17 +5,17 @@ use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
 
 use super::collect::Agents;
 use super::submit::{NoMore, Outbox};
-use super::{EngineBridge, Record, Stage};
+use super::{AskStage, EngineBridge, Record};
 use crate::ask::CancelHeard;
 
 impl EngineBridge {
     /// Cancels all asks of an agent. Shortens the given reply to its heard part, and removes later
     /// replies, which were not heard.
     pub(super) fn cancel_heard(&mut self, cancel: &CancelHeard, agents: &mut Query<Agents>) {
-        let Some(&id) = self.of_entity.get(&cancel.agent) else { return };
+        let Some(&id) = self.id_by_entity.get(&cancel.agent) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         let CancelHeard { generation, heard_bytes, .. } = *cancel;
-        let begun = record.asks.iter().find(|ask| ask.stage == Stage::Started);
+        let begun = record.asks.iter().find(|ask| ask.stage == AskStage::Started);
         let begun = begun.map(|ask| ask.generation);
         let is_named = |of: GenerationId| generation.is_none_or(|named| named == of);
         if begun.is_some_and(is_named) {
@@ -62,7 +62,7 @@ impl EngineBridge {
 
 impl Record {
     pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
-        if self.whole_sent.is_some_and(|latest| generation <= latest) {
+        if self.last_resent_reply.is_some_and(|latest| generation <= latest) {
             self.pending.conversation = true;
         } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation)
         {
@@ -76,6 +76,6 @@ impl Record {
     /// Heard bytes of an ask's reply, if it is shortened to them.
     pub(super) fn heard_bytes_of(&self, at: usize) -> Option<u32> {
         let ask = self.asks.get(at).filter(|ask| ask.is_shortened)?;
-        Some(if ask.stage == Stage::Started { self.heard_bytes } else { 0 })
+        Some(if ask.stage == AskStage::Started { self.heard_bytes } else { 0 })
     }
 }

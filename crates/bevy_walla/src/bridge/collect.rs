@@ -4,9 +4,9 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, FinishReason, ReplyError};
-use walla_trace::Stage as Mark;
+use walla_trace::Stage;
 
-use super::{CancelId, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
+use super::{AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem, changed_column};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
@@ -14,7 +14,8 @@ use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
 /// An agent with the components that the plugin writes. Disabled agents are included: change
-/// detection reports a change only in the frame in which it is new.
+/// detection reports a change only in the frame in which it is new. `Has<Disabled>` lifts Bevy's
+/// default query filter.
 pub(super) type Agents = (
     Entity,
     AgentParts,
@@ -34,7 +35,7 @@ pub(crate) fn collect(
     mut asks: MessageReader<Ask>,
     _here: NonSendMarker,
 ) {
-    let watch = Stopwatch::start(Mark::Collect);
+    let watch = Stopwatch::start(Stage::Collect);
     let bridge = &mut *bridge;
     bridge.collect_changes(&agents, &settings);
     // A frame without cancels allocates nothing here.
@@ -50,20 +51,20 @@ pub(crate) fn collect(
     let mut asks = asks.read_with_id().peekable();
     for (asks_before, agent, heard) in cancel_requests {
         while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
-            bridge.take(ask, number.id, &mut agents, &settings);
+            bridge.receive_ask(ask, number.id, &mut agents, &settings);
         }
         if let Some(cancel) = heard {
             bridge.cancel_heard(&cancel, &mut agents);
-        } else if let Some(&id) = bridge.of_entity.get(&agent) {
+        } else if let Some(&id) = bridge.id_by_entity.get(&agent) {
             bridge.cancel_all(id);
         }
     }
     bridge.cancel_requests.clear();
     for (ask, number) in asks {
-        bridge.take(ask, number.id, &mut agents, &settings);
+        bridge.receive_ask(ask, number.id, &mut agents, &settings);
     }
-    bridge.gone.clear();
-    bridge.cost.collect = watch.read();
+    bridge.removed_this_frame.clear();
+    bridge.host_times.collect = watch.read();
 }
 
 impl EngineBridge {
@@ -116,7 +117,7 @@ impl EngineBridge {
         conversation: Option<&Conversation>,
         settings: &WallaSettings,
     ) {
-        let known = self.of_entity.get(&entity).copied();
+        let known = self.id_by_entity.get(&entity).copied();
         let Some(id) = known.or_else(|| self.agent_appeared(entity, conversation, settings)) else {
             return;
         };
@@ -131,7 +132,7 @@ impl EngineBridge {
     }
 
     fn detail_changed(&mut self, entity: Entity) {
-        let Some(&id) = self.of_entity.get(&entity) else { return };
+        let Some(&id) = self.id_by_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         if record.added {
             record.pending.detail = true;
@@ -146,9 +147,9 @@ impl EngineBridge {
         conversation: Option<&Conversation>,
         settings: &WallaSettings,
     ) -> Option<AgentId> {
-        let id = self.link.as_ref()?.new_agent();
+        let id = self.client.as_ref()?.new_agent();
         let record = Record::new(entity, conversation, settings.asks_per_agent_max as usize);
-        self.of_entity.insert(entity, id);
+        self.id_by_entity.insert(entity, id);
         self.records.insert(id, record);
         Some(id)
     }
@@ -156,7 +157,7 @@ impl EngineBridge {
     /// The plugin's own turns trigger change detection as well. The edit and the number of pushed
     /// turns distinguish them from the game's changes.
     fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
-        let Some(&id) = self.of_entity.get(&entity) else { return };
+        let Some(&id) = self.id_by_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         let pushed = conversation.pushed().wrapping_sub(record.pushed);
         record.pushed = conversation.pushed();
@@ -195,11 +196,11 @@ impl EngineBridge {
     }
 
     fn record_of(&mut self, agent: Entity) -> Option<&mut Record> {
-        self.records.get_mut(self.of_entity.get(&agent)?)
+        self.records.get_mut(self.id_by_entity.get(&agent)?)
     }
 
     /// Opens an ask, or ends it at once.
-    fn take(
+    fn receive_ask(
         &mut self,
         ask: &Ask,
         number: usize,
@@ -207,11 +208,12 @@ impl EngineBridge {
         settings: &WallaSettings,
     ) {
         self.asks_read = number + 1;
-        if self.gone.get(&ask.agent).is_some_and(|asks_before| number < *asks_before) {
-            let generation = self.new_generation();
-            return self.end_here(ask.agent, (generation, ask.tag), Ok(FinishReason::Cancelled));
+        if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
+        {
+            let id = AskId { generation: self.new_generation(), tag: ask.tag };
+            return self.end_locally(ask.agent, id, Ok(FinishReason::Cancelled));
         }
-        match self.asked(ask, settings) {
+        match self.open_ask(ask, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
                 if let Some(mut speech) = speech {
@@ -228,18 +230,22 @@ impl EngineBridge {
                 }
             }
             Err(error) => {
-                let generation = self.new_generation();
-                self.end_here(ask.agent, (generation, ask.tag), Err(error));
+                let id = AskId { generation: self.new_generation(), tag: ask.tag };
+                self.end_locally(ask.agent, id, Err(error));
             }
         }
     }
 
     /// Opens an ask; returns the bytes to reserve for its reply and the number of open asks.
-    fn asked(&mut self, ask: &Ask, settings: &WallaSettings) -> Result<(usize, usize), ReplyError> {
+    fn open_ask(
+        &mut self,
+        ask: &Ask,
+        settings: &WallaSettings,
+    ) -> Result<(usize, usize), ReplyError> {
         if let Some(gone) = self.engine_gone() {
             return Err(gone);
         }
-        let Some(&id) = self.of_entity.get(&ask.agent) else {
+        let Some(&id) = self.id_by_entity.get(&ask.agent) else {
             return Err(ReplyError::UnknownAgent);
         };
         let generation = self.new_generation();
@@ -254,7 +260,7 @@ impl EngineBridge {
             question: ask.text.as_str().into(),
             kind: ask.kind,
             turn: String::with_capacity(record.reply_bytes),
-            stage: Stage::Unsent,
+            stage: AskStage::Unsent,
             cancel: false,
             outdated: false,
             is_shortened: false,

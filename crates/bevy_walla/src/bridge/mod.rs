@@ -11,7 +11,7 @@
 //! 1. A record is created in the frame that first sees the agent. It is removed when the agent is
 //!    gone *and* each of its asks has ended *and* its removal was sent to the engine.
 //! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, otherwise here
-//!    ([`EngineBridge::ended`]). In both cases [`publish`] reports the end to the game.
+//!    ([`EngineBridge::local_ends`]). In both cases [`publish`] reports the end to the game.
 //! 3. The component's conversation is authoritative. Replacing it outdates every ask made before:
 //!    each is cancelled, and text that its reply still produces is not recorded. An exchange is
 //!    recorded if its reply began, however it ended. Where the engine may have decided differently,
@@ -43,7 +43,7 @@ use crate::conversation::{Conversation, EditId};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::sentence;
-use crate::walla::FrameCost;
+use crate::walla::HostTimes;
 use map::AgentMap;
 
 pub(crate) use collect::collect;
@@ -55,37 +55,37 @@ pub(crate) use submit::{pause, submit};
 #[derive(Resource)]
 pub(crate) struct EngineBridge {
     /// `None` if the engine could not be started.
-    link: Option<Box<dyn EngineClient>>,
+    client: Option<Box<dyn EngineClient>>,
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
     was_ready: bool,
     records: AgentMap<Record>,
-    of_entity: EntityHashMap<AgentId>,
+    id_by_entity: EntityHashMap<AgentId>,
     /// Agents with pending changes, in the order of their first one.
     pending_agents: VecDeque<AgentId>,
     /// A command that was refused because the mailbox was full.
     held_back: Option<Command>,
     /// Asks that ended without the engine.
-    ended: VecDeque<Ended>,
+    local_ends: VecDeque<LocalEnd>,
     /// Cancels of both kinds that were triggered in this frame, in order.
     cancel_requests: Vec<CancelRequest>,
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
-    gone: EntityHashMap<usize>,
+    removed_this_frame: EntityHashMap<usize>,
     /// Number of the next ask to be read.
     asks_read: usize,
-    /// The link is paused.
+    /// The client is paused.
     is_paused: bool,
     /// Copy of `WallaSettings::publish_fragments`.
     publishes_fragments: bool,
-    generations_named_here: u64,
+    local_generations: u64,
     /// Asks whose reply has not begun.
     asks_waiting: usize,
     /// Events about unknown agents or replies.
     events_unknown: u64,
     /// Buffer for one batch of events; empty between frames.
     inbox: Vec<Event>,
-    cost: FrameCost,
+    host_times: HostTimes,
 }
 
 /// An agent's state in the plugin. The fields that every delta uses are the first ones, so that
@@ -97,13 +97,13 @@ struct Record {
     asks: VecDeque<OpenAsk>,
     sentences: SentenceSplitter,
     /// The entity is no longer an agent.
-    gone: bool,
+    is_removed: bool,
     /// [`Command::AddAgent`] was sent to the engine.
     added: bool,
     pending: PendingChanges,
     /// An ask ended before its reply began, or its exchange could not be added to the component:
     /// only the engine knows whether it is part of the conversation.
-    in_doubt: bool,
+    needs_resend: bool,
     /// Heard bytes of the reply in progress.
     heard_bytes: u32,
     /// Bytes of the reply in progress up to the end of its latest sentence.
@@ -118,7 +118,7 @@ struct Record {
     shortened: Vec<(GenerationId, u32)>,
     /// The latest reply in the conversation when the whole conversation was last sent to the
     /// engine. Of this and earlier replies the engine knows only the text, not the generation.
-    whole_sent: Option<GenerationId>,
+    last_resent_reply: Option<GenerationId>,
     reply_bytes: usize,
 }
 
@@ -149,7 +149,7 @@ struct OpenAsk {
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates
     /// nothing.
     turn: String,
-    stage: Stage,
+    stage: AskStage,
     /// To be cancelled; the cancel is not sent to the engine yet.
     cancel: bool,
     /// The conversation was replaced after this ask.
@@ -164,18 +164,24 @@ struct OpenAsk {
 const _: () = assert!(size_of::<OpenAsk>() <= 64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum AskStage {
     Unsent,
     Sent,
     Started,
 }
 
-/// The end of an ask that was not sent to the engine.
-struct Ended {
-    entity: Entity,
+/// Names an ask in its events.
+#[derive(Clone, Copy)]
+struct AskId {
     generation: GenerationId,
     tag: u64,
-    how: Result<FinishReason, ReplyError>,
+}
+
+/// The end of an ask that was not sent to the engine.
+struct LocalEnd {
+    entity: Entity,
+    ask: AskId,
+    outcome: Result<FinishReason, ReplyError>,
 }
 
 /// Message number of a [`Cancel`](crate::Cancel) or a [`CancelHeard`](crate::CancelHeard).
@@ -193,30 +199,30 @@ struct CancelRequest {
 }
 
 impl EngineBridge {
-    pub(crate) fn new(link: Result<Box<dyn EngineClient>, WallaError>) -> Self {
-        let (link, failure) = match link {
-            Ok(link) => (Some(link), None),
+    pub(crate) fn new(client: Result<Box<dyn EngineClient>, WallaError>) -> Self {
+        let (client, failure) = match client {
+            Ok(client) => (Some(client), None),
             Err(error) => (None, Some(error)),
         };
         Self {
-            link,
+            client,
             failure,
             was_ready: false,
             records: AgentMap::default(),
-            of_entity: EntityHashMap::default(),
+            id_by_entity: EntityHashMap::default(),
             pending_agents: VecDeque::new(),
             held_back: None,
-            ended: VecDeque::new(),
+            local_ends: VecDeque::new(),
             cancel_requests: Vec::new(),
-            gone: EntityHashMap::default(),
+            removed_this_frame: EntityHashMap::default(),
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
-            generations_named_here: 0,
+            local_generations: 0,
             asks_waiting: 0,
             events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
-            cost: FrameCost::default(),
+            host_times: HostTimes::default(),
         }
     }
 
@@ -236,11 +242,11 @@ impl EngineBridge {
     pub(crate) fn agent_removed(&mut self, entity: Entity, asks_before: usize) {
         if asks_before > self.asks_read {
             // An ask has not been collected yet.
-            self.gone.insert(entity, asks_before);
+            self.removed_this_frame.insert(entity, asks_before);
         }
-        let Some(id) = self.of_entity.remove(&entity) else { return };
+        let Some(id) = self.id_by_entity.remove(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
-        record.gone = true;
+        record.is_removed = true;
         record.pending.removal = true;
         self.cancel_all(id);
         self.mark_pending(id);
@@ -275,29 +281,29 @@ impl EngineBridge {
     }
 
     /// Ends an ask that was not sent to the engine.
-    fn end_here(
+    fn end_locally(
         &mut self,
         entity: Entity,
-        (generation, tag): (GenerationId, u64),
-        how: Result<FinishReason, ReplyError>,
+        ask: AskId,
+        outcome: Result<FinishReason, ReplyError>,
     ) {
-        self.ended.push_back(Ended { entity, generation, tag, how });
+        self.local_ends.push_back(LocalEnd { entity, ask, outcome });
     }
 
     /// A new generation. Without an engine, generations count down from the maximum, which no
     /// engine ever reaches.
     fn new_generation(&mut self) -> GenerationId {
-        if let Some(link) = &self.link {
-            return link.new_generation();
+        if let Some(client) = &self.client {
+            return client.new_generation();
         }
-        self.generations_named_here += 1;
-        GenerationId(u64::MAX - self.generations_named_here)
+        self.local_generations += 1;
+        GenerationId(u64::MAX - self.local_generations)
     }
 
     /// Removes the record of an agent that is gone, once rule 1 allows it.
     fn forget_if_done(&mut self, id: AgentId) {
         if let Some(record) = self.records.get(&id)
-            && record.gone
+            && record.is_removed
             && !record.pending.removal
             && record.asks.is_empty()
         {
@@ -310,6 +316,12 @@ impl EngineBridge {
     }
 }
 
+impl OpenAsk {
+    fn id(&self) -> AskId {
+        AskId { generation: self.generation, tag: self.tag }
+    }
+}
+
 impl Record {
     fn new(entity: Entity, conversation: Option<&Conversation>, asks_max: usize) -> Self {
         let edit = conversation.map_or(EditId::NONE, Conversation::edit);
@@ -317,15 +329,15 @@ impl Record {
             entity,
             pending: PendingChanges { spec: true, ..PendingChanges::default() },
             added: false,
-            gone: false,
+            is_removed: false,
             edit,
             pushed: conversation.map_or(0, Conversation::pushed),
             unsent_turns: 0,
             shortened: Vec::new(),
             heard_bytes: u32::MAX,
             sentence_end: 0,
-            in_doubt: false,
-            whole_sent: None,
+            needs_resend: false,
+            last_resent_reply: None,
             reply_bytes: 0,
             asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),
             sentences: sentence::splitter(),

@@ -7,17 +7,17 @@ use walla_runtime::{
     AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, TokenLogprobs,
     Usage,
 };
-use walla_trace::Stage as Mark;
+use walla_trace::Stage;
 
-use super::{Ended, EngineBridge, OpenAsk, Record, Stage, Stopwatch};
+use super::{AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
-use crate::sentence::{SentenceSpoken, end_of};
+use crate::sentence::{ReplySentence, end_of};
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
@@ -37,7 +37,7 @@ impl Voices<'_, '_> {
     /// The speech of an agent. A record of a removed agent has none: the entity may be an agent
     /// again, with another record.
     fn speech(&mut self, record: &Record) -> Option<Mut<'_, Speech>> {
-        if record.gone { None } else { self.speeches.get_mut(record.entity).ok() }
+        if record.is_removed { None } else { self.speeches.get_mut(record.entity).ok() }
     }
 
     /// The speech and the conversation of an agent, as in [`Self::speech`].
@@ -45,7 +45,7 @@ impl Voices<'_, '_> {
         &mut self,
         record: &Record,
     ) -> (Option<Mut<'_, Speech>>, Option<Mut<'_, Conversation>>) {
-        if record.gone {
+        if record.is_removed {
             return (None, None);
         }
         let Self { speeches, conversations } = self;
@@ -62,22 +62,22 @@ pub(crate) fn publish(
     mut out: Announcer,
     _here: NonSendMarker,
 ) {
-    let watch = Stopwatch::start(Mark::Publish);
+    let watch = Stopwatch::start(Stage::Publish);
     let bridge = &mut *bridge;
     bridge.publishes_fragments = settings.publish_fragments;
     bridge.publish_state(&mut walla, &mut out);
     let mut events_left = settings.events_per_frame_max.max(1);
     while events_left > 0
-        && let Some(ended) = bridge.ended.pop_front()
+        && let Some(ended) = bridge.local_ends.pop_front()
     {
         events_left -= 1;
-        bridge.ended_here(ended, &mut voices, &mut out);
+        bridge.publish_local_end(ended, &mut voices, &mut out);
     }
     let mut inbox = std::mem::take(&mut bridge.inbox);
     while events_left > 0
-        && let Some(link) = &bridge.link
+        && let Some(client) = &bridge.client
     {
-        link.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
+        client.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
         if inbox.is_empty() {
             break;
         }
@@ -88,7 +88,7 @@ pub(crate) fn publish(
         inbox.clear();
     }
     bridge.inbox = inbox;
-    bridge.cost.publish = watch.read();
+    bridge.host_times.publish = watch.read();
 }
 
 /// A sentence of a reply.
@@ -110,6 +110,33 @@ struct End {
     publishes_fragment: bool,
 }
 
+/// How the engine has ended an ask.
+type Outcome = Result<(FinishReason, Usage), ReplyError>;
+
+impl End {
+    /// `publishes_fragments`: a copy of `WallaSettings::publish_fragments`.
+    fn new(outcome: &Outcome, publishes_fragments: bool) -> Self {
+        let Ok((reason, usage)) = outcome else {
+            let publishes_fragment = publishes_fragments;
+            return Self { is_finished: false, is_cut: true, publishes_fragment };
+        };
+        let is_complete = *reason != FinishReason::Cancelled;
+        Self {
+            // Reasoning without any speech is not an answer, here as in the engine.
+            is_finished: is_complete && usage.reasoning_tokens == 0,
+            is_cut: matches!(
+                reason,
+                FinishReason::Cancelled
+                    | FinishReason::Length
+                    | FinishReason::ReasoningLength
+                    | FinishReason::ContextFull
+                    | FinishReason::TimedOut
+            ),
+            publishes_fragment: is_complete || publishes_fragments,
+        }
+    }
+}
+
 /// Outputs to the game.
 #[derive(SystemParam)]
 pub(crate) struct Announcer<'w, 's> {
@@ -119,8 +146,8 @@ pub(crate) struct Announcer<'w, 's> {
     reply_started: MessageWriter<'w, ReplyStarted>,
     reply_delta: MessageWriter<'w, ReplyDelta>,
     reply_reasoning: MessageWriter<'w, ReplyReasoning>,
-    sentence_spoken: MessageWriter<'w, SentenceSpoken>,
-    token_drawn: MessageWriter<'w, TokenDrawn>,
+    reply_sentence: MessageWriter<'w, ReplySentence>,
+    reply_token: MessageWriter<'w, ReplyToken>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
     reply_failed: MessageWriter<'w, ReplyFailed>,
 }
@@ -130,15 +157,15 @@ impl Announcer<'_, '_> {
         let mut text = InlineText::new();
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
-        let spoken = SentenceSpoken { agent, generation, text, end_bytes, is_fragment };
-        self.sentence_spoken.write(spoken);
+        let spoken = ReplySentence { agent, generation, text, end_bytes, is_fragment };
+        self.reply_sentence.write(spoken);
         self.commands.trigger(spoken);
     }
 
     fn finished(
         &mut self,
         agent: Entity,
-        (generation, tag): (GenerationId, u64),
+        AskId { generation, tag }: AskId,
         reason: FinishReason,
         usage: Usage,
     ) {
@@ -147,7 +174,7 @@ impl Announcer<'_, '_> {
         self.commands.trigger(finished);
     }
 
-    fn failed(&mut self, agent: Entity, (generation, tag): (GenerationId, u64), error: ReplyError) {
+    fn failed(&mut self, agent: Entity, AskId { generation, tag }: AskId, error: ReplyError) {
         let failed = ReplyFailed { agent, generation, tag, error };
         self.reply_failed.write(failed.clone());
         self.commands.trigger(failed);
@@ -157,9 +184,9 @@ impl Announcer<'_, '_> {
 impl EngineBridge {
     /// Publishes once that the engine is ready, or that it failed.
     fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
-        let state = match (&self.failure, &self.link) {
+        let state = match (&self.failure, &self.client) {
             (Some(failure), _) => WallaState::Failed(failure.clone()),
-            (None, Some(link)) => link.state(),
+            (None, Some(client)) => client.state(),
             (None, None) => WallaState::Failed(WallaError::Stopped),
         };
         match &state {
@@ -178,20 +205,20 @@ impl EngineBridge {
             }
             _ => {}
         }
-        let stats = self.link.as_ref().map(|link| link.stats()).unwrap_or_default();
-        walla.update(state, stats, self.cost, (self.asks_waiting, self.events_unknown));
+        let stats = self.client.as_ref().map(|client| client.stats()).unwrap_or_default();
+        walla.update(state, stats, self.host_times, (self.asks_waiting, self.events_unknown));
     }
 
     /// Publishes the end of an ask that was not sent to the engine.
-    fn ended_here(&self, ended: Ended, voices: &mut Voices, out: &mut Announcer) {
-        let Ended { entity, generation, tag, how } = ended;
-        if let Ok(mut speech) = voices.speeches.get_mut(entity) {
-            let record = self.of_entity.get(&entity).and_then(|id| self.records.get(id));
-            speech.end_unbegun(record.is_some_and(Record::is_asked_more));
+    fn publish_local_end(&self, ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
+        let LocalEnd { entity, ask, outcome } = ended;
+        if let Ok(speech) = voices.speeches.get_mut(entity) {
+            let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
+            Speech::end_unbegun(speech, record.is_some_and(Record::is_asked_more));
         }
-        match how {
-            Ok(reason) => out.finished(entity, (generation, tag), reason, Usage::default()),
-            Err(error) => out.failed(entity, (generation, tag), error),
+        match outcome {
+            Ok(reason) => out.finished(entity, ask, reason, Usage::default()),
+            Err(error) => out.failed(entity, ask, error),
         }
     }
 
@@ -211,7 +238,7 @@ impl EngineBridge {
         let (agent, generation) = (record.entity, event.generation);
         match &mut event.what {
             &mut ReplyEvent::Started { prompt_tokens } => {
-                let tag = record.tag(at);
+                let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
                 let mut speech = voices.speech(record);
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, generation, tag, prompt_tokens };
@@ -224,7 +251,7 @@ impl EngineBridge {
                 out.commands.trigger(delta());
                 let mut speech = voices.speech(record);
                 let say = |s: Sentence| out.said(agent, generation, s);
-                record.heard(at, text, speech.as_deref_mut(), say);
+                record.push_text(at, text, speech.as_deref_mut(), say);
             }
             ReplyEvent::Reasoning { text, tokens } => {
                 let (text, tokens) = (*text, *tokens);
@@ -235,42 +262,39 @@ impl EngineBridge {
             ReplyEvent::Token(logprobs) => {
                 let candidates = std::mem::take(&mut logprobs.candidates);
                 let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
-                let drawn = TokenDrawn { agent, generation, logprobs };
-                out.token_drawn.write(drawn.clone());
+                let drawn = ReplyToken { agent, generation, logprobs };
+                out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
             &mut ReplyEvent::Finished { reason, usage } => {
-                let tag = record.tag(at);
-                let is_complete = reason != FinishReason::Cancelled;
-                // Reasoning without any speech is not an answer, here as in the engine.
-                let is_finished = is_complete && usage.reasoning_tokens == 0;
-                let is_cut = matches!(
-                    reason,
-                    FinishReason::Cancelled
-                        | FinishReason::Length
-                        | FinishReason::ReasoningLength
-                        | FinishReason::ContextFull
-                        | FinishReason::TimedOut
-                );
-                let publishes_fragment = is_complete || self.publishes_fragments;
-                let end = End { is_finished, is_cut, publishes_fragment };
-                let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, voices, end, say);
-                self.asks_waiting -= usize::from(!has_begun);
-                out.finished(agent, (generation, tag), reason, usage);
-                self.resync(event.agent);
+                self.finish_ask((event.agent, at), Ok((reason, usage)), voices, out);
             }
             ReplyEvent::Failed(error) => {
-                let tag = record.tag(at);
-                let publishes_fragment = self.publishes_fragments;
-                let end = End { is_finished: false, is_cut: true, publishes_fragment };
-                let say = |s: Sentence| out.said(agent, generation, s);
-                let has_begun = record.end(at, voices, end, say);
-                self.asks_waiting -= usize::from(!has_begun);
-                out.failed(agent, (generation, tag), error.clone());
-                self.resync(event.agent);
+                self.finish_ask((event.agent, at), Err(error.clone()), voices, out);
             }
         }
+    }
+
+    /// Ends an agent's ask at this index, and publishes its end.
+    fn finish_ask(
+        &mut self,
+        (id, at): (AgentId, usize),
+        outcome: Outcome,
+        voices: &mut Voices,
+        out: &mut Announcer,
+    ) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
+        let agent = record.entity;
+        let end = End::new(&outcome, self.publishes_fragments);
+        let say = |s: Sentence| out.said(agent, ask.generation, s);
+        let has_begun = record.end(at, voices, end, say);
+        self.asks_waiting -= usize::from(!has_begun);
+        match outcome {
+            Ok((reason, usage)) => out.finished(agent, ask, reason, usage),
+            Err(error) => out.failed(agent, ask, error),
+        }
+        self.resync(id);
     }
 
     /// Resynchronises after the end of an ask: removes the record of an agent that is gone, sends
@@ -278,11 +302,11 @@ impl EngineBridge {
     fn resync(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
-        if record.asks.back().is_some_and(|ask| ask.stage == Stage::Unsent) {
+        if record.asks.back().is_some_and(|ask| ask.stage == AskStage::Unsent) {
             record.pending.asks = true;
             self.mark_pending(id);
-        } else if record.in_doubt && record.asks.is_empty() && !record.gone {
-            record.in_doubt = false;
+        } else if record.needs_resend && record.asks.is_empty() && !record.is_removed {
+            record.needs_resend = false;
             if record.added {
                 record.pending.conversation = true;
                 self.mark_pending(id);
@@ -292,14 +316,10 @@ impl EngineBridge {
 }
 
 impl Record {
-    fn tag(&self, at: usize) -> u64 {
-        self.asks.get(at).map_or(0, |ask| ask.tag)
-    }
-
     /// Marks an ask as started. Returns whether it had been waiting.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
-        let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
+        let waited = std::mem::replace(&mut ask.stage, AskStage::Started) != AskStage::Started;
         self.sentences.clear();
         self.sentence_end = 0;
         // An ask that was cancelled before it began: the engine is sent 0 as well.
@@ -310,7 +330,7 @@ impl Record {
         waited
     }
 
-    fn heard(
+    fn push_text(
         &mut self,
         at: usize,
         text: &str,
@@ -318,7 +338,7 @@ impl Record {
         mut say: impl FnMut(Sentence<'_>),
     ) {
         if let Some(speech) = speech {
-            speech.hear(text);
+            speech.push_text(text);
         }
         let Self { asks, sentences, sentence_end, .. } = self;
         let Some(ask) = asks.get_mut(at) else { return };
@@ -341,15 +361,14 @@ impl Record {
         end: End,
         mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
-        let (mut speech, conversation) = voices.both(self);
-        let speech = speech.as_deref_mut();
+        let (speech, conversation) = voices.both(self);
         let heard_bytes = self.heard_bytes_of(at);
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
-        if ask.stage != Stage::Started {
-            self.in_doubt = true;
+        if ask.stage != AskStage::Started {
+            self.needs_resend = true;
             if let Some(speech) = speech {
-                speech.end_unbegun(asked_more);
+                Speech::end_unbegun(speech, asked_more);
             }
             return false;
         }
@@ -361,7 +380,7 @@ impl Record {
                 say(Sentence { text, end_bytes, is_fragment });
             }
         });
-        if let Some(speech) = speech {
+        if let Some(mut speech) = speech {
             speech.end(asked_more);
         }
         if let Some(heard_bytes) = heard_bytes {
@@ -380,7 +399,7 @@ impl Record {
         {
             if conversation.edit() != self.edit {
                 // Replaced and not collected yet, or swapped with another until the collection.
-                self.in_doubt = true;
+                self.needs_resend = true;
                 return true;
             }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;

@@ -5,9 +5,9 @@ use bevy_time::{Time, Virtual};
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, TrySendError, Turn,
 };
-use walla_trace::Stage as Mark;
+use walla_trace::Stage;
 
-use super::{Ended, EngineBridge, OpenAsk, PendingChanges, Record, Stage, Stopwatch};
+use super::{AskStage, EngineBridge, LocalEnd, OpenAsk, PendingChanges, Record, Stopwatch};
 use crate::agent::AgentParts;
 use crate::conversation::{Conversation, EditId};
 use crate::engine_client::WallaState;
@@ -26,7 +26,7 @@ pub(crate) fn submit(
     specs: Specs,
     _here: NonSendMarker,
 ) {
-    let watch = Stopwatch::start(Mark::Submit);
+    let watch = Stopwatch::start(Stage::Submit);
     let bridge = &mut *bridge;
     bridge.pause(is_paused(&settings, time.as_deref()));
     if bridge.failure.is_some() {
@@ -35,14 +35,14 @@ pub(crate) fn submit(
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
         bridge.send_pending(&mut outbox, &specs);
         // Granting a frame wakes the device thread, so it is skipped without open asks.
-        if let Some(link) = &bridge.link
+        if let Some(client) = &bridge.client
             && !bridge.is_paused
             && bridge.is_anything_asked()
         {
-            link.frame();
+            client.frame();
         }
     }
-    bridge.cost.submit = watch.read();
+    bridge.host_times.submit = watch.read();
 }
 
 /// Begins or ends a pause in a frame in which [`submit`] does not run.
@@ -69,10 +69,10 @@ pub(super) struct NoMore;
 
 impl EngineBridge {
     fn pause(&mut self, is_paused: bool) {
-        if let Some(link) = &self.link
+        if let Some(client) = &self.client
             && self.is_paused != is_paused
         {
-            link.set_paused(is_paused);
+            client.set_paused(is_paused);
             self.is_paused = is_paused;
         }
     }
@@ -118,7 +118,7 @@ impl EngineBridge {
     fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         let is_detail_wanted = std::mem::take(&mut record.pending.detail);
-        if record.gone {
+        if record.is_removed {
             return Ok(());
         }
         let Ok((parts, conversation)) = specs.get(record.entity) else { return Ok(()) };
@@ -150,7 +150,7 @@ impl EngineBridge {
         specs: &Specs,
     ) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        if record.gone || !record.pending.conversation {
+        if record.is_removed || !record.pending.conversation {
             return Ok(());
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
@@ -168,7 +168,7 @@ impl EngineBridge {
             }
             let Some(at) = record.asks.iter().position(|ask| ask.cancel) else { return Ok(()) };
             let Some(ask) = record.asks.get_mut(at) else { return Ok(()) };
-            if ask.stage != Stage::Unsent {
+            if ask.stage != AskStage::Unsent {
                 ask.cancel = false;
                 let generation = ask.generation;
                 let command = match record.heard_bytes_of(at) {
@@ -181,7 +181,7 @@ impl EngineBridge {
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
                 self.asks_waiting -= 1;
-                self.end_here(entity, (ask.generation, ask.tag), Ok(FinishReason::Cancelled));
+                self.end_locally(entity, ask.id(), Ok(FinishReason::Cancelled));
             }
         }
     }
@@ -196,13 +196,13 @@ impl EngineBridge {
                 self.send(Command::AppendTurns { agent: id, turns }, outbox)?;
                 continue;
             }
-            let unsent = |ask: &OpenAsk| ask.stage == Stage::Unsent;
+            let unsent = |ask: &OpenAsk| ask.stage == AskStage::Unsent;
             let next = record.asks.iter().take(ASKS_WAITING_MAX).position(unsent);
             let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
                 record.pending.asks = false;
                 return Ok(());
             };
-            ask.stage = Stage::Sent;
+            ask.stage = AskStage::Sent;
             let (generation, prompt) = (ask.generation, ask.kind.prompt(ask.question.to_string()));
             self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
         }
@@ -211,8 +211,8 @@ impl EngineBridge {
     /// Sends a command or, if the mailbox is full, holds it back as the first command of the next
     /// frame. In both cases the order is kept.
     pub(super) fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
-        let Some(link) = &self.link else { return Err(NoMore) };
-        match link.try_send(command) {
+        let Some(client) = &self.client else { return Err(NoMore) };
+        match client.try_send(command) {
             Ok(()) => {
                 outbox.commands_left = outbox.commands_left.saturating_sub(1);
                 if outbox.commands_left == 0 { Err(NoMore) } else { Ok(()) }
@@ -222,15 +222,15 @@ impl EngineBridge {
                 Err(NoMore)
             }
             Err(TrySendError::Closed(command)) => {
-                self.refused_for_ever(command);
+                self.engine_closed(command);
                 Err(NoMore)
             }
         }
     }
 
     /// The engine is gone: an ask in this command ends here. The next frame ends the rest.
-    fn refused_for_ever(&mut self, command: Command) {
-        if let Some(WallaState::Failed(error)) = self.link.as_ref().map(|link| link.state()) {
+    fn engine_closed(&mut self, command: Command) {
+        if let Some(WallaState::Failed(error)) = self.client.as_ref().map(|client| client.state()) {
             self.failure.get_or_insert(error);
         }
         self.failure.get_or_insert(WallaError::Stopped);
@@ -247,14 +247,13 @@ impl EngineBridge {
         while let Some(id) = self.pending_agents.pop_front() {
             let Some(record) = self.records.get_mut(&id) else { continue };
             record.pending = PendingChanges::default();
-            let sent = record.asks.iter().take_while(|ask| ask.stage != Stage::Unsent).count();
+            let sent = record.asks.iter().take_while(|ask| ask.stage != AskStage::Unsent).count();
             let entity = record.entity;
             self.asks_waiting -= record.asks.len() - sent;
-            self.ended.extend(record.asks.drain(sent..).map(|ask| Ended {
+            self.local_ends.extend(record.asks.drain(sent..).map(|ask| LocalEnd {
                 entity,
-                generation: ask.generation,
-                tag: ask.tag,
-                how: Err(gone.clone()),
+                ask: ask.id(),
+                outcome: Err(gone.clone()),
             }));
             self.forget_if_done(id);
         }
@@ -271,14 +270,14 @@ impl EngineBridge {
         let Some(ask) = record.asks.remove(at) else { return };
         let entity = record.entity;
         self.asks_waiting -= 1;
-        self.end_here(entity, (generation, ask.tag), Err(gone));
+        self.end_locally(entity, ask.id(), Err(gone));
     }
 }
 
 impl Record {
     /// Number of pushed turns that follow an unsent ask.
     fn turns_behind_asks(&self) -> u32 {
-        let unsent = self.asks.iter().find(|ask| ask.stage == Stage::Unsent);
+        let unsent = self.asks.iter().find(|ask| ask.stage == AskStage::Unsent);
         unsent.map_or(0, |ask| ask.turns_after.into())
     }
 
@@ -303,7 +302,7 @@ impl Record {
         self.unsent_turns = self.turns_behind_asks();
         let conversation = conversation?;
         let turns = self.collected_turns(conversation)?;
-        self.whole_sent = conversation.latest_reply();
+        self.last_resent_reply = conversation.latest_reply();
         let end = turns.len().saturating_sub(self.unsent_turns as usize);
         turns.get(..end).map(<[Turn]>::to_vec)
     }
@@ -311,7 +310,7 @@ impl Record {
     /// Pushed turns that can be sent now; `None` without any.
     fn take_turns_due(&mut self, specs: &Specs) -> Option<Vec<Turn>> {
         let due = self.unsent_turns.saturating_sub(self.turns_behind_asks());
-        if due == 0 || self.gone || !self.added {
+        if due == 0 || self.is_removed || !self.added {
             return None;
         }
         let unsent = self.unsent_turns as usize;

@@ -34,6 +34,8 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_input::keyboard::KeyCode;
 use bevy_input::{ButtonInput, InputSystems};
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 use crate::systems::WallaSystems;
 
@@ -41,12 +43,18 @@ use crate::systems::WallaSystems;
 /// it only counts.
 #[derive(Clone, Debug, Default)]
 pub struct WallaOverlayPlugin {
-    /// Initial settings.
-    pub overlay: WallaOverlay,
+    /// Initial settings. They replace a resource [`WallaOverlay`] that was inserted before the plugin.
+    /// Default: `None`, this resource, otherwise [`WallaOverlay::default`].
+    pub overlay: Option<WallaOverlay>,
 }
 
 /// Settings of the overlay, as a resource. They can be changed at any time.
 #[derive(Resource, Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Resource, Default, Clone, Debug, PartialEq)
+)]
 pub struct WallaOverlay {
     /// Whether it is shown. Default: `true`.
     pub visible: bool,
@@ -61,6 +69,7 @@ pub struct WallaOverlay {
 
 /// A corner of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum OverlayCorner {
     TopLeft,
@@ -72,6 +81,11 @@ pub enum OverlayCorner {
 
 /// Shows the overlay if it is hidden, hides it if it is shown: write it as a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Message, Default, Clone, Debug, PartialEq)
+)]
 pub struct ToggleWallaOverlay;
 
 impl Default for WallaOverlay {
@@ -96,8 +110,11 @@ impl WallaOverlay {
 
 impl Plugin for WallaOverlayPlugin {
     fn build(&self, app: &mut App) {
-        app.insert_resource(self.overlay.clone())
-            .init_resource::<meter::Meters>()
+        match &self.overlay {
+            Some(overlay) => app.insert_resource(overlay.clone()),
+            None => app.init_resource::<WallaOverlay>(),
+        };
+        app.init_resource::<meter::Meters>()
             .add_message::<ToggleWallaOverlay>()
             .add_systems(Startup, panel::spawn)
             .add_systems(
@@ -105,6 +122,10 @@ impl Plugin for WallaOverlayPlugin {
                 (toggle.after(InputSystems), refresh::count.after(WallaSystems::Publish)),
             )
             .add_systems(Update, (panel::place, refresh::refresh).chain());
+        #[cfg(feature = "reflect")]
+        app.register_type::<WallaOverlay>()
+            .register_type::<OverlayCorner>()
+            .register_type::<ToggleWallaOverlay>();
     }
 }
 

@@ -15,13 +15,14 @@ use crate::engine_client::WallaState;
 use crate::speech::Speech;
 use crate::walla::Walla;
 
-/// Counts a frame.
+/// Counts a frame. Its device time counts only if the engine's counters were updated since the last
+/// run: with fixed time steps, an update may have none.
 pub(super) fn count(mut meters: ResMut<Meters>, walla: Option<Res<Walla>>) {
     let now = Instant::now();
     if let Some(before) = meters.frame_start.replace(now) {
         meters.frames.add(now.duration_since(before));
     }
-    if let Some(walla) = walla {
+    if let Some(walla) = walla.filter(|walla| walla.is_changed()) {
         meters.device.add_frame(walla.stats().budget.used);
     }
 }
@@ -108,13 +109,13 @@ impl Reading {
             }
             Line::Agents => self.write_agents(out),
             Line::Voice => {
-                let (stats, cost) = (walla.stats(), walla.frame_cost());
+                let (stats, times) = (walla.stats(), walla.host_times());
                 write!(
                     out,
                     "{:.0} tokens/s   step {:.2} ms   plugin {:.0} µs",
                     self.tokens_per_second,
                     millis(stats.step),
-                    cost.total().as_secs_f64() * 1e6,
+                    times.total().as_secs_f64() * 1e6,
                 )
             }
             Line::Frames => {
@@ -225,5 +226,22 @@ mod tests {
         assert_eq!(budget_color(0.9), AMBER);
         assert_eq!(budget_color(1.1), RED);
         assert_eq!(budget_color(f64::NAN), RED);
+    }
+    #[test]
+    fn device_time_is_counted_once_per_update_of_the_counters() {
+        let mut world = World::new();
+        world.init_resource::<Meters>();
+        world.init_resource::<Walla>();
+        let count = world.register_system(count);
+        world.run_system(count).unwrap();
+        world.resource_mut::<Meters>().device.take(Duration::ZERO);
+        for has_time_step in [true, false, false, true, false] {
+            if has_time_step {
+                world.resource_mut::<Walla>().set_changed();
+            }
+            world.run_system(count).unwrap();
+        }
+        let used = world.resource_mut::<Meters>().device.take(Duration::from_millis(6));
+        assert_eq!(used.mean, Duration::from_millis(3), "two of five updates");
     }
 }

@@ -22,20 +22,20 @@ pub fn echo() -> ScriptedEngine {
 }
 
 /// Timeout of the engine in a test.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs frames until `done`.
 pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
     let start = Instant::now();
     while !done(app) {
-        assert!(start.elapsed() < PATIENCE, "no end: {:?}", log(app).0);
+        assert!(start.elapsed() < TIMEOUT, "no end: {:?}", log(app).0);
         app.update();
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {
-    app_with(WallaPlugin::with_engine_client(engine.connector()))
+    app_with(WallaPlugin::with_engine_client(engine.new_client()))
 }
 
 pub fn app_with(plugin: WallaPlugin) -> App {
@@ -51,7 +51,7 @@ pub fn app_with(plugin: WallaPlugin) -> App {
         .add_observer(|e: On<ReplyReasoning>, mut log: ResMut<Log>| {
             log.add("reasoning", e.agent, &e.text);
         })
-        .add_observer(|e: On<SentenceSpoken>, mut log: ResMut<Log>| {
+        .add_observer(|e: On<ReplySentence>, mut log: ResMut<Log>| {
             log.add("sentence", e.agent, &e.text);
         })
         .add_observer(|e: On<ReplyFinished>, mut log: ResMut<Log>| {

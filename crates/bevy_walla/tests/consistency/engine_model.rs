@@ -19,7 +19,7 @@ pub struct EngineModel(Arc<Mutex<State>>);
 
 struct State {
     dice: Dice,
-    names_given: u64,
+    ids_given: u64,
     commands: VecDeque<Command>,
     commands_max: usize,
     commands_received: u64,
@@ -69,7 +69,7 @@ impl EngineModel {
     pub fn new(dice: Dice, commands_max: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice,
-            names_given: 0,
+            ids_given: 0,
             commands: VecDeque::new(),
             commands_max,
             commands_received: 0,
@@ -80,16 +80,16 @@ impl EngineModel {
         })))
     }
 
-    /// For [`WallaPlugin::with_engine_client`].
-    pub fn connector(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
+    /// A function that returns a client, for [`WallaPlugin::with_engine_client`].
+    pub fn new_client(&self) -> impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static {
         let engine = self.clone();
         move || Box::new(engine.clone())
     }
 
-    /// Obeys all commands. Outside of a pause, most agents also advance by one event.
+    /// Applies all commands. Outside of a pause, most agents also advance by one event.
     pub fn step(&self) {
         let mut state = self.lock();
-        state.obey_all();
+        state.apply_commands();
         if !state.is_paused {
             state.advance();
         }
@@ -134,11 +134,11 @@ impl EngineModel {
 
 impl EngineClient for EngineModel {
     fn new_agent(&self) -> AgentId {
-        AgentId(self.lock().name())
+        AgentId(self.lock().next_id())
     }
 
     fn new_generation(&self) -> GenerationId {
-        GenerationId(self.lock().name())
+        GenerationId(self.lock().next_id())
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
@@ -191,9 +191,9 @@ fn described(command: &Command) -> String {
 }
 
 impl State {
-    fn name(&mut self) -> u64 {
-        self.names_given += 1;
-        self.names_given
+    fn next_id(&mut self) -> u64 {
+        self.ids_given += 1;
+        self.ids_given
     }
 
     fn publish(&mut self, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
@@ -206,13 +206,13 @@ impl State {
         self.events.push_back(Event { agent, generation, what });
     }
 
-    fn obey_all(&mut self) {
+    fn apply_commands(&mut self) {
         while let Some(command) = self.commands.pop_front() {
-            self.obey(command);
+            self.apply_command(command);
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply_command(&mut self, command: Command) {
         match command {
             Command::AddAgent { agent, spec } => {
                 let (persona, turns) = (spec.persona, spec.turns);

@@ -41,7 +41,7 @@ pub struct Heard {
     pub ends: BTreeMap<GenerationId, u32>,
     pub tags: BTreeSet<u64>,
     texts: BTreeMap<GenerationId, String>,
-    sentences: Vec<SentenceSpoken>,
+    sentences: Vec<ReplySentence>,
 }
 
 impl Heard {
@@ -50,7 +50,7 @@ impl Heard {
         self.tags.insert(tag);
     }
 
-    fn spoken(&mut self, sentence: SentenceSpoken) {
+    fn spoken(&mut self, sentence: ReplySentence) {
         let text = self.texts.get(&sentence.generation).map_or("", String::as_str);
         let before = text.get(..sentence.end_bytes as usize).unwrap_or_default();
         assert!(before.trim_end().ends_with(&*sentence.text), "{sentence:?} of {text:?}");
@@ -69,7 +69,7 @@ fn listen(app: &mut App) {
         .add_observer(|e: On<ReplyDelta>, mut heard: ResMut<Heard>| {
             heard.texts.entry(e.generation).or_default().push_str(&e.text);
         })
-        .add_observer(|e: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.spoken(*e));
+        .add_observer(|e: On<ReplySentence>, mut heard: ResMut<Heard>| heard.spoken(*e));
 }
 
 /// Adds the game to every place of a frame.

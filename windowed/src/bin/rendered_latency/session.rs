@@ -186,7 +186,7 @@ fn end(
     if session.is_settled()
         && let Some(results) = session.results.get_mut(place)
     {
-        results.plugin.add(walla.frame_cost().total());
+        results.plugin.add(walla.host_times().total());
     }
     if !session.warmed_up {
         session.warmed_up = session.frames >= WARM_UP_FRAMES;

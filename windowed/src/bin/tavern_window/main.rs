@@ -117,7 +117,7 @@ fn window() -> Window {
 
 fn overlay(visible: bool) -> WallaOverlayPlugin {
     let corner = OverlayCorner::TopLeft; // no guest sits below it
-    WallaOverlayPlugin { overlay: WallaOverlay { visible, corner, ..default() } }
+    WallaOverlayPlugin { overlay: Some(WallaOverlay { visible, corner, ..default() }) }
 }
 
 fn camera(mut commands: Commands) {
