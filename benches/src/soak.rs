@@ -164,7 +164,7 @@ fn persona(n: usize) -> String {
     format!("You are Greta {n}, the smith of Emberfall. A horseshoe costs 3 silver.")
 }
 
-/// Events of each reply that has ended, by generation.
+/// Events of each reply that has ended, by its id.
 #[derive(Resource, Default)]
 struct Ends(HashMap<u64, u32>);
 
@@ -194,16 +194,16 @@ fn count_ends(
 ) {
     for reply in finished.read() {
         soak.counts.end(reply.reason, reply.usage.reply_tokens);
-        *ends.0.entry(reply.generation.0).or_default() += 1;
+        *ends.0.entry(reply.reply_id.0).or_default() += 1;
     }
     for reply in failed.read() {
         soak.counts.failed += 1;
-        *ends.0.entry(reply.generation.0).or_default() += 1;
+        *ends.0.entry(reply.reply_id.0).or_default() += 1;
     }
     // A late second end would be a new entry: the newest thousands are enough to detect it.
     if ends.0.len() > 4_096 {
         let newest = ends.0.keys().copied().max().unwrap_or(0);
-        ends.0.retain(|generation, _| newest - *generation < 1_024);
+        ends.0.retain(|reply_id, _| newest - *reply_id < 1_024);
     }
     assert!(ends.0.values().all(|count| *count == 1), "a reply ended twice");
 }

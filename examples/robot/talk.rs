@@ -75,7 +75,7 @@ fn obey(
 ) {
     let Ok(talk) = talks.get(finished.agent) else { return };
     // A reply that was cancelled before its first text is not in the conversation.
-    match Answer::parse(talk.reply(finished.generation).unwrap_or_default()) {
+    match Answer::parse(talk.reply(finished.reply_id).unwrap_or_default()) {
         Ok(Answer { action, say }) => {
             orders.obeyed += 1;
             base.act(action);

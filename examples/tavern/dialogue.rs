@@ -140,7 +140,7 @@ fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Conversation)>
     }
     let Ok((mut guest, talk)) = guests.get_mut(finished.agent) else { return };
     guest.replies += 1;
-    let words = talk.reply(finished.generation).unwrap_or_default().trim();
+    let words = talk.reply(finished.reply_id).unwrap_or_default().trim();
     let subject = guest.place + (guest.replies / REPLIES_PER_SUBJECT) as usize;
     let new_subject = words.is_empty() || guest.replies.is_multiple_of(REPLIES_PER_SUBJECT);
     let words = if new_subject { SUBJECTS[subject % SUBJECTS.len()] } else { words };

@@ -28,12 +28,12 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
     };
     let engine = Engine::start(options).expect("options are valid");
     let client = engine.client(Pacing::default()).expect("there is room");
-    let (agent, generation) = (client.new_agent(), client.new_generation());
+    let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     let spec =
         AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 12, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
     let prompt = Prompt::Tokens((3..40).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
+    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
     let (mut said, start) = (String::new(), Instant::now());
     loop {
         assert!(start.elapsed() < HANGS_AFTER, "{}: no end after {said:?}", model.display());

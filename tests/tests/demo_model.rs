@@ -179,10 +179,10 @@ fn greedy_replies_match_the_golden_ones() {
         let agent = client.new_agent();
         let spec = AgentSpec { sampling: Sampling::greedy(), ..AgentSpec::new(persona) };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
-        let generation = client.new_generation();
+        let reply_id = client.new_reply_id();
         let prompt = Prompt::Chat(question.to_owned());
-        client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
-        replies.push((generation, String::new()));
+        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+        replies.push((reply_id, String::new()));
     }
     let (mut open, start) = (replies.len(), Instant::now());
     while open > 0 {
@@ -191,7 +191,7 @@ fn greedy_replies_match_the_golden_ones() {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
-        let reply = replies.iter_mut().find(|(generation, _)| *generation == event.generation);
+        let reply = replies.iter_mut().find(|(reply_id, _)| *reply_id == event.reply_id);
         match event.what {
             ReplyEvent::Delta { text, .. } => reply.expect("asked").1.push_str(&text),
             ReplyEvent::Finished { .. } => open -= 1,

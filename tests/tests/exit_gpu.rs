@@ -50,11 +50,11 @@ fn speaking(model: &'static [u8]) -> (Engine, Client) {
     let engine = Engine::start_with(options, registry).expect("it starts");
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     for n in 0..AGENTS {
-        let (agent, generation) = (client.new_agent(), client.new_generation());
+        let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
         let spec = Box::new(AgentSpec { reply_tokens_max: 900, ..AgentSpec::new("") });
         client.try_send(Command::AddAgent { agent, spec }).expect("room");
         let prompt = Prompt::Tokens((0..20).map(|token| TokenId(n + token)).collect());
-        client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
+        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
     }
     let (mut started, begin) = (0, Instant::now());
     while started < AGENTS {

@@ -13,8 +13,8 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, FaultPlan, FaultyBackend, Registry};
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, FrameBudget, GenerationId,
-    ModelSource, Pacing, Prompt, ReplyEvent,
+    AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, FrameBudget, ModelSource,
+    Pacing, Prompt, ReplyEvent, ReplyId,
 };
 use walla_tests::{data, say_skipped};
 use walla_types::{Sampling, TokenId};
@@ -78,10 +78,10 @@ fn start(registry: Registry) -> Engine {
     Engine::start_with(options, registry).expect("an engine starts")
 }
 
-fn ask(client: &Client, agent: AgentId, prompt: Prompt) -> GenerationId {
-    let generation = client.new_generation();
-    client.try_send(Command::Ask { agent, generation, prompt }).expect("there is room");
-    generation
+fn ask(client: &Client, agent: AgentId, prompt: Prompt) -> ReplyId {
+    let reply_id = client.new_reply_id();
+    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("there is room");
+    reply_id
 }
 
 /// Events until this number of replies have ended.
@@ -121,7 +121,7 @@ fn conversation(engine: &Engine) -> Vec<String> {
     let events = hear(&client, asks.len());
     asks.iter()
         .map(|ask| {
-            let of_reply = || events.iter().filter(|event| event.generation == *ask);
+            let of_reply = || events.iter().filter(|event| event.reply_id == *ask);
             let count = |is: fn(&ReplyEvent) -> bool| of_reply().filter(|e| is(&e.what)).count();
             assert_eq!(count(|what| matches!(what, ReplyEvent::Started { .. })), 1);
             assert_eq!(count(ReplyEvent::is_terminal), 1);

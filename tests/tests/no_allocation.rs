@@ -78,13 +78,13 @@ fn no_thread_allocates_while_agents_generate() {
             ..AgentSpec::new("")
         };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("there is room");
-        let generation = client.new_generation();
+        let reply_id = client.new_reply_id();
         // Half of the agents only reason: the limit would leave half of the context to speech.
         let prompt = match seed % 2 {
             0 => Prompt::Tokens(vec![TokenId(65 + seed as u32)]),
             _ => Prompt::Chat("Hi".into()),
         };
-        client.try_send(Command::Ask { agent, generation, prompt }).expect("there is room");
+        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("there is room");
     }
     let (mut spoken, mut reasoned) = (0, 0);
     let mut tokens = |until: u64| {

@@ -52,8 +52,8 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
     let ask = |question: &&str| {
         let prompt = Prompt::Chat((*question).to_owned());
-        let generation = client.new_generation();
-        client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
+        let reply_id = client.new_reply_id();
+        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
         let (mut heard, start) = (Heard::default(), Instant::now());
         while heard.end.is_none() {
             assert!(start.elapsed() < Duration::from_secs(120), "no end: {heard:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bevy_walla::engine::{AgentId, Client, Command, EngineClient, Event, TrySendError};
-use bevy_walla::{EngineStats, GenerationId, WallaState};
+use bevy_walla::{EngineStats, ReplyId, WallaState};
 
 /// Timeout of a step's start: no step runs while prompts are being encoded.
 const BEGIN_MAX: Duration = Duration::from_millis(1);
@@ -44,8 +44,8 @@ impl EngineClient for Waiting {
         self.0.new_agent()
     }
 
-    fn new_generation(&self) -> GenerationId {
-        self.0.new_generation()
+    fn new_reply_id(&self) -> ReplyId {
+        self.0.new_reply_id()
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {

@@ -89,8 +89,9 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     }
 }
 
-/// Change detection does not report a component that is absent, so its removal counts as a change of
-/// [`Agent`]. During a despawn the mark has no effect: the entity is gone before the next system.
+/// Change detection does not report a component that is absent, so its removal counts as a change
+/// of [`Agent`]. During a despawn the mark has no effect: the entity is gone before the next
+/// system.
 fn setting_removed(mut world: DeferredWorld, context: HookContext) {
     if let Some(mut agent) = world.get_mut::<Agent>(context.entity) {
         agent.set_changed();

@@ -9,7 +9,7 @@ use bevy_reflect::Reflect;
 use bevy_reflect::std_traits::ReflectDefault;
 use walla_runtime::Prompt;
 
-use walla_runtime::GenerationId;
+use walla_runtime::ReplyId;
 
 use crate::sentence::ReplySentence;
 
@@ -40,7 +40,7 @@ use crate::sentence::ReplySentence;
 /// fn take_quest(finished: On<ReplyFinished>, talks: Query<&Conversation>) {
 ///     if finished.tag == QUEST
 ///         && let Ok(talk) = talks.get(finished.agent)
-///         && let Some(quest) = talk.reply(finished.generation)
+///         && let Some(quest) = talk.reply(finished.reply_id)
 ///     {
 ///         println!("New quest: {quest}");
 ///     }
@@ -166,7 +166,7 @@ pub struct CancelHeard {
     #[event_target]
     pub agent: Entity,
     /// The reply. `None`: the one in progress, otherwise the latest.
-    pub generation: Option<GenerationId>,
+    pub reply_id: Option<ReplyId>,
     /// Bytes of the reply's text that were heard.
     pub heard_bytes: u32,
 }
@@ -176,14 +176,14 @@ impl CancelHeard {
     /// progress.
     #[must_use]
     pub fn at(agent: Entity, heard_bytes: u32) -> Self {
-        Self { agent, generation: None, heard_bytes }
+        Self { agent, reply_id: None, heard_bytes }
     }
 
     /// The reply was heard up to the end of this sentence.
     #[must_use]
     pub fn after(sentence: &ReplySentence) -> Self {
-        let ReplySentence { agent, generation, end_bytes, .. } = *sentence;
-        Self { agent, generation: Some(generation), heard_bytes: end_bytes }
+        let ReplySentence { agent, reply_id, end_bytes, .. } = *sentence;
+        Self { agent, reply_id: Some(reply_id), heard_bytes: end_bytes }
     }
 }
 

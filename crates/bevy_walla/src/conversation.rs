@@ -8,7 +8,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
+use walla_runtime::{EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn};
 
 /// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
 /// from the plugin's own additions.
@@ -74,7 +74,7 @@ pub struct Conversation {
     /// Number of turns pushed since the edit.
     pushed: u32,
     /// The latest exchanges, oldest first: the reply and the index of its question.
-    exchanges: VecDeque<(GenerationId, usize)>,
+    exchanges: VecDeque<(ReplyId, usize)>,
 }
 
 impl Conversation {
@@ -102,13 +102,14 @@ impl Conversation {
     /// [`ReplyFinished`](crate::ReplyFinished), [`Speech`](crate::Speech) may already show the next
     /// reply.
     ///
-    /// `None` if the reply is [not in the conversation](Self), among them replies to
-    /// [raw asks](crate::AskKind::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also `None`
-    /// for a reply before the latest replacement of the conversation, and before the latest 16 replies.
+    /// `None` if the reply is [not in the conversation](Self), among them replies to [raw
+    /// asks](crate::AskKind::Raw): collect their [`ReplyDelta`](crate::ReplyDelta)s. Also `None`
+    /// for a reply before the latest replacement of the conversation, and before the latest 16
+    /// replies.
     #[must_use]
-    pub fn reply(&self, generation: GenerationId) -> Option<&str> {
+    pub fn reply(&self, reply_id: ReplyId) -> Option<&str> {
         let mut latest = self.exchanges.iter().rev();
-        let (_, question) = latest.find(|(known, _)| *known == generation)?;
+        let (_, question) = latest.find(|(known, _)| *known == reply_id)?;
         self.turns.get(question + 1).map(|turn| turn.text.as_str())
     }
 
@@ -184,7 +185,7 @@ impl Conversation {
     /// turns, which were pushed later.
     pub(crate) fn add_exchange(
         &mut self,
-        generation: GenerationId,
+        reply_id: ReplyId,
         [question, reply]: [String; 2],
         turns_after: usize,
     ) {
@@ -194,28 +195,28 @@ impl Conversation {
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
-        self.exchanges.push_back((generation, at));
+        self.exchanges.push_back((reply_id, at));
     }
 
     /// The latest reply that passed through the engine, among the exchanges stored here.
-    pub(crate) fn latest_reply(&self) -> Option<GenerationId> {
-        self.exchanges.iter().map(|(generation, _)| *generation).max()
+    pub(crate) fn latest_reply(&self) -> Option<ReplyId> {
+        self.exchanges.iter().map(|(reply_id, _)| *reply_id).max()
     }
 
     /// The reply and all later ones among the exchanges stored here, oldest first. `None`: only the
     /// latest.
-    pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
-        let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
-        match generation {
-            Some(first) => known.skip_while(|generation| *generation != first).collect(),
+    pub(crate) fn replies_from(&self, reply_id: Option<ReplyId>) -> Vec<ReplyId> {
+        let mut known = self.exchanges.iter().map(|(reply_id, _)| *reply_id);
+        match reply_id {
+            Some(first) => known.skip_while(|reply_id| *reply_id != first).collect(),
             None => known.next_back().into_iter().collect(),
         }
     }
 
     /// Shortens a reply to the beginning that was heard, as the engine does: see
     /// [`Command::CancelHeard`](crate::engine::Command::CancelHeard).
-    pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
+    pub(crate) fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == reply_id) else {
             return;
         };
         let (_, question) = self.exchanges[at];
@@ -272,7 +273,7 @@ mod tests {
     fn talk(exchanges: usize) -> Conversation {
         let mut talk = Conversation::default();
         for i in 0..exchanges {
-            talk.add_exchange(GenerationId(i as u64), [format!("q{i}"), format!("a{i}")], 0);
+            talk.add_exchange(ReplyId(i as u64), [format!("q{i}"), format!("a{i}")], 0);
         }
         talk
     }
@@ -282,7 +283,7 @@ mod tests {
         let mut talk = talk(1);
         let before = talk.edit();
         talk.reserve_exchanges(1, 512);
-        talk.add_exchange(GenerationId(9), ["q".into(), "a".into()], 0);
+        talk.add_exchange(ReplyId(9), ["q".into(), "a".into()], 0);
         talk.push(Speaker::User, "x");
         assert_eq!(talk.edit(), before, "neither the plugin's own turns nor new ones are an edit");
         assert_ne!(talk.clone().edit(), before);
@@ -295,7 +296,7 @@ mod tests {
         let mut talk = talk(4);
         talk.reserve_exchanges(1, 6);
         assert_eq!(talk.turns().first().map(|t| t.text.as_str()), Some("q2"));
-        talk.add_exchange(GenerationId(4), ["q4".into(), "a4".into()], 0);
+        talk.add_exchange(ReplyId(4), ["q4".into(), "a4".into()], 0);
         assert_eq!(talk.turns().len(), 6);
         talk.reserve_exchanges(1, 0);
         assert!(talk.turns().is_empty());
@@ -309,24 +310,24 @@ mod tests {
     fn replies_are_shortened_in_place() {
         let mut talk = talk(3);
         talk.push(Speaker::User, "x");
-        talk.add_exchange(GenerationId(3), ["q3".into(), "größer".into()], 1);
+        talk.add_exchange(ReplyId(3), ["q3".into(), "größer".into()], 1);
         assert_eq!(texts(&talk)[4..], ["q2", "a2", "q3", "größer", "x"]);
-        assert_eq!(talk.replies_from(Some(GenerationId(2))), [2, 3].map(GenerationId));
-        assert_eq!(talk.replies_from(None), [GenerationId(3)]);
-        talk.shorten_reply(GenerationId(1), 0);
+        assert_eq!(talk.replies_from(Some(ReplyId(2))), [2, 3].map(ReplyId));
+        assert_eq!(talk.replies_from(None), [ReplyId(3)]);
+        talk.shorten_reply(ReplyId(1), 0);
         // Byte 3 is in the middle of a character.
-        talk.shorten_reply(GenerationId(3), 3);
+        talk.shorten_reply(ReplyId(3), 3);
         assert_eq!(texts(&talk), ["q0", "a0", "q2", "a2", "q3", "gr", "x"]);
-        let replies = [0, 1, 2, 3].map(|generation| talk.reply(GenerationId(generation)));
+        let replies = [0, 1, 2, 3].map(|reply_id| talk.reply(ReplyId(reply_id)));
         assert_eq!(replies, [Some("a0"), None, Some("a2"), Some("gr")]);
         talk.reserve_exchanges(1, 6);
-        talk.shorten_reply(GenerationId(0), 0);
-        talk.shorten_reply(GenerationId(3), 1);
+        talk.shorten_reply(ReplyId(0), 0);
+        talk.shorten_reply(ReplyId(3), 1);
         assert_eq!(texts(&talk), ["q3", "g", "x"]);
-        let replies = [0, 2, 3].map(|generation| talk.reply(GenerationId(generation)));
+        let replies = [0, 2, 3].map(|reply_id| talk.reply(ReplyId(reply_id)));
         assert_eq!(replies, [None, None, Some("g")]);
         talk.clear();
-        assert_eq!(talk.replies_from(Some(GenerationId(3))), []);
+        assert_eq!(talk.replies_from(Some(ReplyId(3))), []);
     }
 
     #[test]

@@ -67,8 +67,8 @@ impl WallaDiagnosticsPlugin {
     pub const DRIVER_CALLS: DiagnosticPath =
         DiagnosticPath::const_new("walla/driver_calls_per_step");
 
-    /// Records the measurements of a frame. The plugin runs it in the frames in which the counters of
-    /// [`Walla`] were updated: with fixed time steps, an update may have none.
+    /// Records the measurements of a frame. The plugin runs it in the frames in which the counters
+    /// of [`Walla`] were updated: with fixed time steps, an update may have none.
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
         walla: Res<Walla>,

@@ -12,7 +12,7 @@
 //! [`Command`] and [`Event`] here are messages between a host and an engine. They are not Bevy's
 //! traits of the same names, so no glob import of the crate or its prelude includes them. Types
 //! that the plugin's own components and messages contain, such as
-//! [`FinishReason`](crate::FinishReason) and [`GenerationId`](crate::GenerationId), are in the
+//! [`FinishReason`](crate::FinishReason) and [`ReplyId`](crate::ReplyId), are in the
 //! root of the crate.
 //!
 //! # Examples
@@ -25,7 +25,7 @@
 //! use bevy_walla::engine::{AgentId, Command, EngineClient, Event, TrySendError};
 //! use bevy_walla::prelude::*;
 //! use bevy_walla::scripted::ScriptedEngine;
-//! use bevy_walla::{EngineStats, GenerationId};
+//! use bevy_walla::{EngineStats, ReplyId};
 //!
 //! struct Counting(Box<dyn EngineClient>, Arc<AtomicUsize>);
 //!
@@ -33,8 +33,8 @@
 //!     fn new_agent(&self) -> AgentId {
 //!         self.0.new_agent()
 //!     }
-//!     fn new_generation(&self) -> GenerationId {
-//!         self.0.new_generation()
+//!     fn new_reply_id(&self) -> ReplyId {
+//!         self.0.new_reply_id()
 //!     }
 //!     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
 //!         let is_ask = matches!(command, Command::Ask { .. });

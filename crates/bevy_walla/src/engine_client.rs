@@ -1,7 +1,7 @@
 //! Interface between the frame and an engine.
 
 use walla_runtime::{
-    AgentId, Client, Command, EngineState, EngineStats, Event, GenerationId, TrySendError,
+    AgentId, Client, Command, EngineState, EngineStats, Event, ReplyId, TrySendError,
 };
 
 use crate::error::WallaError;
@@ -43,7 +43,7 @@ pub trait EngineClient: Send + Sync + 'static {
     fn new_agent(&self) -> AgentId;
 
     /// A new reply id, unique among all clients of the same engine.
-    fn new_generation(&self) -> GenerationId;
+    fn new_reply_id(&self) -> ReplyId;
 
     /// Sends a command. Commands arrive in order.
     ///
@@ -81,8 +81,8 @@ impl EngineClient for Client {
         Self::new_agent(self)
     }
 
-    fn new_generation(&self) -> GenerationId {
-        Self::new_generation(self)
+    fn new_reply_id(&self) -> ReplyId {
+        Self::new_reply_id(self)
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {

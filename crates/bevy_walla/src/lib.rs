@@ -97,7 +97,7 @@
 //!
 //! **Which reply does an event belong to?** Events are on the agent's entity, and an agent answers
 //! one ask at a time. [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry the
-//! [`tag`](Ask::tag) that the game gave the ask. `generation` identifies the reply of a delta or
+//! [`tag`](Ask::tag) that the game gave the ask. `reply_id` identifies the reply of a delta or
 //! sentence. Replies begin in the order of the asks, but an ask without a reply (refused,
 //! cancelled) may end before asks that were made earlier.
 //!
@@ -194,7 +194,7 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{
     BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
     DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, FrameBudget,
-    GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, Speaker,
+    GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, ReplyId, Speaker,
     TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn,
     Usage,
 };

@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use std::sync::Arc;
 use walla_runtime::{
-    DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenLogprobs, Usage,
+    DELTA_BYTES_MAX, FinishReason, InlineText, ReplyError, ReplyId, TokenLogprobs, Usage,
 };
 
 /// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
@@ -19,7 +19,7 @@ pub struct ReplyStarted {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// Tokens of persona, conversation and question.
@@ -34,7 +34,7 @@ pub struct ReplyDelta {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
     /// Tokens that this text completes.
@@ -54,7 +54,7 @@ pub struct ReplyReasoning {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
     /// Tokens that this text completes.
@@ -74,7 +74,7 @@ pub struct ReplyToken {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The token and its alternatives, with their log-probabilities.
     pub logprobs: Arc<TokenLogprobs>,
 }
@@ -91,7 +91,7 @@ pub struct ReplyFinished {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// Why the reply ended.
@@ -109,7 +109,7 @@ pub struct ReplyFailed {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// The reason.

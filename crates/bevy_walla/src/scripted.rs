@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, Command, DELTA_BYTES_MAX, EngineStats, Event,
-    FinishReason, GenerationId, InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+    FinishReason, InlineText, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
 use crate::engine_client::{EngineClient, WallaState};
@@ -67,7 +67,7 @@ struct ScriptedAgent {
 
 /// A reply in progress.
 struct ScriptedReply {
-    generation: GenerationId,
+    reply_id: ReplyId,
     /// Published before the text.
     reasoning: String,
     reasoned_bytes: usize,
@@ -171,8 +171,8 @@ impl EngineClient for ScriptedEngine {
         AgentId(self.lock().next_id())
     }
 
-    fn new_generation(&self) -> GenerationId {
-        GenerationId(self.lock().next_id())
+    fn new_reply_id(&self) -> ReplyId {
+        ReplyId(self.lock().next_id())
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
@@ -267,37 +267,36 @@ impl Inner {
                     self.cancelled(agent, Some(reply));
                 }
             }
-            Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
-            Command::Cancel { agent, generation }
-            | Command::CancelHeard { agent, generation, .. } => {
+            Command::Ask { agent, reply_id, prompt } => self.ask(agent, reply_id, prompt),
+            Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
                 let Some(scripted) = self.agents.get_mut(&agent) else { return };
-                let which = scripted.asks.iter().position(|reply| reply.generation == generation);
+                let which = scripted.asks.iter().position(|reply| reply.reply_id == reply_id);
                 let reply = which.and_then(|i| scripted.asks.remove(i));
                 self.cancelled(agent, reply);
             }
         }
     }
 
-    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
+    fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let question = match prompt {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {
             let what = ReplyEvent::Failed(ReplyError::UnknownAgent);
-            self.events.push_back(Event { agent, generation, what });
+            self.events.push_back(Event { agent, reply_id, what });
             return;
         };
         if scripted.asks.len() >= ASKS_WAITING_MAX {
             let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
-            self.events.push_back(Event { agent, generation, what });
+            self.events.push_back(Event { agent, reply_id, what });
             return;
         }
         let text = (self.script)(&scripted.spec.persona, &question);
         let reasoning = self.reasoning.as_ref().filter(|_| scripted.spec.thinking);
         let reasoning = reasoning.map(|script| script(&scripted.spec.persona, &question));
         scripted.asks.push_back(ScriptedReply {
-            generation,
+            reply_id,
             reasoning: reasoning.unwrap_or_default(),
             reasoned_bytes: 0,
             reasoning_tokens: 0,
@@ -319,7 +318,7 @@ impl Inner {
             let what = reply.next(*endless);
             stats.tokens += u64::from(matches!(what, ReplyEvent::Delta { .. }));
             stats.step_rows += 1;
-            let event = Event { agent, generation: reply.generation, what };
+            let event = Event { agent, reply_id: reply.reply_id, what };
             if event.what.is_terminal() {
                 scripted.asks.pop_front();
             }
@@ -334,7 +333,7 @@ impl Inner {
         if let Some(reply) = reply {
             let what =
                 ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: reply.usage() };
-            self.events.push_back(Event { agent, generation: reply.generation, what });
+            self.events.push_back(Event { agent, reply_id: reply.reply_id, what });
         }
     }
 
@@ -344,13 +343,13 @@ impl Inner {
         for (agent, scripted) in std::mem::take(&mut self.agents) {
             self.events.extend(scripted.asks.into_iter().map(|reply| Event {
                 agent,
-                generation: reply.generation,
+                reply_id: reply.reply_id,
                 what: gone.clone(),
             }));
         }
         for command in self.commands.drain(..) {
-            if let Command::Ask { agent, generation, .. } = command {
-                self.events.push_back(Event { agent, generation, what: gone.clone() });
+            if let Command::Ask { agent, reply_id, .. } = command {
+                self.events.push_back(Event { agent, reply_id, what: gone.clone() });
             }
         }
     }
@@ -417,15 +416,15 @@ mod tests {
         let agent = engine.new_agent();
         let send = |command| engine.try_send(command).unwrap();
         send(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("")) });
-        let asks = [(); 3].map(|()| engine.new_generation());
-        for generation in asks {
-            send(Command::Ask { agent, generation, prompt: Prompt::Chat("count".into()) });
+        let asks = [(); 3].map(|()| engine.new_reply_id());
+        for reply_id in asks {
+            send(Command::Ask { agent, reply_id, prompt: Prompt::Chat("count".into()) });
         }
         engine.frame();
         send(Command::SetConversation { agent, turns: Vec::new() });
         let events: Vec<Event> = std::iter::from_fn(|| engine.try_recv()).collect();
-        let ended = |generation| {
-            events.iter().filter(|e| e.generation == generation && e.what.is_terminal()).count()
+        let ended = |reply_id| {
+            events.iter().filter(|e| e.reply_id == reply_id && e.what.is_terminal()).count()
         };
         assert_eq!(asks.map(ended), [1; 3]);
     }

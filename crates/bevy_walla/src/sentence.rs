@@ -1,7 +1,7 @@
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
-use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
+use walla_runtime::{InlineText, ReplyId, SentenceSplitter};
 
 /// Maximum bytes of text in one [`ReplySentence`]: about 40 English words. Longer sentences are
 /// split.
@@ -24,7 +24,7 @@ pub struct ReplySentence {
     #[event_target]
     pub agent: Entity,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The sentence, never empty.
     pub text: InlineText<SENTENCE_BYTES_MAX>,
     /// Bytes of the reply's text up to the end of this sentence: for

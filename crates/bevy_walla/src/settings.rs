@@ -34,8 +34,8 @@ pub struct WallaSettings {
     /// stop there.
     pub publish_fragments: bool,
     /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns take
-    /// effect. The pause does not change the replies. Events of steps in flight are still published;
-    /// afterwards [`Speech`](crate::Speech) keeps its state. Default: `false`.
+    /// effect. The pause does not change the replies. Events of steps in flight are still
+    /// published; afterwards [`Speech`](crate::Speech) keeps its state. Default: `false`.
     pub paused: bool,
     /// Pauses all agents while `Time<Virtual>` is paused. It needs Bevy's `TimePlugin`, and has no
     /// effect without it. Default: `false`, since many games stop their time during a dialogue.

@@ -13,7 +13,7 @@ use bevy_walla::engine::{
 };
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, GenerationId, InlineText, ReplyError, Usage};
+use bevy_walla::{EngineStats, InlineText, ReplyError, ReplyId, Usage};
 use common::*;
 
 /// Filters of the game fail, and its error handler ignores that.
@@ -151,7 +151,7 @@ impl Confused {
         };
         // Known agents with unknown replies as well.
         let agent = AgentId(if number % 8 < 4 { 1 + number % 3 } else { 900_000 + number });
-        Some(EngineEvent { agent, generation: GenerationId(1_000_000 + number), what })
+        Some(EngineEvent { agent, reply_id: ReplyId(1_000_000 + number), what })
     }
 }
 
@@ -160,8 +160,8 @@ impl EngineClient for Confused {
         self.client.new_agent()
     }
 
-    fn new_generation(&self) -> GenerationId {
-        self.client.new_generation()
+    fn new_reply_id(&self) -> ReplyId {
+        self.client.new_reply_id()
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {

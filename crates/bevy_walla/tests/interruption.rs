@@ -5,7 +5,7 @@ mod common;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel as _;
-use bevy_walla::GenerationId;
+use bevy_walla::ReplyId;
 use bevy_walla::engine::{Command, EngineClient as _, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
@@ -154,13 +154,13 @@ fn interruptions_are_sent_to_the_engine() {
     let asked: Vec<_> = engine.commands().into_iter().filter_map(asked).collect();
     let [a, b, c] = asked[..] else { panic!("{asked:?}") };
     let sent = engine.commands().len();
-    app.world_mut().trigger(CancelHeard { agent: odo, generation: Some(a), heard_bytes: 2 });
+    app.world_mut().trigger(CancelHeard { agent: odo, reply_id: Some(a), heard_bytes: 2 });
     updates(&mut app, 2);
     let commands = engine.commands();
     let mut told: Vec<_> = commands[sent..]
         .iter()
         .map(|command| match command {
-            Command::CancelHeard { generation, heard_bytes, .. } => (*generation, *heard_bytes),
+            Command::CancelHeard { reply_id, heard_bytes, .. } => (*reply_id, *heard_bytes),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -169,8 +169,8 @@ fn interruptions_are_sent_to_the_engine() {
     assert_eq!(turns(&app, odo), ["a", "a "]);
 }
 
-fn asked(command: Command) -> Option<GenerationId> {
-    if let Command::Ask { generation, .. } = command { Some(generation) } else { None }
+fn asked(command: Command) -> Option<ReplyId> {
+    if let Command::Ask { reply_id, .. } = command { Some(reply_id) } else { None }
 }
 
 #[test]

@@ -13,7 +13,7 @@ struct Read(Vec<(Option<String>, String)>);
 
 fn read(end: On<ReplyFinished>, agents: Query<(&Conversation, &Speech)>, mut read: ResMut<Read>) {
     let (talk, speech) = agents.get(end.agent).expect("the agent exists");
-    let reply = talk.reply(end.generation).map(str::to_owned);
+    let reply = talk.reply(end.reply_id).map(str::to_owned);
     read.0.push((reply, speech.text().to_owned()));
 }
 

@@ -8,43 +8,43 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{GenerationId, WallaError};
+use bevy_walla::{ReplyId, WallaError};
 use common::dice::Dice;
 use common::*;
 
 /// Terminal events of each reply, and text outside of a reply.
 #[derive(Resource, Default)]
 struct Ends {
-    ends: BTreeMap<GenerationId, u32>,
-    begun: BTreeMap<GenerationId, bool>,
+    ends: BTreeMap<ReplyId, u32>,
+    begun: BTreeMap<ReplyId, bool>,
     tags: BTreeSet<u64>,
     out_of_order: u32,
 }
 
 impl Ends {
-    fn ended(&mut self, generation: GenerationId, tag: u64) {
+    fn ended(&mut self, reply_id: ReplyId, tag: u64) {
         self.tags.insert(tag);
-        *self.ends.entry(generation).or_default() += 1;
-        self.begun.insert(generation, false);
+        *self.ends.entry(reply_id).or_default() += 1;
+        self.begun.insert(reply_id, false);
     }
 }
 
 fn watch(app: &mut App) {
     app.init_resource::<Ends>()
         .add_observer(|e: On<ReplyStarted>, mut ends: ResMut<Ends>| {
-            if ends.begun.insert(e.generation, true).is_some() {
+            if ends.begun.insert(e.reply_id, true).is_some() {
                 ends.out_of_order += 1;
             }
         })
         .add_observer(|e: On<ReplyDelta>, mut ends: ResMut<Ends>| {
-            if ends.begun.get(&e.generation) != Some(&true) {
+            if ends.begun.get(&e.reply_id) != Some(&true) {
                 ends.out_of_order += 1;
             }
         })
         .add_observer(|e: On<ReplyFinished>, mut ends: ResMut<Ends>| {
-            ends.ended(e.generation, e.tag);
+            ends.ended(e.reply_id, e.tag);
         })
-        .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.generation, e.tag));
+        .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.reply_id, e.tag));
 }
 
 /// One random action of a game. Each ask has the next tag.

@@ -9,7 +9,7 @@ use bevy_reflect::prelude::*;
 use bevy_walla::engine::{AgentSpec, Command};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{DELTA_BYTES_MAX, GenerationId, InlineText, Usage};
+use bevy_walla::{DELTA_BYTES_MAX, InlineText, ReplyId, Usage};
 
 use common::{app, echo, spawn, speech, updates};
 
@@ -86,20 +86,19 @@ fn all_public_types_are_registered() {
 fn messages_have_fields() {
     let finished = ReplyFinished {
         agent: Entity::PLACEHOLDER,
-        generation: GenerationId(3),
+        reply_id: ReplyId(3),
         tag: 7,
         reason: FinishReason::Stop { index: 2 },
         usage: Usage { reply_tokens: 5, ..Usage::default() },
     };
     let finished: &dyn Reflect = &finished;
-    assert_eq!(finished.reflect_path("generation.0").unwrap().try_downcast_ref(), Some(&3_u64));
+    assert_eq!(finished.reflect_path("reply_id.0").unwrap().try_downcast_ref(), Some(&3_u64));
     assert_eq!(finished.path::<u64>("tag").unwrap(), &7);
     assert_eq!(finished.path::<u32>("reason.index").unwrap(), &2);
     assert_eq!(finished.path::<u32>("usage.reply_tokens").unwrap(), &5);
     let mut text = InlineText::new();
     text.push("Three silver.");
-    let delta =
-        ReplyDelta { agent: Entity::PLACEHOLDER, generation: GenerationId(3), text, tokens: 3 };
+    let delta = ReplyDelta { agent: Entity::PLACEHOLDER, reply_id: ReplyId(3), text, tokens: 3 };
     let delta: &dyn Reflect = &delta;
     let text = delta.path::<InlineText<DELTA_BYTES_MAX>>("text").unwrap();
     assert_eq!(

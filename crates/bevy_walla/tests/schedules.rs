@@ -14,7 +14,7 @@ use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
 use bevy_walla::engine::{AgentId, Command, EngineClient, Event as EngineEvent, TrySendError};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, GenerationId};
+use bevy_walla::{EngineStats, ReplyId};
 use common::*;
 
 /// The fixed time step.
@@ -100,8 +100,8 @@ impl EngineClient for Paused {
         self.0.new_agent()
     }
 
-    fn new_generation(&self) -> GenerationId {
-        self.0.new_generation()
+    fn new_reply_id(&self) -> ReplyId {
+        self.0.new_reply_id()
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {

@@ -12,7 +12,7 @@ use bevy_walla::engine::{
 };
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, GenerationId, ReplyToken, TokenDetail, TokenId};
+use bevy_walla::{EngineStats, ReplyId, ReplyToken, TokenId, TokenLogprobs};
 use common::*;
 
 /// Number of changes of speeches that systems in `Update` have seen.
@@ -64,8 +64,8 @@ impl EngineClient for Adding {
         self.0.new_agent()
     }
 
-    fn new_generation(&self) -> GenerationId {
-        self.0.new_generation()
+    fn new_reply_id(&self) -> ReplyId {
+        self.0.new_reply_id()
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
@@ -99,12 +99,13 @@ fn tokens_are_no_change() {
         })
     });
     let commands = engine.commands();
-    let Some(&Command::Ask { agent, generation, .. }) = commands.last() else {
+    let Some(&Command::Ask { agent, reply_id, .. }) = commands.last() else {
         panic!("{commands:?}")
     };
-    let detail = TokenDetail { token: TokenId(1), log_probability: 0.0, candidates: Vec::new() };
-    let what = ReplyEvent::Token(Box::new(detail));
-    added.lock().unwrap().push_back(EngineEvent { agent, generation, what });
+    let logprobs =
+        TokenLogprobs { token: TokenId(1), log_probability: 0.0, candidates: Vec::new() };
+    let what = ReplyEvent::Token(Box::new(logprobs));
+    added.lock().unwrap().push_back(EngineEvent { agent, reply_id, what });
     updates(&mut app, 1);
     assert_eq!(messages::<ReplyToken>(&app), 1);
     assert_eq!(app.world().resource::<Changes>().0, 0);

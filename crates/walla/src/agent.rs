@@ -71,8 +71,8 @@ impl Agent {
             return Err(TryAskError { prompt, reason: self.dispatcher.too_many_agents() });
         };
         match self.dispatcher.ask(changes, prompt) {
-            Ok((generation, events)) => {
-                Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), generation, events))
+            Ok((reply_id, events)) => {
+                Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
             }
             Err((prompt, reason)) => Err(TryAskError { prompt, reason }),
         }

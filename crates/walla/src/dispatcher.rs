@@ -35,7 +35,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Detail, Engine, GenerationId, Prompt, ReplyError, ReplyEvent, Turn,
+    AgentId, AgentSpec, Client, Detail, Engine, Prompt, ReplyError, ReplyEvent, ReplyId, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
@@ -49,14 +49,14 @@ enum Message {
     Changed(Arc<Changes>),
     Ask {
         agent: Arc<Changes>,
-        generation: GenerationId,
+        reply_id: ReplyId,
         prompt: Prompt,
         events: UnboundedSender<ReplyEvent>,
         permit: AskPermit,
     },
     /// Cancels a reply. `heard_bytes`: the part of its text that was heard, if it is to be
     /// shortened.
-    Cancel { agent: AgentId, generation: GenerationId, heard_bytes: Option<u32> },
+    Cancel { agent: AgentId, reply_id: ReplyId, heard_bytes: Option<u32> },
     /// Replies after the device thread has ended.
     AwaitEnd(oneshot::Sender<()>),
 }
@@ -125,8 +125,8 @@ impl Dispatcher {
 
     /// Replaces the conversation, and cancels all earlier asks.
     pub fn set_conversation(&self, agent: &Arc<Changes>, turns: Vec<Turn>) {
-        // Generations are increasing: earlier asks have lower ones.
-        let asked_before = self.client.new_generation();
+        // Reply ids are increasing: earlier asks have lower ones.
+        let asked_before = self.client.new_reply_id();
         if agent.set_turns(turns, asked_before) {
             self.send(Message::Changed(Arc::clone(agent)));
         }
@@ -147,20 +147,20 @@ impl Dispatcher {
         &self,
         agent: &Arc<Changes>,
         prompt: Prompt,
-    ) -> Result<(GenerationId, UnboundedReceiver<ReplyEvent>), (Prompt, ReplyError)> {
+    ) -> Result<(ReplyId, UnboundedReceiver<ReplyEvent>), (Prompt, ReplyError)> {
         let permit = match Bounds::reserve_ask(&self.bounds, &prompt) {
             Ok(permit) => permit,
             Err(error) => return Err((prompt, error)),
         };
-        let generation = self.client.new_generation();
+        let reply_id = self.client.new_reply_id();
         let (events, heard) = unbounded_channel();
         let agent = Arc::clone(agent);
-        self.send(Message::Ask { agent, generation, prompt, events, permit });
-        Ok((generation, heard))
+        self.send(Message::Ask { agent, reply_id, prompt, events, permit });
+        Ok((reply_id, heard))
     }
 
-    pub fn cancel(&self, agent: AgentId, generation: GenerationId, heard_bytes: Option<u32>) {
-        self.send(Message::Cancel { agent, generation, heard_bytes });
+    pub fn cancel(&self, agent: AgentId, reply_id: ReplyId, heard_bytes: Option<u32>) {
+        self.send(Message::Cancel { agent, reply_id, heard_bytes });
     }
 
     /// Waits until the device thread has ended.

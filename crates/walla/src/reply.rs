@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, DELTA_BYTES_MAX, EngineState, FinishReason, GenerationId, InlineText, ReplyError,
-    ReplyEvent, Usage,
+    AgentId, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, ReplyError, ReplyEvent,
+    ReplyId, Usage,
 };
 
 use crate::dispatcher::Dispatcher;
@@ -70,7 +70,7 @@ pub struct Reply {
 enum Source {
     Engine {
         agent: AgentId,
-        generation: GenerationId,
+        reply_id: ReplyId,
         events: UnboundedReceiver<ReplyEvent>,
         /// At most one message of each kind, so that the event loop's queue is bounded.
         is_cancelled: AtomicBool,
@@ -84,11 +84,11 @@ impl Reply {
     pub(crate) fn begun(
         dispatcher: Arc<Dispatcher>,
         agent: AgentId,
-        generation: GenerationId,
+        reply_id: ReplyId,
         events: UnboundedReceiver<ReplyEvent>,
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
-        let source = Source::Engine { agent, generation, events, is_cancelled, is_interrupted };
+        let source = Source::Engine { agent, reply_id, events, is_cancelled, is_interrupted };
         Self { dispatcher, source, reasoning: String::new(), end: None }
     }
 
@@ -160,9 +160,9 @@ impl Reply {
     /// The conversation keeps the text so far. [`cancel_heard`](Self::cancel_heard) shortens it to
     /// the heard part.
     pub fn cancel(&self) {
-        let Source::Engine { agent, generation, is_cancelled, .. } = &self.source else { return };
+        let Source::Engine { agent, reply_id, is_cancelled, .. } = &self.source else { return };
         if self.end.is_none() && !is_cancelled.swap(true, Ordering::Relaxed) {
-            self.dispatcher.cancel(*agent, *generation, None);
+            self.dispatcher.cancel(*agent, *reply_id, None);
         }
     }
 
@@ -174,10 +174,10 @@ impl Reply {
     /// it is one of the last [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Later replies are kept.
     /// Never blocks; only the first call has an effect.
     pub fn cancel_heard(&self, heard_bytes: usize) {
-        let Source::Engine { agent, generation, is_interrupted, .. } = &self.source else { return };
+        let Source::Engine { agent, reply_id, is_interrupted, .. } = &self.source else { return };
         if !is_interrupted.swap(true, Ordering::Relaxed) {
             let heard_bytes = u32::try_from(heard_bytes).unwrap_or(u32::MAX);
-            self.dispatcher.cancel(*agent, *generation, Some(heard_bytes));
+            self.dispatcher.cancel(*agent, *reply_id, Some(heard_bytes));
         }
     }
 

@@ -4,8 +4,6 @@
 mod command;
 #[path = "cli/files.rs"]
 mod files;
-#[path = "cli/generation.rs"]
-mod generation;
 #[path = "cli/hints.rs"]
 mod hints;
 #[path = "cli/models.rs"]
@@ -14,6 +12,8 @@ mod models;
 mod outputs;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/generation.rs"]
+mod reply_id;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "cli/templates.rs"]

@@ -99,7 +99,7 @@ pub(crate) trait EngineCore {
     /// other methods.
     fn take_over(&mut self, lost: Self);
 
-    /// Fails every open generation and returns the undelivered events of each client, in order.
+    /// Fails every open reply and returns the undelivered events of each client, in order.
     /// Called last: the core is dropped afterwards.
     fn drain_events(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
 }

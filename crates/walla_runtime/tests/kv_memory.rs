@@ -52,23 +52,23 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
     let stats = || engine.stats();
     let whole = eventually("counted", || Some(stats()).filter(|stats| stats.kv_bytes > 0));
     let free_before = free_bytes();
-    let mut generations = Vec::new();
+    let mut reply_ids = Vec::new();
     for seed in 0..SPEAKERS {
-        let (agent, generation) = (client.new_agent(), client.new_generation());
+        let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
         let sampling = Sampling::builder().seed(seed).build().unwrap();
         let spec = AgentSpec { sampling, reply_tokens_max: 700, ..AgentSpec::new("") };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
         let prompt = Prompt::Tokens((1..60 + seed as u32 * 9).map(TokenId).collect());
-        client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
-        generations.push(generation);
+        client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+        reply_ids.push(reply_id);
     }
-    let mut texts = vec![String::new(); generations.len()];
+    let mut texts = vec![String::new(); reply_ids.len()];
     let mut ended = 0;
     let mut hear = |count: u64| {
         let target = stats().tokens + count;
         while ended < SPEAKERS && stats().tokens < target {
             while let Some(event) = client.try_recv() {
-                let who = generations.iter().position(|g| *g == event.generation).unwrap();
+                let who = reply_ids.iter().position(|g| *g == event.reply_id).unwrap();
                 match event.what {
                     ReplyEvent::Delta { text, .. } => texts[who].push_str(text.as_str()),
                     what => ended += u64::from(what.is_terminal()),
@@ -108,7 +108,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
             thread::yield_now();
             continue;
         };
-        let who = generations.iter().position(|g| *g == event.generation).unwrap();
+        let who = reply_ids.iter().position(|g| *g == event.reply_id).unwrap();
         match event.what {
             ReplyEvent::Delta { text, .. } => texts[who].push_str(text.as_str()),
             ReplyEvent::Failed(error) => panic!("{error}"),

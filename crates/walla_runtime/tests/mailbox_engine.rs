@@ -13,7 +13,7 @@ use walla_exec::ExecError;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
+    FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
@@ -46,17 +46,17 @@ fn start_with(plan: FaultPlan, options: EngineOptions) -> (Engine, FaultHandle) 
     (Engine::start_with(options, Registry::new().with(backend)).unwrap(), handle)
 }
 
-fn ask(client: &Client) -> GenerationId {
+fn ask(client: &Client) -> ReplyId {
     ask_with(client, Sampling::builder().seed(client.new_agent().0).build().unwrap())
 }
 
-fn ask_with(client: &Client, sampling: Sampling) -> GenerationId {
-    let (agent, generation) = (client.new_agent(), client.new_generation());
+fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
+    let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
-    generation
+    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    reply_id
 }
 
 fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
@@ -72,8 +72,8 @@ fn ends(client: &Client, count: usize) -> Vec<Event> {
     events
 }
 
-fn text(events: &[Event], generation: GenerationId) -> String {
-    let of_reply = events.iter().filter(|event| event.generation == generation);
+fn text(events: &[Event], reply_id: ReplyId) -> String {
+    let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
     let deltas = of_reply.filter_map(|event| match &event.what {
         ReplyEvent::Delta { text, .. } => Some(text.as_str()),
         _ => None,
@@ -92,9 +92,9 @@ fn failure(engine: &Engine) -> Arc<EngineError> {
 fn asks_before_the_engine_is_ready_are_answered() {
     let (engine, device) = start(FaultPlan::new(0));
     let client = engine.client(Pacing::FreeRunning).unwrap();
-    let generation = ask(&client);
+    let reply_id = ask(&client);
     let events = ends(&client, 1);
-    assert!(!text(&events, generation).is_empty());
+    assert!(!text(&events, reply_id).is_empty());
     let tokenizer = engine.tokenizer().expect("the engine is ready");
     assert_eq!(tokenizer.vocab_size(), 320);
     let launches = device.calls(Call::Launch);
@@ -107,15 +107,15 @@ fn replies_do_not_depend_on_other_hosts() {
     let alone = {
         let (engine, _device) = start(FaultPlan::new(0));
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let generation = ask(&client);
-        text(&ends(&client, 1), generation)
+        let reply_id = ask(&client);
+        text(&ends(&client, 1), reply_id)
     };
     let (engine, _device) = start(FaultPlan::new(0));
     let [one, two] = [(); 2].map(|()| engine.client(Pacing::FreeRunning).unwrap());
     let asked = [ask(&one), ask(&two), ask(&two)];
     let others = ends(&two, 2);
     assert_eq!(text(&ends(&one, 1), asked[0]), alone);
-    assert!(others.iter().all(|event| asked[1..].contains(&event.generation)));
+    assert!(others.iter().all(|event| asked[1..].contains(&event.reply_id)));
 }
 
 #[test]
@@ -124,15 +124,15 @@ fn a_lost_device_fails_every_reply_once_with_a_reason() {
     let client = engine.client(Pacing::FreeRunning).unwrap();
     let asked = [ask(&client), ask(&client), ask(&client)];
     let ended = ends(&client, 3).into_iter().filter(|event| event.what.is_terminal());
-    let mut generations: Vec<_> = ended
+    let mut reply_ids: Vec<_> = ended
         .map(|event| {
             let gone = matches!(event.what, ReplyEvent::Failed(ReplyError::EngineGone(_)));
             assert!(gone, "{:?}", event.what);
-            event.generation
+            event.reply_id
         })
         .collect();
-    generations.sort_unstable();
-    assert_eq!(generations, asked);
+    reply_ids.sort_unstable();
+    assert_eq!(reply_ids, asked);
     // The CPU that could take over is the lost device itself.
     let error = failure(&engine);
     let EngineError::NotReplaced { lost, reason } = &*error else { panic!("{error}") };
@@ -169,8 +169,8 @@ fn a_single_failed_call_loses_no_reply() {
         let client = engine.client(Pacing::FreeRunning).unwrap();
         let asked = [ask(&client), ask(&client)];
         let events = ends(&client, 2);
-        for generation in asked {
-            let count = |event: &&Event| event.generation == generation && event.what.is_terminal();
+        for reply_id in asked {
+            let count = |event: &&Event| event.reply_id == reply_id && event.what.is_terminal();
             assert_eq!(events.iter().filter(count).count(), 1, "{call:?}");
         }
     }
@@ -188,7 +188,7 @@ fn the_cpu_takes_over_from_a_lost_device_during_replies() {
         let events = ends(&client, 3);
         assert!(events.iter().all(|event| !matches!(event.what, ReplyEvent::Failed(_))));
         let device = engine.model().unwrap().device_line();
-        (asked.map(|generation| text(&events, generation)), device, engine.state().is_ready())
+        (asked.map(|reply_id| text(&events, reply_id)), device, engine.state().is_ready())
     };
     let (undisturbed, device, _) = scenario(FaultPlan::new(0));
     assert_eq!(device, "cpu");
@@ -208,8 +208,8 @@ fn a_load_continues_after_failed_measurements_and_stops_if_they_hang() {
         let plan = FaultPlan::new(0).fail_call(call, 3, Fault::Failed);
         let (engine, _device) = start_with(plan, measured());
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let generation = ask(&client);
-        assert!(!text(&ends(&client, 1), generation).is_empty(), "{call:?}");
+        let reply_id = ask(&client);
+        assert!(!text(&ends(&client, 1), reply_id).is_empty(), "{call:?}");
     }
     let (engine, _device) = start_with(FaultPlan::new(0).never_complete(1), measured());
     thread::sleep(Duration::from_millis(20));
@@ -253,7 +253,7 @@ fn a_reply_has_only_tokens_that_its_mask_allows() {
     let free = ask(&client);
     let events = ends(&client, 2);
     let mut drawn = 0;
-    for event in events.iter().filter(|event| event.generation == masked) {
+    for event in events.iter().filter(|event| event.reply_id == masked) {
         if let ReplyEvent::Token(logprobs) = &event.what {
             let tokens =
                 logprobs.candidates.iter().map(|(token, _)| *token).chain([logprobs.token]);

@@ -21,7 +21,7 @@ use walla_model::Gguf;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
+    FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError,
     default_registry,
 };
 use walla_types::{Sampling, TokenId};
@@ -82,14 +82,14 @@ fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(30), what, look)
 }
 
-fn ask(client: &Client, reply_tokens_max: u32) -> GenerationId {
-    let (agent, generation) = (client.new_agent(), client.new_generation());
+fn ask(client: &Client, reply_tokens_max: u32) -> ReplyId {
+    let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     let sampling = Sampling::builder().seed(agent.0).build().unwrap();
     let spec = AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..40).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
-    generation
+    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    reply_id
 }
 
 /// Events until `count` replies have ended.
@@ -273,9 +273,9 @@ fn a_failed_load_frees_everything_and_the_next_one_works() {
         }
         let engine = Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let generation = ask(&client, 6);
+        let reply_id = ask(&client, 6);
         let events = ends(&client, 1);
-        assert!(events.iter().all(|event| event.generation == generation));
+        assert!(events.iter().all(|event| event.reply_id == reply_id));
         let finished = |event: &Event| matches!(event.what, ReplyEvent::Finished { .. });
         assert!(events.iter().any(finished), "{events:?}");
     });
@@ -294,11 +294,11 @@ fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
         eventually("it speaks", || (old.stats().tokens > 0).then_some(()));
         let new = start();
         let fresh = new.client(Pacing::FreeRunning).unwrap();
-        let generation = ask(&fresh, 8);
+        let reply_id = ask(&fresh, 8);
         old.stop();
         let of_old = ends(&stale, 2);
         for asked in asked {
-            let of_reply = of_old.iter().filter(|event| event.generation == asked);
+            let of_reply = of_old.iter().filter(|event| event.reply_id == asked);
             let terminal: Vec<_> = of_reply.filter(|event| event.what.is_terminal()).collect();
             assert_eq!(terminal.len(), 1);
             let is_gone = matches!(terminal[0].what, ReplyEvent::Failed(ReplyError::EngineGone(_)));
@@ -314,7 +314,7 @@ fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
         old.set_kv_tokens(1);
         assert_eq!(stale.try_recv(), None);
         drop(old);
-        assert!(ends(&fresh, 1).iter().all(|event| event.generation == generation));
+        assert!(ends(&fresh, 1).iter().all(|event| event.reply_id == reply_id));
         assert!(new.state().is_ready());
     });
 }
@@ -330,8 +330,8 @@ fn leaked_handles_block_no_step_and_no_exit() {
         ask(&forgotten, 100);
         eventually("it speaks", || (engine.stats().tokens > 0).then_some(()));
         std::mem::forget(forgotten);
-        let generation = ask(&other, 20);
-        assert!(ends(&other, 1).iter().all(|event| event.generation == generation));
+        let reply_id = ask(&other, 20);
+        assert!(ends(&other, 1).iter().all(|event| event.reply_id == reply_id));
         // The forgotten client's handle keeps the engine alive; a stop ends it anyway.
         engine.stop();
         eventually("the thread ends", || engine.is_ended().then_some(()));
@@ -378,8 +378,8 @@ fn random_weights_end_each_reply_once() {
         let client = engine.client(Pacing::FreeRunning).unwrap();
         let asked: Vec<_> = (0..4).map(|_| ask(&client, 12)).collect();
         let events = ends(&client, asked.len());
-        for generation in asked {
-            let of_reply = events.iter().filter(|event| event.generation == generation);
+        for reply_id in asked {
+            let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
             assert_eq!(of_reply.filter(|event| event.what.is_terminal()).count(), 1);
         }
         assert!(engine.state().is_ready(), "{:?}", engine.state());

@@ -19,7 +19,7 @@ use walla_model::spec::Architecture;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
-    FrameBudget, GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent,
+    FrameBudget, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, ReplyId,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -71,15 +71,15 @@ fn start(path: &Path, lost_at: u64) -> Engine {
     engine
 }
 
-fn ask(client: &Client) -> GenerationId {
-    let (agent, generation) = (client.new_agent(), client.new_generation());
+fn ask(client: &Client) -> ReplyId {
+    let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     // A different draw per agent, the same in every run.
     let sampling = Sampling::builder().temperature(1.0).seed(agent.0).build().unwrap();
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
-    generation
+    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    reply_id
 }
 
 /// Asks three agents and returns the events of each reply until all have ended.
@@ -93,9 +93,9 @@ fn three_replies(engine: &Engine) -> [Vec<Event>; 3] {
     // No event follows the terminal events.
     thread::sleep(Duration::from_millis(5));
     assert_eq!(client.try_recv(), None);
-    asked.map(|generation| {
+    asked.map(|reply_id| {
         let of_reply: Vec<Event> =
-            events.iter().filter(|event| event.generation == generation).cloned().collect();
+            events.iter().filter(|event| event.reply_id == reply_id).cloned().collect();
         let ends = of_reply.iter().filter(|event| event.what.is_terminal()).count();
         assert_eq!((ends, of_reply.last().unwrap().what.is_terminal()), (1, true));
         of_reply

@@ -124,11 +124,11 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
     say(&format!("loaded {}", start.elapsed().as_micros()));
     let client = engine.client(Pacing::FreeRunning)?;
     for _ in 0..3 {
-        let (agent, generation) = (client.new_agent(), client.new_generation());
+        let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
         let spec = AgentSpec { reply_tokens_max: 60, ..AgentSpec::new("") };
         client.try_send(Say::AddAgent { agent, spec: Box::new(spec) })?;
         let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-        client.try_send(Say::Ask { agent, generation, prompt })?;
+        client.try_send(Say::Ask { agent, reply_id, prompt })?;
     }
     let (mut text, mut ended, mut waits) = (String::new(), 0, waits);
     while ended < 3 {

@@ -1,7 +1,7 @@
 //! Replies that are shortened to their heard part: the component and the engine keep the same text.
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
+use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, ReplyId};
 
 use super::collect::Agents;
 use super::submit::{NoMore, Outbox};
@@ -14,25 +14,25 @@ impl EngineBridge {
     pub(super) fn cancel_heard(&mut self, cancel: &CancelHeard, agents: &mut Query<Agents>) {
         let Some(&id) = self.id_by_entity.get(&cancel.agent) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
-        let CancelHeard { generation, heard_bytes, .. } = *cancel;
+        let CancelHeard { reply_id, heard_bytes, .. } = *cancel;
         let begun = record.asks.iter().find(|ask| ask.stage == AskStage::Started);
-        let begun = begun.map(|ask| ask.generation);
-        let is_named = |of: GenerationId| generation.is_none_or(|named| named == of);
+        let begun = begun.map(|ask| ask.reply_id);
+        let is_named = |of: ReplyId| reply_id.is_none_or(|named| named == of);
         if begun.is_some_and(is_named) {
             record.heard_bytes = record.heard_bytes.min(heard_bytes);
         } else {
             record.heard_bytes = 0;
             let conversation = agents.get_mut(cancel.agent).ok().and_then(|(.., talk)| talk);
-            match (conversation, generation) {
+            match (conversation, reply_id) {
                 (Some(mut talk), _) => {
                     let mut heard_bytes = heard_bytes;
-                    for generation in talk.replies_from(generation) {
-                        talk.shorten_reply(generation, heard_bytes);
-                        record.shorten(generation, heard_bytes);
+                    for reply_id in talk.replies_from(reply_id) {
+                        talk.shorten_reply(reply_id, heard_bytes);
+                        record.shorten(reply_id, heard_bytes);
                         heard_bytes = 0;
                     }
                 }
-                (None, Some(generation)) => record.shorten(generation, heard_bytes),
+                (None, Some(reply_id)) => record.shorten(reply_id, heard_bytes),
                 (None, None) => {}
             }
         }
@@ -51,9 +51,9 @@ impl EngineBridge {
     ) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-            let Some((generation, heard_bytes)) = record.shortened.pop() else { return Ok(()) };
+            let Some((reply_id, heard_bytes)) = record.shortened.pop() else { return Ok(()) };
             if record.added {
-                let command = Command::CancelHeard { agent: id, generation, heard_bytes };
+                let command = Command::CancelHeard { agent: id, reply_id, heard_bytes };
                 self.send(command, outbox)?;
             }
         }
@@ -61,15 +61,14 @@ impl EngineBridge {
 }
 
 impl Record {
-    pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
-        if self.last_resent_reply.is_some_and(|latest| generation <= latest) {
+    pub(super) fn shorten(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+        if self.last_resent_reply.is_some_and(|latest| reply_id <= latest) {
             self.pending.conversation = true;
-        } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation)
-        {
+        } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == reply_id) {
             *heard = heard_bytes.min(*heard);
         } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
             // The engine stores no more exchanges.
-            self.shortened.push((generation, heard_bytes));
+            self.shortened.push((reply_id, heard_bytes));
         }
     }
 

@@ -210,7 +210,7 @@ impl EngineBridge {
         self.asks_read = number + 1;
         if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
         {
-            let id = AskId { generation: self.new_generation(), tag: ask.tag };
+            let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
             return self.end_locally(ask.agent, id, Ok(FinishReason::Cancelled));
         }
         match self.open_ask(ask, settings) {
@@ -230,7 +230,7 @@ impl EngineBridge {
                 }
             }
             Err(error) => {
-                let id = AskId { generation: self.new_generation(), tag: ask.tag };
+                let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
                 self.end_locally(ask.agent, id, Err(error));
             }
         }
@@ -248,14 +248,14 @@ impl EngineBridge {
         let Some(&id) = self.id_by_entity.get(&ask.agent) else {
             return Err(ReplyError::UnknownAgent);
         };
-        let generation = self.new_generation();
+        let reply_id = self.new_reply_id();
         let Some(record) = self.records.get_mut(&id) else { return Err(ReplyError::UnknownAgent) };
         let waiting = record.asks.len();
         if waiting >= settings.asks_per_agent_max as usize {
             return Err(ReplyError::Busy { waiting: waiting as u32 });
         }
         record.asks.push_back(OpenAsk {
-            generation,
+            reply_id,
             tag: ask.tag,
             question: ask.text.as_str().into(),
             kind: ask.kind,

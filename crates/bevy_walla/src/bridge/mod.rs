@@ -34,8 +34,7 @@ use std::time::{Duration, Instant};
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, Command, Event, FinishReason, GenerationId, ReplyError,
-    SentenceSplitter,
+    ASKS_WAITING_MAX, AgentId, Command, Event, FinishReason, ReplyError, ReplyId, SentenceSplitter,
 };
 
 use crate::ask::AskKind;
@@ -78,7 +77,7 @@ pub(crate) struct EngineBridge {
     is_paused: bool,
     /// Copy of `WallaSettings::publish_fragments`.
     publishes_fragments: bool,
-    local_generations: u64,
+    local_reply_ids: u64,
     /// Asks whose reply has not begun.
     asks_waiting: usize,
     /// Events about unknown agents or replies.
@@ -115,10 +114,10 @@ struct Record {
     /// The latest of them that were not sent to the engine.
     unsent_turns: u32,
     /// Ended replies with their heard bytes that were not sent to the engine.
-    shortened: Vec<(GenerationId, u32)>,
+    shortened: Vec<(ReplyId, u32)>,
     /// The latest reply in the conversation when the whole conversation was last sent to the
-    /// engine. Of this and earlier replies the engine knows only the text, not the generation.
-    last_resent_reply: Option<GenerationId>,
+    /// engine. Of this and earlier replies the engine knows only the text, not the id.
+    last_resent_reply: Option<ReplyId>,
     reply_bytes: usize,
 }
 
@@ -141,7 +140,7 @@ struct PendingChanges {
 
 /// An ask without a terminal event.
 struct OpenAsk {
-    generation: GenerationId,
+    reply_id: ReplyId,
     tag: u64,
     /// A boxed `str`, which stores no capacity: an ask fits in one cache line.
     question: Box<str>,
@@ -173,7 +172,7 @@ enum AskStage {
 /// Names an ask in its events.
 #[derive(Clone, Copy)]
 struct AskId {
-    generation: GenerationId,
+    reply_id: ReplyId,
     tag: u64,
 }
 
@@ -218,7 +217,7 @@ impl EngineBridge {
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
-            local_generations: 0,
+            local_reply_ids: 0,
             asks_waiting: 0,
             events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
@@ -290,14 +289,14 @@ impl EngineBridge {
         self.local_ends.push_back(LocalEnd { entity, ask, outcome });
     }
 
-    /// A new generation. Without an engine, generations count down from the maximum, which no
+    /// A new reply id. Without an engine, ids count down from the maximum, which no
     /// engine ever reaches.
-    fn new_generation(&mut self) -> GenerationId {
+    fn new_reply_id(&mut self) -> ReplyId {
         if let Some(client) = &self.client {
-            return client.new_generation();
+            return client.new_reply_id();
         }
-        self.local_generations += 1;
-        GenerationId(u64::MAX - self.local_generations)
+        self.local_reply_ids += 1;
+        ReplyId(u64::MAX - self.local_reply_ids)
     }
 
     /// Removes the record of an agent that is gone, once rule 1 allows it.
@@ -318,7 +317,7 @@ impl EngineBridge {
 
 impl OpenAsk {
     fn id(&self) -> AskId {
-        AskId { generation: self.generation, tag: self.tag }
+        AskId { reply_id: self.reply_id, tag: self.tag }
     }
 }
 

@@ -4,8 +4,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, TokenLogprobs,
-    Usage,
+    AgentId, Event, FinishReason, InlineText, ReplyError, ReplyEvent, ReplyId, TokenLogprobs, Usage,
 };
 use walla_trace::Stage;
 
@@ -153,11 +152,11 @@ pub(crate) struct Announcer<'w, 's> {
 }
 
 impl Announcer<'_, '_> {
-    fn said(&mut self, agent: Entity, generation: GenerationId, sentence: Sentence<'_>) {
+    fn said(&mut self, agent: Entity, reply_id: ReplyId, sentence: Sentence<'_>) {
         let mut text = InlineText::new();
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
-        let spoken = ReplySentence { agent, generation, text, end_bytes, is_fragment };
+        let spoken = ReplySentence { agent, reply_id, text, end_bytes, is_fragment };
         self.reply_sentence.write(spoken);
         self.commands.trigger(spoken);
     }
@@ -165,17 +164,17 @@ impl Announcer<'_, '_> {
     fn finished(
         &mut self,
         agent: Entity,
-        AskId { generation, tag }: AskId,
+        AskId { reply_id, tag }: AskId,
         reason: FinishReason,
         usage: Usage,
     ) {
-        let finished = ReplyFinished { agent, generation, tag, reason, usage };
+        let finished = ReplyFinished { agent, reply_id, tag, reason, usage };
         self.reply_finished.write(finished);
         self.commands.trigger(finished);
     }
 
-    fn failed(&mut self, agent: Entity, AskId { generation, tag }: AskId, error: ReplyError) {
-        let failed = ReplyFailed { agent, generation, tag, error };
+    fn failed(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, error: ReplyError) {
+        let failed = ReplyFailed { agent, reply_id, tag, error };
         self.reply_failed.write(failed.clone());
         self.commands.trigger(failed);
     }
@@ -225,7 +224,7 @@ impl EngineBridge {
     /// Publishes an event. The event is not moved: a processor cannot forward the stores of a copy
     /// to loads at other offsets, so such loads wait for all earlier stores and their cache misses.
     fn apply_event(&mut self, event: &mut Event, voices: &mut Voices, out: &mut Announcer) {
-        let of_event = |ask: &OpenAsk| ask.generation == event.generation;
+        let of_event = |ask: &OpenAsk| ask.reply_id == event.reply_id;
         let Some((record, at)) = self.records.get_mut(&event.agent).and_then(|record| {
             // Nearly always the oldest ask.
             let is_first = record.asks.front().is_some_and(of_event);
@@ -235,34 +234,34 @@ impl EngineBridge {
             self.events_unknown += 1;
             return;
         };
-        let (agent, generation) = (record.entity, event.generation);
+        let (agent, reply_id) = (record.entity, event.reply_id);
         match &mut event.what {
             &mut ReplyEvent::Started { prompt_tokens } => {
                 let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
                 let mut speech = voices.speech(record);
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
-                let started = ReplyStarted { agent, generation, tag, prompt_tokens };
+                let started = ReplyStarted { agent, reply_id, tag, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
             }
             ReplyEvent::Delta { text, tokens } => {
-                let delta = || ReplyDelta { agent, generation, text: *text, tokens: *tokens };
+                let delta = || ReplyDelta { agent, reply_id, text: *text, tokens: *tokens };
                 out.reply_delta.write(delta());
                 out.commands.trigger(delta());
                 let mut speech = voices.speech(record);
-                let say = |s: Sentence| out.said(agent, generation, s);
+                let say = |s: Sentence| out.said(agent, reply_id, s);
                 record.push_text(at, text, speech.as_deref_mut(), say);
             }
             ReplyEvent::Reasoning { text, tokens } => {
                 let (text, tokens) = (*text, *tokens);
-                let reasoning = ReplyReasoning { agent, generation, text, tokens };
+                let reasoning = ReplyReasoning { agent, reply_id, text, tokens };
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
             ReplyEvent::Token(logprobs) => {
                 let candidates = std::mem::take(&mut logprobs.candidates);
                 let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
-                let drawn = ReplyToken { agent, generation, logprobs };
+                let drawn = ReplyToken { agent, reply_id, logprobs };
                 out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
@@ -287,7 +286,7 @@ impl EngineBridge {
         let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
         let agent = record.entity;
         let end = End::new(&outcome, self.publishes_fragments);
-        let say = |s: Sentence| out.said(agent, ask.generation, s);
+        let say = |s: Sentence| out.said(agent, ask.reply_id, s);
         let has_begun = record.end(at, voices, end, say);
         self.asks_waiting -= usize::from(!has_begun);
         match outcome {
@@ -387,7 +386,7 @@ impl Record {
             cut_text(&mut ask.turn, heard_bytes);
             if ask.cancel {
                 // The reply ended before the cancel was sent: the engine cuts it now.
-                self.shorten(ask.generation, heard_bytes);
+                self.shorten(ask.reply_id, heard_bytes);
             }
         }
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
@@ -405,7 +404,7 @@ impl Record {
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
             let exchange = [ask.question.into_string(), ask.turn];
-            conversation.add_exchange(ask.generation, exchange, turns_after);
+            conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }
         true
     }

@@ -170,12 +170,10 @@ impl EngineBridge {
             let Some(ask) = record.asks.get_mut(at) else { return Ok(()) };
             if ask.stage != AskStage::Unsent {
                 ask.cancel = false;
-                let generation = ask.generation;
+                let reply_id = ask.reply_id;
                 let command = match record.heard_bytes_of(at) {
-                    Some(heard_bytes) => {
-                        Command::CancelHeard { agent: id, generation, heard_bytes }
-                    }
-                    None => Command::Cancel { agent: id, generation },
+                    Some(heard_bytes) => Command::CancelHeard { agent: id, reply_id, heard_bytes },
+                    None => Command::Cancel { agent: id, reply_id },
                 };
                 self.send(command, outbox)?;
             } else if let Some(ask) = record.asks.remove(at) {
@@ -203,8 +201,8 @@ impl EngineBridge {
                 return Ok(());
             };
             ask.stage = AskStage::Sent;
-            let (generation, prompt) = (ask.generation, ask.kind.prompt(ask.question.to_string()));
-            self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
+            let (reply_id, prompt) = (ask.reply_id, ask.kind.prompt(ask.question.to_string()));
+            self.send(Command::Ask { agent: id, reply_id, prompt }, outbox)?;
         }
     }
 
@@ -261,10 +259,10 @@ impl EngineBridge {
 
     /// Ends the ask in a command that cannot be sent any more.
     fn give_up(&mut self, command: Command) {
-        let Command::Ask { agent, generation, .. } = command else { return };
+        let Command::Ask { agent, reply_id, .. } = command else { return };
         let Some(gone) = self.engine_gone() else { return };
         let Some(record) = self.records.get_mut(&agent) else { return };
-        let Some(at) = record.asks.iter().position(|ask| ask.generation == generation) else {
+        let Some(at) = record.asks.iter().position(|ask| ask.reply_id == reply_id) else {
             return;
         };
         let Some(ask) = record.asks.remove(at) else { return };

@@ -43,8 +43,8 @@ use crate::systems::WallaSystems;
 /// it only counts.
 #[derive(Clone, Debug, Default)]
 pub struct WallaOverlayPlugin {
-    /// Initial settings. They replace a resource [`WallaOverlay`] that was inserted before the plugin.
-    /// Default: `None`, this resource, otherwise [`WallaOverlay::default`].
+    /// Initial settings. They replace a resource [`WallaOverlay`] that was inserted before the
+    /// plugin. Default: `None`, this resource, otherwise [`WallaOverlay::default`].
     pub overlay: Option<WallaOverlay>,
 }
 

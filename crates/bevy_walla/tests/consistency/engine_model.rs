@@ -1,5 +1,5 @@
 //! A model of an engine's conversations: the documented effects of every command, without text
-//! generation. It advances only when a test steps it, at random.
+//! reply id. It advances only when a test steps it, at random.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use bevy_walla::engine::{
     ReplyEvent, TrySendError,
 };
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineStats, GenerationId, InlineText, ReplyError, Usage};
+use bevy_walla::{EngineStats, InlineText, ReplyError, ReplyId, Usage};
 
 use crate::common::dice::Dice;
 
@@ -38,13 +38,13 @@ struct Character {
     /// Appended turns that follow the open asks.
     later: Vec<Turn>,
     /// The latest exchanges: the reply and the index of its question.
-    exchanges: VecDeque<(GenerationId, usize)>,
+    exchanges: VecDeque<(ReplyId, usize)>,
     asks: VecDeque<WaitingAsk>,
     reply: Option<Reply>,
 }
 
 struct WaitingAsk {
-    generation: GenerationId,
+    reply_id: ReplyId,
     prompt: Prompt,
     /// Turns that were appended between the ask before and this one.
     turns_before: Vec<Turn>,
@@ -52,7 +52,7 @@ struct WaitingAsk {
 
 /// A reply in progress.
 struct Reply {
-    generation: GenerationId,
+    reply_id: ReplyId,
     /// `None`: raw text, which is not part of a conversation.
     question: Option<String>,
     /// Words that are not said yet.
@@ -137,8 +137,8 @@ impl EngineClient for EngineModel {
         AgentId(self.lock().next_id())
     }
 
-    fn new_generation(&self) -> GenerationId {
-        GenerationId(self.lock().next_id())
+    fn new_reply_id(&self) -> ReplyId {
+        ReplyId(self.lock().next_id())
     }
 
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
@@ -196,14 +196,14 @@ impl State {
         self.ids_given
     }
 
-    fn publish(&mut self, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
+    fn publish(&mut self, agent: AgentId, reply_id: ReplyId, what: ReplyEvent) {
         let event = match &what {
             ReplyEvent::Delta { text, .. } => format!("Delta {:?}", &**text),
             ReplyEvent::Finished { reason, .. } => format!("Finished {reason:?}"),
             other => format!("{other:?}"),
         };
-        self.log.push(format!("  < {} {} {event}", agent.0, generation.0));
-        self.events.push_back(Event { agent, generation, what });
+        self.log.push(format!("  < {} {} {event}", agent.0, reply_id.0));
+        self.events.push_back(Event { agent, reply_id, what });
     }
 
     fn apply_commands(&mut self) {
@@ -240,18 +240,18 @@ impl State {
                 self.cancel(agent, None);
                 self.agents.remove(&agent);
             }
-            Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
-            Command::Cancel { agent, generation } => self.cancel(agent, Some(generation)),
-            Command::CancelHeard { agent, generation, heard_bytes } => {
+            Command::Ask { agent, reply_id, prompt } => self.ask(agent, reply_id, prompt),
+            Command::Cancel { agent, reply_id } => self.cancel(agent, Some(reply_id)),
+            Command::CancelHeard { agent, reply_id, heard_bytes } => {
                 if let Some(character) = self.agents.get_mut(&agent) {
-                    character.interrupt(generation, heard_bytes);
+                    character.interrupt(reply_id, heard_bytes);
                 }
-                self.cancel(agent, Some(generation));
+                self.cancel(agent, Some(reply_id));
             }
         }
     }
 
-    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
+    fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let failed = match self.agents.get_mut(&agent) {
             None => ReplyError::UnknownAgent,
             Some(character) if character.asks.len() >= ASKS_WAITING_MAX => {
@@ -259,20 +259,20 @@ impl State {
             }
             Some(character) => {
                 let turns_before = std::mem::take(&mut character.later);
-                character.asks.push_back(WaitingAsk { generation, prompt, turns_before });
+                character.asks.push_back(WaitingAsk { reply_id, prompt, turns_before });
                 return;
             }
         };
-        self.publish(agent, generation, ReplyEvent::Failed(failed));
+        self.publish(agent, reply_id, ReplyEvent::Failed(failed));
     }
 
     /// Cancels a reply or a waiting ask. `None`: all of them.
-    fn cancel(&mut self, agent: AgentId, generation: Option<GenerationId>) {
+    fn cancel(&mut self, agent: AgentId, reply_id: Option<ReplyId>) {
         let Some(character) = self.agents.get_mut(&agent) else { return };
-        for generation in character.cancel(generation) {
+        for reply_id in character.cancel(reply_id) {
             let usage = Usage::default();
             let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-            self.publish(agent, generation, what);
+            self.publish(agent, reply_id, what);
         }
     }
 
@@ -286,8 +286,8 @@ impl State {
             }
             if character.reply.is_none() {
                 character.begin_next_ask(&mut self.dice);
-            } else if let Some((generation, what)) = character.next_event(&mut self.dice) {
-                self.publish(id, generation, what);
+            } else if let Some((reply_id, what)) = character.next_event(&mut self.dice) {
+                self.publish(id, reply_id, what);
             }
         }
     }
@@ -310,31 +310,31 @@ impl Character {
     fn begin_next_ask(&mut self, dice: &mut Dice) {
         let Some(ask) = self.asks.pop_front() else { return };
         self.turns.extend(ask.turns_before);
-        self.reply = Some(Reply::new(ask.generation, ask.prompt, dice));
+        self.reply = Some(Reply::new(ask.reply_id, ask.prompt, dice));
     }
 
     /// The next event of the reply in progress. A reply that fails does so before it begins or
     /// after its first word.
-    fn next_event(&mut self, dice: &mut Dice) -> Option<(GenerationId, ReplyEvent)> {
+    fn next_event(&mut self, dice: &mut Dice) -> Option<(ReplyId, ReplyEvent)> {
         let reply = self.reply.as_mut()?;
-        let generation = reply.generation;
+        let reply_id = reply.reply_id;
         let may_fail = !reply.has_started && dice.one_in(2) || !reply.said.is_empty();
         let fails = reply.will_fail && may_fail;
         if !fails && !reply.has_started {
             reply.has_started = true;
-            return Some((generation, ReplyEvent::Started { prompt_tokens: 1 }));
+            return Some((reply_id, ReplyEvent::Started { prompt_tokens: 1 }));
         }
         if !fails && let Some(word) = reply.words.pop_front() {
             reply.said.push_str(&word);
             let mut text = InlineText::new();
             text.push(&word);
-            return Some((generation, ReplyEvent::Delta { text, tokens: 1 }));
+            return Some((reply_id, ReplyEvent::Delta { text, tokens: 1 }));
         }
         let reply = self.reply.take()?;
         let what = reply.end();
         self.keep_exchange(reply, matches!(what, ReplyEvent::Finished { .. }));
         self.settle_turns();
-        Some((generation, what))
+        Some((reply_id, what))
     }
 
     /// Adds question and answer to the conversation, unless the answer would be empty because it
@@ -348,24 +348,24 @@ impl Character {
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
-        self.exchanges.push_back((reply.generation, self.turns.len()));
+        self.exchanges.push_back((reply.reply_id, self.turns.len()));
         self.turns.push(Turn { speaker: Speaker::User, text: question });
         self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
     }
 
     /// Ends asks; returns them. The turns before an ask stay in the order of the commands.
-    fn cancel(&mut self, generation: Option<GenerationId>) -> Vec<GenerationId> {
-        let is_meant = |of: GenerationId| generation.is_none_or(|wanted| wanted == of);
+    fn cancel(&mut self, reply_id: Option<ReplyId>) -> Vec<ReplyId> {
+        let is_meant = |of: ReplyId| reply_id.is_none_or(|wanted| wanted == of);
         let mut ended = Vec::new();
-        if let Some(reply) = self.reply.take_if(|reply| is_meant(reply.generation)) {
-            ended.push(reply.generation);
+        if let Some(reply) = self.reply.take_if(|reply| is_meant(reply.reply_id)) {
+            ended.push(reply.reply_id);
             self.keep_exchange(reply, false);
         }
         let mut turns = Vec::new();
         self.asks.retain_mut(|ask| {
             turns.append(&mut ask.turns_before);
-            if is_meant(ask.generation) {
-                ended.push(ask.generation);
+            if is_meant(ask.reply_id) {
+                ended.push(ask.reply_id);
                 return false;
             }
             ask.turns_before = std::mem::take(&mut turns);
@@ -378,16 +378,16 @@ impl Character {
     }
 
     /// The caller cancels the reply.
-    fn interrupt(&mut self, generation: GenerationId, heard_bytes: u32) {
+    fn interrupt(&mut self, reply_id: ReplyId, heard_bytes: u32) {
         match &mut self.reply {
-            Some(reply) if reply.generation == generation => reply.heard_bytes = heard_bytes,
-            _ => self.shorten(generation, heard_bytes),
+            Some(reply) if reply.reply_id == reply_id => reply.heard_bytes = heard_bytes,
+            _ => self.shorten(reply_id, heard_bytes),
         }
     }
 
     /// Shortens a reply that has ended.
-    fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(of, _)| *of == generation) else { return };
+    fn shorten(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(of, _)| *of == reply_id) else { return };
         let (_, question) = self.exchanges[at];
         cut_text(&mut self.turns[question + 1].text, heard_bytes);
         if self.turns[question + 1].text.is_empty() {
@@ -400,7 +400,7 @@ impl Character {
 
 impl Reply {
     /// A random answer, which may be empty, reasoned only, or fail.
-    fn new(generation: GenerationId, prompt: Prompt, dice: &mut Dice) -> Self {
+    fn new(reply_id: ReplyId, prompt: Prompt, dice: &mut Dice) -> Self {
         let (question, text) = match prompt {
             Prompt::Chat(question) => {
                 let text = format!("é{} to {question}.", dice.throw(6));
@@ -411,7 +411,7 @@ impl Reply {
         let is_empty = dice.one_in(6);
         let words = text.split_inclusive(' ').filter(|_| !is_empty).map(str::to_owned).collect();
         Self {
-            generation,
+            reply_id,
             question,
             words,
             said: String::new(),

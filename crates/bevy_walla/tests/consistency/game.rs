@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
-use bevy_walla::GenerationId;
+use bevy_walla::ReplyId;
 use bevy_walla::prelude::*;
 
 use crate::common::dice::Dice;
@@ -38,20 +38,20 @@ pub const ALL: Level =
 /// Events of the asks that the game has received.
 #[derive(Resource, Default)]
 pub struct Heard {
-    pub ends: BTreeMap<GenerationId, u32>,
+    pub ends: BTreeMap<ReplyId, u32>,
     pub tags: BTreeSet<u64>,
-    texts: BTreeMap<GenerationId, String>,
+    texts: BTreeMap<ReplyId, String>,
     sentences: Vec<ReplySentence>,
 }
 
 impl Heard {
-    fn ended(&mut self, generation: GenerationId, tag: u64) {
-        *self.ends.entry(generation).or_default() += 1;
+    fn ended(&mut self, reply_id: ReplyId, tag: u64) {
+        *self.ends.entry(reply_id).or_default() += 1;
         self.tags.insert(tag);
     }
 
     fn spoken(&mut self, sentence: ReplySentence) {
-        let text = self.texts.get(&sentence.generation).map_or("", String::as_str);
+        let text = self.texts.get(&sentence.reply_id).map_or("", String::as_str);
         let before = text.get(..sentence.end_bytes as usize).unwrap_or_default();
         assert!(before.trim_end().ends_with(&*sentence.text), "{sentence:?} of {text:?}");
         self.sentences.push(sentence);
@@ -61,13 +61,13 @@ impl Heard {
 fn listen(app: &mut App) {
     app.init_resource::<Heard>()
         .add_observer(|e: On<ReplyFinished>, mut heard: ResMut<Heard>| {
-            heard.ended(e.generation, e.tag);
+            heard.ended(e.reply_id, e.tag);
         })
         .add_observer(|e: On<ReplyFailed>, mut heard: ResMut<Heard>| {
-            heard.ended(e.generation, e.tag);
+            heard.ended(e.reply_id, e.tag);
         })
         .add_observer(|e: On<ReplyDelta>, mut heard: ResMut<Heard>| {
-            heard.texts.entry(e.generation).or_default().push_str(&e.text);
+            heard.texts.entry(e.reply_id).or_default().push_str(&e.text);
         })
         .add_observer(|e: On<ReplySentence>, mut heard: ResMut<Heard>| heard.spoken(*e));
 }

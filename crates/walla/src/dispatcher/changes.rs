@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::atomic::AtomicCell;
-use walla_runtime::{AgentId, AgentSpec, Command, Detail, GenerationId, Turn};
+use walla_runtime::{AgentId, AgentSpec, Command, Detail, ReplyId, Turn};
 
 use super::bounds::AgentPermit;
 
@@ -19,8 +19,8 @@ struct NewSpec {
 #[derive(Debug)]
 struct NewTurns {
     turns: Vec<Turn>,
-    /// Asks with lower generations are cancelled.
-    asked_before: GenerationId,
+    /// Asks with lower ids are cancelled.
+    asked_before: ReplyId,
 }
 
 /// No host blocks on a lock.
@@ -49,7 +49,7 @@ pub(crate) struct Changes {
     turns: AtomicCell<Option<Box<NewTurns>>>,
     is_removed: AtomicBool,
     is_told: AtomicBool,
-    /// Asks with lower generations are cancelled. Written only by the event loop.
+    /// Asks with lower ids are cancelled. Written only by the event loop.
     asked_before: AtomicU64,
     /// The agent was sent to the engine. Written only by the event loop.
     is_added: AtomicBool,
@@ -66,7 +66,7 @@ impl Changes {
     /// Changes of a new agent. The caller sends the first message.
     pub fn new(id: AgentId, mut spec: AgentSpec, permit: AgentPermit) -> Self {
         let turns = std::mem::take(&mut spec.turns);
-        let turns = NewTurns { turns, asked_before: GenerationId(0) };
+        let turns = NewTurns { turns, asked_before: ReplyId(0) };
         Self {
             id,
             spec: AtomicCell::new(Some(Box::new(NewSpec { spec, number: 0 }))),
@@ -108,7 +108,7 @@ impl Changes {
 
     /// Stores a new conversation. `true`: the caller sends a message.
     #[must_use]
-    pub fn set_turns(&self, turns: Vec<Turn>, asked_before: GenerationId) -> bool {
+    pub fn set_turns(&self, turns: Vec<Turn>, asked_before: ReplyId) -> bool {
         self.turns.store(Some(Box::new(NewTurns { turns, asked_before })));
         self.tell()
     }
@@ -165,9 +165,9 @@ impl Changes {
 
     /// Whether a later change has cancelled an ask that the event loop has just read. Called by the
     /// event loop.
-    pub fn cancels(&self, generation: GenerationId) -> bool {
+    pub fn cancels(&self, reply_id: ReplyId) -> bool {
         self.is_removed.load(Ordering::SeqCst)
-            || generation.0 < self.asked_before.load(Ordering::Relaxed)
+            || reply_id.0 < self.asked_before.load(Ordering::Relaxed)
     }
 }
 
@@ -228,19 +228,19 @@ mod tests {
         let spec = AgentSpec { turns: turn("before"), ..AgentSpec::new("second") };
         assert_eq!(taken(&changes), [Command::AddAgent { agent, spec: Box::new(spec) }]);
         assert_eq!(taken(&changes), []);
-        assert!(changes.set_turns(turn("one"), GenerationId(5)));
+        assert!(changes.set_turns(turn("one"), ReplyId(5)));
         assert!(!changes.set_spec(AgentSpec::new("third")));
-        assert!(!changes.set_turns(turn("two"), GenerationId(9)));
-        assert!(!changes.cancels(GenerationId(7)), "not told yet");
+        assert!(!changes.set_turns(turn("two"), ReplyId(9)));
+        assert!(!changes.cancels(ReplyId(7)), "not told yet");
         let third = Box::new(AgentSpec::new("third"));
         let expected = [
             Command::ChangeAgent { agent, spec: third },
             Command::SetConversation { agent, turns: turn("two") },
         ];
         assert_eq!(taken(&changes), expected);
-        assert!(changes.cancels(GenerationId(8)) && !changes.cancels(GenerationId(9)));
+        assert!(changes.cancels(ReplyId(8)) && !changes.cancels(ReplyId(9)));
         assert!(changes.remove());
-        assert!(changes.cancels(GenerationId(9)));
+        assert!(changes.cancels(ReplyId(9)));
         assert_eq!(taken(&changes), [Command::RemoveAgent { agent }]);
         assert_eq!(taken(&changes), []);
     }
@@ -267,7 +267,7 @@ mod tests {
         assert!(changes.set_spec(spec(Detail::Full)));
         assert!(!changes.set_detail(Detail::Background));
         assert_eq!(taken(&changes), changed(Detail::Background));
-        assert!(changes.set_turns(turn("one"), GenerationId(5)));
+        assert!(changes.set_turns(turn("one"), ReplyId(5)));
         let only_turns = [Command::SetConversation { agent, turns: turn("one") }];
         assert_eq!(taken(&changes), only_turns, "a level is told once");
         assert!(changes.remove() && !changes.set_detail(Detail::Full));

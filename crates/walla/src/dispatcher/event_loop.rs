@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    Client, Command, EngineError, EngineState, Event, FinishReason, GenerationId, ReplyError,
-    ReplyEvent, TrySendError, Usage,
+    Client, Command, EngineError, EngineState, Event, FinishReason, ReplyError, ReplyEvent,
+    ReplyId, TrySendError, Usage,
 };
 
 use super::Message;
@@ -44,7 +44,7 @@ pub(super) struct EventLoop {
     backlog: VecDeque<Command>,
     /// Replies that have not ended. Their channels are unbounded, but the reply's token limit
     /// bounds each.
-    replies: HashMap<GenerationId, (UnboundedSender<ReplyEvent>, AskPermit)>,
+    replies: HashMap<ReplyId, (UnboundedSender<ReplyEvent>, AskPermit)>,
     /// Hosts that wait for the end of the device thread.
     awaiting_end: Vec<oneshot::Sender<()>>,
     /// Buffer for events that are received together; empty between rounds.
@@ -117,23 +117,23 @@ impl EventLoop {
         let backlog = &mut self.backlog;
         match message {
             Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
-            Message::Ask { agent, generation, prompt, events, permit } => {
-                self.replies.insert(generation, (events, permit));
-                if agent.cancels(generation) {
+            Message::Ask { agent, reply_id, prompt, events, permit } => {
+                self.replies.insert(reply_id, (events, permit));
+                if agent.cancels(reply_id) {
                     let usage = Usage::default();
                     let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-                    return self.end(generation, what);
+                    return self.end(reply_id, what);
                 }
                 let agent = agent.id();
-                backlog.push_back(Command::Ask { agent, generation, prompt });
+                backlog.push_back(Command::Ask { agent, reply_id, prompt });
             }
-            Message::Cancel { agent, generation, heard_bytes: Some(heard_bytes) } => {
-                backlog.push_back(Command::CancelHeard { agent, generation, heard_bytes });
+            Message::Cancel { agent, reply_id, heard_bytes: Some(heard_bytes) } => {
+                backlog.push_back(Command::CancelHeard { agent, reply_id, heard_bytes });
             }
-            Message::Cancel { agent, generation, heard_bytes: None } => {
+            Message::Cancel { agent, reply_id, heard_bytes: None } => {
                 // Otherwise the reply has ended, and the host has not read the end yet.
-                if self.replies.contains_key(&generation) {
-                    backlog.push_back(Command::Cancel { agent, generation });
+                if self.replies.contains_key(&reply_id) {
+                    backlog.push_back(Command::Cancel { agent, reply_id });
                 }
             }
             Message::AwaitEnd(ended) => {
@@ -144,8 +144,8 @@ impl EventLoop {
     }
 
     /// Publishes the last event of a reply.
-    fn end(&mut self, generation: GenerationId, what: ReplyEvent) {
-        let Some((events, permit)) = self.replies.remove(&generation) else { return };
+    fn end(&mut self, reply_id: ReplyId, what: ReplyEvent) {
+        let Some((events, permit)) = self.replies.remove(&reply_id) else { return };
         // Before the event, so that the host can ask again when it receives the end.
         drop(permit);
         notify(|| _ = events.send(what));
@@ -161,10 +161,10 @@ impl EventLoop {
         self.events = events;
     }
 
-    fn forward(&mut self, Event { generation, what, .. }: Event) {
+    fn forward(&mut self, Event { reply_id, what, .. }: Event) {
         if what.is_terminal() {
-            self.end(generation, what);
-        } else if let Some((events, _)) = self.replies.get(&generation) {
+            self.end(reply_id, what);
+        } else if let Some((events, _)) = self.replies.get(&reply_id) {
             // The receiver of a dropped reply is closed: its events are discarded here.
             notify(|| _ = events.send(what));
         }
@@ -186,12 +186,12 @@ impl EventLoop {
 
     /// Ends an ask that the engine did not accept before it ended.
     fn refuse(&mut self, command: &Command) {
-        let Command::Ask { generation, .. } = command else { return };
+        let Command::Ask { reply_id, .. } = command else { return };
         let reason = match self.client.engine().state() {
             EngineState::Failed(error) => error.to_string(),
             _ => EngineError::Stopped.to_string(),
         };
-        self.end(*generation, ReplyEvent::Failed(ReplyError::EngineGone(reason)));
+        self.end(*reply_id, ReplyEvent::Failed(ReplyError::EngineGone(reason)));
     }
 
     fn report_load(&mut self) {

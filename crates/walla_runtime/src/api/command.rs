@@ -3,7 +3,7 @@
 use walla_plan::Detail;
 
 use super::agent::{AgentSpec, Prompt, Turn};
-use super::{AgentId, GenerationId};
+use super::{AgentId, ReplyId};
 
 /// Command from a host to its engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +66,8 @@ pub enum Command {
     Ask {
         /// The agent.
         agent: AgentId,
-        /// From [`Client::new_generation`](crate::Client::new_generation).
-        generation: GenerationId,
+        /// From [`Client::new_reply_id`](crate::Client::new_reply_id).
+        reply_id: ReplyId,
         /// Content of the ask.
         prompt: Prompt,
     },
@@ -77,7 +77,7 @@ pub enum Command {
         /// The agent.
         agent: AgentId,
         /// The reply.
-        generation: GenerationId,
+        reply_id: ReplyId,
     },
     /// Ends a reply early and shortens it to the heard part. The conversation keeps the first
     /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
@@ -89,7 +89,7 @@ pub enum Command {
         /// The agent.
         agent: AgentId,
         /// The reply.
-        generation: GenerationId,
+        reply_id: ReplyId,
         /// Bytes of its text that were heard.
         heard_bytes: u32,
     },

@@ -3,7 +3,7 @@
 use walla_types::TokenId;
 
 use super::error::ReplyError;
-use super::{AgentId, GenerationId};
+use super::{AgentId, ReplyId};
 use crate::inline_text::InlineText;
 
 /// Maximum bytes of text of one delta.
@@ -64,7 +64,7 @@ pub struct Usage {
     pub total_micros: u64,
 }
 
-/// Event of a reply. Every generation gets at most one `Started`, then deltas, and exactly one of
+/// Event of a reply. Every reply gets at most one `Started`, then deltas, and exactly one of
 /// `Finished` and `Failed` at the end. The concatenated deltas are the decoding of all its tokens,
 /// up to a stop string, without reasoning.
 ///
@@ -144,7 +144,7 @@ pub struct Event {
     /// The agent.
     pub agent: AgentId,
     /// The reply.
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The event.
     pub what: ReplyEvent,
 }

@@ -26,4 +26,4 @@ pub struct AgentId(pub u64);
     derive(bevy_reflect::Reflect),
     reflect(Clone, Debug, PartialEq, Hash)
 )]
-pub struct GenerationId(pub u64);
+pub struct ReplyId(pub u64);

@@ -9,15 +9,15 @@ use super::Core;
 use super::agents::{AgentState, Ask, Reply, ReplyPhase};
 use super::encode::{EncodeJob, Encoded, PromptSource};
 use crate::api::{
-    AgentId, ContextPolicy, FinishReason, GenerationId, Prompt, ReplyError, ReplyEvent, Usage,
+    AgentId, ContextPolicy, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, Usage,
 };
 use crate::engine_core::ClientKey;
 
 impl Core {
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
-        let generation = ask.generation;
+        let reply_id = ask.reply_id;
         if let Err(error) = self.agents.ask(client, id, ask) {
-            self.clients.queue_event(client, id, generation, ReplyEvent::Failed(error));
+            self.clients.queue_event(client, id, reply_id, ReplyEvent::Failed(error));
         }
     }
 
@@ -26,18 +26,18 @@ impl Core {
         &mut self,
         client: ClientKey,
         id: AgentId,
-        generation: Option<GenerationId>,
+        reply_id: Option<ReplyId>,
         now_micros: u64,
     ) {
-        let matches = |g: GenerationId| generation.is_none_or(|wanted| wanted == g);
+        let matches = |g: ReplyId| reply_id.is_none_or(|wanted| wanted == g);
         let Some(cancelled) = self.agents.cancel(client, id, matches) else { return };
         if let Some(slot) = cancelled.reply_slot {
             self.finish(slot, FinishReason::Cancelled, now_micros);
         }
-        for generation in cancelled.asks {
+        for reply_id in cancelled.asks {
             let usage = Usage::default();
             let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-            self.clients.queue_event(client, id, generation, what);
+            self.clients.queue_event(client, id, reply_id, what);
         }
     }
 
@@ -46,16 +46,16 @@ impl Core {
         &mut self,
         client: ClientKey,
         id: AgentId,
-        (generation, heard_bytes): (GenerationId, u32),
+        (reply_id, heard_bytes): (ReplyId, u32),
         now_micros: u64,
     ) {
         let Some(agent) = self.agents.of_client(client, id) else { return };
-        if let Some(reply) = agent.reply.as_mut().filter(|reply| reply.generation == generation) {
+        if let Some(reply) = agent.reply.as_mut().filter(|reply| reply.reply_id == reply_id) {
             reply.heard_bytes = heard_bytes;
         } else {
-            agent.shorten_reply(generation, heard_bytes);
+            agent.shorten_reply(reply_id, heard_bytes);
         }
-        self.cancel(client, id, Some(generation), now_micros);
+        self.cancel(client, id, Some(reply_id), now_micros);
     }
 
     pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
@@ -87,7 +87,7 @@ impl Core {
             let (client, id) = (agent.client, agent.id);
             for ask in agent.asks.drain(..) {
                 let error = ReplyError::EngineGone(reason.to_owned());
-                self.clients.queue_event(client, id, ask.generation, ReplyEvent::Failed(error));
+                self.clients.queue_event(client, id, ask.reply_id, ReplyEvent::Failed(error));
             }
         }
     }
@@ -150,7 +150,7 @@ impl Core {
         let reply_tokens = self.model_text.reply_tokens(&agent.spec);
         let job = EncodeJob {
             agent: agent.id,
-            generation: ask.generation,
+            reply_id: ask.reply_id,
             source,
             context_tokens,
             // Half of the context at most, because the persona needs space too.
@@ -172,7 +172,7 @@ impl Core {
             let Some(slot) = self.agents.slot_of(done.agent) else { continue };
             let Some(agent) = self.agents.get_mut(slot) else { continue };
             let waits =
-                |r: &&mut Reply| r.generation == done.generation && r.phase == ReplyPhase::Encoding;
+                |r: &&mut Reply| r.reply_id == done.reply_id && r.phase == ReplyPhase::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, dropped, start }) => {
@@ -235,10 +235,10 @@ impl Core {
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.phase = ReplyPhase::Running;
         reply.usage.cached_tokens = cached_tokens;
-        let generation = reply.generation;
-        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
+        let reply_id = reply.reply_id;
+        tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");
         let says_nothing = agent.spec.reply_tokens_max == 0;
-        self.clients.queue_event(client, id, generation, ReplyEvent::Started { prompt_tokens });
+        self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });
         if says_nothing {
             self.finish(slot, FinishReason::Length, now_micros);
         }

@@ -13,14 +13,14 @@ use walla_model::chat::{
 use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
-use crate::api::{AgentId, ContextPolicy, GenerationId, Prompt, ReplyError, Speaker, Turn};
+use crate::api::{AgentId, ContextPolicy, Prompt, ReplyError, ReplyId, Speaker, Turn};
 use crate::model_text::ModelText;
 
 /// A prompt to encode.
 #[derive(Debug)]
 pub(super) struct EncodeJob {
     pub agent: AgentId,
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     pub source: PromptSource,
     /// Capacity of the context in tokens.
     pub context_tokens: u32,
@@ -50,7 +50,7 @@ pub(super) enum PromptSource {
 #[derive(Debug)]
 pub(super) struct EncodeResult {
     pub agent: AgentId,
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     /// The user's turn, if the prompt was one. The job took it from the ask.
     pub question: Option<String>,
     /// The tokens, or the error.
@@ -213,13 +213,13 @@ fn encode_caught(text: &ModelText, job: EncodeJob) -> EncodeResult {
         let reason = "the prompt could not be encoded: a defect in walla";
         Err(ReplyError::Text(reason.into()))
     });
-    let EncodeJob { agent, generation, source, .. } = job;
+    let EncodeJob { agent, reply_id, source, .. } = job;
     let question = match source {
         PromptSource::Raw(_) | PromptSource::RawTrusted(_) => None,
         // Drops the shared turns, so that the agent can append its next turn without a copy.
         PromptSource::Chat { question, .. } => Some(question),
     };
-    EncodeResult { agent, generation, question, result }
+    EncodeResult { agent, reply_id, question, result }
 }
 
 fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {

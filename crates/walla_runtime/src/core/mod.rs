@@ -232,14 +232,14 @@ impl EngineCore for Core {
                 }
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
-            Command::Ask { agent, generation, prompt } => {
-                self.ask(client, agent, Ask::new(generation, prompt, now_micros));
+            Command::Ask { agent, reply_id, prompt } => {
+                self.ask(client, agent, Ask::new(reply_id, prompt, now_micros));
             }
-            Command::Cancel { agent, generation } => {
-                self.cancel(client, agent, Some(generation), now_micros);
+            Command::Cancel { agent, reply_id } => {
+                self.cancel(client, agent, Some(reply_id), now_micros);
             }
-            Command::CancelHeard { agent, generation, heard_bytes } => {
-                self.interrupt(client, agent, (generation, heard_bytes), now_micros);
+            Command::CancelHeard { agent, reply_id, heard_bytes } => {
+                self.interrupt(client, agent, (reply_id, heard_bytes), now_micros);
             }
         }
     }

@@ -19,13 +19,13 @@ fn emitter(
     reply: &mut Reply,
     mut send: impl FnMut(Event),
 ) -> impl FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) {
-    let Reply { generation, speech, .. } = reply;
-    let generation = *generation;
+    let Reply { reply_id, speech, .. } = reply;
+    let reply_id = *reply_id;
     move |part, text, tokens| {
         if part == Part::Speech {
             speech.push_str(&text);
         }
-        send(Event { agent, generation, what: part.event(text, tokens) });
+        send(Event { agent, reply_id, what: part.event(text, tokens) });
     }
 }
 
@@ -65,9 +65,9 @@ impl Core {
         if agent.spec.stop_tokens.contains(&token) && agent.output.would_speak(bytes) {
             return self.finish(output.slot, FinishReason::StopToken, now_micros);
         }
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
+        let (client, id, reply_id) = (agent.client, agent.id, reply.reply_id);
         if let Some(logprobs) = logprobs {
-            let event = Event { agent: id, generation, what: ReplyEvent::Token(logprobs) };
+            let event = Event { agent: id, reply_id, what: ReplyEvent::Token(logprobs) };
             if let Some(outbox) = self.clients.outbox(client) {
                 outbox.send(event, emit);
             }
@@ -174,7 +174,7 @@ impl Core {
         let Some(mut reply) = agent.reply.take() else { return };
         self.kv.note_freed();
         agent.sequence.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
+        let (client, id, reply_id) = (agent.client, agent.id, reply.reply_id);
         let mut outbox = self.clients.outbox(client);
         agent.output.finish(&mut emitter(id, &mut reply, |event| {
             if let Some(outbox) = outbox.as_mut() {
@@ -190,14 +190,14 @@ impl Core {
         let what = match how {
             Ok(reason) => {
                 let tokens = usage.reply_tokens;
-                tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
+                tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, ?reason, tokens, "finished");
                 ReplyEvent::Finished { reason, usage }
             }
             Err(error) => {
-                tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
+                tracing::warn!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, %error, "failed");
                 ReplyEvent::Failed(error)
             }
         };
-        self.clients.queue_event(client, id, generation, what);
+        self.clients.queue_event(client, id, reply_id, what);
     }
 }

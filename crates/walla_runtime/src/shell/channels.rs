@@ -9,7 +9,7 @@ use crate::api::{Command, Event, Pacing};
 use crate::engine_core::CLIENTS_MAX;
 use crate::mailbox::{Mailbox, TrySendError};
 
-/// Minimum of a client's limit on open generations: eight asks of each of 8,192 agents. With a
+/// Minimum of a client's limit on open replies: eight asks of each of 8,192 agents. With a
 /// lower limit, a cancel would wait behind asks.
 const OPEN_MAX: usize = 1 << 16;
 
@@ -26,7 +26,7 @@ pub(super) struct ClientChannels {
     /// The client was dropped.
     pub(super) gone: AtomicBool,
     pub(super) pacing: Pacing,
-    /// Maximum number of open generations. At the limit, further commands wait in their mailbox,
+    /// Maximum number of open replies. At the limit, further commands wait in their mailbox,
     /// including cancels.
     pub(super) open_max: usize,
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::Engine;
 use super::channels::ClientChannels;
-use crate::api::{AgentId, Command, Event, GenerationId, Pacing};
+use crate::api::{AgentId, Command, Event, Pacing, ReplyId};
 use crate::engine_core::CLIENTS_MAX;
 use crate::mailbox::TrySendError;
 use crate::options::EngineError;
@@ -58,8 +58,8 @@ impl Client {
 
     /// An id for a new reply, unique among all clients of the engine.
     #[must_use]
-    pub fn new_generation(&self) -> GenerationId {
-        GenerationId(self.engine.shared().new_generation_id())
+    pub fn new_reply_id(&self) -> ReplyId {
+        ReplyId(self.engine.shared().new_reply_number())
     }
 
     /// Sends a command. Commands of one thread arrive in order. Before the engine is ready they

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::channels::{Admission, ClientChannels};
-use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
+use crate::api::{AgentId, Command, Event, Pacing, ReplyError, ReplyEvent, ReplyId};
 use crate::engine_core::{CLIENTS_MAX, ClientKey};
 use crate::mailbox::TrySendError;
 
@@ -18,8 +18,8 @@ pub(super) const COMMANDS_PER_ROUND: usize = 64;
 #[derive(Debug)]
 struct ClientSlot {
     channels: Arc<ClientChannels>,
-    /// Generations that were asked and whose terminal event the client has not been sent.
-    open: HashMap<GenerationId, AgentId>,
+    /// Reply ids that were asked and whose terminal event the client has not been sent.
+    open: HashMap<ReplyId, AgentId>,
     /// The client's queue refused an event in this round.
     refused: bool,
     /// Commands may remain in the mailbox.
@@ -61,9 +61,9 @@ impl ClientSlot {
 
     /// See [`Emit`](crate::engine_core::Emit).
     fn deliver(&mut self, event: Event) -> Result<(), Event> {
-        let generation = event.generation;
-        if !self.open.contains_key(&generation) {
-            tracing::warn!(?generation, "an event of a reply that is over or was never asked");
+        let reply_id = event.reply_id;
+        if !self.open.contains_key(&reply_id) {
+            tracing::warn!(?reply_id, "an event of a reply that is over or was never asked");
             return Ok(());
         }
         if self.refused {
@@ -80,7 +80,7 @@ impl ClientSlot {
             Err(TrySendError::Closed(_)) => return Ok(()),
         }
         if ends {
-            self.open.remove(&generation);
+            self.open.remove(&reply_id);
         }
         // The first event of a round wakes the client at once, because a step may follow in the
         // same round. Later events share one wake-up.
@@ -97,13 +97,10 @@ impl ClientSlot {
     fn command(&mut self) -> Option<Command> {
         while self.takes_commands() {
             let command = self.channels.commands.try_recv()?;
-            if let Command::Ask { agent, generation, .. } = &command
-                && self.open.insert(*generation, *agent).is_some()
+            if let Command::Ask { agent, reply_id, .. } = &command
+                && self.open.insert(*reply_id, *agent).is_some()
             {
-                tracing::warn!(
-                    ?generation,
-                    "asked twice under one name: the second ask is dropped"
-                );
+                tracing::warn!(?reply_id, "asked twice under one name: the second ask is dropped");
                 continue;
             }
             return Some(command);
@@ -220,7 +217,7 @@ impl ClientSlots {
         more
     }
 
-    /// Ends the engine: closes the mailboxes and fails open generations, as far as event queues
+    /// Ends the engine: closes the mailboxes and fails open replies, as far as event queues
     /// have capacity.
     pub(super) fn end_all(&mut self, reason: &str) {
         self.close();
@@ -234,8 +231,8 @@ impl ClientSlots {
             client_slot.refused = false;
             client_slot.channels.commands.close();
             while let Some(command) = client_slot.channels.commands.try_recv() {
-                if let Command::Ask { agent, generation, .. } = command {
-                    client_slot.open.insert(generation, agent);
+                if let Command::Ask { agent, reply_id, .. } = command {
+                    client_slot.open.insert(reply_id, agent);
                 }
             }
         }
@@ -250,7 +247,7 @@ impl ClientSlots {
         }
     }
 
-    /// Delivers the core's last events, then fails open generations, as far as event queues have
+    /// Delivers the core's last events, then fails open replies, as far as event queues have
     /// capacity.
     fn fail_open(&mut self, reason: &str) {
         for (_, client_slot) in self.each() {
@@ -265,9 +262,9 @@ impl ClientSlots {
             }
             let mut open: Vec<_> = client_slot.open.iter().map(|(g, a)| (*g, *a)).collect();
             open.sort_unstable();
-            for (generation, agent) in open {
+            for (reply_id, agent) in open {
                 let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.to_owned()));
-                if client_slot.deliver(Event { agent, generation, what }).is_err() {
+                if client_slot.deliver(Event { agent, reply_id, what }).is_err() {
                     break;
                 }
             }

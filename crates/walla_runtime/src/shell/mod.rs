@@ -23,15 +23,15 @@
 //! 1. A host that sends, grants a frame, frees wanted slots, leaves or stops unparks the device
 //!    thread *after* that action. The device thread parks only after it has checked everything; an
 //!    unpark in between makes the park return at once.
-//! 2. For each client, the thread keeps the generations that were asked and have not ended
+//! 2. For each client, the thread keeps the replies that were asked and have not ended
 //!    (`ClientSlot::open`). An ask is entered before the core sees it. A terminal event removes it
-//!    when the event is in the client's queue. A generation that is not open gets no event. So
-//!    there is one terminal event per generation, even if the core fails or panics.
+//!    when the event is in the client's queue. A reply that is not open gets no event. So
+//!    there is one terminal event per reply, even if the core fails or panics.
 //! 3. A client whose queue refused an event gets no event until the next round, so its events stay
 //!    in order. Its commands wait, so the events that the core keeps for it are bounded. Other
 //!    clients continue.
 //! 4. Order at the end: the state changes; the core returns its last events and is dropped; the
-//!    mailboxes for commands and clients close and are emptied; every open generation fails. Slow
+//!    mailboxes for commands and clients close and are emptied; every open reply fails. Slow
 //!    clients delay the end of the thread, but not the release of device memory. A command is
 //!    either accepted before the close and answered, or returned to its sender.
 //! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog). From

@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) status: Status,
     pub(super) admission: Admission,
     next_agent_id: AtomicU64,
-    next_generation_id: AtomicU64,
+    next_reply_number: AtomicU64,
     pub(super) stop: AtomicBool,
     pub(super) controls: Controls,
     /// Device threads by incarnation. The first is set before a handle exists that could ring.
@@ -49,7 +49,7 @@ impl Shared {
             status: Status::new(),
             admission: Admission::new(),
             next_agent_id: AtomicU64::new(1),
-            next_generation_id: AtomicU64::new(1),
+            next_reply_number: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             controls: Controls::new(),
             device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
@@ -123,8 +123,8 @@ impl Shared {
         self.next_agent_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn new_generation_id(&self) -> u64 {
-        self.next_generation_id.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_reply_number(&self) -> u64 {
+        self.next_reply_number.fetch_add(1, Ordering::Relaxed)
     }
 }
 

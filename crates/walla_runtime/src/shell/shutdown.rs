@@ -11,7 +11,7 @@ use crate::engine_core::EngineCore;
 /// frees slots.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Fails all open generations and waits until every client has received its events or has left
+/// Fails all open replies and waits until every client has received its events or has left
 /// (rule 4).
 ///
 /// The state has been set before. The core is dropped first, and with it the device's memory: its

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bevy::prelude::Resource;
 use bevy_walla::engine::{AgentId, AgentSpec, Client, Command, Engine, Prompt, TrySendError};
-use bevy_walla::{EngineStats, GenerationId};
+use bevy_walla::{EngineStats, ReplyId};
 use walla_examples::name;
 
 use crate::{FREE, REPLY_TOKENS};
@@ -22,7 +22,7 @@ pub struct FreeDecoder {
 /// One sequence and its reply in progress.
 struct Sequence {
     agent: AgentId,
-    generation: Option<GenerationId>,
+    reply_id: Option<ReplyId>,
 }
 
 impl FreeDecoder {
@@ -61,7 +61,7 @@ fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
                 ..AgentSpec::new(format!("You are {}.", name(place)))
             };
             let add = Command::AddAgent { agent, spec: Box::new(spec) };
-            client.try_send(add).is_ok().then_some(Sequence { agent, generation: None })
+            client.try_send(add).is_ok().then_some(Sequence { agent, reply_id: None })
         })
         .collect();
     loop {
@@ -69,7 +69,7 @@ fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
             if event.what.is_terminal()
                 && let Some(sequence) = all.iter_mut().find(|one| one.agent == event.agent)
             {
-                sequence.generation = None;
+                sequence.reply_id = None;
             }
         }
         for sequence in &mut all {
@@ -85,17 +85,17 @@ impl Sequence {
     /// Sends an ask if it is silent and should speak; cancels if it speaks and should not.
     fn step(&mut self, client: &Client, on: bool) -> Result<(), ()> {
         let agent = self.agent;
-        let (command, next) = match (on, self.generation) {
+        let (command, next) = match (on, self.reply_id) {
             (true, None) => {
-                let generation = client.new_generation();
+                let reply_id = client.new_reply_id();
                 let prompt = Prompt::Chat("Tell me a long story.".to_owned());
-                (Command::Ask { agent, generation, prompt }, Some(generation))
+                (Command::Ask { agent, reply_id, prompt }, Some(reply_id))
             }
-            (false, Some(generation)) => (Command::Cancel { agent, generation }, self.generation),
+            (false, Some(reply_id)) => (Command::Cancel { agent, reply_id }, self.reply_id),
             _ => return Ok(()),
         };
         match client.try_send(command) {
-            Ok(()) => self.generation = next,
+            Ok(()) => self.reply_id = next,
             Err(TrySendError::Full(_)) => {} // retried at the next step
             Err(TrySendError::Closed(_)) => return Err(()),
         }

@@ -1,7 +1,7 @@
 //! Shows words one by one, at the speed of speech, independently of the model's speed.
 
 use bevy::prelude::*;
-use bevy_walla::GenerationId;
+use bevy_walla::ReplyId;
 use bevy_walla::prelude::*;
 
 /// Seconds per word: a short pause and its letters, about 16 letters a second.
@@ -25,7 +25,7 @@ pub struct Mouth {
     /// Whether the line is addressed to the player.
     to_player: bool,
     /// The reply of the line, if a model generates it.
-    reply: Option<GenerationId>,
+    reply: Option<ReplyId>,
     /// Seconds until the next word or, after the last, until the bubble is hidden.
     wait: f32,
     announced: bool,
@@ -121,14 +121,14 @@ fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
 fn begin(started: On<ReplyStarted>, mut mouths: Query<&mut Mouth>) {
     if let Ok(mut mouth) = mouths.get_mut(started.agent) {
         mouth.stop();
-        mouth.reply = Some(started.generation);
+        mouth.reply = Some(started.reply_id);
         mouth.to_player = started.tag == BY_PLAYER;
     }
 }
 
 fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
     if let Ok(mut mouth) = mouths.get_mut(delta.agent)
-        && mouth.reply == Some(delta.generation)
+        && mouth.reply == Some(delta.reply_id)
     {
         mouth.line.push_str(&delta.text);
     }
@@ -136,7 +136,7 @@ fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
 
 fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
     let Ok(mut mouth) = mouths.get_mut(finished.agent) else { return };
-    if mouth.reply != Some(finished.generation) {
+    if mouth.reply != Some(finished.reply_id) {
         return; // it never began, or was cancelled
     }
     if finished.reason == FinishReason::Cancelled {

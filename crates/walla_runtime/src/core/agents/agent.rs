@@ -8,7 +8,7 @@ use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Turn};
+use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
 use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
 
@@ -27,7 +27,7 @@ pub(in crate::core) struct AgentState {
     /// Turns that were appended after the last ask.
     pub turns_after_asks: Vec<Turn>,
     /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
-    pub exchanges: VecDeque<(GenerationId, usize)>,
+    pub exchanges: VecDeque<(ReplyId, usize)>,
     /// Number of exchanges removed from the middle of `turns`.
     pub exchanges_removed: u32,
     pub asks: VecDeque<Ask>,
@@ -65,14 +65,14 @@ impl AgentState {
         self.has_slot
     }
 
-    /// Removes matching asks from the queue and returns their generations. Turns that were appended
+    /// Removes matching asks from the queue and returns their reply ids. Turns that were appended
     /// before them stay in order.
-    pub fn cancel_asks(&mut self, matches: impl Fn(GenerationId) -> bool) -> Vec<GenerationId> {
+    pub fn cancel_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<ReplyId> {
         let (mut cancelled, mut turns) = (Vec::new(), Vec::new());
         self.asks.retain_mut(|ask| {
             turns.append(&mut ask.turns_before);
-            if matches(ask.generation) {
-                cancelled.push(ask.generation);
+            if matches(ask.reply_id) {
+                cancelled.push(ask.reply_id);
                 return false;
             }
             ask.turns_before = std::mem::take(&mut turns);

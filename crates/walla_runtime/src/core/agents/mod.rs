@@ -31,14 +31,14 @@ pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
 pub(super) use self::reply::{Ask, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, GenerationId, ReplyError};
+use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, ReplyError, ReplyId};
 use crate::engine_core::ClientKey;
 
 /// Result of [`Agents::cancel`].
 #[derive(Debug)]
 pub(super) struct Cancelled {
     /// Waiting asks that were removed.
-    pub asks: Vec<GenerationId>,
+    pub asks: Vec<ReplyId>,
     /// The slot whose reply must end.
     pub reply_slot: Option<usize>,
 }
@@ -175,12 +175,12 @@ impl Agents {
         &mut self,
         client: ClientKey,
         id: AgentId,
-        matches: impl Fn(GenerationId) -> bool,
+        matches: impl Fn(ReplyId) -> bool,
     ) -> Option<Cancelled> {
         let turns_max = self.context_tokens as usize;
         let agent = self.of_client(client, id)?;
         let asks = agent.cancel_asks(&matches);
-        let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
+        let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.reply_id));
         agent.flush_turns_after_asks(turns_max);
         let has_slot = agent.has_slot();
         if !has_slot {

@@ -1,11 +1,11 @@
 //! An ask and the reply to it.
 
-use crate::api::{GenerationId, Prompt, Turn, Usage};
+use crate::api::{Prompt, ReplyId, Turn, Usage};
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
 pub(in crate::core) struct Ask {
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     pub prompt: Prompt,
     pub arrived_micros: u64,
     /// Turns that were appended between the previous ask and this one.
@@ -13,15 +13,15 @@ pub(in crate::core) struct Ask {
 }
 
 impl Ask {
-    pub fn new(generation: GenerationId, prompt: Prompt, arrived_micros: u64) -> Self {
-        Self { generation, prompt, arrived_micros, turns_before: Vec::new() }
+    pub fn new(reply_id: ReplyId, prompt: Prompt, arrived_micros: u64) -> Self {
+        Self { reply_id, prompt, arrived_micros, turns_before: Vec::new() }
     }
 }
 
 /// A reply in progress.
 #[derive(Debug)]
 pub(in crate::core) struct Reply {
-    pub generation: GenerationId,
+    pub reply_id: ReplyId,
     pub arrived_micros: u64,
     /// Time at which it left the queue of asks.
     pub begun_micros: u64,
@@ -51,7 +51,7 @@ impl Reply {
     /// A new reply.
     pub fn new(ask: &Ask, exchanges_removed: u32, now_micros: u64) -> Self {
         Self {
-            generation: ask.generation,
+            reply_id: ask.reply_id,
             arrived_micros: ask.arrived_micros,
             begun_micros: now_micros,
             question: None,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{AgentState, Reply, ReplyPhase};
-use crate::api::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
+use crate::api::{EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn};
 
 impl AgentState {
     /// Replaces the conversation. The caller has cancelled all asks.
@@ -72,7 +72,7 @@ impl AgentState {
             if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
                 self.exchanges.pop_front();
             }
-            self.exchanges.push_back((reply.generation, self.turns.len()));
+            self.exchanges.push_back((reply.reply_id, self.turns.len()));
             let turns = Arc::make_mut(&mut self.turns);
             turns.push(Turn { speaker: Speaker::User, text: question });
             turns.push(Turn { speaker: Speaker::Agent, text: reply.speech });
@@ -83,8 +83,8 @@ impl AgentState {
     /// the latest.
     ///
     /// The cache needs no change, because the next prompt is compared with it token by token.
-    pub fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
+    pub fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == reply_id) else {
             return;
         };
         let (_, question) = self.exchanges[at];
@@ -121,12 +121,12 @@ mod tests {
         AgentState::new(ClientKey(0), AgentId(1), AgentSpec::new(""))
     }
 
-    fn reply(generation: u64, speech: &str) -> Reply {
+    fn reply(reply_id: u64, speech: &str) -> Reply {
         Reply {
-            question: Some(format!("q{generation}")),
+            question: Some(format!("q{reply_id}")),
             phase: ReplyPhase::Running,
             speech: speech.into(),
-            ..Reply::new(&Ask::new(GenerationId(generation), Prompt::Raw(String::new()), 0), 0, 0)
+            ..Reply::new(&Ask::new(ReplyId(reply_id), Prompt::Raw(String::new()), 0), 0, 0)
         }
     }
 
@@ -141,18 +141,18 @@ mod tests {
     #[test]
     fn heard_text_is_cut_between_characters() {
         let mut agent = agent();
-        for (generation, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
-            agent.keep_turn(reply(generation, speech), true);
+        for (reply_id, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
+            agent.keep_turn(reply(reply_id, speech), true);
         }
         agent.append_turns(pushed("x"), TURNS_MAX);
         agent.keep_turn(reply(4, "four"), true);
         // Byte 3 is in the middle of a character.
-        agent.shorten_reply(GenerationId(2), 3);
-        agent.shorten_reply(GenerationId(3), 0);
-        agent.shorten_reply(GenerationId(3), 1);
-        agent.shorten_reply(GenerationId(4), 100);
+        agent.shorten_reply(ReplyId(2), 3);
+        agent.shorten_reply(ReplyId(3), 0);
+        agent.shorten_reply(ReplyId(3), 1);
+        agent.shorten_reply(ReplyId(4), 100);
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "four"]);
-        agent.shorten_reply(GenerationId(4), 2);
+        agent.shorten_reply(ReplyId(4), 2);
         assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "fo"]);
         assert_eq!(agent.exchanges_removed, 1);
     }
@@ -160,24 +160,24 @@ mod tests {
     #[test]
     fn exchanges_are_found_after_older_turns_are_dropped() {
         let mut agent = agent();
-        for generation in 1..=3 {
-            agent.keep_turn(reply(generation, "words"), true);
+        for reply_id in 1..=3 {
+            agent.keep_turn(reply(reply_id, "words"), true);
         }
         agent.drop_oldest(3);
-        agent.shorten_reply(GenerationId(1), 1);
-        agent.shorten_reply(GenerationId(3), 1);
+        agent.shorten_reply(ReplyId(1), 1);
+        agent.shorten_reply(ReplyId(3), 1);
         assert_eq!(texts(&agent), ["words", "q3", "w"]);
     }
 
     #[test]
     fn conversations_and_known_exchanges_are_bounded() {
         let mut agent = agent();
-        for generation in 0..300 {
-            agent.keep_turn(reply(generation, "words"), true);
+        for reply_id in 0..300 {
+            agent.keep_turn(reply(reply_id, "words"), true);
             agent.append_turns(pushed("x"), TURNS_MAX);
         }
         assert_eq!((agent.turns.len(), agent.exchanges.len()), (TURNS_MAX, EXCHANGES_KNOWN_MAX));
-        agent.shorten_reply(GenerationId(299), 1);
+        agent.shorten_reply(ReplyId(299), 1);
         assert_eq!(texts(&agent)[TURNS_MAX - 3..], ["q299", "w", "x"]);
         agent.reply = Some(reply(300, ""));
         for _ in 0..300 {

@@ -7,7 +7,7 @@ mod stall;
 use std::collections::VecDeque;
 
 pub(super) use self::outbox::Outbox;
-use crate::api::{AgentId, Event, GenerationId, Pacing, ReplyEvent};
+use crate::api::{AgentId, Event, Pacing, ReplyEvent, ReplyId};
 use crate::engine_core::{ClientKey, Emit};
 
 /// One host.
@@ -168,11 +168,11 @@ impl Clients {
         &mut self,
         key: ClientKey,
         agent: AgentId,
-        generation: GenerationId,
+        reply_id: ReplyId,
         what: ReplyEvent,
     ) {
         if let Some(outbox) = self.outbox(key) {
-            outbox.queue(Event { agent, generation, what });
+            outbox.queue(Event { agent, reply_id, what });
         }
     }
 

@@ -96,17 +96,17 @@ fn a_new_budget_applies_to_the_next_frame() {
 fn a_slow_step_is_paid_for_by_the_next_frames() {
     let mut rig = framed(1_000);
     let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     (0..20).for_each(|_| rig.frame());
     rig.core.budget.pretend(four_times_slower);
     rig.frame();
     rig.core.budget.pretend(as_expected);
-    let before = rig.reply(generation).tokens;
+    let before = rig.reply(reply_id).tokens;
     rig.frame();
     let budget = rig.core.stats().budget;
     // 1,280 µs, 280 µs over budget: the remaining 720 µs suffice for a step of 320 µs.
     assert_eq!((budget.frames_over, budget.debt), (1, Duration::from_micros(280)));
-    assert_eq!(rig.reply(generation).tokens, before + 1);
+    assert_eq!(rig.reply(reply_id).tokens, before + 1);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn idle_time_pays_the_debt() {
         let mut rig = framed(1_000);
         rig.core.budget.pretend(|_| 9_000_000);
         let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
-        let generation = rig.ask(agent, tokens("ab"));
+        let reply_id = rig.ask(agent, tokens("ab"));
         rig.frame();
         rig.core.budget.pretend(as_expected);
-        let before = rig.reply(generation).tokens;
+        let before = rig.reply(reply_id).tokens;
         rig.now_micros += micros;
         rig.frame();
-        rig.reply(generation).tokens - before
+        rig.reply(reply_id).tokens - before
     };
     assert_eq!([after_a_rest_of(0), after_a_rest_of(300_000)], [0, 1]);
 }
@@ -132,9 +132,9 @@ fn a_late_voice_gets_more_than_one_token_per_frame() {
         let mut rig = framed(4_000);
         let spec = AgentSpec { voice_rate, sampling: Sampling::greedy(), ..speaker(1, 100) };
         let agent = rig.agent(spec);
-        let generation = rig.ask(agent, tokens("ab"));
+        let reply_id = rig.ask(agent, tokens("ab"));
         (0..21).for_each(|_| rig.frame());
-        rig.reply(generation).tokens
+        rig.reply(reply_id).tokens
     };
     assert!((20..=21).contains(&spoken(None)));
     assert!((20..=22).contains(&spoken(Some(6.0))), "a rate is no maximum");
@@ -220,13 +220,13 @@ fn costs_are_measured_at_load_without_lasting_state() {
     assert!(of_rows(1) > 0.0 && of_rows(8) >= of_rows(1));
     assert_eq!(rig.core.stats().pages_used, 0);
     let agent = rig.agent(speaker(1, 12));
-    let generation = rig.ask(agent, tokens("agent"));
+    let reply_id = rig.ask(agent, tokens("agent"));
     rig.run();
     let mut plain = Rig::free();
     let agent = plain.agent(speaker(1, 12));
     let expected = plain.ask(agent, tokens("agent"));
     plain.run();
-    assert_eq!(rig.reply(generation).text, plain.reply(expected).text);
+    assert_eq!(rig.reply(reply_id).text, plain.reply(expected).text);
     assert!(
         rig.core.stats().budget.error_p50 > 0.0,
         "predictions are compared with what steps take"

@@ -127,12 +127,12 @@ struct Simulation {
     /// Agents that have not been removed, with their clients.
     agents: Vec<(AgentId, ClientKey)>,
     /// Everything that was asked by clients that have not left.
-    asks: Vec<(AgentId, GenerationId)>,
-    heard: HashMap<GenerationId, Heard>,
+    asks: Vec<(AgentId, ReplyId)>,
+    heard: HashMap<ReplyId, Heard>,
     /// The reply of each agent that started last.
-    started: HashMap<AgentId, GenerationId>,
+    started: HashMap<AgentId, ReplyId>,
     /// Replies that ended in this frame.
-    ended: Vec<(AgentId, GenerationId)>,
+    ended: Vec<(AgentId, ReplyId)>,
     names: u64,
     frames: u32,
     has_fallen_back: bool,
@@ -236,7 +236,7 @@ impl Simulation {
         self.sleeps_until_micros = 0;
         self.agents.retain(|&(_, client)| client != key);
         let Self { asks, heard, .. } = self;
-        asks.retain(|(_, generation)| heard[generation].client != Some(key));
+        asks.retain(|(_, reply_id)| heard[reply_id].client != Some(key));
         heard.retain(|_, reply| reply.client != Some(key));
         self.left.push(key);
     }
@@ -256,11 +256,11 @@ impl Simulation {
     }
 
     fn ask(&mut self, client: ClientKey, agent: AgentId) {
-        let generation = GenerationId(self.name());
+        let reply_id = ReplyId(self.name());
         let prompt = self.setting.draws.prompt();
-        self.heard.insert(generation, Heard { client: Some(client), ..Heard::default() });
-        self.asks.push((agent, generation));
-        self.command(client, Command::Ask { agent, generation, prompt });
+        self.heard.insert(reply_id, Heard { client: Some(client), ..Heard::default() });
+        self.asks.push((agent, reply_id));
+        self.command(client, Command::Ask { agent, reply_id, prompt });
     }
 
     fn ask_new_agent(&mut self, place: usize) {
@@ -333,8 +333,8 @@ impl Simulation {
         self.sleeps_until_micros = 0;
         self.control(Control::KvTokens(u32::MAX));
         self.run_until_ended("all clients", |_| true);
-        for (generation, heard) in &self.heard {
-            assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
+        for (reply_id, heard) in &self.heard {
+            assert_eq!(heard.ends.len(), 1, "{reply_id:?} ends once: {heard:?}");
         }
     }
 

@@ -54,14 +54,14 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
     let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
     let mut core = core.expect("it loads");
     core.add_client(HOST, Pacing::FreeRunning);
-    let mut heard: HashMap<GenerationId, Heard> = HashMap::new();
+    let mut heard: HashMap<ReplyId, Heard> = HashMap::new();
     for n in 0..3 {
-        let (agent, generation) = (AgentId(n), GenerationId(n));
+        let (agent, reply_id) = (AgentId(n), ReplyId(n));
         let spec = Box::new(speaker(n, 8));
         core.command(HOST, Command::AddAgent { agent, spec }, 0);
         let prompt = tokens("abc");
-        core.command(HOST, Command::Ask { agent, generation, prompt }, 0);
-        heard.insert(generation, Heard::default());
+        core.command(HOST, Command::Ask { agent, reply_id, prompt }, 0);
+        heard.insert(reply_id, Heard::default());
     }
     let mut given_up_micros = None;
     while heard.values().any(|reply| reply.ends.is_empty()) {
@@ -85,7 +85,7 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
             }
         }
     }
-    ((0..3).map(|n| heard[&GenerationId(n)].clone()).collect(), given_up_micros)
+    ((0..3).map(|n| heard[&ReplyId(n)].clone()).collect(), given_up_micros)
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_hung_device_is_leaked_and_not_called_again() {
     let options = options_with(deadlines(), None);
     let mut core = load(&options, &registry, &clock).expect("it loads");
     core.add_client(HOST, Pacing::FreeRunning);
-    let (agent, generation) = (AgentId(1), GenerationId(1));
+    let (agent, reply_id) = (AgentId(1), ReplyId(1));
     core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
-    core.command(HOST, Command::Ask { agent, generation, prompt: tokens("abc") }, 0);
+    core.command(HOST, Command::Ask { agent, reply_id, prompt: tokens("abc") }, 0);
     let lost = loop {
         clock.advance(10_000);
         match core.advance(clock.now_micros(), &mut |_, _| Ok(())) {
@@ -156,9 +156,9 @@ fn without_a_deadline_a_device_is_waited_for() {
     let never = Deadlines { step: None, ..Deadlines::default() };
     let mut core = load(&options_with(never, None), &registry, &clock).expect("it loads");
     core.add_client(HOST, Pacing::FreeRunning);
-    let (agent, generation) = (AgentId(1), GenerationId(1));
+    let (agent, reply_id) = (AgentId(1), ReplyId(1));
     core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
-    core.command(HOST, Command::Ask { agent, generation, prompt: tokens("abc") }, 0);
+    core.command(HOST, Command::Ask { agent, reply_id, prompt: tokens("abc") }, 0);
     for _ in 0..1_000 {
         clock.advance(100_000);
         core.advance(clock.now_micros(), &mut |_, _| Ok(())).expect("it waits");

@@ -19,7 +19,7 @@ proptest! {
         let expected = alone(&options(), speaker(seed, 24), &prompt);
         let mut rig = Rig::free();
         let mut coming: Vec<_> = others.into_iter().collect();
-        let mut generation = None;
+        let mut reply_id = None;
         for tick in 0..40 {
             coming.retain(|(seed, prompt, reply_tokens_max, when)| {
                 if *when == tick {
@@ -30,13 +30,13 @@ proptest! {
             });
             if tick == late {
                 let agent = rig.agent(speaker(seed, 24));
-                generation = Some(rig.ask(agent, tokens(&prompt)));
+                reply_id = Some(rig.ask(agent, tokens(&prompt)));
             }
             rig.advance();
         }
         rig.run();
         rig.assert_all_ended();
-        let heard = rig.reply(generation.expect("asked"));
+        let heard = rig.reply(reply_id.expect("asked"));
         prop_assert_eq!(&heard.text, &expected.text);
         prop_assert_eq!(&heard.ends, &expected.ends);
     }

@@ -16,14 +16,14 @@ pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// Replies of three agents, with different timing relative to the fault.
-fn scenario(rig: &mut Rig) -> Vec<GenerationId> {
+fn scenario(rig: &mut Rig) -> Vec<ReplyId> {
     let agents: Vec<_> = (0..3).map(|seed| rig.agent(speaker(seed, 12))).collect();
     let asks =
         agents.iter().enumerate().map(|(n, &agent)| rig.ask(agent, tokens(&format!("agent {n}"))));
     asks.collect()
 }
 
-fn texts(rig: &Rig, asks: &[GenerationId]) -> Vec<String> {
+fn texts(rig: &Rig, asks: &[ReplyId]) -> Vec<String> {
     asks.iter().map(|&ask| rig.reply(ask).text.clone()).collect()
 }
 
@@ -145,7 +145,7 @@ fn an_output_that_is_not_finite_fails_one_reply() {
     let asks = scenario(&mut rig);
     rig.run();
     rig.assert_all_ended();
-    let failed = |ask: &&GenerationId| rig.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
+    let failed = |ask: &&ReplyId| rig.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
     assert_eq!(asks.iter().filter(failed).count(), 1);
     for (ask, text) in asks.iter().zip(&expected) {
         if !failed(&ask) {
@@ -205,14 +205,14 @@ fn replies_can_be_cancelled_during_a_hung_step() {
     let (registry, _) = faulty(FaultPlan::new(1).never_complete(5));
     let mut rig = Rig::new(&options(), &registry, Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 50));
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     for _ in 0..100 {
         rig.advance();
     }
-    assert!(rig.reply(generation).ends.is_empty(), "it hangs");
-    rig.command(Command::Cancel { agent, generation });
+    assert!(rig.reply(reply_id).ends.is_empty(), "it hangs");
+    rig.command(Command::Cancel { agent, reply_id });
     rig.advance();
-    assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert_eq!(rig.reply(reply_id).ends, [Ok(FinishReason::Cancelled)]);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn seeded_schedule(seed: u64) {
     let mut random = (0u32..).map(|n| walla_device::philox4x32([n, 0, 0, 9], [seed as u32, 1])[0]);
     let mut draw = move |below: u32| random.next().unwrap_or_default() % below;
     let mut agents = Vec::new();
-    let mut asks: Vec<(AgentId, GenerationId)> = Vec::new();
+    let mut asks: Vec<(AgentId, ReplyId)> = Vec::new();
     for _ in 0..150 {
         match draw(12) {
             // Two and a half times the number of slots.
@@ -276,13 +276,13 @@ fn seeded_schedule(seed: u64) {
                 asks.push((agent, rig.ask(agent, prompt)));
             }
             5 if !asks.is_empty() => {
-                let (agent, generation) = asks[draw(asks.len() as u32) as usize];
-                rig.command(Command::Cancel { agent, generation });
+                let (agent, reply_id) = asks[draw(asks.len() as u32) as usize];
+                rig.command(Command::Cancel { agent, reply_id });
             }
             6 if !asks.is_empty() => {
-                let (agent, generation) = asks[draw(asks.len() as u32) as usize];
+                let (agent, reply_id) = asks[draw(asks.len() as u32) as usize];
                 let heard_bytes = draw(20);
-                rig.command(Command::CancelHeard { agent, generation, heard_bytes });
+                rig.command(Command::CancelHeard { agent, reply_id, heard_bytes });
             }
             7 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];

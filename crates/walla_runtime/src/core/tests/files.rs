@@ -33,10 +33,10 @@ fn of_bytes(file: Vec<u8>) -> EngineOptions {
 fn prompt_tokens(options: &EngineOptions, prompt: Prompt) -> Vec<TokenId> {
     let mut rig = Rig::new(options, &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 1));
-    let generation = rig.ask(agent, prompt);
+    let reply_id = rig.ask(agent, prompt);
     rig.run();
     rig.assert_all_ended();
-    let tokens = rig.reply(generation).usage.prompt_tokens as usize;
+    let tokens = rig.reply(reply_id).usage.prompt_tokens as usize;
     let agent = rig.core.agents.get(0).expect("it lives");
     agent.sequence.tokens()[..tokens].to_vec()
 }

@@ -129,9 +129,9 @@ fn common_prompt_prefixes_are_evaluated_once() {
     assert!(shared > page_tokens, "there is something to share");
     for (seed, end) in [(2, ", says the smith"), (3, ", asks the guard"), (4, "")] {
         let listener = rig.agent(speaker(seed, 12));
-        let generation = rig.ask(listener, tokens(&format!("{LORE}{end}")));
+        let reply_id = rig.ask(listener, tokens(&format!("{LORE}{end}")));
         rig.run();
-        let heard = rig.reply(generation).clone();
+        let heard = rig.reply(reply_id).clone();
         // The last token is recomputed, and with it its page.
         let expected = if end.is_empty() {
             (LORE.len() as u32 - 1) / page_tokens * page_tokens
@@ -176,12 +176,12 @@ fn a_shared_prefix_survives_the_removal_of_its_source() {
     rig.ask(teller, tokens(&format!("{LORE}, says the innkeeper")));
     rig.run();
     let listener = rig.agent(speaker(2, 12));
-    let generation = rig.ask(listener, tokens(&format!("{LORE}, says the smith")));
+    let reply_id = rig.ask(listener, tokens(&format!("{LORE}, says the smith")));
     // The listener has begun when the teller is removed.
     for _ in 0..3 {
         rig.advance();
     }
-    assert!(rig.core.stats().steps > 0 && rig.reply(generation).ends.is_empty());
+    assert!(rig.core.stats().steps > 0 && rig.reply(reply_id).ends.is_empty());
     rig.command(Command::RemoveAgent { agent: teller });
     let stranger = rig.agent(speaker(5, 30));
     rig.ask(
@@ -189,7 +189,7 @@ fn a_shared_prefix_survives_the_removal_of_its_source() {
         tokens("somebody else takes the pages that are free now, and writes into them"),
     );
     rig.run();
-    let heard = rig.reply(generation).clone();
+    let heard = rig.reply(reply_id).clone();
     let alone = alone(&options(), speaker(2, 12), &format!("{LORE}, says the smith"));
     assert_eq!(heard.text, alone.text);
     rig.assert_all_ended();

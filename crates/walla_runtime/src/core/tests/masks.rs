@@ -26,9 +26,9 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
     let alone = {
         let mut rig = Rig::free();
         let agent = rig.agent(masked(5, &mask));
-        let generation = rig.ask(agent, tokens("hello"));
+        let reply_id = rig.ask(agent, tokens("hello"));
         rig.run();
-        assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Length)]);
+        assert_eq!(rig.reply(reply_id).ends, [Ok(FinishReason::Length)]);
         sampled_tokens(&rig, agent, 5)
     };
     assert_eq!(alone.len(), 20);
@@ -68,9 +68,9 @@ fn a_mask_without_tokens_of_the_vocabulary_fails_only_its_own_reply() {
     let outside = TokenMask::allow(vocab + 100, [TokenId(vocab + 50)]).expect("a mask");
     let mut rig = Rig::free();
     let agents = [rig.agent(masked(1, &Arc::new(outside))), rig.agent(speaker(2, 10))];
-    let generations = agents.map(|agent| rig.ask(agent, tokens("ab")));
+    let reply_ids = agents.map(|agent| rig.ask(agent, tokens("ab")));
     rig.run();
     rig.assert_all_ended();
-    assert_eq!(rig.reply(generations[0]).ends, [Err(ReplyError::NothingAllowed)]);
-    assert!(rig.reply(generations[1]).ends[0].is_ok());
+    assert_eq!(rig.reply(reply_ids[0]).ends, [Err(ReplyError::NothingAllowed)]);
+    assert!(rig.reply(reply_ids[1]).ends[0].is_ok());
 }

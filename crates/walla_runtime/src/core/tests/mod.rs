@@ -35,8 +35,8 @@ use walla_types::{Sampling, TokenId};
 
 use super::{Core, Source};
 use crate::api::{
-    AgentId, AgentSpec, Command, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
-    ReplyEvent, Usage,
+    AgentId, AgentSpec, Command, Event, FinishReason, Pacing, Prompt, ReplyError, ReplyEvent,
+    ReplyId, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
@@ -95,7 +95,7 @@ struct Rig {
     source: Arc<Source>,
     now_micros: u64,
     names: u64,
-    heard: HashMap<GenerationId, Heard>,
+    heard: HashMap<ReplyId, Heard>,
     /// Free slots of the host's event queue, if it is bounded.
     room: Option<usize>,
 }
@@ -134,21 +134,21 @@ impl Rig {
         self.core.command(client, command, self.now_micros);
     }
 
-    fn ask(&mut self, agent: AgentId, prompt: Prompt) -> GenerationId {
+    fn ask(&mut self, agent: AgentId, prompt: Prompt) -> ReplyId {
         self.ask_of(HOST, agent, prompt)
     }
 
-    fn ask_of(&mut self, client: ClientKey, agent: AgentId, prompt: Prompt) -> GenerationId {
-        let generation = GenerationId(self.name());
-        self.heard.insert(generation, Heard { client: Some(client), ..Heard::default() });
-        self.command_of(client, Command::Ask { agent, generation, prompt });
-        generation
+    fn ask_of(&mut self, client: ClientKey, agent: AgentId, prompt: Prompt) -> ReplyId {
+        let reply_id = ReplyId(self.name());
+        self.heard.insert(reply_id, Heard { client: Some(client), ..Heard::default() });
+        self.command_of(client, Command::Ask { agent, reply_id, prompt });
+        reply_id
     }
 
     fn advance(&mut self) -> Advance {
         let Self { core, heard, room, now_micros, .. } = self;
         let mut emit = |client: ClientKey, event: Event| {
-            let asked_by = heard.get(&event.generation).and_then(|reply| reply.client);
+            let asked_by = heard.get(&event.reply_id).and_then(|reply| reply.client);
             assert_eq!(asked_by, Some(client), "whoever asked hears it: {event:?}");
             if let Some(room) = room {
                 if *room == 0 {
@@ -180,27 +180,27 @@ impl Rig {
         panic!("the core does not come to rest");
     }
 
-    fn reply(&self, generation: GenerationId) -> &Heard {
-        &self.heard[&generation]
+    fn reply(&self, reply_id: ReplyId) -> &Heard {
+        &self.heard[&reply_id]
     }
 
     /// Asserts that every reply has ended once, and that its deltas count no token that its usage
     /// does not. Tokens without text at its end (`<|im_start|>`) are in no delta: `text.rs` tests
     /// that.
     fn assert_all_ended(&self) {
-        for (generation, heard) in &self.heard {
-            assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
+        for (reply_id, heard) in &self.heard {
+            assert_eq!(heard.ends.len(), 1, "{reply_id:?} ends once: {heard:?}");
             if heard.ends[0].is_ok() {
-                assert!(heard.tokens <= heard.usage.reply_tokens, "{generation:?}: {heard:?}");
+                assert!(heard.tokens <= heard.usage.reply_tokens, "{reply_id:?}: {heard:?}");
                 let counted = heard.usage.reasoning_tokens;
-                assert!(heard.reasoning_tokens <= counted, "{generation:?}: {heard:?}");
+                assert!(heard.reasoning_tokens <= counted, "{reply_id:?}: {heard:?}");
             }
         }
     }
 }
 
-fn hear(heard: &mut HashMap<GenerationId, Heard>, event: Event) {
-    let reply = heard.entry(event.generation).or_default();
+fn hear(heard: &mut HashMap<ReplyId, Heard>, event: Event) {
+    let reply = heard.entry(event.reply_id).or_default();
     assert!(reply.ends.is_empty(), "nothing follows the end: {event:?}");
     match event.what {
         ReplyEvent::Started { .. } => reply.started += 1,
@@ -249,7 +249,7 @@ fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
 fn alone(options: &EngineOptions, spec: AgentSpec, prompt: &str) -> Heard {
     let mut rig = Rig::new(options, &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(spec);
-    let generation = rig.ask(agent, tokens(prompt));
+    let reply_id = rig.ask(agent, tokens(prompt));
     rig.run();
-    rig.reply(generation).clone()
+    rig.reply(reply_id).clone()
 }

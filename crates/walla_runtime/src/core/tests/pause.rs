@@ -87,7 +87,7 @@ fn during_a_pause_asks_queue_and_cancels_and_removals_apply() {
         let waiting = slow.rig.ask(agents[0], Prompt::Chat("And then?".into()));
         let new = slow.rig.agent(speaker(4, 5));
         let asked = slow.rig.ask(new, tokens("ab"));
-        slow.rig.command(Command::Cancel { agent: agents[1], generation: asks[1] });
+        slow.rig.command(Command::Cancel { agent: agents[1], reply_id: asks[1] });
         slow.rig.command(Command::RemoveAgent { agent: agents[2] });
         let pages = slow.rig.core.stats().pages_used;
         assert_eq!(slow.rounds(100), Advance::Idle);

@@ -14,9 +14,9 @@ fn an_endless_conversation_is_bounded_by_its_context() {
     let agent = rig.agent(speaker(1, 6));
     let mut turns = Vec::new();
     for n in 0..40 {
-        let generation = rig.ask(agent, Prompt::Chat(format!("Question {n}")));
+        let reply_id = rig.ask(agent, Prompt::Chat(format!("Question {n}")));
         rig.run();
-        assert!(rig.reply(generation).ends[0].is_ok());
+        assert!(rig.reply(reply_id).ends[0].is_ok());
         turns.push(rig.core.agents.get(0).expect("it lives").turns.len());
     }
     assert!(turns.iter().all(|&turns| (2..16).contains(&turns)), "{turns:?}");
@@ -34,10 +34,10 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
     }
     let mut rig = Rig::free();
     let agent = rig.agent(AgentSpec { turns: history, ..speaker(1, 8) });
-    let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
+    let reply_id = rig.ask(agent, Prompt::Chat("What now?".into()));
     rig.run();
     rig.assert_all_ended();
-    let heard = rig.reply(generation);
+    let heard = rig.reply(reply_id);
     assert!(heard.ends[0].is_ok(), "{heard:?}");
     // Three quarters of the context without the reply.
     assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
@@ -64,12 +64,12 @@ fn prompts_of_many_agents_are_encoded_round_robin() {
     assert!(rig.core.prompts.is_full());
     // A prompt of tokens needs no encoding, so it does not wait.
     let spectator = rig.ask(agents[140], tokens("ab"));
-    rig.command(Command::Cancel { agent: agents[140], generation: first[140] });
+    rig.command(Command::Cancel { agent: agents[140], reply_id: first[140] });
     rig.core.start_asks(0);
     assert_eq!(begun(&rig, ReplyPhase::Running), [140]);
     assert_eq!(begun(&rig, ReplyPhase::Encoding).len(), 64);
-    for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
-        rig.command(Command::Cancel { agent, generation });
+    for (slot, (&agent, &reply_id)) in agents.iter().zip(&first).take(64).enumerate() {
+        rig.command(Command::Cancel { agent, reply_id });
         ask(&mut rig, slot);
     }
     assert!(rig.core.collect_prompts(0));

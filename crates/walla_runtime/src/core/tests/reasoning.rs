@@ -83,7 +83,7 @@ fn turns(rig: &Rig, agent: AgentId) -> Vec<Turn> {
     agent.turns.to_vec()
 }
 
-fn prompt_tokens(rig: &Rig, ask: GenerationId) -> usize {
+fn prompt_tokens(rig: &Rig, ask: ReplyId) -> usize {
     rig.reply(ask).usage.prompt_tokens as usize
 }
 
@@ -223,7 +223,7 @@ fn a_reply_that_ends_in_a_block_has_no_text_and_is_no_exchange() {
         for _ in 0..nth {
             rig.advance();
         }
-        rig.command(Command::Cancel { agent, generation: ask });
+        rig.command(Command::Cancel { agent, reply_id: ask });
         rig.run();
         let heard = rig.reply(ask);
         assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::Cancelled)][..], ""));

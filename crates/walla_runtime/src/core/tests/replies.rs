@@ -9,9 +9,9 @@ use crate::api::{ContextPolicy, Speaker, Turn};
 fn a_reply_emits_started_deltas_and_one_end() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(1, 20));
-    let generation = rig.ask(agent, Prompt::Chat("Hello".into()));
+    let reply_id = rig.ask(agent, Prompt::Chat("Hello".into()));
     rig.run();
-    let heard = rig.reply(generation);
+    let heard = rig.reply(reply_id);
     assert_eq!(heard.started, 1);
     assert!(heard.usage.prompt_tokens > 10, "the template is in it");
     assert!(heard.usage.reply_tokens <= 20);
@@ -22,14 +22,14 @@ fn a_reply_emits_started_deltas_and_one_end() {
 fn one_step_per_frame_gives_one_token_per_frame() {
     let mut rig = Rig::new(&options(), &inline_cpu(), Pacing::default());
     let agent = rig.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 10) });
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     let mut counts = Vec::new();
     for _ in 0..14 {
         rig.frame();
-        counts.push(rig.reply(generation).tokens);
+        counts.push(rig.reply(reply_id).tokens);
     }
     assert!(counts.windows(2).all(|pair| pair[1] - pair[0] <= 1), "{counts:?}");
-    assert_eq!(rig.core.stats().steps, u64::from(rig.reply(generation).usage.reply_tokens));
+    assert_eq!(rig.core.stats().steps, u64::from(rig.reply(reply_id).usage.reply_tokens));
     rig.assert_all_ended();
 }
 
@@ -78,19 +78,19 @@ fn the_cache_keeps_the_conversation() {
 fn a_cancelled_reply_ends_at_once_and_once() {
     let mut rig = Rig::new(&options(), &inline_cpu(), Pacing::default());
     let agent = rig.agent(speaker(1, 100));
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     let waiting = rig.ask(agent, tokens("cd"));
     for _ in 0..5 {
         rig.frame();
     }
-    rig.command(Command::Cancel { agent, generation });
-    rig.command(Command::Cancel { agent, generation: waiting });
-    rig.command(Command::Cancel { agent, generation });
+    rig.command(Command::Cancel { agent, reply_id });
+    rig.command(Command::Cancel { agent, reply_id: waiting });
+    rig.command(Command::Cancel { agent, reply_id });
     rig.advance();
-    assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert_eq!(rig.reply(reply_id).ends, [Ok(FinishReason::Cancelled)]);
     assert_eq!(rig.reply(waiting).ends, [Ok(FinishReason::Cancelled)]);
     rig.frame();
-    assert_eq!(rig.reply(generation).ends.len(), 1);
+    assert_eq!(rig.reply(reply_id).ends.len(), 1);
     // The agent speaks again.
     let next = rig.ask(agent, tokens("ef"));
     for _ in 0..110 {
@@ -104,11 +104,11 @@ fn a_cancelled_reply_ends_at_once_and_once() {
 fn a_removed_agent_frees_its_pages() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(1, 30));
-    let generation = rig.ask(agent, tokens("abc"));
+    let reply_id = rig.ask(agent, tokens("abc"));
     rig.advance();
     rig.command(Command::RemoveAgent { agent });
     rig.run();
-    assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert_eq!(rig.reply(reply_id).ends, [Ok(FinishReason::Cancelled)]);
     assert_eq!(rig.core.stats().pages_used, 0);
     let late = rig.ask(agent, tokens("abc"));
     rig.run();
@@ -121,10 +121,10 @@ fn a_command_for_another_clients_agent_is_ignored() {
     let stranger = ClientKey(1);
     rig.core.add_client(stranger, Pacing::FreeRunning);
     let agent = rig.agent(speaker(1, 12));
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     let foreign = rig.ask_of(stranger, agent, tokens("cd"));
     rig.advance();
-    rig.command_of(stranger, Command::Cancel { agent, generation });
+    rig.command_of(stranger, Command::Cancel { agent, reply_id });
     rig.command_of(stranger, Command::SetConversation { agent, turns: Vec::new() });
     let spec = Box::new(AgentSpec { reply_tokens_max: 1, ..speaker(1, 1) });
     rig.command_of(stranger, Command::ChangeAgent { agent, spec });
@@ -132,7 +132,7 @@ fn a_command_for_another_clients_agent_is_ignored() {
     rig.run();
     rig.assert_all_ended();
     assert_eq!(rig.reply(foreign).ends, [Err(ReplyError::UnknownAgent)]);
-    assert_eq!(rig.reply(generation).text, alone(&options(), speaker(1, 12), "ab").text);
+    assert_eq!(rig.reply(reply_id).text, alone(&options(), speaker(1, 12), "ab").text);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn too_many_asks_of_one_agent_are_refused() {
     let agent = rig.agent(speaker(0, 2));
     let asks: Vec<_> = (0..12).map(|_| rig.ask(agent, tokens("a"))).collect();
     rig.run();
-    let busy = |g: &&GenerationId| matches!(rig.reply(**g).ends[0], Err(ReplyError::Busy { .. }));
+    let busy = |g: &&ReplyId| matches!(rig.reply(**g).ends[0], Err(ReplyError::Busy { .. }));
     assert_eq!(asks.iter().filter(busy).count(), 4);
     rig.assert_all_ended();
 }
@@ -198,9 +198,9 @@ fn invalid_prompts_fail_only_their_own_reply() {
 fn a_full_context_ends_the_reply() {
     let mut rig = Rig::free();
     let agent = rig.agent(speaker(5, 1_000));
-    let generation = rig.ask(agent, tokens(&"x".repeat(100)));
+    let reply_id = rig.ask(agent, tokens(&"x".repeat(100)));
     rig.run();
-    let heard = rig.reply(generation);
+    let heard = rig.reply(reply_id);
     match heard.ends[0] {
         // 128 positions hold 100 prompt tokens and 28 of the reply; one more is sampled from the
         // last.
@@ -221,9 +221,9 @@ fn old_turns_are_dropped_and_the_persona_is_kept() {
     let ask = |rig: &mut Rig, context_policy| {
         let spec = AgentSpec { context_policy, turns: history.clone(), ..speaker(1, 8) };
         let agent = rig.agent(spec);
-        let generation = rig.ask(agent, Prompt::Chat("What now?".into()));
+        let reply_id = rig.ask(agent, Prompt::Chat("What now?".into()));
         rig.run();
-        rig.reply(generation).clone()
+        rig.reply(reply_id).clone()
     };
     let dropped = ask(&mut rig, ContextPolicy::DropOldest);
     assert!(dropped.ends[0].is_ok(), "{dropped:?}");
@@ -254,7 +254,7 @@ fn a_full_queue_pauses_the_agent_and_loses_nothing() {
         let mut rig = Rig::free();
         rig.room = room;
         let agent = rig.agent(speaker(9, 40));
-        let generation = rig.ask(agent, tokens("slow"));
+        let reply_id = rig.ask(agent, tokens("slow"));
         for _ in 0..200 {
             rig.advance();
             if let Some(room) = &mut rig.room {
@@ -264,7 +264,7 @@ fn a_full_queue_pauses_the_agent_and_loses_nothing() {
         rig.room = None;
         rig.run();
         rig.assert_all_ended();
-        rig.reply(generation).clone()
+        rig.reply(reply_id).clone()
     };
     let (fast, slow) = (scenario(None), scenario(Some(0)));
     assert_eq!((fast.text, fast.ends), (slow.text, slow.ends));

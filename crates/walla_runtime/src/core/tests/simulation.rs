@@ -50,9 +50,9 @@ struct Simulation {
     setting: Setting,
     core: Core,
     agents: Vec<AgentId>,
-    asks: Vec<(AgentId, GenerationId)>,
+    asks: Vec<(AgentId, ReplyId)>,
     names: u64,
-    heard: HashMap<GenerationId, Heard>,
+    heard: HashMap<ReplyId, Heard>,
     /// Events that the host still takes in this frame.
     room: usize,
     has_fallen_back: bool,
@@ -120,11 +120,11 @@ impl Simulation {
                 self.ask(agent, prompt);
             }
             10 | 11 if !self.asks.is_empty() => {
-                let (agent, generation) = {
+                let (agent, reply_id) = {
                     let at = self.setting.draws.draw(self.asks.len() as u32) as usize;
                     self.asks[at]
                 };
-                self.command(Command::Cancel { agent, generation });
+                self.command(Command::Cancel { agent, reply_id });
             }
             12 if self.agents.len() > 2 => {
                 let at = self.setting.draws.draw(self.agents.len() as u32) as usize;
@@ -264,9 +264,9 @@ impl Simulation {
     }
 
     fn assert_all_ended(&self) {
-        for (generation, heard) in &self.heard {
+        for (reply_id, heard) in &self.heard {
             let ends = heard.ends.len();
-            assert_eq!(ends, 1, "{generation:?} ends once: {heard:?}\n{}", describe(&self.core));
+            assert_eq!(ends, 1, "{reply_id:?} ends once: {heard:?}\n{}", describe(&self.core));
         }
     }
 
@@ -355,10 +355,10 @@ impl Simulation {
     }
 
     fn ask(&mut self, agent: AgentId, prompt: Prompt) {
-        let generation = GenerationId(self.name());
-        self.heard.insert(generation, Heard { client: Some(HOST), ..Heard::default() });
-        self.asks.push((agent, generation));
-        self.command(Command::Ask { agent, generation, prompt });
+        let reply_id = ReplyId(self.name());
+        self.heard.insert(reply_id, Heard { client: Some(HOST), ..Heard::default() });
+        self.asks.push((agent, reply_id));
+        self.command(Command::Ask { agent, reply_id, prompt });
     }
 }
 

@@ -56,7 +56,7 @@ fn a_parked_agent_keeps_its_conversation() {
 }
 
 /// The order in which replies begin.
-fn order_of_starts(rig: &mut Rig, asks: &[GenerationId]) -> Vec<usize> {
+fn order_of_starts(rig: &mut Rig, asks: &[ReplyId]) -> Vec<usize> {
     let mut started = Vec::new();
     for _ in 0..10_000 {
         let is_idle = rig.advance() == Advance::Idle;
@@ -115,7 +115,7 @@ fn an_agent_with_endless_asks_does_not_starve_others() {
     let mut of_first: Vec<_> = (0..4).map(|_| rig.ask(agents[0], tokens("ab"))).collect();
     rig.advance();
     let of_second = rig.ask(agents[1], tokens("ab"));
-    let is_open = |rig: &Rig, ask: &GenerationId| rig.reply(*ask).ends.is_empty();
+    let is_open = |rig: &Rig, ask: &ReplyId| rig.reply(*ask).ends.is_empty();
     for _ in 0..1_000 {
         rig.advance();
         if of_first.iter().filter(|ask| is_open(&rig, ask)).count() < 4 {
@@ -178,9 +178,9 @@ fn waiting_agents_are_counted_cancelled_and_removed() {
         (stats.agents_parked, stats.agents_waiting, stats.asks_waiting, stats.agents_active)
     };
     assert_eq!(waiting(&rig), (4, 4, 5, 6));
-    rig.command(Command::Cancel { agent: agents[3], generation: asks[3] });
+    rig.command(Command::Cancel { agent: agents[3], reply_id: asks[3] });
     rig.command(Command::RemoveAgent { agent: agents[4] });
-    rig.command(Command::Cancel { agent: agents[5], generation: asks[5] });
+    rig.command(Command::Cancel { agent: agents[5], reply_id: asks[5] });
     rig.advance();
     for cancelled in [3, 4, 5] {
         assert_eq!(rig.reply(asks[cancelled]).ends, [Ok(FinishReason::Cancelled)]);

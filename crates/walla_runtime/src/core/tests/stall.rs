@@ -36,7 +36,7 @@ fn frames(rig: &mut Rig, count: u32, host: &Hosts) {
 }
 
 /// Two agents of `HOST` speak; then it stalls, and an agent of `OTHER` is asked.
-fn stalled(options: &EngineOptions, stall: &Hosts) -> (Rig, [GenerationId; 2], GenerationId) {
+fn stalled(options: &EngineOptions, stall: &Hosts) -> (Rig, [ReplyId; 2], ReplyId) {
     let mut rig = Rig::new(options, &inline_cpu(), Pacing::PerFrame { steps: 1 });
     rig.core.add_client(OTHER, Pacing::FreeRunning);
     let asks = [1, 2].map(|seed| {
@@ -83,7 +83,7 @@ fn a_stalled_host_claims_no_pages() {
         let (mut rig, asks, ask) = stalled(&options(), &stall);
         let speaks = |rig: &Rig, slot: usize| {
             let agent = rig.core.agents.get(slot)?;
-            agent.reply.as_ref().map(|reply| reply.generation)
+            agent.reply.as_ref().map(|reply| reply.reply_id)
         };
         let slot = (0..8).find(|&slot| speaks(&rig, slot) == Some(asks[0]));
         rig.core.kv.set_claim(slot);

@@ -30,10 +30,10 @@ fn control_tokens_that_a_model_draws_are_not_emitted() {
         let marker = control_token(&rig, "<|im_start|>");
         // Letters, halves of a character, and a marker that does not end the turn.
         let agent = rig.agent(drawing(seed, &[marker.0, 97, 0xC3, 0xA9], 30));
-        let generation = rig.ask(agent, tokens("ab"));
+        let reply_id = rig.ask(agent, tokens("ab"));
         rig.run();
         let drawn = sampled_tokens(&rig, agent, 2);
-        let heard = rig.reply(generation);
+        let heard = rig.reply(reply_id);
         let decoded = rig.core.model_text.tokenizer.decode_with(&drawn, options);
         assert_eq!(Ok(&heard.text), decoded.as_ref(), "seed {seed}");
         assert_eq!((drawn.len(), heard.usage.reply_tokens), (30, 30));
@@ -87,18 +87,18 @@ fn an_unanswered_prompt_can_be_asked_again_with_the_same_reply() {
     // No frame is granted: the prompt is encoded, and no text is generated.
     rig.advance();
     assert_eq!(rig.reply(unheard).started, 1);
-    rig.command(Command::Cancel { agent, generation: unheard });
+    rig.command(Command::Cancel { agent, reply_id: unheard });
     let first = rig.ask(agent, question());
     (0..20).for_each(|_| rig.frame());
     let interrupted = rig.ask(agent, question());
     while rig.reply(interrupted).tokens == 0 {
         rig.frame();
     }
-    rig.command(Command::Cancel { agent, generation: interrupted });
+    rig.command(Command::Cancel { agent, reply_id: interrupted });
     let last = rig.ask(agent, question());
     (0..20).for_each(|_| rig.frame());
     rig.assert_all_ended();
-    let prompt_tokens = |ask: &GenerationId| rig.reply(*ask).usage.prompt_tokens;
+    let prompt_tokens = |ask: &ReplyId| rig.reply(*ask).usage.prompt_tokens;
     assert_eq!(prompt_tokens(&first), prompt_tokens(&unheard), "as if it were the first time");
     let two = prompt_tokens(&interrupted) - prompt_tokens(&first);
     let three = prompt_tokens(&last) - prompt_tokens(&interrupted);
@@ -111,10 +111,10 @@ fn a_stop_token_ends_the_reply_and_is_not_emitted() {
         let mut rig = Rig::free();
         let spec = AgentSpec { stop_tokens: vec![TokenId(98)], ..drawing(seed, &[97, 98], 60) };
         let agent = rig.agent(spec);
-        let generation = rig.ask(agent, tokens("ab"));
+        let reply_id = rig.ask(agent, tokens("ab"));
         rig.run();
         let drawn = sampled_tokens(&rig, agent, 2);
-        let heard = rig.reply(generation);
+        let heard = rig.reply(reply_id);
         assert_eq!(heard.ends, [Ok(FinishReason::StopToken)]);
         assert_eq!(drawn.last(), Some(&TokenId(98)));
         assert_eq!(heard.text, "a".repeat(drawn.len() - 1));
@@ -138,9 +138,9 @@ fn the_reason_names_the_stop_string() {
             let spec = AgentSpec { stop_strings: stops(given), ..drawing(seed, &[97, 98], 100) };
             let mut rig = Rig::free();
             let agent = rig.agent(spec);
-            let generation = rig.ask(agent, tokens("ab"));
+            let reply_id = rig.ask(agent, tokens("ab"));
             rig.run();
-            assert_eq!(rig.reply(generation).ends, [Ok(FinishReason::Stop { index })], "{given:?}");
+            assert_eq!(rig.reply(reply_id).ends, [Ok(FinishReason::Stop { index })], "{given:?}");
         }
     }
 }

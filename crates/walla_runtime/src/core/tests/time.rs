@@ -43,7 +43,7 @@ fn voice(seed: u64) -> AgentSpec {
 fn an_hour_without_frames_causes_no_burst() {
     let mut rig = budgeted(1_500, Pacing::default());
     let agent = rig.agent(voice(1));
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     (0..10).for_each(|_| rig.frame());
     rig.now_micros += HOUR_MICROS;
     // The voice is 648,000 tokens late; a frame grants no more than its budget.
@@ -55,7 +55,7 @@ fn an_hour_without_frames_causes_no_burst() {
         assert!(budget.used <= Duration::from_micros(1_500), "{budget:?}");
         assert_eq!((budget.frames_over, budget.debt), (0, Duration::ZERO));
     }
-    assert!(rig.reply(generation).tokens > 20, "it goes on");
+    assert!(rig.reply(reply_id).tokens > 20, "it goes on");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_free_running_client_gets_one_window_after_an_hour() {
 fn frames_at_the_same_time_keep_their_budgets() {
     let mut rig = budgeted(1_000, Pacing::default());
     let agent = rig.agent(voice(1));
-    let generation = rig.ask(agent, tokens("ab"));
+    let reply_id = rig.ask(agent, tokens("ab"));
     rig.frame();
     for _ in 0..50 {
         let (now, before) = (rig.now_micros, rig.core.stats().steps);
@@ -101,7 +101,7 @@ fn frames_at_the_same_time_keep_their_budgets() {
         assert!(rig.core.stats().steps - before <= 3, "as in any frame");
     }
     (0..110).for_each(|_| rig.frame());
-    assert_eq!(rig.reply(generation).ends.len(), 1);
+    assert_eq!(rig.reply(reply_id).ends.len(), 1);
     assert_eq!(rig.core.stats().budget.frames_over, 0);
 }
 

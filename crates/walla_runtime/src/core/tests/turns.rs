@@ -33,7 +33,7 @@ fn prompt_of(turns: &[String], question: &str) -> Vec<TokenId> {
     sampled_tokens(&rig, agent, 0)[..prompt_tokens].to_vec()
 }
 
-fn asked(rig: &mut Rig, agent: AgentId, question: &str) -> GenerationId {
+fn asked(rig: &mut Rig, agent: AgentId, question: &str) -> ReplyId {
     rig.ask(agent, Prompt::Chat(question.into()))
 }
 
@@ -42,13 +42,13 @@ fn history_keeps_the_heard_part_of_an_interrupted_reply() {
     for heard_bytes in [0, 1, 7, 1_000] {
         let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
         let agent = rig.agent(speaker(2, 60));
-        let generation = asked(&mut rig, agent, "Who are you?");
-        while rig.reply(generation).text.len() < 12 {
+        let reply_id = asked(&mut rig, agent, "Who are you?");
+        while rig.reply(reply_id).text.len() < 12 {
             rig.advance();
         }
-        rig.command(Command::CancelHeard { agent, generation, heard_bytes });
+        rig.command(Command::CancelHeard { agent, reply_id, heard_bytes });
         rig.advance();
-        let heard = rig.reply(generation);
+        let heard = rig.reply(reply_id);
         assert_eq!(heard.ends, [Ok(FinishReason::Cancelled)]);
         let kept = &heard.text[..heard.text.floor_char_boundary(heard_bytes as usize)];
         let expected =
@@ -71,10 +71,10 @@ fn a_reply_that_has_ended_can_still_be_shortened() {
     rig.run();
     let texts = asks.map(|ask| rig.reply(ask).text.clone());
     assert!(texts.iter().all(|text| text.len() > 4), "{texts:?}");
-    rig.command(Command::CancelHeard { agent, generation: asks[1], heard_bytes: 0 });
-    rig.command(Command::CancelHeard { agent, generation: asks[2], heard_bytes: 3 });
+    rig.command(Command::CancelHeard { agent, reply_id: asks[1], heard_bytes: 0 });
+    rig.command(Command::CancelHeard { agent, reply_id: asks[2], heard_bytes: 3 });
     // Ids that no exchange has.
-    rig.command(Command::CancelHeard { agent, generation: GenerationId(999), heard_bytes: 0 });
+    rig.command(Command::CancelHeard { agent, reply_id: ReplyId(999), heard_bytes: 0 });
     let cut = texts[2][..texts[2].floor_char_boundary(3)].to_owned();
     let expected = ["one".to_owned(), texts[0].clone(), "three".to_owned(), cut];
     assert_eq!(turns(&rig, agent), expected);
@@ -90,7 +90,7 @@ fn an_interruption_cancels_an_ask_that_has_not_started() {
     let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
     let agent = rig.agent(speaker(2, 10));
     let asks = ["one", "two"].map(|question| asked(&mut rig, agent, question));
-    rig.command(Command::CancelHeard { agent, generation: asks[1], heard_bytes: 5 });
+    rig.command(Command::CancelHeard { agent, reply_id: asks[1], heard_bytes: 5 });
     rig.run();
     assert_eq!(rig.reply(asks[1]).ends, [Ok(FinishReason::Cancelled)]);
     assert_eq!(turns(&rig, agent), ["one".to_owned(), rig.reply(asks[0]).text.clone()]);
@@ -114,7 +114,7 @@ fn appended_turns_keep_their_order_among_asks() {
     append(&mut rig, "d");
     let three = asked(&mut rig, agent, "three");
     append(&mut rig, "e");
-    rig.command(Command::Cancel { agent, generation: cancelled });
+    rig.command(Command::Cancel { agent, reply_id: cancelled });
     assert_eq!(turns(&rig, agent), ["a"], "nothing is cancelled, nothing comes too early");
     rig.run();
     append(&mut rig, "f");

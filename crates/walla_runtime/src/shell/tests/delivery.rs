@@ -16,18 +16,18 @@ fn names_are_unique_among_clients() {
     agents.sort_unstable();
     agents.dedup();
     assert_eq!(agents.len(), 4);
-    assert_ne!(clients[0].new_generation(), clients[1].new_generation());
+    assert_ne!(clients[0].new_reply_id(), clients[1].new_reply_id());
 }
 
 #[test]
 fn each_client_receives_its_own_replies_in_order() {
     let (engine, _script) = engine();
     let clients = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
-    let generations = clients.each_ref().map(|client| [asked(client), asked(client)]);
-    for (client, generations) in clients.iter().zip(generations) {
+    let reply_ids = clients.each_ref().map(|client| [asked(client), asked(client)]);
+    for (client, reply_ids) in clients.iter().zip(reply_ids) {
         let events = ends(client, 2);
-        for generation in generations {
-            let of_reply = events.iter().filter(|event| event.generation == generation);
+        for reply_id in reply_ids {
+            let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
             let said: Vec<_> = of_reply.map(|event| event.what.clone()).collect();
             assert_eq!(said, reply());
         }
@@ -39,7 +39,7 @@ fn each_client_receives_its_own_replies_in_order() {
 fn a_client_that_reads_no_events_pauses_alone_and_loses_nothing() {
     let (engine, _script) = engine_with_queues((16, 4));
     let [deaf, other] = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
-    let generations: Vec<_> = (0..8).map(|_| asked(&deaf)).collect();
+    let reply_ids: Vec<_> = (0..8).map(|_| asked(&deaf)).collect();
     for _ in 0..4 {
         asked(&other);
         assert_eq!(ends(&other, 1).len(), reply().len());
@@ -50,9 +50,9 @@ fn a_client_that_reads_no_events_pauses_alone_and_loses_nothing() {
         deaf.try_send(command).err()
     });
     assert!(refused.is_full());
-    let events = ends(&deaf, generations.len());
-    for generation in generations {
-        let of_reply = events.iter().filter(|event| event.generation == generation);
+    let events = ends(&deaf, reply_ids.len());
+    for reply_id in reply_ids {
+        let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
         assert_eq!(of_reply.map(|event| event.what.clone()).collect::<Vec<_>>(), reply());
     }
 }
@@ -166,11 +166,11 @@ fn an_ask_with_a_used_id_is_dropped() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
-    let (generation, command) = ask(&client);
+    let (reply_id, command) = ask(&client);
     client.try_send(command.clone()).unwrap();
     client.try_send(command).unwrap();
     engine.stop();
-    assert_eq!(next(&client).generation, generation);
+    assert_eq!(next(&client).reply_id, reply_id);
     eventually("the thread ends", || engine.is_ended().then_some(()));
     assert_eq!(client.try_recv(), None);
 }
@@ -179,7 +179,7 @@ fn an_ask_with_a_used_id_is_dropped() {
 fn a_slow_client_receives_every_end_after_a_failure() {
     let (engine, script) = engine_with_queues((16, 2));
     let client = engine.client(Pacing::default()).unwrap();
-    let generations: Vec<_> = (0..6).map(|_| asked(&client)).collect();
+    let reply_ids: Vec<_> = (0..6).map(|_| asked(&client)).collect();
     eventually("a round", || (script.rounds() > 0).then_some(()));
     script.set(|script| &script.fail);
     client.frame();
@@ -188,13 +188,13 @@ fn a_slow_client_receives_every_end_after_a_failure() {
     eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
     assert!(!engine.is_ended(), "there is something left to say");
     let mut ended: HashMap<_, u32> = HashMap::new();
-    for event in ends(&client, generations.len()) {
+    for event in ends(&client, reply_ids.len()) {
         if event.what.is_terminal() {
-            *ended.entry(event.generation).or_default() += 1;
+            *ended.entry(event.reply_id).or_default() += 1;
         }
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(generations.iter().all(|generation| ended.get(generation) == Some(&1)), "{ended:?}");
+    assert!(reply_ids.iter().all(|reply_id| ended.get(reply_id) == Some(&1)), "{ended:?}");
     eventually("the thread ends", || engine.is_ended().then_some(()));
     assert_eq!(client.try_recv(), None);
 }
@@ -218,26 +218,26 @@ fn every_ask_ends_once_whenever_the_engine_fails() {
 
 /// Asks as fast as it can, receives occasionally, and checks that every ask ended exactly once.
 fn host_until_closed(client: &Client, host: usize) {
-    let mut ended: HashMap<GenerationId, u32> = HashMap::new();
-    let listen = |ended: &mut HashMap<GenerationId, u32>| {
+    let mut ended: HashMap<ReplyId, u32> = HashMap::new();
+    let listen = |ended: &mut HashMap<ReplyId, u32>| {
         while let Some(event) = client.try_recv() {
             if event.what.is_terminal() {
-                *ended.get_mut(&event.generation).expect("it was asked") += 1;
+                *ended.get_mut(&event.reply_id).expect("it was asked") += 1;
             }
         }
     };
     loop {
-        let (generation, command) = ask(client);
-        ended.insert(generation, 0);
+        let (reply_id, command) = ask(client);
+        ended.insert(reply_id, 0);
         match client.try_send(command) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                ended.remove(&generation);
+                ended.remove(&reply_id);
                 thread::sleep(Duration::from_micros(20 * host as u64));
                 client.frame();
             }
             Err(TrySendError::Closed(_)) => {
-                ended.remove(&generation);
+                ended.remove(&reply_id);
                 break;
             }
         }

@@ -24,7 +24,7 @@ fn no_frame_call_waits_for_a_driver_call() {
     let mut refused = 0;
     for round in 0..200 {
         timed("new_agent", &mut || _ = client.new_agent());
-        timed("new_generation", &mut || _ = client.new_generation());
+        timed("new_reply_id", &mut || _ = client.new_reply_id());
         for _ in 0..4 {
             timed("try_send", &mut || {
                 let (_, command) = ask(&client);

@@ -55,7 +55,7 @@ fn a_hung_load_is_retried_with_the_fallback() {
     let client = engine.client(Pacing::default()).unwrap();
     let before = [asked(&client), asked(&client)];
     let events = ends(&client, 2);
-    assert!(events.iter().all(|event| before.contains(&event.generation)));
+    assert!(events.iter().all(|event| before.contains(&event.reply_id)));
     assert!(events.iter().all(|event| !is_gone(event)));
     assert!(engine.state().is_ready());
     // The call returns late: nothing changes, and its thread ends.
@@ -64,7 +64,7 @@ fn a_hung_load_is_retried_with_the_fallback() {
     thread::sleep(Duration::from_millis(50));
     script.fail.store(false, Ordering::SeqCst);
     let later = asked(&client);
-    assert!(ends(&client, 1).iter().all(|event| event.generation == later && !is_gone(event)));
+    assert!(ends(&client, 1).iter().all(|event| event.reply_id == later && !is_gone(event)));
     engine.stop();
     eventually("it ends", || engine.is_ended().then_some(()));
 }
@@ -76,7 +76,7 @@ fn a_hung_load_without_fallback_ends_each_reply_once() {
     let asks = [asked(&client), asked(&client), asked(&client)];
     let events = ends(&client, 3);
     assert_eq!(events.len(), 3);
-    assert!(events.iter().all(|event| is_gone(event) && asks.contains(&event.generation)));
+    assert!(events.iter().all(|event| is_gone(event) && asks.contains(&event.reply_id)));
     let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
     assert!(error.to_string().contains("has not returned"), "{error}");
     eventually("it counts as ended", || engine.is_ended().then_some(()));
@@ -103,7 +103,7 @@ fn a_hung_round_fails_the_engine_and_ends_each_reply_once() {
     let events = ends(&client, 3);
     assert!(script.hanging.load(Ordering::SeqCst), "all were told while the call hung");
     assert!(events.iter().all(is_gone));
-    assert!(asks.iter().chain([&third]).all(|ask| events.iter().any(|e| e.generation == *ask)));
+    assert!(asks.iter().chain([&third]).all(|ask| events.iter().any(|e| e.reply_id == *ask)));
     assert!(matches!(engine.state(), EngineState::Failed(_)));
     assert!(matches!(engine.client(Pacing::default()), Err(EngineError::Failed(_))));
     eventually("it ends", || engine.is_ended().then_some(()));

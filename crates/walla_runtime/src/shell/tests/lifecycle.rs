@@ -39,7 +39,7 @@ fn start_returns_at_once_and_early_commands_run_after_the_load() {
         other => panic!("{other:?}"),
     });
     assert!(engine.model().is_none());
-    let generations = [asked(&client), asked(&client)];
+    let reply_ids = [asked(&client), asked(&client)];
     // The queue is also bounded before the engine is ready.
     let (_, third) = ask(&client);
     assert_eq!(client.try_send(third.clone()), Err(TrySendError::Full(third)));
@@ -47,7 +47,7 @@ fn start_returns_at_once_and_early_commands_run_after_the_load() {
     go.send(()).unwrap();
     let events = ends(&client, 2);
     assert_eq!(events.len(), 2 * reply().len());
-    assert!(events.iter().all(|event| generations.contains(&event.generation)));
+    assert!(events.iter().all(|event| reply_ids.contains(&event.reply_id)));
     assert_eq!(engine.model().unwrap().name.as_deref(), Some("scripted"));
     assert!(eventually("stats", || Some(engine.stats().steps).filter(|steps| *steps > 0)) > 0);
 }
@@ -56,10 +56,10 @@ fn start_returns_at_once_and_early_commands_run_after_the_load() {
 fn a_failed_load_fails_asks_and_returns_later_commands() {
     let (engine, go) = never_loads(0.1);
     let client = engine.client(Pacing::default()).unwrap();
-    let generations = [asked(&client), asked(&client)];
+    let reply_ids = [asked(&client), asked(&client)];
     go.send(()).unwrap();
     let events = [next(&client), next(&client)];
-    assert_eq!(events.each_ref().map(|event| event.generation), generations);
+    assert_eq!(events.each_ref().map(|event| event.reply_id), reply_ids);
     assert!(events.iter().all(is_gone));
     let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
     assert!(error.to_string().contains("no file"));
@@ -75,12 +75,12 @@ fn a_panic_is_a_failure_with_one_end_for_each_reply() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
-    let generations = [asked(&client), asked(&client), asked(&client)];
+    let reply_ids = [asked(&client), asked(&client), asked(&client)];
     eventually("a round", || (script.rounds() > 0).then_some(()));
     script.set(|script| &script.panic);
     client.frame();
     let events = ends(&client, 3);
-    assert_eq!(events.iter().map(|event| event.generation).collect::<Vec<_>>(), generations);
+    assert_eq!(events.iter().map(|event| event.reply_id).collect::<Vec<_>>(), reply_ids);
     assert!(events.iter().all(is_gone));
     let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
     assert!(error.to_string().contains("scripted panic"), "{error}");
@@ -126,10 +126,10 @@ fn stopping_fails_open_replies_once_and_ends_the_thread() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
-    let generation = asked(&client);
+    let reply_id = asked(&client);
     engine.stop();
     let event = next(&client);
-    assert!(event.generation == generation && is_gone(&event));
+    assert!(event.reply_id == reply_id && is_gone(&event));
     assert!(matches!(engine.state(), EngineState::Stopped));
     assert!(matches!(engine.client(Pacing::default()), Err(EngineError::Stopped)));
     eventually("the thread ends", || engine.is_ended().then_some(()));

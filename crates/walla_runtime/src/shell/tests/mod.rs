@@ -17,8 +17,8 @@ use walla_model::chat::TemplateState;
 
 use super::{Client, Engine};
 use crate::api::{
-    AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
-    ReplyEvent, Usage,
+    AgentId, Command, EngineStats, Event, FinishReason, Pacing, Prompt, ReplyError, ReplyEvent,
+    ReplyId, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore, Loader, Progress};
@@ -87,7 +87,7 @@ const DELTAS: usize = 3;
 /// Answers each ask with [`DELTAS`] deltas as soon as it may, in each client's order.
 struct Fake {
     script: Arc<Script>,
-    asks: Vec<(ClientKey, AgentId, GenerationId)>,
+    asks: Vec<(ClientKey, AgentId, ReplyId)>,
     outbox: Vec<(ClientKey, VecDeque<Event>)>,
 }
 
@@ -128,7 +128,7 @@ impl EngineCore for Fake {
 
     fn command(&mut self, client: ClientKey, command: Command, _now_micros: u64) {
         match command {
-            Command::Ask { agent, generation, .. } => self.asks.push((client, agent, generation)),
+            Command::Ask { agent, reply_id, .. } => self.asks.push((client, agent, reply_id)),
             other => self.script.commands.lock().unwrap().push(other),
         }
     }
@@ -160,9 +160,9 @@ impl EngineCore for Fake {
         }
         assert!(!self.script.panic.load(Ordering::SeqCst), "scripted panic");
         if !self.script.hold.load(Ordering::SeqCst) {
-            for (key, agent, generation) in std::mem::take(&mut self.asks) {
+            for (key, agent, reply_id) in std::mem::take(&mut self.asks) {
                 for what in reply() {
-                    self.queue_event(key, Event { agent, generation, what });
+                    self.queue_event(key, Event { agent, reply_id, what });
                 }
             }
         }
@@ -211,9 +211,9 @@ impl EngineCore for Fake {
     }
 
     fn drain_events(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
-        for (key, agent, generation) in std::mem::take(&mut self.asks) {
+        for (key, agent, reply_id) in std::mem::take(&mut self.asks) {
             let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.into()));
-            self.queue_event(key, Event { agent, generation, what });
+            self.queue_event(key, Event { agent, reply_id, what });
         }
         std::mem::take(&mut self.outbox)
     }
@@ -259,16 +259,16 @@ fn engine() -> (Engine, Arc<Script>) {
     engine_with_queues((64, 256))
 }
 
-fn ask(client: &Client) -> (GenerationId, Command) {
-    let (agent, generation) = (client.new_agent(), client.new_generation());
-    (generation, Command::Ask { agent, generation, prompt: Prompt::Raw("hello".into()) })
+fn ask(client: &Client) -> (ReplyId, Command) {
+    let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
+    (reply_id, Command::Ask { agent, reply_id, prompt: Prompt::Raw("hello".into()) })
 }
 
-/// Sends an ask and returns its generation.
-fn asked(client: &Client) -> GenerationId {
-    let (generation, command) = ask(client);
+/// Sends an ask and returns its reply id.
+fn asked(client: &Client) -> ReplyId {
+    let (reply_id, command) = ask(client);
     client.try_send(command).unwrap();
-    generation
+    reply_id
 }
 
 /// Waits for an effect of another thread. The limit is long, because test machines are busy.

@@ -70,13 +70,13 @@ impl Simulation {
         }
         let count = self.asks.len() as u32;
         let at = self.draw(count) as usize;
-        let (agent, generation) = self.asks[at];
-        let client = self.heard[&generation].client.expect("a client asked");
+        let (agent, reply_id) = self.asks[at];
+        let client = self.heard[&reply_id].client.expect("a client asked");
         if self.one_in(2) {
-            return self.command(client, Command::Cancel { agent, generation });
+            return self.command(client, Command::Cancel { agent, reply_id });
         }
         let heard_bytes = self.pick(&[0, 1, 3, 10, u32::MAX]);
-        self.command(client, Command::CancelHeard { agent, generation, heard_bytes });
+        self.command(client, Command::CancelHeard { agent, reply_id, heard_bytes });
     }
 
     fn act_on_a_client(&mut self) {

@@ -56,7 +56,7 @@ impl Simulation {
         let mut emit = |key: ClientKey, event: Event| {
             let client = clients.iter_mut().find(|client| client.key == key);
             let client = client.unwrap_or_else(|| panic!("{key:?} has left: {event:?}"));
-            let asked_by = heard.get(&event.generation).and_then(|reply| reply.client);
+            let asked_by = heard.get(&event.reply_id).and_then(|reply| reply.client);
             assert_eq!(asked_by, Some(key), "whoever asked hears it: {event:?}");
             if client.room == 0 {
                 return Err(event);
@@ -66,13 +66,13 @@ impl Simulation {
             writeln!(log, "{now_micros} {key:?} {event:?}").expect("a string takes everything");
             match event.what {
                 ReplyEvent::Started { .. } => {
-                    started.insert(event.agent, event.generation);
+                    started.insert(event.agent, event.reply_id);
                 }
                 ReplyEvent::Finished { reason, .. } => {
                     let is_timed_out = reason == FinishReason::TimedOut;
                     let may_time_out = has_deadline || client.has_stalled;
                     assert!(!is_timed_out || may_time_out, "{event:?} of {client:?}");
-                    ended.push((event.agent, event.generation));
+                    ended.push((event.agent, event.reply_id));
                 }
                 _ => {}
             }
@@ -101,15 +101,15 @@ impl Simulation {
     /// Deltas of a complete reply join to the decoding of its tokens, if its agent still has them:
     /// no later reply has started, not even a reply whose events the client has not received.
     pub(super) fn check_ended_texts(&mut self) {
-        for (agent, generation) in std::mem::take(&mut self.ended) {
+        for (agent, reply_id) in std::mem::take(&mut self.ended) {
             let slot = self.core.agents.slot_of(agent);
             let state = slot.and_then(|slot| self.core.agents.get(slot));
             let Some(state) = state.filter(|state| !state.sequence.tokens().is_empty()) else {
                 continue;
             };
-            let heard = &self.heard[&generation];
+            let heard = &self.heard[&reply_id];
             let is_complete = heard.ends == [Ok(FinishReason::Length)];
-            let is_last = self.started.get(&agent) == Some(&generation);
+            let is_last = self.started.get(&agent) == Some(&reply_id);
             let hears_all = self.core.clients.has_received_all(state.client);
             if !is_complete || !is_last || !hears_all {
                 continue;
@@ -118,7 +118,7 @@ impl Simulation {
             let bytes =
                 said.iter().flat_map(|&token| self.core.model_text.tokenizer.text_bytes(token));
             let bytes: Vec<u8> = bytes.copied().collect();
-            assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{generation:?}");
+            assert_eq!(heard.text, String::from_utf8_lossy(&bytes), "{reply_id:?}");
         }
     }
 

@@ -81,9 +81,9 @@ fn seeded_fault_schedules_with_reasoning_complete() {
                     asks.push((who, rig.ask(agents[who], chat(&question)), question));
                 }
                 2 if !asks.is_empty() => {
-                    let (who, generation, _) = &asks[draw(asks.len() as u32) as usize];
-                    let (agent, generation) = (agents[*who], *generation);
-                    rig.command(Command::Cancel { agent, generation });
+                    let (who, reply_id, _) = &asks[draw(asks.len() as u32) as usize];
+                    let (agent, reply_id) = (agents[*who], *reply_id);
+                    rig.command(Command::Cancel { agent, reply_id });
                 }
                 3 => rig.core.control(crate::engine_core::Control::KvTokens(16 * (9 + draw(20)))),
                 4 => rig.room = Some(draw(5) as usize),
