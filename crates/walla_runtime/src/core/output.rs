@@ -120,7 +120,7 @@ impl Core {
 
     /// Closes the open block of a reply if its limit is reached. The closing marker is evaluated
     /// like a prompt, and the next draw is speech. A draw in flight is discarded.
-    pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
+    fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
         let Self { agents, model_text, clients, .. } = self;
         let Some(agent) = agents.get_mut(slot) else { return };
         let (Some(format), Some(reply)) = (agent.output.open_format(), agent.reply.as_mut()) else {
