@@ -25,12 +25,12 @@ struct GemmSkinnyParams {
     uint32_t early_stages; // loaded before the grid dependency; at least 1
     // stages per task, tasks per team and pass, passes per wave, stages per warp
     uint32_t stages, tasks, passes, all_stages;
-    uint32_t by_stages, by_tasks, by_passes, by_x_splits; // reciprocals
+    uint32_t by_stages, by_tasks, by_passes, by_x_splits;
     // A warp's first stage: tile of the wave, number of segments, first segment (8, 8 and 16 bits).
-    uint32_t first[SKINNY_WARPS_LARGE];
+    uint32_t first_stage[SKINNY_WARPS_LARGE];
 };
 static_assert(sizeof(GemmSkinnyParams) == 464 && offsetof(GemmSkinnyParams, stages) == 368 &&
-                  offsetof(GemmSkinnyParams, first) == 400,
+                  offsetof(GemmSkinnyParams, first_stage) == 400,
               "as in params.rs");
 
 // Products of two types (of_pair).
@@ -55,3 +55,20 @@ __host__ __device__ constexpr uint32_t skinny_sums(uint32_t tiles, uint32_t spli
                                                    uint32_t rows) {
     return tiles * splits * runs * rows * SUM_STRIDE;
 }
+
+// An output of a wave: its address, and its inputs that are known before x is read.
+struct Output {
+    uint8_t tile, n, m; // index in the wave, in the group, in the tile
+    bool is_valid;
+    float* out;
+    uint8_t* packed;
+    float scale[2], bias[2];
+    float norm;
+};
+
+// Static shared memory of a CTA.
+struct SkinnyShared {
+    __align__(8) uint64_t full[SKINNY_WARPS_LARGE * DEPTH_MAX];
+    float factor[8];
+    Output first_outputs[FIRST_OUTPUTS];
+};
