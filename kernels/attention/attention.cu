@@ -54,8 +54,8 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
     __shared__ float maxima[GROUP];
     __shared__ float masses[GROUP];
     __shared__ bool is_last;
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.z;
     const StepRow row = p.step.row(r);
     const uint32_t end = row.position + 1;

@@ -25,14 +25,14 @@
 #include "attention/kv_tiles.cuh"
 
 // Deferred split-K: products stored as the sums of their splits (gemm_common.cuh). Decode attention
-// adds the splits in order and multiplies by the row's factor, exact / used, and the matrix's
-// scale.
+// adds the splits in order and multiplies by norm factor / pack factor of the row, and by
+// the matrix's scale.
 struct DeferredSplits {
-    const float* exact; // [rows]: the norm's factor, or null: already applied to x
-    const float* used;  // [rows]: factor that x was packed with
-    uint32_t count;     // splits; 0: products are complete
-    uint32_t stride;    // stride between splits, in numbers
-    float scales[3];    // of the query, key and value matrices
+    const float* norm_factors; // [rows]; null: already applied to x
+    const float* pack_factors; // [rows]: factors that x was packed with
+    uint32_t count;            // splits; 0: products are complete
+    uint32_t stride;           // stride between splits, in numbers
+    float scales[3];           // of the query, key and value matrices
     uint32_t reserved;
 };
 static_assert(sizeof(DeferredSplits) == 40, "as in params.rs");
@@ -216,8 +216,8 @@ __device__ __forceinline__ HeadGroup head_group_of(const AttendParams& p, uint32
 }
 
 // Stores one number of the result, or four neighbours from a multiple of four.
-__device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, uint32_t head,
-                                            uint32_t d, float value) {
+__device__ __forceinline__ void store_output(const AttendParams& p, uint32_t r, uint32_t head,
+                                             uint32_t d, float value) {
     const uint32_t dim = p.kv.head_dim;
     if (p.packed.rows)
         store_packed(p.packed, r, head * dim + d, value);
@@ -225,8 +225,8 @@ __device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, u
         p.out[(size_t(r) * p.head.heads + head) * dim + d] = value;
 }
 
-__device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, uint32_t head,
-                                            uint32_t d, const float (&values)[4]) {
+__device__ __forceinline__ void store_output(const AttendParams& p, uint32_t r, uint32_t head,
+                                             uint32_t d, const float (&values)[4]) {
     const uint32_t dim = p.kv.head_dim;
     if (p.packed.rows)
         store_packed(p.packed, r, head * dim + d, values);

@@ -81,7 +81,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     typename C::Shared& sh = *reinterpret_cast<typename C::Shared*>(dynamic);
     static_assert(sizeof(typename C::Shared) ==
                   cluster_shared_bytes(RANKS, TEAMS, DIM, sizeof(Number) == 1));
-    let_successors_start();
+    launch_dependents();
     const uint32_t r = blockIdx.y;
     if (r >= p.step.header().rows)
         return;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         if (i < chunks) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-            const uint32_t to = shared_of(sh.ring[team][iteration % C::RING][part]);
+            const uint32_t to = shared_address(sh.ring[team][iteration % C::RING][part]);
             T::fetch(to, keys, cell, first, cells.begin, cells.end);
             T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
@@ -113,24 +113,24 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
                                 cells.end);
             }
         }
-        close_copies();
+        commit_copies();
     };
     fetch(0);
     sh.heads.rope_sincos(p.head, position, C::THREADS);
-    const uint32_t arrived = shared_of(&sh.arrived);
+    const uint32_t arrived = shared_address(&sh.arrived);
     if (threadIdx.x == 0)
         init_barrier(arrived, 1), publish_barriers();
     __syncwarp();
     // All blocks are resident and their barriers initialised before any block stores to another.
-    arrive_in_cluster_relaxed();
+    cluster_arrive_relaxed();
     __syncthreads();
-    wait_for_predecessors();
+    grid_dependency_wait();
 
     const bool has_own = (chunks - 1) % RANKS == rank;
     if (rank < chunks)
         sh.heads.template make<C::WARPS>(
             p, r, group, has_own, cell_of(p.kv, table, group.kv_head, position), sh.making[warp]);
-    await_cluster();
+    cluster_wait();
     __syncthreads();
     uint32_t q[1][DIM / 16][2];
     load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
@@ -166,7 +166,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             const uint32_t c = first_chunk + i;
             await_copies<0>();
             __syncwarp();
-            const uint32_t tiles = shared_of(sh.ring[team][iteration % C::RING]);
+            const uint32_t tiles = shared_address(sh.ring[team][iteration % C::RING]);
             if (i + 1 == chunks && position % CHUNK / TILE == part) {
                 T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
                 T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);
@@ -208,18 +208,21 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
 #pragma unroll
                     for (uint32_t half = 0; half < 2; half++) {
                         const uint32_t its = part * 2 + half;
-                        store_there(in_block(shared_of(&sh.sums[at][its % C::OWN][m][g][t4 * 2]),
-                                             its / C::OWN),
-                                    sums[0][m][2 * half], sums[0][m][2 * half + 1],
-                                    in_block(arrived, its / C::OWN));
+                        store_remote(map_shared_rank(
+                                         shared_address(&sh.sums[at][its % C::OWN][m][g][t4 * 2]),
+                                         its / C::OWN),
+                                     sums[0][m][2 * half], sums[0][m][2 * half + 1],
+                                     map_shared_rank(arrived, its / C::OWN));
                     }
                 const uint32_t to = part * 2 + g;
                 if (g < 2 && to % C::OWN == 0) {
-                    const uint32_t there = in_block(arrived, to / C::OWN);
-                    store_there(in_block(shared_of(&sh.bases[at][t4 * 2]), to / C::OWN), base[0],
-                                base[1], there);
-                    store_there(in_block(shared_of(&sh.masses[at][t4 * 2]), to / C::OWN), mass[0],
-                                mass[1], there);
+                    const uint32_t there = map_shared_rank(arrived, to / C::OWN);
+                    store_remote(
+                        map_shared_rank(shared_address(&sh.bases[at][t4 * 2]), to / C::OWN),
+                        base[0], base[1], there);
+                    store_remote(
+                        map_shared_rank(shared_address(&sh.masses[at][t4 * 2]), to / C::OWN),
+                        mass[0], mass[1], there);
                 }
             }
         }
@@ -247,8 +250,8 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         }
         if (round_end < chunks) {
             // All blocks have read the results of this round.
-            arrive_in_cluster();
-            await_cluster();
+            cluster_arrive();
+            cluster_wait();
         }
     }
     if (threadIdx.x >= PLACES || column >= group.heads)
@@ -263,7 +266,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         const uint32_t its = rank * C::OWN + place / (8 * C::PRODUCTS);
         const uint32_t d =
             T::number_of(its / 2 * C::PRODUCTS + place / 8 % C::PRODUCTS, its % 2, place % 8);
-        store_mixed(p, r, group.first_head + column, d, (is_one ? span[e] : result[e]) * inverse);
+        store_output(p, r, group.first_head + column, d, (is_one ? span[e] : result[e]) * inverse);
     }
 }
 

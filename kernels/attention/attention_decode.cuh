@@ -84,7 +84,7 @@ struct DecodeAttention {
                     T::fetch_scales(place(t / TILES * TILES + tile), pages, tile_places, half,
                                     chunk * CHUNK + tile * TILE, cells.begin, cells.end);
             }
-            close_copies();
+            commit_copies();
         }
         __device__ __forceinline__ uint32_t place(uint32_t t) const {
             return ring + t % RING * T::BYTES;
@@ -233,12 +233,12 @@ struct DecodeAttention {
             float2 next[BATCH][EACH / 2];
 #pragma unroll
             for (uint32_t c = 0; c < BATCH; c++) {
-                const bool is_there = c < count;
-                maxima[c] = is_there ? maximum(c) : 0.0f;
-                masses[c] = is_there ? mass(c) : 0.0f;
+                const bool is_valid = c < count;
+                maxima[c] = is_valid ? maximum(c) : 0.0f;
+                masses[c] = is_valid ? mass(c) : 0.0f;
 #pragma unroll
                 for (uint32_t i = 0; i < EACH / 2; i++)
-                    next[c][i] = is_there ? at(c, number() + 2 * i) : make_float2(0.0f, 0.0f);
+                    next[c][i] = is_valid ? at(c, number() + 2 * i) : make_float2(0.0f, 0.0f);
             }
 #pragma unroll
             for (uint32_t c = 0; c < BATCH; c++) {

@@ -120,7 +120,7 @@ struct PrefillAttention {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const HeadGroup group = head_group_of(p, split.group);
         const uint32_t columns = split.rows * group.heads;
-        const uint32_t ring = shared_of(sh.ring);
+        const uint32_t ring = shared_address(sh.ring);
         const bool is_first = split.first == split.unit_first;
         const uint32_t begin = max(split.first, split.visible_first);
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
@@ -141,7 +141,7 @@ struct PrefillAttention {
                     }
                 }
             }
-            close_copies();
+            commit_copies();
         };
 #pragma unroll
         for (uint32_t i = 0; i + 1 < STAGES; i++)
@@ -175,7 +175,7 @@ struct PrefillAttention {
         const auto slot = [&](uint32_t index, uint32_t n) {
             return F::slot(p, split, groups, COLUMNS, index * parts + warp * NS + n);
         };
-        const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
+        const auto is_valid = [&](uint32_t n) { return warp * NS + n < parts; };
         // Result of the complete spans, and of the current span's chunks.
         Part result[NS], span[NS];
 #pragma unroll
@@ -187,7 +187,7 @@ struct PrefillAttention {
             for (uint32_t n = 0; n < NS; n++) {
                 if (is_first)
                     result[n].fold_in(span[n]);
-                else if (is_there(n))
+                else if (is_valid(n))
                     span[n].store(slot(split.slot_of(c), n));
                 span[n].clear();
             }
@@ -244,11 +244,11 @@ struct PrefillAttention {
             if (is_first)
 #pragma unroll
                 for (uint32_t n = 0; n < NS; n++)
-                    if (is_there(n))
+                    if (is_valid(n))
                         result[n].store(slot(0, n));
             if (!F::ends_last(p, sh, split, groups))
                 return;
-            merge(split, slot, is_there, result);
+            merge(split, slot, is_valid, result);
         }
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
@@ -262,10 +262,10 @@ struct PrefillAttention {
                 const float inverse = 1.0f / result[n].folded[i].mass;
 #pragma unroll
                 for (uint32_t d = 0; d < DIM / 16; d++) {
-                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4),
-                                result[n].sums[d][i] * inverse);
-                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4),
-                                result[n].sums[d][2 + i] * inverse);
+                    store_output(p, r, head, T::number_of(d, 0, lane / 4),
+                                 result[n].sums[d][i] * inverse);
+                    store_output(p, r, head, T::number_of(d, 1, lane / 4),
+                                 result[n].sums[d][2 + i] * inverse);
                 }
             }
     }
@@ -273,13 +273,13 @@ struct PrefillAttention {
     // Folds the first split's result, then the spans of the others, in order. Several are loaded
     // before the first is folded in.
     template <typename Slot, typename IsThere>
-    static __device__ __forceinline__ void merge(const KvSplit& split, Slot slot, IsThere is_there,
+    static __device__ __forceinline__ void merge(const KvSplit& split, Slot slot, IsThere is_valid,
                                                  Part (&result)[NS]) {
         constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
         const uint32_t slots = split.slot_of(split.unit_end - 1) + 1;
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) {
-            if (!is_there(n))
+            if (!is_valid(n))
                 continue;
             result[n].clear();
             for (uint32_t first = 0; first < slots; first += BATCH) {
@@ -367,7 +367,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
     __shared__ uint32_t split_chunks, units_count, starts[ROWS_MAX / WARP + 1];
-    let_successors_start();
+    launch_dependents();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
     const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
@@ -401,7 +401,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     __syncthreads();
     scheduler.units = units_count;
     const uint32_t count = scheduler.first_split[scheduler.units];
-    wait_for_predecessors();
+    grid_dependency_wait();
     for (uint32_t item = blockIdx.x; item < count * groups; item += gridDim.x) {
         const uint32_t index = count - 1 - item / groups;
         const uint32_t unit = scheduler.unit_of(index);
@@ -430,7 +430,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
-                              shared_of(sh.ring[warp]),
+                              shared_address(sh.ring[warp]),
                               split.end,
                               0,
                               0};
@@ -455,8 +455,8 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         __syncthreads();
         F::run(p, sh, pipe, split, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
                [&](uint32_t column, uint32_t d, const auto& value) {
-                   store_mixed(p, split.row + column / group.heads,
-                               group.first_head + column % group.heads, d, value);
+                   store_output(p, split.row + column / group.heads,
+                                group.first_head + column % group.heads, d, value);
                });
         __syncthreads();
     }

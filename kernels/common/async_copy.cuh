@@ -5,7 +5,7 @@
 #include "common/walla.cuh"
 
 // Copies 16 bytes to shared memory without waiting.
-__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
 #endif
 }
 // The same for 4 bytes.
-__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
+__device__ __forceinline__ void copy_word_async(uint32_t to, const void* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 #else
@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
                  : "memory");
 #endif
 }
-__device__ __forceinline__ void close_copies() {
+__device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif

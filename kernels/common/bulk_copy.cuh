@@ -74,19 +74,19 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from,
         : "memory");
 }
 // Prefetches a multiple of 16 bytes into L2, from an address that is a multiple of 16.
-__device__ __forceinline__ void fetch_ahead(const uint8_t* from, uint32_t bytes) {
+__device__ __forceinline__ void prefetch_l2(const uint8_t* from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // Address in another block of the cluster that corresponds to `shared` in this block.
-__device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {
+__device__ __forceinline__ uint32_t map_shared_rank(uint32_t shared, uint32_t rank) {
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
     return there;
 }
 // Stores four words in the shared memory of a block of the cluster; its barrier counts the bytes.
-__device__ __forceinline__ void store_there(uint32_t to, float a, float b, float c, float d,
-                                            uint32_t barrier) {
+__device__ __forceinline__ void store_remote(uint32_t to, float a, float b, float c, float d,
+                                             uint32_t barrier) {
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
         "[%5];" ::"r"(to),
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, float
         : "memory");
 }
 // The same for two words.
-__device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint32_t barrier) {
+__device__ __forceinline__ void store_remote(uint32_t to, float a, float b, uint32_t barrier) {
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
             to),
@@ -105,14 +105,14 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint3
 // Barrier of all threads of the cluster in two parts, arrive and await. This relaxed arrival orders
 // nothing except barriers that were published before. It therefore does not wait for this thread's
 // writes, which takes a memory round trip.
-__device__ __forceinline__ void arrive_in_cluster_relaxed() {
+__device__ __forceinline__ void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 // The same with release semantics for all earlier accesses of this thread.
-__device__ __forceinline__ void arrive_in_cluster() {
+__device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void await_cluster() {
+__device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #endif

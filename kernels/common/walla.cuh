@@ -7,12 +7,12 @@
 //    not
 //    overlap with earlier work in the stream. Every kernel may therefore read at once the data that
 //    is complete when the second kernel starts: the step block, weights, and cells that earlier
-//    programs wrote. A kernel calls `wait_for_predecessors()` before it reads anything else that
+//    programs wrote. A kernel calls `grid_dependency_wait()` before it reads anything else that
 //    another kernel writes, and before its first write.
 // 3. In every kernel at least one block waits, for every step (a step has at least one row). The
 //    next kernel waits for this kernel only. Without the wait it could read or overwrite data that
 //    the kernel before this one still uses.
-// 4. A kernel calls `let_successors_start()` once, as early as possible: a successor still waits
+// 4. A kernel calls `launch_dependents()` once, as early as possible: a successor still waits
 // for the whole kernel. Kernels whose output is read without waiting never call it: `step_acquire`,
 //    `fetch`, the kernels of cache_ops.cu.
 // 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or
@@ -35,14 +35,14 @@
 
 // Waits until the preceding kernels of the stream have ended and their writes are visible. Before
 // sm_90 it is empty: a kernel starts only then.
-__device__ __forceinline__ void wait_for_predecessors() {
+__device__ __forceinline__ void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 // Allows the next kernel of the stream to launch while this one runs.
-__device__ __forceinline__ void let_successors_start() {
+__device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
 }
 
 // Shared-memory address of a pointer.
-__device__ __forceinline__ uint32_t shared_of(const void* at) {
+__device__ __forceinline__ uint32_t shared_address(const void* at) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 

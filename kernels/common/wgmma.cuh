@@ -53,10 +53,10 @@ __device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[
 }
 
 // Earlier writes to registers and shared memory are visible to products from here on.
-__device__ __forceinline__ void begin_products() {
+__device__ __forceinline__ void fence_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void close_products() {
+__device__ __forceinline__ void commit_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Waits until at most LEFT of the closed groups are in flight.

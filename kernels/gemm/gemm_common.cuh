@@ -3,7 +3,7 @@
 // mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
 // With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
 // factor from the sums of squares that the producer of x wrote: out[r] = factor(r) * W x[r],
-// factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
+// factor(r) = rsqrt(sum(squares[r]) / width + eps) / pack_factors[r].
 // mode ADD with `next_norm`: the sums are also written as the next norm's input, packed, with their
 // squares.
 //
@@ -39,11 +39,11 @@ struct GemmParams {
     PackedRef packed; // GATE: the result; ADD: the next norm's input; or null
     // [rows, squares_count], squares_count a multiple of 4; null: the factor is 1
     const float* squares;
-    const float* used;         // [rows]: factor that x was packed with
-    float* factors;            // [rows]: output, the norm's factor
-    const float* next_norm;    // weights of the next norm, or null
-    const float* next_factors; // [rows]: factor to pack with, close to the next norm's factor
-    float* next_squares;       // [rows, next_squares_count]: one number per tile, then zeros
+    const float* pack_factors;      // [rows]: factors that x was packed with
+    float* factors;                 // [rows]: output, the norm's factor
+    const float* next_norm;         // weights of the next norm, or null
+    const float* next_pack_factors; // [rows]: factor to pack with, close to the next norm's factor
+    float* next_squares;            // [rows, next_squares_count]: one number per tile, then zeros
     uint32_t squares_count;
     uint32_t next_squares_count;
     float inverse_width; // 1 / width of the norm
@@ -73,8 +73,8 @@ struct CtaRange {
 // has `first` and `second` parameters: the first CTAs compute one product, the others the other.
 // With one product only, all CTAs belong to the first or to the second.
 template <typename PairParams, typename First, typename Second>
-__device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first,
-                                        Second&& make_second) {
+__device__ __forceinline__ void dispatch_pair(const PairParams& p, First&& make_first,
+                                              Second&& make_second) {
     if (blockIdx.x < p.first_ctas)
         make_first(CtaRange{blockIdx.x, p.first_ctas});
     else
@@ -109,9 +109,9 @@ __device__ __forceinline__ TileOf tile_of(const GemmParams& p, uint32_t tile) {
     return at;
 }
 
-// n / d, with `by` = 2^31 / d rounded up: exact if n * d is below 2^31.
-__device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) {
-    return __umulhi(2 * n, by);
+// n / d, with `reciprocal` = 2^31 / d rounded up: exact if n * d is below 2^31.
+__device__ __forceinline__ uint32_t fast_divide(uint32_t n, uint32_t reciprocal) {
+    return __umulhi(2 * n, reciprocal);
 }
 
 // Address of a segment of a tile's first half.
@@ -138,12 +138,12 @@ __device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) {
 }
 
 // Stores a lane's four sums, of eight rows of x, in that layout. All lanes of the warp call it.
-__device__ __forceinline__ void transpose_sums(float* turned, const float (&sums)[4],
+__device__ __forceinline__ void transpose_sums(float* transposed, const float (&sums)[4],
                                                uint32_t lane) {
     __syncwarp();
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        turned[sum_place(c, lane)] = sums[c];
+        transposed[sum_place(c, lane)] = sums[c];
     __syncwarp();
 }
 
@@ -159,7 +159,7 @@ __device__ __forceinline__ float4* split_sums(float* workspace, uint32_t groups,
 // Epilogue inputs of four neighbouring rows of the result, loaded before their sums exist. ADD: the
 // old values, and the norm weights and factor for packing.
 struct EpilogueInput {
-    float old[4], norm[4], near;
+    float old[4], norm[4], pack_factor;
 };
 
 __device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, const TileOf& tile,
@@ -173,7 +173,7 @@ __device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, con
         return known;
     const float* out = part.out + size_t(r) * part.out_stride + row;
     if (p.next_norm)
-        known.near = p.next_factors[r];
+        known.pack_factor = p.next_pack_factors[r];
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++) {
         if (c >= left)
@@ -253,7 +253,7 @@ __device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& ti
         return;
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        y[c] = c < left ? y[c] * known.near * known.norm[c] : 0.0f;
+        y[c] = c < left ? y[c] * known.pack_factor * known.norm[c] : 0.0f;
     store_packed(p.packed, r, row, y);
     if (quad == 0)
         p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;

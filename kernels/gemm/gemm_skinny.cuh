@@ -35,17 +35,17 @@
 #include "gemm/gemm_skinny_mainloop.cuh"
 
 template <uint32_t TYPE>
-__device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnyShared& of_cta,
+__device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnyShared& storage,
                                             CtaRange ctas) {
     extern __shared__ __align__(128) uint8_t shared[];
-    let_successors_start();
+    launch_dependents();
     const SkinnyScheduler scheduler(p, ctas);
-    SkinnyWeightRing<TYPE> weights(scheduler, shared, of_cta.full);
+    SkinnyWeightRing<TYPE> weights(scheduler, shared, storage.full);
     weights.fetch_first();
     weights.fetch(1, weights.early());
 
     const SkinnyLayout layout(scheduler, shared, weights.rings_bytes());
-    SkinnyEpilogue epilogue(scheduler, layout, of_cta, ctas);
+    SkinnyEpilogue epilogue(scheduler, layout, storage, ctas);
     SkinnyMainloop<TYPE> mainloop(scheduler, layout, weights, epilogue);
 #if __CUDA_ARCH__ < 900
     mainloop.await_x();
@@ -74,15 +74,15 @@ __device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnySha
 #define GEMM_SKINNY(NAME, TYPE)                                               \
     extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1) \
         NAME(const __grid_constant__ GemmSkinnyParams p) {                    \
-        __shared__ SkinnyShared of_cta;                                       \
-        gemm_skinny<TYPE>(p, of_cta, {blockIdx.x, gridDim.x});                \
+        __shared__ SkinnyShared storage;                                      \
+        gemm_skinny<TYPE>(p, storage, {blockIdx.x, gridDim.x});               \
     }
 // The same for a product of TYPE, a product of OTHER, or one of each in one launch.
-#define GEMM_SKINNY_PAIR(NAME, TYPE, OTHER)                                      \
-    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1)    \
-        NAME(const __grid_constant__ GemmSkinnyPairParams p) {                   \
-        __shared__ SkinnyShared of_cta;                                          \
-        of_pair(                                                                 \
-            p, [&](CtaRange ctas) { gemm_skinny<TYPE>(p.first, of_cta, ctas); }, \
-            [&](CtaRange ctas) { gemm_skinny<OTHER>(p.second, of_cta, ctas); }); \
+#define GEMM_SKINNY_PAIR(NAME, TYPE, OTHER)                                       \
+    extern "C" __global__ void __launch_bounds__(SKINNY_WARPS_LARGE* WARP, 1)     \
+        NAME(const __grid_constant__ GemmSkinnyPairParams p) {                    \
+        __shared__ SkinnyShared storage;                                          \
+        dispatch_pair(                                                            \
+            p, [&](CtaRange ctas) { gemm_skinny<TYPE>(p.first, storage, ctas); }, \
+            [&](CtaRange ctas) { gemm_skinny<OTHER>(p.second, storage, ctas); }); \
     }

@@ -12,7 +12,7 @@ static_assert(FIRST_OUTPUTS <= SKINNY_WARPS * WARP, "a thread each");
 static_assert(SKINNY_WARPS >= 8, "a norm factor each");
 
 // A warp's weights arrive in stages, numbered through all waves: the tasks of a wave's pass, then
-// the stages of a task. Reciprocals are for `divided`.
+// the stages of a task. Reciprocals are for `fast_divide`.
 struct GemmSkinnyParams {
     GemmParams gemm;
     uint32_t by_output;    // row r of x is the one that output r names (the head)
@@ -25,7 +25,7 @@ struct GemmSkinnyParams {
     uint32_t early_stages; // loaded before the grid dependency; at least 1
     // stages per task, tasks per team and pass, passes per wave, stages per warp
     uint32_t stages, tasks, passes, all_stages;
-    uint32_t by_stages, by_tasks, by_passes, by_x_splits;
+    uint32_t stages_reciprocal, tasks_reciprocal, passes_reciprocal, x_splits_reciprocal;
     // A warp's first stage: tile of the wave, number of segments, first segment (8, 8 and 16 bits).
     uint32_t first_stage[SKINNY_WARPS_LARGE];
 };
@@ -33,7 +33,7 @@ static_assert(sizeof(GemmSkinnyParams) == 464 && offsetof(GemmSkinnyParams, stag
                   offsetof(GemmSkinnyParams, first_stage) == 400,
               "as in params.rs");
 
-// Products of two types (of_pair).
+// Products of two types (dispatch_pair).
 struct GemmSkinnyPairParams {
     GemmSkinnyParams first, second;
     uint32_t first_ctas;

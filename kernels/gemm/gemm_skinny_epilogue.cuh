@@ -37,9 +37,9 @@ __device__ __forceinline__ Output output_of(const SkinnyScheduler& scheduler, ui
 }
 
 // Writes an output. All lanes of a warp call it together, 16 of them for a tile's row of x.
-__device__ __forceinline__ void write_one(const GemmParams& p, const Output& at, uint32_t base,
-                                          uint32_t row0, float factor, float old, float pack_factor,
-                                          float value, float up) {
+__device__ __forceinline__ void write_output(const GemmParams& p, const Output& at, uint32_t base,
+                                             uint32_t row0, float factor, float old,
+                                             float pack_factor, float value, float up) {
     float y = value * (factor * at.scale[0]) + at.bias[0];
     if (p.mode >= GATE_SILU)
         y = activate(y, p.mode) * (up * (factor * at.scale[1]) + at.bias[1]);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void write_one(const GemmParams& p, const Output& at,
     if (p.mode >= GATE_SILU && at.packed) {
         if (at.is_valid)
             *reinterpret_cast<__half*>(at.packed) =
-                __float2half_rn(within_half(y * p.packed.scale));
+                __float2half_rn(clamp_to_half(y * p.packed.scale));
         return;
     }
     if (at.is_valid)
@@ -58,7 +58,7 @@ __device__ __forceinline__ void write_one(const GemmParams& p, const Output& at,
     float squares = at.is_valid ? y * y : 0.0f;
     if (at.is_valid)
         *reinterpret_cast<__half*>(at.packed) =
-            __float2half_rn(within_half(y * pack_factor * at.norm * p.packed.scale));
+            __float2half_rn(clamp_to_half(y * pack_factor * at.norm * p.packed.scale));
 #pragma unroll
     for (uint32_t offset = 1; offset < 16; offset *= 2)
         squares += __shfl_xor_sync(FULL_MASK, squares, offset);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void write_one(const GemmParams& p, const Output& at,
 struct SkinnyEpilogue {
     const SkinnyScheduler& scheduler;
     const SkinnyLayout& layout;
-    SkinnyShared& of_cta;
+    SkinnyShared& storage;
     bool is_first_cta, gated;
     uint32_t outputs; // of a wave
     // One warp computes the norm's factor of a row: it loads the inputs together with x, and
@@ -79,13 +79,13 @@ struct SkinnyEpilogue {
     float squares = 0.0f, pack_factor = 1.0f;
 
     __device__ __forceinline__ SkinnyEpilogue(const SkinnyScheduler& scheduler,
-                                              const SkinnyLayout& layout, SkinnyShared& of_cta,
+                                              const SkinnyLayout& layout, SkinnyShared& storage,
                                               CtaRange ctas)
-        : scheduler(scheduler), layout(layout), of_cta(of_cta), is_first_cta(ctas.index == 0) {
+        : scheduler(scheduler), layout(layout), storage(storage), is_first_cta(ctas.index == 0) {
         gated = scheduler.p.gemm.mode >= GATE_SILU;
         outputs = scheduler.p.wave_tiles * scheduler.rows * (gated ? 8 : 16);
         if (threadIdx.x < FIRST_OUTPUTS)
-            of_cta.first_outputs[threadIdx.x] = output_of(scheduler, threadIdx.x, scheduler.base0);
+            storage.first_outputs[threadIdx.x] = output_of(scheduler, threadIdx.x, scheduler.base0);
     }
 
     // Loads inputs that the preceding kernel wrote.
@@ -95,11 +95,11 @@ struct SkinnyEpilogue {
             load_squares();
         if (g.mode != ADD || threadIdx.x >= FIRST_OUTPUTS)
             return;
-        const Output& output = of_cta.first_outputs[threadIdx.x];
+        const Output& output = storage.first_outputs[threadIdx.x];
         if (output.is_valid) {
             prefetch_l1(output.out);
             if (g.next_norm)
-                prefetch_l1(g.next_factors + scheduler.row0 + output.n);
+                prefetch_l1(g.next_pack_factors + scheduler.row0 + output.n);
         }
     }
     __device__ __forceinline__ void load_squares() {
@@ -112,7 +112,7 @@ struct SkinnyEpilogue {
             const float4 four = from[i];
             squares += (four.x + four.y) + (four.z + four.w);
         }
-        pack_factor = g.used[r];
+        pack_factor = g.pack_factors[r];
     }
     __device__ __forceinline__ void finish_factor() const {
         const GemmParams& g = scheduler.p.gemm;
@@ -120,7 +120,7 @@ struct SkinnyEpilogue {
             return;
         const float norm_factor = rsqrtf(warp_sum(squares) * g.inverse_width + g.eps);
         if (scheduler.lane == 0) {
-            of_cta.factor[scheduler.warp] = __fdividef(norm_factor, pack_factor);
+            storage.factor[scheduler.warp] = __fdividef(norm_factor, pack_factor);
             if (g.factors && is_first_cta)
                 g.factors[scheduler.row_of(scheduler.warp)] = norm_factor;
         }
@@ -135,12 +135,12 @@ struct SkinnyEpilogue {
             const uint32_t index = first + s.lane;
             const bool is_known = pass.base == s.base0 && index < FIRST_OUTPUTS;
             const Output output =
-                is_known ? of_cta.first_outputs[index] : output_of(s, index, pass.base);
+                is_known ? storage.first_outputs[index] : output_of(s, index, pass.base);
             const bool has_tile = output.tile < s.p.wave_tiles && pass.base + output.tile < g.tiles;
             const bool adds = g.mode == ADD && output.is_valid;
             const float old = adds ? *output.out : 0.0f,
                         next_pack_factor =
-                            adds && g.next_norm ? g.next_factors[s.row0 + output.n] : 0.0f;
+                            adds && g.next_norm ? g.next_pack_factors[s.row0 + output.n] : 0.0f;
             float value[2] = {};
             if (has_tile && pass.first_split > 0)
                 value[0] = layout.totals[index].x, value[1] = layout.totals[index].y;
@@ -156,8 +156,9 @@ struct SkinnyEpilogue {
                 if (has_tile)
                     layout.totals[index] = make_float2(value[0], value[1]);
             } else
-                write_one(g, output, pass.base, s.row0, g.squares ? of_cta.factor[output.n] : 1.0f,
-                          old, next_pack_factor, value[0], value[1]);
+                write_output(g, output, pass.base, s.row0,
+                             g.squares ? storage.factor[output.n] : 1.0f, old, next_pack_factor,
+                             value[0], value[1]);
         }
     }
 

@@ -30,7 +30,7 @@ struct SkinnyMainloop {
 
     // Waits for the preceding kernel, then copies x and starts the remaining copies of weights.
     __device__ __forceinline__ void await_x() {
-        wait_for_predecessors();
+        grid_dependency_wait();
         fetch_activations(scheduler, layout, 0);
         epilogue.load_inputs();
         weights.fetch(weights.early(), scheduler.p.depth);

@@ -27,8 +27,8 @@ struct SkinnyWeightRing {
         const GemmSkinnyParams& p = scheduler.p;
         half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes;
         ring_bytes = skinny_ring_bytes(p.depth, p.chunk, RECORD);
-        stages = shared_of(shared) + scheduler.warp * ring_bytes;
-        barriers = shared_of(full) + 8 * scheduler.warp * DEPTH_MAX;
+        stages = shared_address(shared) + scheduler.warp * ring_bytes;
+        barriers = shared_address(full) + 8 * scheduler.warp * DEPTH_MAX;
         stride = half_stride<RECORD>(p.gemm);
     }
     // Bytes of the rings of all warps.
@@ -57,10 +57,10 @@ struct SkinnyWeightRing {
         }
 #else
         for (uint32_t i = scheduler.lane * 16; i < bytes; i += WARP * 16) {
-            copy_ahead(to + i, from + i);
-            copy_ahead(to + half_bytes + i, from + stride + i);
+            copy_async(to + i, from + i);
+            copy_async(to + half_bytes + i, from + stride + i);
         }
-        close_copies();
+        commit_copies();
 #endif
     }
     // Starts the copies of the first stage.
@@ -133,13 +133,13 @@ __device__ __forceinline__ void fetch_activations(const SkinnyScheduler& schedul
             const uint8_t* from = x.rows + piece_of(x, scheduler.row_of(n), first_segment * 16);
 #pragma unroll 1
             for (uint32_t i = threadIdx.x; i < pieces; i += scheduler.threads)
-                copy_ahead(layout.x + (i * x.group_rows + n) * 16, from + i * piece_stride(x));
+                copy_async(layout.x + (i * x.group_rows + n) * 16, from + i * piece_stride(x));
         }
     } else {
         const uint8_t* from = x.rows + piece_of(x, scheduler.row0, first_segment * 16);
 #pragma unroll 1
         for (uint32_t i = threadIdx.x; i < pieces * x.group_rows; i += scheduler.threads)
-            copy_ahead(layout.x + i * 16, from + i * 16);
+            copy_async(layout.x + i * 16, from + i * 16);
     }
-    close_copies();
+    commit_copies();
 }

@@ -63,11 +63,12 @@ struct SkinnyScheduler {
     }
     // The warp's stage of a number.
     __device__ __forceinline__ SkinnyStage stage(uint32_t number) const {
-        const uint32_t task = divided(number, p.by_stages), pass = divided(task, p.by_tasks),
-                       wave = divided(pass, p.by_passes);
+        const uint32_t task = fast_divide(number, p.stages_reciprocal),
+                       pass = fast_divide(task, p.tasks_reciprocal),
+                       wave = fast_divide(pass, p.passes_reciprocal);
         const uint32_t first_split = (pass - wave * p.passes) * p.x_splits,
                        index = team + (task - pass * p.tasks) * p.teams;
-        const uint32_t wave_tile = divided(index, p.by_x_splits),
+        const uint32_t wave_tile = fast_divide(index, p.x_splits_reciprocal),
                        split = first_split + index - wave_tile * p.x_splits;
         const uint32_t tile = base0 + wave * wave_step + wave_tile,
                        begin = run_begin(split) + (number - task * p.stages) * p.chunk,
@@ -92,7 +93,7 @@ struct SkinnyLayout {
                                             uint32_t rings_bytes) {
         const GemmSkinnyParams& p = scheduler.p;
         const uint32_t group_rows = p.gemm.x.group_rows;
-        x = shared_of(shared) + rings_bytes;
+        x = shared_address(shared) + rings_bytes;
         x_segments = min(p.gemm.x.segments, p.x_splits * p.gemm.split_segments);
         task_sums = group_rows * SUM_STRIDE;
         pass_sums = skinny_sums(p.wave_tiles, p.x_splits, p.gemm.runs, group_rows);

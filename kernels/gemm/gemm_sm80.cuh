@@ -81,83 +81,83 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
     const uint32_t team_sums = warps * SUMS;
     float* sums =
         reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
-    const uint32_t shared_at = shared_of(shared);
-    const uint32_t barriers_at = shared_of(barriers);
-    Ring now = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth, 0,
-                0};
-    Ring ahead = now;
+    const uint32_t shared_at = shared_address(shared);
+    const uint32_t barriers_at = shared_address(barriers);
+    Ring read = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth,
+                 0, 0};
+    Ring write = read;
 
     // Next stage to copy: both halves of the tile, from this segment on. An empty run has none.
-    uint32_t tile_ahead = run_begin < run_end ? tile0 : g.tiles, segment_ahead = run_begin;
+    uint32_t next_tile = run_begin < run_end ? tile0 : g.tiles, next_segment = run_begin;
     const uint8_t* tile_from =
         tile0 < g.tiles ? first_half<RECORD>(g, tile0, first_segment) : nullptr;
     const ptrdiff_t stride = half_stride<RECORD>(g);
     const auto fetch = [&] {
-        if (tile_ahead < g.tiles && segment_ahead >= run_end) {
-            tile_ahead += tile_step, segment_ahead = run_begin;
-            if (tile_ahead < g.tiles)
-                tile_from = first_half<RECORD>(g, tile_ahead, first_segment);
+        if (next_tile < g.tiles && next_segment >= run_end) {
+            next_tile += tile_step, next_segment = run_begin;
+            if (next_tile < g.tiles)
+                tile_from = first_half<RECORD>(g, next_tile, first_segment);
         }
-        if (tile_ahead < g.tiles) {
-            const uint32_t to = ahead.stages + ahead.slot * stage_bytes;
-            const uint32_t bytes = min(p.chunk, run_end - segment_ahead) * RECORD;
-            const uint8_t* from = tile_from + segment_ahead * RECORD;
+        if (next_tile < g.tiles) {
+            const uint32_t to = write.stages + write.slot * stage_bytes;
+            const uint32_t bytes = min(p.chunk, run_end - next_segment) * RECORD;
+            const uint8_t* from = tile_from + next_segment * RECORD;
 #if __CUDA_ARCH__ >= 900
             if (lane == 0) {
-                expect(ahead, 2 * bytes);
-                copy_record(ahead, to, from, bytes);
-                copy_record(ahead, to + p.chunk * RECORD, from + stride, bytes);
+                expect(write, 2 * bytes);
+                copy_record(write, to, from, bytes);
+                copy_record(write, to + p.chunk * RECORD, from + stride, bytes);
             }
 #else
             for (uint32_t h = 0; h < 2; h++)
                 for (uint32_t piece = lane * 16; piece < bytes; piece += WARP * 16)
-                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * stride + piece);
+                    copy_async(to + h * p.chunk * RECORD + piece, from + h * stride + piece);
 #endif
-            segment_ahead += p.chunk;
+            next_segment += p.chunk;
         }
 #if __CUDA_ARCH__ < 900
-        close_copies();
+        commit_copies();
 #endif
-        ahead.next();
+        write.next();
     };
     const auto await_next = [&] {
 #if __CUDA_ARCH__ >= 900
-        await_stage(now);
+        await_stage(read);
 #else
         await_copies(p.depth - 1);
         __syncwarp();
 #endif
     };
 #if __CUDA_ARCH__ >= 900
-    init_own_barriers<DEPTH_MAX>(now.barriers);
-    const Ring whole = {0, barriers_at + SM80_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
+    init_own_barriers<DEPTH_MAX>(read.barriers);
+    const Ring x_ring = {0, barriers_at + SM80_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
     if (threadIdx.x < WARP)
-        init_own_barriers<1>(whole.barriers);
+        init_own_barriers<1>(x_ring.barriers);
 #endif
     for (uint32_t d = 0; d < p.depth; d++)
         fetch();
-    let_successors_start();
+    launch_dependents();
 
     const uint8_t* stages = shared + ring_at;
-    wait_for_predecessors();
+    grid_dependency_wait();
 
     const uint32_t row0 = blockIdx.y * COLUMNS;
     const uint32_t x_at = shared_at + ring_bytes;
 #if __CUDA_ARCH__ >= 900
-    const bool copies_whole = !p.by_output;
-    if (copies_whole && threadIdx.x == 0) {
+    const bool copies_groups = !p.by_output;
+    if (copies_groups && threadIdx.x == 0) {
         const uint32_t groups_here = min(GROUPS, div_up(g.rows_max - row0, 8));
-        expect(whole, groups_here * group_bytes);
+        expect(x_ring, groups_here * group_bytes);
         for (uint32_t group = 0; group < groups_here; group++)
             copy_bulk(
                 x_at + group * group_bytes,
                 g.x.rows + (size_t(row0 / 8 + group) * segments + first_segment) * SEGMENT_BYTES,
-                group_bytes, whole.barriers);
+                group_bytes, x_ring.barriers);
     }
 #else
-    const bool copies_whole = false;
+    const bool copies_groups = false;
 #endif
-    if (!copies_whole) {
+    if (!copies_groups) {
         // Row by row: the four pieces of each block of 32.
         for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
             for (uint32_t group = 0; group < GROUPS; group++) {
@@ -165,12 +165,12 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
                 const uint32_t r = p.by_output ? min(g.step.output(n).row, p.rows_last) : n;
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++)
-                    copy_ahead(
+                    copy_async(
                         x_at + group * group_bytes +
                             ((s * 16 + j * 4 + lane % 4) * 8 + lane / 4) * 16,
                         g.x.rows + piece_of(g.x, r, (first_segment + s) * 16 + j * 4 + lane % 4));
             }
-        close_copies();
+        commit_copies();
     }
     for (uint32_t n = threadIdx.x / WARP; n < COLUMNS; n += blockDim.x / WARP) {
         float its = 1.0f;
@@ -184,25 +184,25 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
                 const float4 four = squares[i];
                 sum += (four.x + four.y) + (four.z + four.w);
             }
-            const float exact = rsqrtf(warp_sum(sum) * g.inverse_width + g.eps);
-            its = __fdividef(exact, g.used[r]);
+            const float norm_factor = rsqrtf(warp_sum(sum) * g.inverse_width + g.eps);
+            its = __fdividef(norm_factor, g.pack_factors[r]);
             if (g.factors && blockIdx.x == 0 && split == 0 && lane == 0)
-                g.factors[r] = exact;
+                g.factors[r] = norm_factor;
         }
         if (lane == 0)
             factor[n] = its;
     }
     const uint32_t quads = gated ? 2 : 4;
     const uint32_t items = COLUMNS * quads;
-    if (!copies_whole)
+    if (!copies_groups)
         await_copies<0>();
     __syncthreads();
 #if __CUDA_ARCH__ >= 900
-    if (copies_whole)
-        await_stage(whole);
+    if (copies_groups)
+        await_stage(x_ring);
 #endif
 
-    const auto meet_team = [&] {
+    const auto sync_team = [&] {
         if (warps == 1)
             __syncwarp();
         else
@@ -216,7 +216,7 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
     for (uint32_t tile = tile0; tile < g.tiles; tile += tile_step, odd = !odd) {
         for (uint32_t first = run_begin; first < run_end; first += p.chunk) {
             const uint32_t chunk_end = min(first + p.chunk, run_end);
-            const uint8_t* stage = stages + now.slot * stage_bytes;
+            const uint8_t* stage = stages + read.slot * stage_bytes;
             await_next();
             const auto multiply_block = [&](const uint32_t (&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
@@ -238,7 +238,7 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
                     multiply_block(a, s, j);
                 }
             }
-            now.next();
+            read.next();
             __syncwarp();
             fetch();
         }
@@ -252,7 +252,7 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
                 to[(group * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[group][c];
                 sum[group][c] = 0.0f;
             }
-        meet_team();
+        sync_team();
         // Adds the warps' sums in order, four rows of the result per thread. If there is work for
         // some warps only, they alternate.
         const TileOf place = tile_of(g, tile);
@@ -289,7 +289,7 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
                 write_four(g, place, row0 + n, quad, factor[n], value);
             }
         }
-        meet_team();
+        sync_team();
     }
     if (gridDim.z == 1)
         return;

@@ -23,19 +23,19 @@ static_assert(sizeof(PagesRef) == 32, "as in params.rs");
 struct GemmSm90Params {
     GemmParams gemm;
     PagesRef next_pages;
-    float* workspace;         // WorkspaceSplitK: see split_sums
-    uint32_t deferred_stride; // DeferredSplitK: stride between splits, in numbers
-    uint32_t full_wave_tiles; // PersistentHalfWave: tiles of all full waves
-    uint32_t weight_depth;    // stages of a warp's ring of weights, up to DEPTH_MAX
-    uint32_t x_depth;         // stages of a run's ring of x, up to DEPTH_MAX
-    uint32_t by_splits;       // reciprocal of the splits for `divided`
+    float* workspace;           // WorkspaceSplitK: see split_sums
+    uint32_t deferred_stride;   // DeferredSplitK: stride between splits, in numbers
+    uint32_t full_wave_tiles;   // PersistentHalfWave: tiles of all full waves
+    uint32_t weight_depth;      // stages of a warp's ring of weights, up to DEPTH_MAX
+    uint32_t x_depth;           // stages of a run's ring of x, up to DEPTH_MAX
+    uint32_t splits_reciprocal; // reciprocal of the splits for `fast_divide`
     uint32_t reserved;
 };
 static_assert(sizeof(GemmSm90Params) == 400 && offsetof(GemmSm90Params, workspace) == 368 &&
-                  offsetof(GemmSm90Params, by_splits) == 392,
+                  offsetof(GemmSm90Params, splits_reciprocal) == 392,
               "as in params.rs");
 
-// Products of two types (of_pair).
+// Products of two types (dispatch_pair).
 struct GemmSm90PairParams {
     GemmSm90Params first, second;
     uint32_t first_ctas;

@@ -71,11 +71,11 @@ struct Mainloop {
                 unpack(first[j], w, j);
             if (x_in == 0)
                 await_phase(x.full + 8 * x_read.slot, x_read.phase);
-            begin_products();
+            fence_products();
 #pragma unroll
             for (uint32_t k = 0; k < 4; k++)
                 add_product(sum, first[k / 2][k % 2], advance(b, k * 256));
-            close_products();
+            commit_products();
             // Earlier products are complete: their registers and their rows of x are free.
             await_products<1>();
             if (x_in == 0) {
@@ -87,11 +87,11 @@ struct Mainloop {
 #pragma unroll
             for (uint32_t j = 0; j < 2; j++)
                 unpack(second[j], w, 2 + j);
-            begin_products();
+            fence_products();
 #pragma unroll
             for (uint32_t k = 0; k < 4; k++)
                 add_product(sum, second[k / 2][k % 2], advance(b, (4 + k) * 256));
-            close_products();
+            commit_products();
             // Products in flight read the registers of their left operand. F16 weights are loaded
             // into these registers directly from shared memory, so only after all products are
             // complete.

@@ -62,7 +62,7 @@ __device__ __forceinline__ WeightPipeline<G> weight_pipeline(const TileScheduler
                                                              uint32_t warp, uint32_t run,
                                                              uint32_t tile_in_cta) {
     return {scheduler.p,
-            shared_of(layout.shared) + layout.weights_at + warp * layout.ring_bytes,
+            shared_address(layout.shared) + layout.weights_at + warp * layout.ring_bytes,
             layout.weight_barriers(warp),
             scheduler.first_number(tile_in_cta),
             scheduler.step(),
@@ -80,7 +80,8 @@ template <typename G>
 __device__ __forceinline__ ActivationRing activation_ring(const SharedLayout<G>& layout,
                                                           uint32_t run) {
     const uint32_t at = layout.x_barriers(run);
-    return {shared_of(layout.shared) + layout.x_at + run * layout.x_bytes, at, at + 8 * DEPTH_MAX};
+    return {shared_address(layout.shared) + layout.x_at + run * layout.x_bytes, at,
+            at + 8 * DEPTH_MAX};
 }
 
 // Initialises the barriers of x and of a cluster's sums. One warp calls it.
@@ -142,8 +143,8 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
     if (G::SplitK::IS_CLUSTER) {
         __syncwarp();
         if (G::SUMS_REUSE_RINGS)
-            arrive_in_cluster_relaxed();
-        await_cluster();
+            cluster_arrive_relaxed();
+        cluster_wait();
     }
 }
 
@@ -181,5 +182,5 @@ __device__ __forceinline__ void prefetch_kv_l2(const GemmSm90Params& p, uint32_t
 #pragma unroll 1
     for (uint32_t page = first_of(row.position) + taker * stride; page < end;
          page += takers * stride)
-        fetch_ahead(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
+        prefetch_l2(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
 }

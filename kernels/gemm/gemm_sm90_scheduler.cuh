@@ -28,7 +28,7 @@ struct TileScheduler {
 
     __device__ __forceinline__ TileScheduler(const GemmSm90Params& p, CtaRange ctas) : p(p) {
         splits = SplitK::IS_PERSISTENT ? 1 : p.gemm.splits;
-        group0 = SplitK::IS_PERSISTENT ? ctas.index : divided(ctas.index, p.by_splits);
+        group0 = SplitK::IS_PERSISTENT ? ctas.index : fast_divide(ctas.index, p.splits_reciprocal);
         split = SplitK::IS_PERSISTENT ? 0 : ctas.index - group0 * splits;
         groups = SplitK::HAS_HALF_WAVE
                      ? div_up(p.full_wave_tiles, G::TILES) +
@@ -66,8 +66,9 @@ struct TileScheduler {
     }
     __device__ __forceinline__ uint32_t owned_tiles() const {
         const uint32_t here = group_tiles();
-        return SplitK::IS_CLUSTER && here > split ? divided(here - split + splits - 1, p.by_splits)
-                                                  : 0;
+        return SplitK::IS_CLUSTER && here > split
+                   ? fast_divide(here - split + splits - 1, p.splits_reciprocal)
+                   : 0;
     }
 };
 
@@ -84,18 +85,18 @@ struct SharedLayout {
     uint32_t barriers;               // shared-memory address
 
     __device__ __forceinline__ SharedLayout(const TileScheduler<G>& scheduler, uint8_t* shared,
-                                            const typename G::Shared& of_cta)
+                                            const typename G::Shared& storage)
         : shared(shared) {
         const GemmSm90Params& p = scheduler.p;
         const uint32_t splits = scheduler.splits;
-        received = G::SplitK::IS_CLUSTER
-                       ? divided(G::TILES + splits - 1, p.by_splits) * splits * G::TILE_BYTES
-                       : 0;
+        received = G::SplitK::IS_CLUSTER ? fast_divide(G::TILES + splits - 1, p.splits_reciprocal) *
+                                               splits * G::TILE_BYTES
+                                         : 0;
         x_at = G::SUMS_REUSE_RINGS ? 0 : received;
         x_bytes = p.x_depth * G::X_STAGE;
         ring_bytes = p.weight_depth * G::W_STAGE;
         weights_at = x_at + G::RUNS * x_bytes;
-        barriers = shared_of(of_cta.barriers);
+        barriers = shared_address(storage.barriers);
     }
     __device__ __forceinline__ uint8_t* weights(uint32_t warp) const {
         return shared + weights_at + warp * ring_bytes;

@@ -71,8 +71,8 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     extern __shared__ __align__(16) float staged[]; // [N][padded(LINEAR_COLS)]
     __shared__ float scratch[LINEAR_WARPS];
     constexpr uint32_t stride = padded(LINEAR_COLS);
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const StepHeader& header = p.step.header();
     const uint32_t rows = p.by_output ? header.outputs : header.rows;
     const uint32_t first = blockIdx.y * N;

@@ -37,19 +37,19 @@ __device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32
 
 // Finite numbers saturate at the largest half. Other numbers become NaN (zero times them), so that
 // a row that is not finite stays so up to its logits.
-__device__ __forceinline__ float within_half(float value) {
+__device__ __forceinline__ float clamp_to_half(float value) {
     return fmaf(value, 0.0f, fminf(fmaxf(value, -65504.0f), 65504.0f));
 }
 
 __device__ __forceinline__ uint32_t two_halves(float a, float b) {
-    const __half2 two = __floats2half2_rn(within_half(a), within_half(b));
+    const __half2 two = __floats2half2_rn(clamp_to_half(a), clamp_to_half(b));
     return *reinterpret_cast<const uint32_t*>(&two);
 }
 
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k,
                                              float value) {
     uint8_t* at = p.rows + pair_of(p, r, k) + k % 2 * 2;
-    *reinterpret_cast<__half*>(at) = __float2half_rn(within_half(value * p.scale));
+    *reinterpret_cast<__half*>(at) = __float2half_rn(clamp_to_half(value * p.scale));
 }
 
 // Four neighbours, from a column that is a multiple of four.

@@ -20,8 +20,8 @@ struct EmbedParams {
 static_assert(sizeof(EmbedParams) == 112, "as in params.rs");
 
 extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p) {
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.x;
     // The first kernel that works on the step records its begin.
     if (r == 0 && threadIdx.x == 0)

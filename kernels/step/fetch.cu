@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fetch(const FetchParams p)
     const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     // The host wrote it before this launch. The wait is for the step that still reads `to`.
     const uint4 word = 16 * i < p.bytes ? __ldcv(p.from + i) : make_uint4(0, 0, 0, 0);
-    wait_for_predecessors();
+    grid_dependency_wait();
     // Successors start only when this kernel has ended: they read the new block before they wait.
     if (16 * i + 16 <= p.bytes) {
         p.to[i] = word;

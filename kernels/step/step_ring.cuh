@@ -80,7 +80,7 @@ __device__ __forceinline__ void prefetch_step(const StepRingRef& p) {
 #pragma unroll 1
     for (uint32_t look = 0; look < 2; look++) {
         if (look == 1)
-            wait_for_predecessors();
+            grid_dependency_wait();
         if (threadIdx.x == 0)
             descriptor = find_descriptor(p, number);
         __syncthreads();

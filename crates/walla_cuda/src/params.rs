@@ -118,8 +118,8 @@ pub(crate) struct GatherParams {
     pub to: PackedRef,
     pub squares: Address,
     pub squares_to: Address,
-    pub used: Address,
-    pub used_to: Address,
+    pub pack_factors: Address,
+    pub pack_factors_to: Address,
     pub squares_count: u32,
     pub rows_last: u32,
 }
@@ -209,9 +209,9 @@ pub(crate) struct AttendParams {
 #[repr(C)]
 pub(crate) struct DeferredSplits {
     /// The norm's factors of rows; null if they were packed with these.
-    pub exact: Address,
+    pub norm_factors: Address,
     /// The factors that rows were packed with, near to those; null likewise.
-    pub used: Address,
+    pub pack_factors: Address,
     /// Number of splits; 0: products are already reduced.
     pub count: u32,
     /// Stride from a split to the next, in numbers.
@@ -323,7 +323,7 @@ pub(crate) struct CacheParams {
     pub to: u32,
     pub to_cell: u32,
     pub cells: u32,
-    pub turn: i32,
+    pub position_shift: i32,
     pub reserved: u32,
 }
 

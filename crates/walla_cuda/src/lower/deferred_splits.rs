@@ -93,8 +93,8 @@ impl Lowering<'_> {
         let matrices = [query?, key?, value?];
         let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
         Ok(Some(DeferredSplits {
-            exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
-            used: normed.map_or(0, |its| its.used),
+            norm_factors: if normed.is_some() { self.factors(!self.factors) } else { 0 },
+            pack_factors: normed.map_or(0, |its| its.pack_factors),
             count: products.splits,
             stride: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
             scales: matrices.map(|matrix| matrix.weight.scale),

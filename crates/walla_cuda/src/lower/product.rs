@@ -89,7 +89,7 @@ impl Lowering<'_> {
             x: x.rows,
             squares,
             squares_count,
-            used: x.used,
+            pack_factors: x.pack_factors,
             // Every launch of an op writes the same values.
             factors: if squares == 0 || input.by_output { 0 } else { self.factors(!self.factors) },
             inverse_width: 1.0 / input.width as f32,
@@ -110,7 +110,7 @@ impl Lowering<'_> {
             Then::Add(Some(next)) => {
                 params.packed = next.rows;
                 params.next_norm = next.norm;
-                params.next_factors = next.used;
+                params.next_pack_factors = next.pack_factors;
                 (params.next_squares, params.next_squares_count) = next.squares.unwrap_or_default();
             }
         }
@@ -172,7 +172,7 @@ impl Lowering<'_> {
                 chunk: tiling.chunk,
                 early_stages: tiling.early_stages(&product),
                 stages: tiling.stages(product.tiles),
-                first: tiling.first_stages(product.segments),
+                first_stage: tiling.first_stages(product.segments),
             })
         } else {
             Params::Sm80(GemmSm80Params {
@@ -233,7 +233,7 @@ impl Lowering<'_> {
             full_wave_tiles: cut.full_wave_tiles.unwrap_or_default(),
             weight_depth: cut.depth,
             x_depth: cut.x_depth,
-            by_splits: Stages::divisor(order.splits),
+            splits_reciprocal: Stages::reciprocal(order.splits),
             reserved: 0,
         };
         let launch = Launch {
@@ -263,7 +263,7 @@ impl Lowering<'_> {
             out: part.out,
             packed: params.gemm.packed,
             next_norm: params.gemm.next_norm,
-            next_factors: params.gemm.next_factors,
+            next_pack_factors: params.gemm.next_pack_factors,
             next_squares: params.gemm.next_squares,
             next_squares_count: params.gemm.next_squares_count,
             out_stride: part.out_stride,

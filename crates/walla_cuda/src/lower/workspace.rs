@@ -22,7 +22,7 @@ pub(crate) struct Workspace {
     /// Packed rows that outputs refer to, with their squares and the factors used for packing.
     pub(super) gathered: usize,
     pub(super) gathered_squares: usize,
-    pub(super) gathered_used: usize,
+    pub(super) gathered_pack_factors: usize,
     /// The factors of two norms: `[2, rows]` f32.
     pub(super) factors: usize,
     pub(super) factors_bytes: usize,
@@ -105,7 +105,7 @@ impl Workspace {
         workspace.gathered = workspace.take(most.gathered);
         workspace.gathered_squares = workspace.take(most.gathered_squares);
         let outputs = programs.iter().map(|p| p.outputs_max as usize).max().unwrap_or_default();
-        workspace.gathered_used = workspace.take(4 * outputs);
+        workspace.gathered_pack_factors = workspace.take(4 * outputs);
         let rows = programs.iter().map(|p| p.rows_max as usize).max().unwrap_or_default();
         workspace.factors_bytes = 2 * 4 * rows;
         workspace.factors = workspace.take(workspace.factors_bytes);

@@ -117,8 +117,8 @@ impl Tiling {
         let tasks = (self.wave_tiles * self.x_splits).div_ceil(self.teams);
         let passes = self.order.splits.div_ceil(self.x_splits);
         let waves = tiles.div_ceil(self.wave_tiles * self.grid[0]);
-        let by = [of_task, tasks, passes, self.x_splits].map(Stages::divisor);
-        Stages { of_task, tasks, passes, all: waves * passes * tasks * of_task, by }
+        let reciprocals = [of_task, tasks, passes, self.x_splits].map(Stages::reciprocal);
+        Stages { of_task, tasks, passes, all: waves * passes * tasks * of_task, reciprocals }
     }
 
     /// Stages that a warp prefetches before its predecessor has ended. The others are fetched with

@@ -142,8 +142,9 @@ fn more_rows_fill_the_chip() {
 
 #[test]
 fn stages_of_few_rows_are_every_segment_once() {
-    // As kernels/gemm/gemm_skinny.cuh computes a warp's next stage.
-    let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
+    // As kernels/gemm/gemm_skinny_scheduler.cuh computes a warp's next stage.
+    let fast_divide =
+        |n: u32, reciprocal: u32| ((2 * u64::from(n) * u64::from(reciprocal)) >> 32) as u32;
     all(|product, tiling, _| {
         if tiling.groups > 1 || product.tiles > 200 {
             return;
@@ -151,7 +152,7 @@ fn stages_of_few_rows_are_every_segment_once() {
         let Order { splits, split_segments, runs, run } = tiling.order;
         let of = tiling.stages(product.tiles);
         assert!((1..=tiling.depth).contains(&tiling.early_stages(product)), "{tiling:?}");
-        let [by_stages, by_tasks, by_passes, by_splits] = of.by;
+        let [by_stages, by_tasks, by_passes, by_splits] = of.reciprocals;
         let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
         for (block, warp) in
             (0..tiling.grid[0]).flat_map(|b| (0..tiling.warps()).map(move |w| (b, w)))
@@ -165,11 +166,11 @@ fn stages_of_few_rows_are_every_segment_once() {
                 }
             }
             for stage in 1..of.all {
-                let task = divided(stage, by_stages);
-                let pass = divided(task, by_tasks);
-                let wave = divided(pass, by_passes);
+                let task = fast_divide(stage, by_stages);
+                let pass = fast_divide(task, by_tasks);
+                let wave = fast_divide(pass, by_passes);
                 let index = team + (task - pass * of.tasks) * tiling.teams;
-                let at = divided(index, by_splits);
+                let at = fast_divide(index, by_splits);
                 let split =
                     (pass - wave * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
                 let tile = (block + wave * tiling.grid[0]) * tiling.wave_tiles + at;
