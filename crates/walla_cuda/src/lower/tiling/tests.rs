@@ -217,7 +217,7 @@ fn constants_and_shared_memory_are_those_of_the_kernels() {
         "gemm/weight.cuh",
         "gemm/gemm_common.cuh",
         "gemm/gemm_skinny_config.cuh",
-        "gemm/gemm_sm80.cuh",
+        "gemm/gemm_sm80_config.cuh",
     ]);
     for (name, host) in [
         ("DEPTH_MAX", DEPTH_MAX),
