@@ -35,9 +35,9 @@ __host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint
     const uint32_t tiles = teams * CLUSTER_RING * 2 * TILES * tile_bytes(dim, is_q8),
                    round = 4 * ranks, products = dim / 64,
                    sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4,
-                   statistics = 2 * round * COLUMNS * 4, making = teams * TILES * dim * 4,
+                   statistics = 2 * round * COLUMNS * 4, head_scratch = teams * TILES * dim * 4,
                    weights = teams * TILES * WARP * 8, maxima = teams * TILES * COLUMNS * 4,
-                   all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + making;
+                   all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + head_scratch;
     return (all + weights + maxima + 8 + 127) / 128 * 128;
 }
 
@@ -60,7 +60,7 @@ struct Cluster {
         __align__(16) float bases[ROUND][COLUMNS];
         __align__(16) float masses[ROUND][COLUMNS];
         RowHeads<DIM, Number> heads;
-        __align__(16) float making[WARPS][DIM];
+        __align__(16) float head_scratch[WARPS][DIM];
         __align__(16) uint2 weights[TEAMS][TILES][WARP];
         __align__(16) float maxima[TEAMS][TILES][COLUMNS];
         uint64_t arrived; // counts the bytes of a round
@@ -160,8 +160,8 @@ struct ClusterChunks {
             const uint2 pair = sh.weights[team][t][lane];
             const uint32_t both[1][2] = {{pair.x, pair.y}};
             add_mass(mass, both[0]);
-            T::template mix<C::PRODUCTS, 1>(sums, tiles + (TILES + t) * T::BYTES, both,
-                                            part * C::PRODUCTS);
+            T::template multiply_values<C::PRODUCTS, 1>(sums, tiles + (TILES + t) * T::BYTES, both,
+                                                        part * C::PRODUCTS);
         }
         if (t4 * 2 < group.heads)
             send(i % C::ROUND, sums[0], base, mass);
@@ -300,7 +300,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         sh.heads.template make<C::WARPS>(
             p, own.r, own.group, has_own,
             cell_of(p.kv, own.cells.table, own.group.kv_head, own.position),
-            sh.making[threadIdx.x / WARP]);
+            sh.head_scratch[threadIdx.x / WARP]);
     cluster_wait();
     __syncthreads();
     uint32_t q[1][DIM / 16][2];

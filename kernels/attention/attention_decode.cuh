@@ -51,7 +51,7 @@ struct DecodeAttention {
         VisibleRange visible[COLUMNS];
         bool is_last;
     };
-    static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "a head in the making for each warp");
+    static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "scratch of a head for each warp");
 
     // A warp's pipeline: ring, page tables and position for its chunks `first + warp`, `first +
     // warp + WARPS` ...
@@ -138,7 +138,8 @@ struct DecodeAttention {
                 T::insert(pipe.place(TILES + own_tile), sh.heads.fresh[1], own % TILE);
 #pragma unroll
             for (uint32_t i = t; i < t + HALF; i++)
-                T::template mix<DIM / 16, 1>(sums, pipe.place(TILES + i), weights[i], 0);
+                T::template multiply_values<DIM / 16, 1>(sums, pipe.place(TILES + i), weights[i],
+                                                         0);
             pipe.refill(c, TILES + t);
         }
         pipe.places = pipe.next_places;

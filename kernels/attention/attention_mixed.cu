@@ -233,7 +233,8 @@ struct PrefillAttention {
             float next[NS][DIM / 16][4] = {};
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++)
-                T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
+                T::template multiply_values<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES,
+                                                          weights[t], 0);
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++)
                 span[n].fold_in(next[n], factor[n]);

@@ -173,8 +173,9 @@ struct Tile<DIM, __half, ONCE> {
     }
     // sums += V^T P^T of one tile for products m0 .. m0 + MN of the head's numbers.
     template <uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix(float (&sums)[NS][MN][4], uint32_t tile,
-                                               const uint32_t (&p)[NS][2], uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values(float (&sums)[NS][MN][4], uint32_t tile,
+                                                           const uint32_t (&p)[NS][2],
+                                                           uint32_t m0) {
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
         for (uint32_t m = 0; m < MN; m++) {
@@ -304,20 +305,22 @@ struct Tile<DIM, Biased, ONCE> {
             load_words(out, from);
     }
     template <uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix(float (&sums)[NS][MN][4], uint32_t tile,
-                                               const uint32_t (&p)[NS][2], uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values(float (&sums)[NS][MN][4], uint32_t tile,
+                                                           const uint32_t (&p)[NS][2],
+                                                           uint32_t m0) {
         if constexpr (MN > 8) {
             // Two pieces of 16 bytes.
-            mix_piece<8>(sums, 0, tile, p, m0);
-            mix_piece<8>(sums, 8, tile, p, m0 + 8);
+            multiply_values_piece<8>(sums, 0, tile, p, m0);
+            multiply_values_piece<8>(sums, 8, tile, p, m0 + 8);
         } else {
-            mix_piece<MN>(sums, 0, tile, p, m0);
+            multiply_values_piece<MN>(sums, 0, tile, p, m0);
         }
     }
     template <uint32_t PN, uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix_piece(float (&sums)[NS][MN][4], uint32_t into,
-                                                     uint32_t tile, const uint32_t (&p)[NS][2],
-                                                     uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values_piece(float (&sums)[NS][MN][4],
+                                                                 uint32_t into, uint32_t tile,
+                                                                 const uint32_t (&p)[NS][2],
+                                                                 uint32_t m0) {
         const uint32_t t4 = threadIdx.x % 4;
         uint32_t scales[2];
 #pragma unroll

@@ -96,11 +96,11 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         s++;
     const MatrixPart& part = p.part[s];
     const uint32_t m0 = gated ? pair : 2 * (pair - part.first_pair);
-    const bool live = m0 < part.weight.rows;
-    const bool live1 = gated ? live : m0 + 1 < part.weight.rows;
+    const bool is_valid = m0 < part.weight.rows;
+    const bool is_valid1 = gated ? is_valid : m0 + 1 < part.weight.rows;
     const WeightRef& w0 = part.weight;
     const WeightRef& w1 = gated ? p.part[1].weight : part.weight;
-    const uint32_t m1 = gated ? m0 : (live1 ? m0 + 1 : m0);
+    const uint32_t m1 = gated ? m0 : (is_valid1 ? m0 + 1 : m0);
 
     float sum[2][N] = {};
     const uint32_t lane = threadIdx.x % WARP;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
                     inside ? x[n][from + k] * factor[n] * weight : 0.0f;
         }
         __syncthreads();
-        if (!live)
+        if (!is_valid)
             continue;
         for (uint32_t u = lane; u * 32 < count; u += WARP) {
             LaneNumbers<TYPE> block0, block1;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
             }
         }
     }
-    if (!live)
+    if (!is_valid)
         return;
 
 #pragma unroll
@@ -165,11 +165,11 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
             out[m0] = activate(y0, p.mode) * y1;
         } else if (p.mode == ADD) {
             out[m0] += y0;
-            if (live1)
+            if (is_valid1)
                 out[m0 + 1] += y1;
         } else {
             out[m0] = y0;
-            if (live1)
+            if (is_valid1)
                 out[m0 + 1] = y1;
         }
     }
