@@ -178,7 +178,7 @@ const _: () = assert!(
 const _: () = assert!(
     size_of::<GemmSkinnyParams>() == 464
         && offset_of!(GemmSkinnyParams, stages) == 368
-        && offset_of!(GemmSkinnyParams, first) == 400
+        && offset_of!(GemmSkinnyParams, first_stage) == 400
 );
 const _: () =
     assert!(size_of::<GemmSm80Params>() == 376 && offset_of!(GemmSm80Params, by_output) == 352);
