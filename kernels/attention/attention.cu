@@ -307,6 +307,7 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         merge_chunks(p, r, head0, heads, chunks);
 }
 
+// Names: attention_<numbers>_<query heads>x<lanes per cell>.
 #define ATTENTION(NUMBER, NAME, GROUP, LANES)                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                       \
         attention_##NAME##_##GROUP##x##LANES(const __grid_constant__ AttentionParams p) { \

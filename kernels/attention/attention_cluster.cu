@@ -36,9 +36,9 @@ __host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint
                    round = 4 * ranks, products = dim / 64,
                    sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4,
                    statistics = 2 * round * COLUMNS * 4, head_scratch = teams * TILES * dim * 4,
-                   weights = teams * TILES * WARP * 8, maxima = teams * TILES * COLUMNS * 4,
+                   weights = teams * TILES * WARP * 8, tile_bases = teams * TILES * COLUMNS * 4,
                    all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + head_scratch;
-    return (all + weights + maxima + 8 + 127) / 128 * 128;
+    return (all + weights + tile_bases + 8 + 127) / 128 * 128;
 }
 
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
@@ -62,7 +62,7 @@ struct Cluster {
         RowHeads<DIM, Number> heads;
         __align__(16) float head_scratch[WARPS][DIM];
         __align__(16) uint2 weights[TEAMS][TILES][WARP];
-        __align__(16) float maxima[TEAMS][TILES][COLUMNS];
+        __align__(16) float tile_bases[TEAMS][TILES][COLUMNS];
         uint64_t arrived; // counts the bytes of a round
     };
 
@@ -124,13 +124,13 @@ struct ClusterChunks {
                                 cells.end);
             }
         }
-        commit_copies();
+        cp_async_commit_group();
     }
     // Computes the chunk of an iteration and sends its result to all blocks of the cluster.
     __device__ __forceinline__ void attend(uint32_t iteration,
                                            const uint32_t (&q)[1][DIM / 16][2]) const {
         const uint32_t i = chunk_of(iteration), t4 = lane % 4;
-        await_copies<0>();
+        cp_async_wait_group<0>();
         __syncwarp();
         const uint32_t tiles = shared_address(sh.ring[team][iteration % C::RING]);
         if (i + 1 == chunks && position % CHUNK / TILE == part) {
@@ -140,15 +140,15 @@ struct ClusterChunks {
         float s[1][1][4] = {}, base[2];
         score(s, base, first_chunk + i, tiles, q);
         if (lane / 4 == 0)
-            *reinterpret_cast<float2*>(&sh.maxima[team][part][t4 * 2]) =
+            *reinterpret_cast<float2*>(&sh.tile_bases[team][part][t4 * 2]) =
                 make_float2(base[0], base[1]);
         team_barrier(team);
         // All warps of the team have finished with the previous chunk.
         fetch(iteration + 1);
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t++) {
-            const float2 maxima = *reinterpret_cast<const float2*>(&sh.maxima[team][t][t4 * 2]);
-            base[0] = fmaxf(base[0], maxima.x), base[1] = fmaxf(base[1], maxima.y);
+            const float2 bases = *reinterpret_cast<const float2*>(&sh.tile_bases[team][t][t4 * 2]);
+            base[0] = fmaxf(base[0], bases.x), base[1] = fmaxf(base[1], bases.y);
         }
         uint32_t weights[2];
         weigh_tile(s[0][0], scale_of(p), base, weights);
@@ -250,7 +250,7 @@ struct ClusterFold {
         }
     }
     __device__ __forceinline__ void close_span() {
-        const float2 factor = folded.grow(of_span.maximum, of_span.mass);
+        const float2 factor = folded.grow(of_span.base, of_span.mass);
 #pragma unroll
         for (uint32_t e = 0; e < EACH; e++)
             result[e] = fold(result[e], span[e], factor), span[e] = 0.0f;
@@ -288,7 +288,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     own.fetch(0);
     sh.heads.rope_sincos(p.head, own.position, C::THREADS);
     if (threadIdx.x == 0)
-        init_barrier(own.arrived, 1), publish_barriers();
+        mbarrier_init(own.arrived, 1), publish_barriers();
     __syncwarp();
     // All blocks are resident and their barriers initialised before any block stores to another.
     cluster_arrive_relaxed();
@@ -311,10 +311,11 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     for (uint32_t round = 0, phase = 0; round < own.chunks; round += C::ROUND, phase ^= 1) {
         const uint32_t round_end = min(round + C::ROUND, own.chunks);
         if (threadIdx.x == 0)
-            expect_bytes(own.arrived, (round_end - round) * C::bytes_of(own.group.heads));
+            mbarrier_arrive_expect_tx(own.arrived,
+                                      (round_end - round) * C::bytes_of(own.group.heads));
         for (; own.chunk_of(iteration) < round_end; iteration++)
             own.attend(iteration, q);
-        await_phase(own.arrived, phase);
+        mbarrier_wait_parity(own.arrived, phase);
         if (fold.is_valid(own.group.heads))
             fold.fold_round(round_end - round);
         if (round_end < own.chunks) {
@@ -327,6 +328,8 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         fold.write(p, own.r, own.group.first_head, own.rank, own.chunks);
 }
 
+// Names: attention_cluster_<numbers>_<head_dim>_<ranks>x<teams>.
+// BLOCKS: blocks per multiprocessor, for __launch_bounds__.
 #define ATTENTION_CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                      \
     extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(         \
         TEAMS* TEAM_WARPS* WARP, BLOCKS) NAME(const __grid_constant__ AttendParams p) { \

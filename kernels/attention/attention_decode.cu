@@ -99,6 +99,8 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
     }
 }
 
+// Names: attention_decode_<numbers>_<head_dim>_<warps>x<ring tiles per warp>.
+// BLOCKS: blocks per multiprocessor, for __launch_bounds__.
 #define ATTENTION_DECODE(NAME, NUMBER, DIM, WARPS, RING, BLOCKS)      \
     extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
         NAME(const __grid_constant__ AttendParams p) {                \

@@ -4,10 +4,13 @@
 // head_dim 64, 128 or 256.
 //
 // Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
-// one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
-// path (attention_decode.cuh: warps divide the cells). More columns use the prefill path: each warp
-// has 8 or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
-// blocks and compute the same bits (attention.cuh).
+// one KV head are neighbours) share one pass over keys and values. Prefill path: a unit has up to
+// COLUMNS_MAX columns (64 at most), 8 or 16 per warp, and all warps read the same tiles. Decode
+// path: a unit has up to 8 columns, and the warps divide the cells (attention_decode.cuh). A run of
+// rows takes the prefill path if it has more than COLUMNS_MAX columns and either more than
+// RUN_COLUMNS columns or at least RUN_WORK column-chunks; its last unit takes the decode path if it
+// has no more than 8 columns. Both paths split spans over several blocks and compute the same bits
+// (attention.cuh).
 // Grid: as many blocks as are resident at once. Each takes splits round-robin, from the step's last
 // row backwards, because the last rows of a prompt see the most cells.
 // Bound: memory for few columns, otherwise tensor cores.
@@ -19,8 +22,8 @@
 
 constexpr uint32_t ROWS_MAX = 512; // of the largest step
 // Runs of up to RUN_COLUMNS columns use the decode path while columns times chunks are fewer than
-// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the prefill path
-// always use the decode path.
+// RUN_WORK, because more blocks can share the work. Both are measured: 256 in
+// benches/results/cuda-attention.md, 8,192 in benches/results/cuda-step-bench.md.
 constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 
 // Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one
@@ -61,7 +64,7 @@ struct PrefillAttention {
             float2 factor[2];
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++)
-                factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
+                factor[i] = folded[i].grow(next.folded[i].base, next.folded[i].mass);
             fold_in(next.sums, factor);
         }
         // Writes to and reads from a slot. Its sums are in lane order: only this kernel reads them.
@@ -73,7 +76,7 @@ struct PrefillAttention {
                     make_float4(sums[d][0], sums[d][1], sums[d][2], sums[d][3]);
             if (lane < COLUMNS / 2) {
                 reinterpret_cast<float2*>(slot + COLUMNS * DIM)[lane] =
-                    make_float2(folded[0].maximum, folded[1].maximum);
+                    make_float2(folded[0].base, folded[1].base);
                 reinterpret_cast<float2*>(slot + COLUMNS * (DIM + 1))[lane] =
                     make_float2(folded[0].mass, folded[1].mass);
             }
@@ -85,11 +88,11 @@ struct PrefillAttention {
                 const float4 four = __ldcg(reinterpret_cast<const float4*>(slot) + d * WARP + lane);
                 sums[d][0] = four.x, sums[d][1] = four.y, sums[d][2] = four.z, sums[d][3] = four.w;
             }
-            const float2 maxima =
+            const float2 bases =
                 __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * DIM) + lane % 4);
             const float2 masses =
                 __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * (DIM + 1)) + lane % 4);
-            folded[0] = Folded{maxima.x, masses.x}, folded[1] = Folded{maxima.y, masses.y};
+            folded[0] = Folded{bases.x, masses.x}, folded[1] = Folded{bases.y, masses.y};
         }
     };
 
@@ -141,7 +144,7 @@ struct PrefillAttention {
                     }
                 }
             }
-            commit_copies();
+            cp_async_commit_group();
         };
 #pragma unroll
         for (uint32_t i = 0; i + 1 < STAGES; i++)
@@ -198,10 +201,10 @@ struct PrefillAttention {
                 // previous one.
                 __syncthreads();
                 fetch(c);
-                await_copies<0>();
+                cp_async_wait_group<0>();
                 __syncthreads();
             } else {
-                await_copies<STAGES - 2>();
+                cp_async_wait_group<STAGES - 2>();
                 __syncthreads();
                 fetch(c + STAGES - 1);
             }
@@ -463,6 +466,8 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     }
 }
 
+// Names: attention_mixed_<numbers>_<head_dim>_<warps>x<ring tiles per warp>. NS: groups of 8
+// columns per warp of the prefill path. BLOCKS: blocks per multiprocessor, for __launch_bounds__.
 #define ATTENTION_MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)   \
     extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
         NAME(const __grid_constant__ AttendParams p) {                \

@@ -22,7 +22,7 @@ struct LayerRef {
     uint32_t kv_heads;
     uint32_t head_dim;
     uint32_t pairs;
-    uint32_t neighbours;
+    uint32_t interleaved;
     uint32_t state_numbers;
     uint32_t reserved;
 };
@@ -88,7 +88,7 @@ __device__ __forceinline__ void move_cells(const CacheParams& p) {
             values[to0 + size_t(c) * dim + d] = values[from0 + size_t(c) * dim + d];
     const uint32_t pairs = layer.frequencies ? layer.pairs : 0;
     for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
-        const uint2 pair = pair_of(i, pairs, layer.neighbours);
+        const uint2 pair = rope_pair(i, pairs, layer.interleaved);
         float sine, cosine;
         sincosf(float(p.position_shift) * layer.frequencies[i], &sine, &cosine);
         for (uint32_t c = 0; c < p.cells; c++) {
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS)
             at[d] = load_number(keys + (from0 + c) * dim + d, scale);
         __syncwarp();
         for (uint32_t i = lane; i < pairs; i += WARP) {
-            const uint2 pair = pair_of(i, pairs, layer.neighbours);
+            const uint2 pair = rope_pair(i, pairs, layer.interleaved);
             float sine, cosine;
             sincosf(float(p.position_shift) * layer.frequencies[i], &sine, &cosine);
             const float a = at[pair.x], b = at[pair.y];

@@ -1,4 +1,5 @@
-// Bulk copies to shared memory, and the mbarriers that count their bytes (from sm_90 on).
+// TMA bulk copies without a tensor map (cp.async.bulk), and the mbarriers that count their bytes
+// (from sm_90 on).
 #pragma once
 
 #include "common/walla.cuh"
@@ -13,7 +14,7 @@ struct PipelineState {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
@@ -35,20 +36,20 @@ __device__ __forceinline__ void init_own_barriers(uint32_t barriers) {
     if (is_elected()) {
 #pragma unroll
         for (uint32_t i = 0; i < COUNT; i++)
-            init_barrier(barriers + 8 * i, 1);
+            mbarrier_init(barriers + 8 * i, 1);
         publish_barriers();
     }
     __syncwarp();
 }
 // Arrives; the phase ends when `bytes` have arrived, too.
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ void arrive(uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void await_phase(uint32_t barrier, uint32_t phase) {
+__device__ __forceinline__ void mbarrier_wait_parity(uint32_t barrier, uint32_t phase) {
     asm volatile(
         "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], "
         "%1;\n@!done bra again;\n}" ::"r"(barrier),

@@ -32,8 +32,9 @@
 #define WARP 32u
 #define FULL_MASK 0xffffffffu
 
-// Programmatic dependent launch: waits until the preceding kernels of the stream have ended and
-// their writes are visible. Before sm_90 it is empty: a kernel starts only then.
+// Programmatic dependent launch (PDL, griddepcontrol.wait and launch_dependents): waits until the
+// preceding kernels of the stream have ended and their writes are visible. Before sm_90 it is
+// empty: a kernel starts only then.
 __device__ __forceinline__ void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,20 +1,22 @@
 // Declarations common to the GEMM kernels on tensor cores.
 // out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts; n: x
+// after its norm, if any.
 // With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
 // factor from the sums of squares that the producer of x wrote: out[r] = factor(r) * W x[r],
 // factor(r) = rsqrt(sum(squares[r]) / width + eps) / pack_factors[r].
 // mode ADD with `next_norm`: the sums are also written as the next norm's input, packed, with their
 // squares.
 //
-// x: packed rows (packed_activations.cuh), divided by their scale; W: layout of weight.cuh; out:
-// f32. Up to three matrices of one type are parts of one launch. Every weight becomes f16(scale * q
-// + minimum), rows of x are f16. A tile is 16 rows of W (GATE: 8 of each matrix).
+// x: packed rows (packed_activations.cuh), stored times `PackedRef::scale`; `unscale` undoes it. W:
+// layout of weight.cuh; out: f32. Up to three matrices of one type are parts of one launch. Every
+// weight becomes f16(scale * q + minimum), rows of x are f16. A tile is 16 rows of W (GATE: 8 of
+// each matrix).
 //
 // The order of a row's sums depends on the matrices of an op alone. Every kernel that multiplies
 // one of these matrices computes the same bits:
 // 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a
-//    split into runs of `run` segments; the last runs may have fewer, or none, and then their sum
+//    split into runs of `run_segments`; the last runs may have fewer, or none, and then their sum
 //    is zero;
 // 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in
 //    order, their blocks of 32 in order, columns 0 .. 16 of a block before 16 .. 32;
@@ -194,16 +196,16 @@ __device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& ti
     const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& its) {
-        const float unscale = factor * p.unscale * its.weight.scale;
+    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& matrix) {
+        const float unscale = factor * p.unscale * matrix.weight.scale;
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++)
             to[c] = sums[c] * unscale;
-        if (its.bias)
+        if (matrix.bias)
 #pragma unroll
             for (uint32_t c = 0; c < 4; c++)
                 if (c < left)
-                    to[c] += its.bias[row + c];
+                    to[c] += matrix.bias[row + c];
     };
     float y[4];
     scaled(y, value[0], part);

@@ -56,7 +56,7 @@ __device__ __forceinline__ void gemm_skinny(const GemmSkinnyParams& p, SkinnySha
             const SkinnyPass pass = scheduler.pass(base, first_split);
             if (!is_first && p.x_splits < p.gemm.splits) {
                 fetch_activations(scheduler, layout, pass.x_segment);
-                await_copies<0>();
+                cp_async_wait_group<0>();
                 __syncthreads();
             }
             float* sums = layout.sums + (odd ? layout.pass_sums : 0);

@@ -15,14 +15,14 @@ static_assert(SKINNY_WARPS >= 8, "a norm factor each");
 // the stages of a task. Reciprocals are for `fast_divide`.
 struct GemmSkinnyParams {
     GemmParams gemm;
-    uint32_t by_output;    // row r of x is the one that output r names (the head)
-    uint32_t rows_last;    // index of the last row of x
-    uint32_t teams;        // per CTA
-    uint32_t wave_tiles;   // tiles per CTA and wave
-    uint32_t x_splits;     // splits of x that are in shared memory at once
-    uint32_t depth;        // stages of a warp's ring, up to DEPTH_MAX
-    uint32_t chunk;        // segments per stage
-    uint32_t early_stages; // loaded before the grid dependency; at least 1
+    uint32_t by_output;      // row r of x is the one that output r names (the head)
+    uint32_t rows_last;      // index of the last row of x
+    uint32_t teams;          // per CTA
+    uint32_t wave_tiles;     // tiles per CTA and wave
+    uint32_t x_splits;       // splits of x that are in shared memory at once
+    uint32_t depth;          // stages of a warp's ring, up to DEPTH_MAX
+    uint32_t stage_segments; // segments per stage
+    uint32_t early_stages;   // loaded before the grid dependency; at least 1
     // stages per task, tasks per team and pass, passes per wave, stages per warp
     uint32_t stages, tasks, passes, all_stages;
     uint32_t stages_reciprocal, tasks_reciprocal, passes_reciprocal, x_splits_reciprocal;
@@ -44,9 +44,9 @@ static_assert(sizeof(GemmSkinnyPairParams) == 936, "as in params.rs");
 // Dynamic shared memory, in this order: the warps' rings; rows of x; sums of runs of one wave, or
 // of two if there are several waves or passes; sums of earlier passes, two floats per output. Tests
 // of crates/walla_cuda evaluate these functions and compare the results with the host's.
-__host__ __device__ constexpr uint32_t skinny_ring_bytes(uint32_t depth, uint32_t chunk,
+__host__ __device__ constexpr uint32_t skinny_ring_bytes(uint32_t depth, uint32_t stage_segments,
                                                          uint32_t record) {
-    return depth * chunk * 2 * record;
+    return depth * stage_segments * 2 * record;
 }
 __host__ __device__ constexpr uint32_t skinny_x_bytes(uint32_t segments, uint32_t rows) {
     return segments * rows * SEGMENT * 2;

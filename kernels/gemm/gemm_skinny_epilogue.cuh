@@ -27,7 +27,8 @@ __device__ __forceinline__ Output output_of(const SkinnyScheduler& scheduler, ui
     at.is_valid = row < part.weight.rows;
     const uint32_t r = scheduler.row0 + at.n;
     at.out = part.out + size_t(r) * part.out_stride + row;
-    at.packed = g.packed.rows ? g.packed.rows + pair_of(g.packed, r, row) + row % 2 * 2 : nullptr;
+    at.packed =
+        g.packed.rows ? g.packed.rows + packed_offset(g.packed, r, row) + row % 2 * 2 : nullptr;
     at.scale[0] = g.unscale * part.weight.scale;
     at.scale[1] = g.unscale * g.part[1].weight.scale;
     at.bias[0] = part.bias && at.is_valid ? part.bias[row] : 0.0f;

@@ -34,7 +34,7 @@ struct SkinnyMainloop {
         fetch_activations(scheduler, layout, 0);
         epilogue.load_inputs();
         weights.fetch(weights.early(), scheduler.p.depth);
-        await_copies<0>();
+        cp_async_wait_group<0>();
         // Warps reach this barrier from different call sites.
         asm volatile("barrier.sync 1, %0;" ::"r"(scheduler.threads) : "memory");
         has_x = true;
@@ -53,8 +53,8 @@ struct SkinnyMainloop {
             const uint32_t end = is_valid ? scheduler.run_end(pass.first_split + split) : 0;
             float sum[4] = {};
             uint32_t segment = scheduler.run_begin(pass.first_split + split);
-            for (uint32_t i = 0; i < p.stages; i++, segment += p.chunk)
-                multiply_stage(sum, pass, segment, min(segment + p.chunk, end));
+            for (uint32_t i = 0; i < p.stages; i++, segment += p.stage_segments)
+                multiply_stage(sum, pass, segment, min(segment + p.stage_segments, end));
             if (is_valid)
                 store(sum, sums + layout.sums_of(p, wave_tile, split) + sum_place);
         }
@@ -108,9 +108,9 @@ struct SkinnyMainloop {
 #pragma unroll
             for (uint32_t j = 0; j < 4; j++) {
                 uint32_t b[4];
-                load_matrices(b, x + (u * 4 + j) * group_rows * 64);
-                multiply(sum, a[u][j][0], b[0], b[1]);
-                multiply(sum, a[u][j][1], b[2], b[3]);
+                ldmatrix_x4(b, x + (u * 4 + j) * group_rows * 64);
+                mma_m16n8k16(sum, a[u][j][0], b[0], b[1]);
+                mma_m16n8k16(sum, a[u][j][1], b[2], b[3]);
             }
         }
     }

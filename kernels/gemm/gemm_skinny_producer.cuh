@@ -5,9 +5,9 @@
 #include "common/stage_ring.cuh"
 #include "gemm/gemm_skinny_scheduler.cuh"
 
-// A warp's ring of weights: `chunk` segments per stage, by two copies, for the two half tiles. Each
-// lane locates one of 32 stages, so all of them are found at once, while the first copy is in
-// flight.
+// A warp's ring of weights: `stage_segments` segments per stage, by two copies, for the two half
+// tiles. Each lane locates one of 32 stages, so all of them are found at once, while the first copy
+// is in flight.
 template <uint32_t TYPE>
 struct SkinnyWeightRing {
     static constexpr uint32_t RECORD = Record<TYPE>::BYTES;
@@ -25,8 +25,8 @@ struct SkinnyWeightRing {
                                                 const uint8_t* shared, const uint64_t* full)
         : scheduler(scheduler), shared(shared) {
         const GemmSkinnyParams& p = scheduler.p;
-        half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes;
-        ring_bytes = skinny_ring_bytes(p.depth, p.chunk, RECORD);
+        half_bytes = p.stage_segments * RECORD, stage_bytes = 2 * half_bytes;
+        ring_bytes = skinny_ring_bytes(p.depth, p.stage_segments, RECORD);
         stages = shared_address(shared) + scheduler.warp * ring_bytes;
         barriers = shared_address(full) + 8 * scheduler.warp * DEPTH_MAX;
         stride = half_stride<RECORD>(p.gemm);
@@ -50,7 +50,7 @@ struct SkinnyWeightRing {
         if (!is_elected())
             return;
         const uint32_t barrier = barriers + 8 * slot;
-        expect_bytes(barrier, 2 * bytes);
+        mbarrier_arrive_expect_tx(barrier, 2 * bytes);
         if (bytes > 0) {
             copy_bulk_once(to, from, bytes, barrier);
             copy_bulk_once(to + half_bytes, from + stride, bytes, barrier);
@@ -60,7 +60,7 @@ struct SkinnyWeightRing {
             copy_async(to + i, from + i);
             copy_async(to + half_bytes + i, from + stride + i);
         }
-        commit_copies();
+        cp_async_commit_group();
 #endif
     }
     // Starts the copies of the first stage.
@@ -107,9 +107,9 @@ struct SkinnyWeightRing {
     }
     __device__ __forceinline__ void await_stage() const {
 #if __CUDA_ARCH__ >= 900
-        await_phase(barriers + 8 * read.slot, read.phase);
+        mbarrier_wait_parity(barriers + 8 * read.slot, read.phase);
 #else
-        await_copies(scheduler.p.depth - 1);
+        cp_async_wait_group(scheduler.p.depth - 1);
         __syncwarp();
 #endif
     }
@@ -141,5 +141,5 @@ __device__ __forceinline__ void fetch_activations(const SkinnyScheduler& schedul
         for (uint32_t i = threadIdx.x; i < pieces * x.group_rows; i += scheduler.threads)
             copy_async(layout.x + i * 16, from + i * 16);
     }
-    commit_copies();
+    cp_async_commit_group();
 }

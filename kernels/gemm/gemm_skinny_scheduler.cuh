@@ -71,11 +71,11 @@ struct SkinnyScheduler {
         const uint32_t wave_tile = fast_divide(index, p.x_splits_reciprocal),
                        split = first_split + index - wave_tile * p.x_splits;
         const uint32_t tile = base0 + wave * wave_step + wave_tile,
-                       begin = run_begin(split) + (number - task * p.stages) * p.chunk,
+                       begin = run_begin(split) + (number - task * p.stages) * p.stage_segments,
                        end = run_end(split);
         if (wave_tile >= p.wave_tiles || tile >= p.gemm.tiles || begin >= end)
             return {tile, begin, 0};
-        return {tile, begin, min(p.chunk, end - begin)};
+        return {tile, begin, min(p.stage_segments, end - begin)};
     }
 };
 

@@ -1,14 +1,15 @@
 // gemm_sm80: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices (gemm_common.cuh),
-// with mma for more than 8 rows of x, or 5 and more if K is large, if gemm_sm90.cuh does not
-// compute them: GROUPS groups of 8 rows, 2 or 4.
+// with mma, if gemm_sm90.cuh does not compute them: for more than 8 rows of x, and for fewer that
+// are padded to 8 rows (5 and more) if these exceed 5/8 of a block's opt-in shared memory (K >=
+// 9,088 on an H100). A CTA takes GROUPS groups of 8 rows, 2 or 4.
 // x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, or
 // packed f16.
 //
 // A team of one or two warps computes a tile at a time; each of its warps takes a run of
 // neighbouring segments of 128 columns. Weights arrive through a ring in shared memory per warp,
-// `chunk` segments at a time (from sm_90 on by bulk copies). The first copies start before the
-// kernel waits for its predecessor, since weights never change. The rows of x of a split stay in
-// shared memory. Every split has separate blocks; the last block to finish adds the splits.
+// `stage_segments` segments at a time (from sm_90 on by bulk copies). The first copies start before
+// the kernel waits for its predecessor, since weights never change. The rows of x of a split stay
+// in shared memory. Every split has separate blocks; the last block to finish adds the splits.
 //
 // gemm_sm80_config.cuh   parameters, shared memory, scheduler
 // gemm_sm80_producer.cuh copies of weights and of rows of x

@@ -7,9 +7,9 @@ constexpr uint32_t SM80_WARPS_MAX = 16;
 
 // Dynamic shared memory, in this order: the warps' rings; rows of x; sums of the warps. Tests of
 // crates/walla_cuda evaluate these functions and compare the results with the host's.
-__host__ __device__ constexpr uint32_t sm80_ring_bytes(uint32_t depth, uint32_t chunk,
+__host__ __device__ constexpr uint32_t sm80_ring_bytes(uint32_t depth, uint32_t stage_segments,
                                                        uint32_t record) {
-    return depth * 2 * chunk * record;
+    return depth * 2 * stage_segments * record;
 }
 __host__ __device__ constexpr uint32_t sm80_group_bytes(uint32_t segments) {
     return segments * 8 * SEGMENT * 2;
@@ -20,13 +20,13 @@ __host__ __device__ constexpr uint32_t sm80_sums(uint32_t groups) {
 
 struct GemmSm80Params {
     GemmParams gemm;
-    float* partials;    // [splits, tiles, grid.y, 8 * GROUPS, 16]
-    uint32_t* arrivals; // [grid.y, grid.x], zero between launches
-    uint32_t by_output; // row r of x is the one that output r names (the head)
-    uint32_t rows_last; // index of the last row of x
-    uint32_t teams;     // per CTA; a warp of a team takes one run
-    uint32_t depth;     // stages of a warp's ring, up to DEPTH_MAX
-    uint32_t chunk;     // segments per stage
+    float* partials;         // [splits, tiles, grid.y, 8 * GROUPS, 16]
+    uint32_t* arrivals;      // [grid.y, grid.x], zero between launches
+    uint32_t by_output;      // row r of x is the one that output r names (the head)
+    uint32_t rows_last;      // index of the last row of x
+    uint32_t teams;          // per CTA; a warp of a team takes one run
+    uint32_t depth;          // stages of a warp's ring, up to DEPTH_MAX
+    uint32_t stage_segments; // segments per stage
     uint32_t reserved;
 };
 static_assert(sizeof(GemmSm80Params) == 376 && offsetof(GemmSm80Params, by_output) == 352,
@@ -43,7 +43,7 @@ struct Sm80Shared {
 // Tiles of a team, and the run of a warp in the CTA's split.
 template <uint32_t GROUPS>
 struct Sm80Scheduler {
-    static constexpr uint32_t COLUMNS = 8 * GROUPS; // rows of x per CTA
+    static constexpr uint32_t N = 8 * GROUPS; // rows of x per CTA
     const GemmSm80Params& p;
     uint32_t lane, warps, threads; // of a team: warps, threads
     uint32_t team, thread, warp;   // the team; thread and warp in it
@@ -63,9 +63,9 @@ struct Sm80Scheduler {
         segments = min(g.x.segments - first_segment, g.split_segments);
         run_begin = warp * g.run_segments;
         run_end = min(run_begin + g.run_segments, segments);
-        row0 = blockIdx.y * COLUMNS;
+        row0 = blockIdx.y * N;
     }
-    // Row of x for column `n` of the CTA.
+    // Row of x for row `n` of the CTA.
     __device__ __forceinline__ uint32_t row_of(uint32_t n) const {
         return p.by_output ? min(p.gemm.step.output(row0 + n).row, p.rows_last) : row0 + n;
     }
@@ -90,9 +90,10 @@ struct Sm80Layout {
         constexpr uint32_t RECORD = Record<TYPE>::BYTES;
         const GemmSm80Params& p = scheduler.p;
         group_bytes = sm80_group_bytes(scheduler.segments);
-        stage_bytes = 2 * p.chunk * RECORD;
+        stage_bytes = 2 * p.stage_segments * RECORD;
         const uint32_t offset = threadIdx.x / WARP * p.depth * stage_bytes;
-        const uint32_t rings = blockDim.x / WARP * sm80_ring_bytes(p.depth, p.chunk, RECORD);
+        const uint32_t rings =
+            blockDim.x / WARP * sm80_ring_bytes(p.depth, p.stage_segments, RECORD);
         const uint32_t shared_at = shared_address(shared);
         ring = shared + offset, ring_at = shared_at + offset;
         x = shared_at + rings;

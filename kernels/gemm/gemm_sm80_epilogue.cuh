@@ -11,7 +11,7 @@ __device__ __forceinline__ void add_quad(float (&value)[4], const float4& sums) 
 
 template <uint32_t TYPE, uint32_t GROUPS>
 struct Sm80Epilogue {
-    static constexpr uint32_t COLUMNS = 8 * GROUPS;
+    static constexpr uint32_t N = 8 * GROUPS; // rows of x per CTA
     const Sm80Scheduler<GROUPS>& scheduler;
     const Sm80Layout<TYPE, GROUPS>& layout;
     Sm80Shared<GROUPS>& storage;
@@ -24,14 +24,14 @@ struct Sm80Epilogue {
         : scheduler(scheduler), layout(layout), storage(storage) {
         gated = scheduler.p.gemm.mode >= GATE_SILU;
         quads = gated ? 2 : 4;
-        items = COLUMNS * quads;
+        items = N * quads;
     }
 
     // Computes the norm's factors of the CTA's rows, a warp per row.
     __device__ __forceinline__ void norm_factors() const {
         const GemmParams& g = scheduler.p.gemm;
         const uint32_t lane = scheduler.lane;
-        for (uint32_t n = threadIdx.x / WARP; n < COLUMNS; n += blockDim.x / WARP) {
+        for (uint32_t n = threadIdx.x / WARP; n < N; n += blockDim.x / WARP) {
             float factor = 1.0f;
             if (g.squares && scheduler.row0 + n < g.rows_max) {
                 const uint32_t r = scheduler.row_of(n);
@@ -95,11 +95,11 @@ struct Sm80Epilogue {
     }
 
   private:
-    // Partial sums of a tile: [COLUMNS, TILE_ROWS].
+    // Partial sums of a tile: [N, TILE_ROWS].
     __device__ __forceinline__ float* partial(uint32_t split, uint32_t tile) const {
         const GemmSm80Params& p = scheduler.p;
-        return p.partials + ((size_t(split) * p.gemm.tiles + tile) * gridDim.y + blockIdx.y) *
-                                (COLUMNS * TILE_ROWS);
+        return p.partials +
+               ((size_t(split) * p.gemm.tiles + tile) * gridDim.y + blockIdx.y) * (N * TILE_ROWS);
     }
     __device__ __forceinline__ void add_runs(float (&value)[2][4], uint32_t n,
                                              uint32_t quad) const {

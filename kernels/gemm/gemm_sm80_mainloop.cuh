@@ -15,9 +15,11 @@ struct Sm80Mainloop {
 
     // Computes the warp's run of a tile.
     __device__ __forceinline__ void multiply_run(float (&sum)[GROUPS][4]) {
-        const uint32_t chunk = scheduler.p.chunk;
-        for (uint32_t first = scheduler.run_begin; first < scheduler.run_end; first += chunk) {
-            multiply_stage(sum, weights.await_next(), first, min(first + chunk, scheduler.run_end));
+        const uint32_t stage_segments = scheduler.p.stage_segments;
+        for (uint32_t first = scheduler.run_begin; first < scheduler.run_end;
+             first += stage_segments) {
+            multiply_stage(sum, weights.await_next(), first,
+                           min(first + stage_segments, scheduler.run_end));
             weights.release();
         }
     }
@@ -43,7 +45,7 @@ struct Sm80Mainloop {
         for (uint32_t s = first; s < end; s++) {
             HalfTile<TYPE> w[2];
             w[0].load(stage + (s - first) * RECORD, scheduler.lane);
-            w[1].load(stage + (scheduler.p.chunk + s - first) * RECORD, scheduler.lane);
+            w[1].load(stage + (scheduler.p.stage_segments + s - first) * RECORD, scheduler.lane);
 #pragma unroll
             for (uint32_t j = 0; j < 4; j++) {
                 uint32_t a[2][4];
@@ -58,9 +60,9 @@ struct Sm80Mainloop {
 #pragma unroll
         for (uint32_t group = 0; group < GROUPS; group++) {
             uint32_t b[4];
-            load_matrices(b, x + group * layout.group_bytes + (s * 4 + j) * 512);
-            multiply(sum[group], a[0], b[0], b[1]);
-            multiply(sum[group], a[1], b[2], b[3]);
+            ldmatrix_x4(b, x + group * layout.group_bytes + (s * 4 + j) * 512);
+            mma_m16n8k16(sum[group], a[0], b[0], b[1]);
+            mma_m16n8k16(sum[group], a[1], b[2], b[3]);
         }
     }
 };

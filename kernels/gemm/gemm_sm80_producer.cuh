@@ -49,17 +49,17 @@ struct Sm80WeightPipeline {
         }
         if (next_tile < p.gemm.tiles) {
             issue_copies(tile_from + next_segment * RECORD,
-                         min(p.chunk, scheduler.run_end - next_segment) * RECORD);
-            next_segment += p.chunk;
+                         min(p.stage_segments, scheduler.run_end - next_segment) * RECORD);
+            next_segment += p.stage_segments;
         }
 #if __CUDA_ARCH__ < 900
-        commit_copies();
+        cp_async_commit_group();
 #endif
         write.next();
     }
     __device__ __forceinline__ void issue_copies(const uint8_t* from, uint32_t bytes) const {
         const uint32_t to = write.stages + write.slot * layout.stage_bytes,
-                       half_bytes = scheduler.p.chunk * RECORD;
+                       half_bytes = scheduler.p.stage_segments * RECORD;
 #if __CUDA_ARCH__ >= 900
         if (scheduler.lane == 0) {
             expect(write, 2 * bytes);
@@ -78,7 +78,7 @@ struct Sm80WeightPipeline {
 #if __CUDA_ARCH__ >= 900
         await_stage(read);
 #else
-        await_copies(scheduler.p.depth - 1);
+        cp_async_wait_group(scheduler.p.depth - 1);
         __syncwarp();
 #endif
         return stage;
@@ -125,7 +125,7 @@ struct Sm80Activations {
     // The whole CTA calls it.
     __device__ __forceinline__ void await() const {
         if (!copies_groups)
-            await_copies<0>();
+            cp_async_wait_group<0>();
         __syncthreads();
 #if __CUDA_ARCH__ >= 900
         if (copies_groups)
@@ -165,6 +165,6 @@ struct Sm80Activations {
                         g.x.rows + piece_of(g.x, r, (scheduler.first_segment + s) * 16 + piece));
                 }
             }
-        commit_copies();
+        cp_async_commit_group();
     }
 };

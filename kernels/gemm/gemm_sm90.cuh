@@ -1,10 +1,12 @@
 // gemm_sm90: WGMMA GEMM (gemm_common.cuh; wgmma.cuh, sm_90a) for more than 8 rows of x, or 5 and
-// more if K is large: out[r, m] (+)= sum_k W[m, k] * x[r, k], or a gate of two matrices.
+// more if K > 3,072 and there are more tiles than multiprocessors: out[r, m] (+)= sum_k W[m, k] *
+// x[r, k], or a gate of two matrices.
 //
 // x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, packed
 // f16, or the sums of splits. A CTA takes N rows of x (16, 32 or 64) and 8 tiles, 128 rows of W, or
-// 4. Each consumer warp has a tile and a run of it. It copies its own weights; one producer warp
-// copies the rows of x, which the warps of a run share, or one producer warp per run.
+// 4. W is operand A (registers, dequantised, M = 64 = four tiles), x is operand B (shared memory, N
+// rows). Each consumer warp has a tile and a run of it. It copies its own weights; one producer
+// warp copies the rows of x, which the warps of a run share, or one producer warp per run.
 //
 // gemm_sm90_config.cuh    split-K modes, shape of a CTA
 // gemm_sm90_scheduler.cuh tile scheduler, shared memory
@@ -12,7 +14,7 @@
 // gemm_sm90_mainloop.cuh  a run of products
 // gemm_sm90_epilogue.cuh  one epilogue per split-K mode
 //
-// Grid: (persistent CTAs, or groups of tiles * splits; rows of x / N); for a pair of products
+// Grid: (persistent CTAs, or CTA tiles * splits; rows of x / N); for a pair of products
 // (ClusterSplitK, DeferredSplitK) the CTAs of one, then of the other.
 // Bound: bytes of W up to some 32 rows of x, then reads of x from L2.
 // Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the bits equal the results of
@@ -70,7 +72,10 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
 }
 
 // Defines the kernel `NAME`: CTAS per multiprocessor. The files list their kernels by name, since
-// the host looks them up by name.
+// the host looks them up by name. lower/gemm_sm90.rs selects them, so the lists have gaps:
+// persistent N 16, 32 and 64; small (4 tiles) N 16 and 32; half_wave N 32 and 64; cluster and
+// deferred all N, for Q4_1, Q5_1 and Q6_K as pairs; workspace N 64, and 32 for records of up to
+// 1,024 bytes.
 #define GEMM_SM90(NAME, TYPE, N, SPLIT_K, TILES, CTAS)                                             \
     extern "C" __global__ void __launch_bounds__(GemmSm90<TYPE, N, SPLIT_K, TILES>::THREADS, CTAS) \
         NAME(const __grid_constant__ GemmSm90Params p) {                                           \

@@ -49,20 +49,20 @@ __host__ __device__ constexpr uint32_t producer_warps(uint32_t n, uint32_t runs,
     return n > 32 && record <= 1024 ? runs : 1;
 }
 // Segments per stage of weights: copies of 1 to 2 KB.
-__host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) {
+__host__ __device__ constexpr uint32_t weights_stage_segments(uint32_t record) {
     return record > 1200 ? 1 : 2;
 }
 
 // Bytes of a stage of a warp's weights, of both halves of its tile.
 __host__ __device__ constexpr uint32_t weights_stage(uint32_t record) {
-    return 2 * weights_chunk(record) * record;
+    return 2 * weights_stage_segments(record) * record;
 }
 // Segments and bytes of a stage of n rows of x.
-__host__ __device__ constexpr uint32_t x_chunk(uint32_t n) {
+__host__ __device__ constexpr uint32_t x_stage_segments(uint32_t n) {
     return n > 32 ? 1 : 2;
 }
 __host__ __device__ constexpr uint32_t x_stage(uint32_t n) {
-    return n / 8 * GROUP_BYTES * x_chunk(n);
+    return n / 8 * GROUP_BYTES * x_stage_segments(n);
 }
 // Floats per warp to exchange and transpose the sums of two runs: a quarter of a tile's sums, of 8
 // or 16 rows of x at once. Every lane then has a quad of outputs, even if a tile has only eight
@@ -140,10 +140,10 @@ struct GemmSm90 {
                               PRODUCER_WARPS = producer_warps(N, RUNS, RECORD),
                               THREADS = (CONSUMER_WARPS + PRODUCER_WARPS) * WARP;
     // Segments and bytes of a stage of weights, of half a tile and of both halves.
-    static constexpr uint32_t W_CHUNK = weights_chunk(RECORD), W_HALF = W_CHUNK * RECORD,
-                              W_STAGE = weights_stage(RECORD);
+    static constexpr uint32_t W_STAGE_SEGMENTS = weights_stage_segments(RECORD),
+                              W_HALF = W_STAGE_SEGMENTS * RECORD, W_STAGE = weights_stage(RECORD);
     // Segments and bytes of a stage of x.
-    static constexpr uint32_t X_CHUNK = x_chunk(N), X_STAGE = x_stage(N);
+    static constexpr uint32_t X_STAGE_SEGMENTS = x_stage_segments(N), X_STAGE = x_stage(N);
     // Bytes of a tile's sums.
     static constexpr uint32_t TILE_BYTES = N * TILE_ROWS * 4;
     // Whether a cluster's sums reuse the shared memory of x and weights, because they are large. A

@@ -129,9 +129,9 @@ struct PersistentEpilogue {
         const TileScheduler<G>& scheduler = consumer.scheduler;
         const GemmSm90Params& p = scheduler.p;
         float sum[N / 2], share[COUNT];
-        for (uint32_t group = scheduler.group0; group < scheduler.groups;
-             group += scheduler.group_step) {
-            const uint32_t number = group * G::TILES + consumer.tile_in_cta;
+        for (uint32_t cta_tile = scheduler.cta_tile0; cta_tile < scheduler.cta_tiles;
+             cta_tile += scheduler.cta_tile_step) {
+            const uint32_t number = cta_tile * G::TILES + consumer.tile_in_cta;
             const uint32_t tile = scheduler.tile(number);
             if (scheduler.is_idle(number, consumer.tile_in_cta)) {
                 consumer.mainloop.skip();
@@ -261,7 +261,7 @@ struct Epilogue<G, ClusterSplitK> {
         TileOf place = {};
         EpilogueInput input = {};
         const auto load_input = [&](uint32_t i) {
-            place = tile_of(p.gemm, scheduler.group0 * G::TILES + split + i * splits);
+            place = tile_of(p.gemm, scheduler.cta_tile0 * G::TILES + split + i * splits);
             input = epilogue_input(p.gemm, place, scheduler.row0 + n, quad);
         };
         const uint32_t owned = scheduler.owned_tiles();
@@ -272,7 +272,7 @@ struct Epilogue<G, ClusterSplitK> {
         if (owned == 0 || warp >= N / 8)
             return;
         if (splits > 1)
-            await_phase(consumer.layout.sums_barrier(), 0);
+            mbarrier_wait_parity(consumer.layout.sums_barrier(), 0);
         constexpr bool REUSES = G::SUMS_REUSE_RINGS;
         float* transposed = reinterpret_cast<float*>(
                                 consumer.layout.shared +
@@ -312,7 +312,7 @@ struct Epilogue<G, ClusterSplitK> {
             return KEPT ? keeps[c * WARP + lane] : kept[KEPT ? 0 : c];
         };
         const bool is_tile =
-            consumer.scheduler.group0 * G::TILES + consumer.tile_in_cta < p.gemm.tiles;
+            consumer.scheduler.cta_tile0 * G::TILES + consumer.tile_in_cta < p.gemm.tiles;
         for (uint32_t run = 0; run < p.gemm.runs; run++) {
             if (run > 0)
 #pragma unroll
@@ -342,7 +342,7 @@ struct Epilogue<G, ClusterSplitK> {
             for (uint32_t c = 0; c < N / 2; c += 4)
                 to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
             consumer.sync();
-        } else if (tile < consumer.scheduler.group_tiles()) {
+        } else if (tile < consumer.scheduler.tiles_here()) {
             const uint32_t round = fast_divide(tile, p.splits_reciprocal),
                            owner = tile - round * splits,
                            barrier = map_shared_rank(consumer.layout.sums_barrier(), owner);

@@ -1,6 +1,7 @@
 // linear: out[r, m] (+)= sum_k W[m, k] * n(x[r])[k] (+ bias[m]), n the RMS norm or the identity, in
 // f32 throughout.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// mode GATE: out[r, m] = activation(G n(x[r]))[m] * (U n(x[r]))[m], with G and U the first two
+// parts.
 //
 // x: [rows, cols] f32; W: [rows of the part, cols]; out: f32 with its own stride. Up to three
 // matrices of one type (query, key and value) are parts of one launch. With `by_output` row r is
@@ -120,13 +121,13 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         if (!is_valid)
             continue;
         for (uint32_t u = lane; u * 32 < count; u += WARP) {
-            LaneNumbers<TYPE> block0, block1;
-            const uint32_t at_block = from / 32 + u;
-            block0.load(w0, m0, at_block / 4, u % 4);
-            block1.load(w1, m1, at_block / 4, u % 4);
+            LaneNumbers<TYPE> share0, share1;
+            const uint32_t share = from / 32 + u;
+            share0.load(w0, m0, share / 4, u % 4);
+            share1.load(w1, m1, share / 4, u % 4);
             float a[32], b[32];
-            block0.decode(a);
-            block1.decode(b);
+            share0.decode(a);
+            share1.decode(b);
             const float* at = staged + padded(u / 4 * SEGMENT);
 #pragma unroll
             for (uint32_t n = 0; n < N; n++) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ size_t piece_of(const PackedRef& p, uint32_t r, uint3
 }
 
 // Byte offset of an even column and its neighbour in row r.
-__device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32_t k) {
+__device__ __forceinline__ size_t packed_offset(const PackedRef& p, uint32_t r, uint32_t k) {
     return piece_of(p, r, k / 16 * 2 + k % 4 / 2) + k % 16 / 4 * 4;
 }
 
@@ -48,14 +48,14 @@ __device__ __forceinline__ uint32_t two_halves(float a, float b) {
 
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k,
                                              float value) {
-    uint8_t* at = p.rows + pair_of(p, r, k) + k % 2 * 2;
+    uint8_t* at = p.rows + packed_offset(p, r, k) + k % 2 * 2;
     *reinterpret_cast<__half*>(at) = __float2half_rn(clamp_to_half(value * p.scale));
 }
 
 // Four neighbours, from a column that is a multiple of four.
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k,
                                              const float (&values)[4]) {
-    uint8_t* at = p.rows + pair_of(p, r, k);
+    uint8_t* at = p.rows + packed_offset(p, r, k);
     *reinterpret_cast<uint32_t*>(at) = two_halves(values[0] * p.scale, values[1] * p.scale);
     *reinterpret_cast<uint32_t*>(at + piece_stride(p)) =
         two_halves(values[2] * p.scale, values[3] * p.scale);

@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
         if (p.next_norm)
             copy_word_async(shared_address(&factors[warp][lane]), p.next_pack_factors + r);
     }
-    commit_copies();
-    await_copies<0>();
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
     float old[4];
     set(old, its[SPLITS_MAX][lane]);
     const float pack_factor = factors[warp][lane];

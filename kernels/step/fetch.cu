@@ -4,7 +4,8 @@
 // Grid: words / THREADS blocks; a thread copies one word, the last thread the remaining bytes.
 // Bound: the bus, 1 to 2 us of latency plus the bytes. A kernel is used because a copy between two
 // kernels of a stream switches to a copy engine and back, which leaves the GPU idle for some 6 us.
-// Oracle: copies, byte by byte (tests/gpu/sampling.rs, masked_draws_are_the_oracles_and_allowed).
+// Oracle: copies, byte by byte (tests/gpu/sampling.rs,
+// masked_draws_match_the_oracle_and_are_allowed).
 #include "common/walla.cuh"
 
 constexpr uint32_t THREADS = 256;

@@ -1,4 +1,4 @@
-// Ring of step-block descriptors (descriptors) that the host writes: the device side of
+// Ring of step-block descriptors that the host writes: the device side of
 // crates/walla_cuda/src/step_ring.rs.
 //
 // A descriptor holds the host address of the step block of the next launch. The host numbers

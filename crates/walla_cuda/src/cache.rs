@@ -163,7 +163,7 @@ pub(crate) fn layer_table(
                     let rope = resources.rope(rope)?;
                     layer.frequencies = rope.frequencies.address();
                     layer.pairs = rope.pairs_count;
-                    layer.neighbours = u32::from(rope.pairs == RopePairs::Interleaved);
+                    layer.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
                 }
             }
             (CacheLayer::ShortConv { width, taps }, LayerMemory::ShortConv { state }) => {

@@ -1,4 +1,5 @@
-//! Parameter structs of the kernels: the host side of `kernels/*.cuh`. Both sides assert the sizes.
+//! Parameter structs of the kernels: the host side of `kernels/*/*.cuh`. Both sides assert the
+//! sizes.
 
 mod gemm;
 
@@ -168,8 +169,8 @@ pub(crate) struct HeadRef {
     pub key_norm: Address,
     pub frequencies: Address,
     pub pairs: u32,
-    pub neighbours: u32,
-    pub magnitude: f32,
+    pub interleaved: u32,
+    pub sincos_scale: f32,
     pub query_eps: f32,
     pub key_eps: f32,
     pub heads: u32,
@@ -304,7 +305,7 @@ pub(crate) struct LayerRef {
     pub kv_heads: u32,
     pub head_dim: u32,
     pub pairs: u32,
-    pub neighbours: u32,
+    pub interleaved: u32,
     pub state_numbers: u32,
     pub reserved: u32,
 }

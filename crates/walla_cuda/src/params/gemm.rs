@@ -71,7 +71,7 @@ pub(crate) struct GemmSkinnyParams {
     pub wave_tiles: u32,
     pub x_splits: u32,
     pub depth: u32,
-    pub chunk: u32,
+    pub stage_segments: u32,
     /// Stages that a warp prefetches before its predecessor has ended; at least 1.
     pub early_stages: u32,
     pub stages: Stages,
@@ -91,7 +91,7 @@ pub(crate) struct GemmSm80Params {
     pub rows_last: u32,
     pub teams: u32,
     pub depth: u32,
-    pub chunk: u32,
+    pub stage_segments: u32,
     pub reserved: u32,
 }
 

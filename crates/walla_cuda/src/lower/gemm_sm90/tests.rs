@@ -49,7 +49,7 @@ fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: Sp
     assert!(tiling.rows * tiling.grid[1] >= rows);
     assert!((1..=DEPTH_MAX).contains(&tiling.depth));
     // One stage of x suffices only if there is only one.
-    let is_one = order.split_segments <= tiling.x_chunk() && tiling.splits != Splits::One;
+    let is_one = order.split_segments <= tiling.x_stage_segments() && tiling.splits != Splits::One;
     assert!(tiling.x_depth >= 2 || is_one || order.run == 1, "{tiling:?}");
     // 64 rows of x are more bytes than weights of 4 to 6 bits.
     let is_short = tiling.rows == 64 && record_bytes < 1_088;
@@ -216,7 +216,7 @@ fn constants_and_shared_memory_are_those_of_the_kernels() {
     }
     let of = |name: &str, arguments: &[u32]| kernels.call(name, arguments)[0];
     for record in records() {
-        assert_eq!(weights_chunk(record), of("weights_chunk", &[record]));
+        assert_eq!(weights_stage_segments(record), of("weights_stage_segments", &[record]));
         for (tiles, segments, n) in [(1_024, 16, 16), (1_216, 20, 64), (128, 64, 64), (128, 64, 16)]
             .into_iter()
             .chain([(192, 16, 32), (192, 16, 64), (128, 16, 32), (128, 64, 32), (256, 112, 64)])
@@ -227,7 +227,7 @@ fn constants_and_shared_memory_are_those_of_the_kernels() {
                 let runs = tiling.splits.runs_at_once();
                 let warps = tiling.tiles * runs;
                 assert_eq!(tiling.rows, n);
-                assert_eq!(tiling.x_chunk(), of("x_chunk", &[n]));
+                assert_eq!(tiling.x_stage_segments(), of("x_stage_segments", &[n]));
                 let producers = of("producer_warps", &[n, runs, record]);
                 assert_eq!(tiling.threads, 32 * (warps + producers), "{tiling:?}");
                 let rings = runs * tiling.x_depth * of("x_stage", &[n])
