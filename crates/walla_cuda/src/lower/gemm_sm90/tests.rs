@@ -1,7 +1,13 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use walla_types::TensorType;
+
 use super::*;
 use crate::kernel_source::KernelSource;
 use crate::lower::gemm_sm90::schedule::CTA_TILES_SMALL;
-use crate::lower::product::records;
+use crate::lower::product::{on_tensor_cores, records};
+use crate::repack::{self, Layout};
 
 fn gpu(shared_bytes_per_block_optin: u64) -> GpuFacts {
     GpuFacts { multiprocessors: 132, shared_bytes_per_block_optin, ..GpuFacts::default() }
@@ -177,6 +183,55 @@ fn few_rows_take_the_skinny_kernels_unless_they_are_long() {
         assert_eq!(form(256, 112, rows), is_wide.then_some("gemm_sm90_cluster"));
         assert_eq!(form(128, 64, rows), None);
     }
+}
+
+const SEGMENTS: [u32; 9] = [1, 8, 16, 20, 24, 25, 32, 64, 112];
+
+/// Without its kernel, a product would silently fall back to kernels/gemm/gemm_sm80.cuh.
+#[test]
+fn every_tiling_has_its_kernel() {
+    let mut selected = BTreeSet::new();
+    for ty in TensorType::ALL.into_iter().filter(|ty| on_tensor_cores(*ty)) {
+        let Some(layout) = Layout::of(ty, ty.block_elements().max(128)) else { continue };
+        let record_bytes = layout.record_bytes() as u32;
+        let tiles = [1, 4, 33, 128, 192, 256, 384, 511, 512, 1_024, 1_216, 1_792, 3_584, 8_016];
+        for (tiles, segments) in tiles.into_iter().flat_map(|n| SEGMENTS.map(|k| (n, k))) {
+            for rows in [5, 8, 9, 16, 17, 32, 33, 64, 65, 512] {
+                for reducer in [SplitKReducer::None, SplitKReducer::Kernel, SplitKReducer::Reader] {
+                    let order = Order::of(tiles, segments, &gpu(232_448));
+                    let group_rows = GROUP_ROWS;
+                    let product = Product { record_bytes, segments, tiles, rows, group_rows };
+                    let tiling = Sm90Tiling::of(&product, &order, &gpu(232_448), reducer);
+                    let Some(tiling) = tiling else { continue };
+                    let kernel = tiling.kernel(repack::kernel_name(ty));
+                    // Models with products of all types, and without Q4_1, which selects the other
+                    // pair with Q6_K.
+                    selected.insert(kernel.made_by(|_| true).0.names());
+                    selected.insert(kernel.made_by(|ty| ty != TensorType::Q4_1).0.names());
+                }
+            }
+        }
+    }
+    let mut listed = BTreeSet::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/gemm/");
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let file = path.file_stem().unwrap().to_str().unwrap();
+        if path.extension().is_none_or(|extension| extension != "cu")
+            || !file.starts_with(WARPGROUP_KERNELS)
+        {
+            continue;
+        }
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let Some((_, rest)) = line.split_once("(gemm_sm90_") else { continue };
+            let (name, _) = rest.split_once(',').unwrap();
+            listed.insert((file.to_owned(), format!("gemm_sm90_{name}")));
+        }
+    }
+    let missing: Vec<_> = selected.difference(&listed).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // `Sm90Tiling::of` prefers clusters for 16 rows of x with f16 weights.
+    let unused = listed.difference(&selected).map(|(_, name)| name.as_str());
+    assert_eq!(unused.collect::<Vec<_>>(), ["gemm_sm90_deferred_f16_16"]);
 }
 
 #[test]
