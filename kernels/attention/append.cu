@@ -22,8 +22,8 @@ constexpr uint32_t HEAD_DIM_MAX = 256;
 template <typename Number>
 __device__ __forceinline__ void append(const AppendParams& p) {
     __shared__ float staged[APPEND_WARPS][HEAD_DIM_MAX];
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.y;
     const uint32_t head = blockIdx.x * APPEND_WARPS + threadIdx.x / WARP;
     const uint32_t lane = threadIdx.x % WARP;

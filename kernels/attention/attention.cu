@@ -45,17 +45,156 @@ __device__ __forceinline__ void store_out(const AttentionParams& p, uint32_t r, 
 // Cells per thread whose keys or values are in flight at once.
 constexpr uint32_t AHEAD = 4;
 
+// Static shared memory of a block.
+template <uint32_t GROUP, uint32_t LANES>
+struct AttentionShared {
+    static constexpr uint32_t CELLS = ATTENTION_THREADS / LANES, DIM_MAX = 8 * LANES;
+    float scores[GROUP][CHUNK]; // then weights
+    __align__(16) float sums[GROUP][CELLS][DIM_MAX];
+    float maxima[GROUP], masses[GROUP];
+    bool is_last;
+};
+
+// Queries of `heads` heads, 8 numbers per lane from `from` on; zeros for other heads.
+template <uint32_t GROUP>
+__device__ __forceinline__ void load_queries(float (&q)[GROUP][8], const float* from, uint32_t dim,
+                                             uint32_t heads) {
+#pragma unroll
+    for (uint32_t g = 0; g < GROUP; g++) {
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++)
+            q[g][i] = 0.0f;
+        if (g < heads)
+            load_eight(from + g * dim, q[g]);
+    }
+}
+
+// A lane's part of the dot products of queries and keys.
+template <typename Number, uint32_t GROUP>
+__device__ __forceinline__ void multiply_keys(float (&dots)[AHEAD][GROUP],
+                                              const float (&q)[GROUP][8],
+                                              const Eight<Number> (&keys)[AHEAD]) {
+#pragma unroll
+    for (uint32_t a = 0; a < AHEAD; a++) {
+        float key[8];
+        keys[a].decode(key);
+#pragma unroll
+        for (uint32_t g = 0; g < GROUP; g++) {
+            dots[a][g] = 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++)
+                dots[a][g] = fmaf(q[g][i], key[i], dots[a][g]);
+        }
+    }
+}
+
+// Adds the dot products of the LANES lanes that share a cell.
+template <uint32_t LANES, uint32_t GROUP>
+__device__ __forceinline__ void add_lanes(float (&dots)[AHEAD][GROUP]) {
+#pragma unroll
+    for (uint32_t offset = LANES / 2; offset > 0; offset /= 2)
+#pragma unroll
+        for (uint32_t a = 0; a < AHEAD; a++)
+#pragma unroll
+            for (uint32_t g = 0; g < GROUP; g++)
+                dots[a][g] += __shfl_xor_sync(FULL_MASK, dots[a][g], offset);
+}
+
+// Adds the weighted values of cells `c0`, `c0` + CELLS, ….
+template <typename Number, uint32_t GROUP, typename Shared>
+__device__ __forceinline__ void add_values(float (&sum)[GROUP][8], const Shared& sh,
+                                           const Eight<Number> (&values)[AHEAD], uint32_t c0,
+                                           uint32_t heads) {
+#pragma unroll
+    for (uint32_t a = 0; a < AHEAD; a++) {
+        // Beyond the last cell the values are zero, and so are the weights up to CHUNK.
+        const uint32_t c = min(c0 + a * Shared::CELLS, CHUNK - 1);
+        float value[8];
+        values[a].decode(value);
+#pragma unroll
+        for (uint32_t g = 0; g < GROUP; g++) {
+            const float weight = g < heads ? sh.scores[g][c] : 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++)
+                sum[g][i] = fmaf(weight, value[i], sum[g][i]);
+        }
+    }
+}
+
+// Softmax of `count` scores relative to their maximum, a warp per head: scores become weights.
+template <typename Shared>
+__device__ __forceinline__ void weigh_scores(Shared& sh, uint32_t heads, uint32_t count) {
+    for (uint32_t g = threadIdx.x / WARP; g < heads; g += ATTENTION_WARPS) {
+        const uint32_t lane = threadIdx.x % WARP;
+        float own[CHUNK / WARP];
+        float maximum = -INFINITY;
+#pragma unroll
+        for (uint32_t i = 0; i < CHUNK / WARP; i++) {
+            own[i] = i * WARP + lane < count ? sh.scores[g][i * WARP + lane] : -INFINITY;
+            maximum = fmaxf(maximum, own[i]);
+        }
+        maximum = warp_max(maximum);
+        float mass = 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < CHUNK / WARP; i++) {
+            own[i] = i * WARP + lane < count ? expf(own[i] - maximum) : 0.0f;
+            sh.scores[g][i * WARP + lane] = own[i];
+            mass += own[i];
+        }
+        mass = warp_sum(mass);
+        if (lane == 0)
+            sh.maxima[g] = maximum, sh.masses[g] = mass;
+    }
+}
+
+// Whether the block is the last of its row and heads. The whole block calls it.
+__device__ __forceinline__ bool is_last_chunk(const AttentionParams& p, bool& is_last, uint32_t r,
+                                              uint32_t chunks) {
+    __threadfence();
+    __syncthreads();
+    uint32_t* arrivals = p.arrivals + size_t(r) * gridDim.x + blockIdx.x;
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(arrivals, 1) == chunks - 1;
+        if (is_last)
+            *arrivals = 0;
+    }
+    __syncthreads();
+    if (!is_last)
+        return false;
+    __threadfence();
+    return true;
+}
+
+// Merges the partial results of the row's chunks in order and writes the result.
+__device__ __forceinline__ void merge_chunks(const AttentionParams& p, uint32_t r, uint32_t head0,
+                                             uint32_t heads, uint32_t chunks) {
+    const uint32_t dim = p.kv.head_dim, stride = dim + 2;
+    for (uint32_t at = threadIdx.x; at < heads * dim; at += ATTENTION_THREADS) {
+        const uint32_t g = at / dim, d = at % dim;
+        const float* partial =
+            p.partials + (size_t(r) * p.heads + head0 + g) * p.chunks_max * stride;
+        float maximum = -INFINITY, mass = 0.0f, total = 0.0f;
+#pragma unroll 4
+        for (uint32_t c = 0; c < chunks; c++, partial += stride) {
+            const float chunk_maximum = __ldcg(partial + dim);
+            const float chunk_mass = __ldcg(partial + dim + 1);
+            const float chunk_total = __ldcg(partial + d);
+            const float both = fmaxf(maximum, chunk_maximum);
+            const float old_factor = expf(maximum - both), factor = expf(chunk_maximum - both);
+            mass = fmaf(mass, old_factor, chunk_mass * factor);
+            total = fmaf(total, old_factor, chunk_total * factor);
+            maximum = both;
+        }
+        store_out(p, r, head0 + g, d, total / mass);
+    }
+}
+
 template <typename Number, uint32_t GROUP, uint32_t LANES>
 __device__ __forceinline__ void attention(const AttentionParams& p) {
     constexpr uint32_t CELLS = ATTENTION_THREADS / LANES;
-    constexpr uint32_t DIM_MAX = 8 * LANES;
-    __shared__ float scores[GROUP][CHUNK];
-    __shared__ __align__(16) float sums[GROUP][CELLS][DIM_MAX];
-    __shared__ float maxima[GROUP];
-    __shared__ float masses[GROUP];
-    __shared__ bool is_last;
-    let_successors_start();
-    wait_for_predecessors();
+    __shared__ AttentionShared<GROUP, LANES> sh;
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.z;
     const StepRow row = p.step.row(r);
     const uint32_t end = row.position + 1;
@@ -100,72 +239,29 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
     fetch(false, 0);
     {
         float q[GROUP][8];
-#pragma unroll
-        for (uint32_t g = 0; g < GROUP; g++) {
-#pragma unroll
-            for (uint32_t i = 0; i < 8; i++)
-                q[g][i] = 0.0f;
-            if (g < heads && inside)
-                load_eight(p.q + (size_t(r) * p.heads + head0 + g) * dim + d0, q[g]);
-        }
+        load_queries(q, p.q + (size_t(r) * p.heads + head0) * dim + d0, dim, inside ? heads : 0);
         // All lanes of a warp run the same number of iterations: the sums below are over whole
         // warps.
         for (uint32_t c0 = 0; c0 < count; c0 += CELLS * AHEAD) {
             float dots[AHEAD][GROUP];
-#pragma unroll
-            for (uint32_t a = 0; a < AHEAD; a++) {
-                float key[8];
-                ahead[a].decode(key);
-#pragma unroll
-                for (uint32_t g = 0; g < GROUP; g++) {
-                    dots[a][g] = 0.0f;
-#pragma unroll
-                    for (uint32_t i = 0; i < 8; i++)
-                        dots[a][g] = fmaf(q[g][i], key[i], dots[a][g]);
-                }
-            }
+            multiply_keys(dots, q, ahead);
             // The next keys, or the first values, are in flight during the lanes' reduction.
             const bool more = c0 + CELLS * AHEAD < count;
             fetch(!more, more ? c0 + CELLS * AHEAD : 0);
-#pragma unroll
-            for (uint32_t offset = LANES / 2; offset > 0; offset /= 2)
-#pragma unroll
-                for (uint32_t a = 0; a < AHEAD; a++)
-#pragma unroll
-                    for (uint32_t g = 0; g < GROUP; g++)
-                        dots[a][g] += __shfl_xor_sync(FULL_MASK, dots[a][g], offset);
+            add_lanes<LANES>(dots);
             if (lane == 0)
 #pragma unroll
                 for (uint32_t a = 0; a < AHEAD; a++)
 #pragma unroll
                     for (uint32_t g = 0; g < GROUP; g++)
                         if (c0 + a * CELLS + cell0 < count)
-                            scores[g][c0 + a * CELLS + cell0] = dots[a][g] * p.scale;
+                            sh.scores[g][c0 + a * CELLS + cell0] = dots[a][g] * p.scale;
         }
     }
     __syncthreads();
+    __syncthreads();
 
-    for (uint32_t g = threadIdx.x / WARP; g < heads; g += ATTENTION_WARPS) {
-        const uint32_t l = threadIdx.x % WARP;
-        float own[CHUNK / WARP];
-        float maximum = -INFINITY;
-#pragma unroll
-        for (uint32_t i = 0; i < CHUNK / WARP; i++) {
-            own[i] = i * WARP + l < count ? scores[g][i * WARP + l] : -INFINITY;
-            maximum = fmaxf(maximum, own[i]);
-        }
-        maximum = warp_max(maximum);
-        float mass = 0.0f;
-#pragma unroll
-        for (uint32_t i = 0; i < CHUNK / WARP; i++) {
-            own[i] = i * WARP + l < count ? expf(own[i] - maximum) : 0.0f;
-            scores[g][i * WARP + l] = own[i];
-            mass += own[i];
-        }
-        mass = warp_sum(mass);
-        if (l == 0)
-            maxima[g] = maximum, masses[g] = mass;
-    }
+    weigh_scores(sh, heads, count);
     __syncthreads();
 
     float sum[GROUP][8] = {};
@@ -176,24 +272,11 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
             now[a] = ahead[a];
         if (c0 + CELLS * AHEAD < count)
             fetch(true, c0 + CELLS * AHEAD);
-#pragma unroll
-        for (uint32_t a = 0; a < AHEAD; a++) {
-            // Beyond the last cell the values are zero, and so are the scores up to CHUNK.
-            const uint32_t c = min(c0 + a * CELLS + cell0, CHUNK - 1);
-            float value[8];
-            now[a].decode(value);
-#pragma unroll
-            for (uint32_t g = 0; g < GROUP; g++) {
-                const float e = g < heads ? scores[g][c] : 0.0f;
-#pragma unroll
-                for (uint32_t i = 0; i < 8; i++)
-                    sum[g][i] = fmaf(e, value[i], sum[g][i]);
-            }
-        }
+        add_values(sum, sh, now, c0 + cell0, heads);
     }
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
-        float4* to = reinterpret_cast<float4*>(&sums[g][cell0][d0]);
+        float4* to = reinterpret_cast<float4*>(&sh.sums[g][cell0][d0]);
         to[0] = make_float4(sum[g][0], sum[g][1], sum[g][2], sum[g][3]);
         to[1] = make_float4(sum[g][4], sum[g][5], sum[g][6], sum[g][7]);
     }
@@ -207,9 +290,9 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         float total = 0.0f;
 #pragma unroll
         for (uint32_t c = 0; c < CELLS; c++)
-            total += sums[g][c][d];
+            total += sh.sums[g][c][d];
         if (chunks == 1)
-            store_out(p, r, head0 + g, d, total / masses[g]);
+            store_out(p, r, head0 + g, d, total / sh.masses[g]);
         else
             partial_of(g)[chunk * stride + d] = total;
     }
@@ -217,40 +300,14 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         return;
     if (threadIdx.x < heads) {
         float* partial = partial_of(threadIdx.x) + chunk * stride;
-        partial[dim] = maxima[threadIdx.x];
-        partial[dim + 1] = masses[threadIdx.x];
+        partial[dim] = sh.maxima[threadIdx.x];
+        partial[dim + 1] = sh.masses[threadIdx.x];
     }
-    __threadfence();
-    __syncthreads();
-    uint32_t* arrivals = p.arrivals + size_t(r) * gridDim.x + blockIdx.x;
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(arrivals, 1) == chunks - 1;
-        if (is_last)
-            *arrivals = 0;
-    }
-    __syncthreads();
-    if (!is_last)
-        return;
-    __threadfence();
-    for (uint32_t at = threadIdx.x; at < heads * dim; at += ATTENTION_THREADS) {
-        const uint32_t g = at / dim, d = at % dim;
-        const float* part = partial_of(g);
-        float maximum = -INFINITY, mass = 0.0f, total = 0.0f;
-#pragma unroll 4
-        for (uint32_t c = 0; c < chunks; c++, part += stride) {
-            const float its = __ldcg(part + dim);
-            const float its_mass = __ldcg(part + dim + 1);
-            const float its_total = __ldcg(part + d);
-            const float both = fmaxf(maximum, its);
-            const float old_factor = expf(maximum - both), factor = expf(its - both);
-            mass = fmaf(mass, old_factor, its_mass * factor);
-            total = fmaf(total, old_factor, its_total * factor);
-            maximum = both;
-        }
-        store_out(p, r, head0 + g, d, total / mass);
-    }
+    if (is_last_chunk(p, sh.is_last, r, chunks))
+        merge_chunks(p, r, head0, heads, chunks);
 }
 
+// Names: attention_<numbers>_<query heads>x<lanes per cell>.
 #define ATTENTION(NUMBER, NAME, GROUP, LANES)                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                       \
         attention_##NAME##_##GROUP##x##LANES(const __grid_constant__ AttentionParams p) { \

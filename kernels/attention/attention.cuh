@@ -2,15 +2,18 @@
 //
 // The bits of a row's result depend on its position, its query and its cells alone. Therefore:
 // 1. cells are cut into chunks of CHUNK, counted from cell 0, even if a window begins later;
-// 2. a chunk yields a separate partial result (base, mass, sums) that starts from zero; masked
-//    cells add exact zeros. The base is the chunk's largest score rounded up to an integer, as a
-//    power of two, so that weights of several chunks differ by exact factors;
-// 3. a row's chunks are folded in order, one by one, and only by `fold`: SPAN chunks, counted from
-//    cell 0, into a span's result that starts from zero, and the spans' results likewise into the
-//    row's. The block with a row's first chunks folds as it proceeds. Other blocks write their
-//    results (the chunks of a single span one by one, otherwise spans) to memory or to the shared
-//    memory of a cluster. The last block to finish, or the blocks that own the numbers, fold them.
-//    Neither the number of blocks nor the order in which they finish affects the result;
+// 2. a chunk yields a separate partial result that starts from zero, with s = q k:
+//      base = ceil(max s * scale * log2 e), an integer
+//      w = f16(2^(s * scale * log2 e - base)), exactly zero for masked cells
+//      mass = sum w, sums = sum w v
+//    The row's result is sums / mass. Weights of several chunks differ by exact factors;
+// 3. a row's chunks are folded in order, one by one, and only by `fold` (online softmax with exact
+//    power-of-two factors): SPAN chunks, counted from cell 0, into a span's result that starts from
+//    zero, and the spans' results likewise into the row's. The block with a row's first chunks
+//    folds as it proceeds. Other blocks write their results (the chunks of a single span one by
+//    one, otherwise spans) to memory or to the shared memory of a cluster. The last block to
+//    finish, or the blocks that own the numbers, fold them. Neither the number of blocks nor the
+//    order in which they finish affects the result;
 // 4. a query is a column of the tensor cores' products, which do not depend on other columns, so
 //    other rows change nothing. A row whose numbers are not finite may affect rows of the same
 //    sequence in the same step, but no other sequence.
@@ -25,14 +28,14 @@
 #include "attention/kv_tiles.cuh"
 
 // Deferred split-K: products stored as the sums of their splits (gemm_common.cuh). Decode attention
-// adds the splits in order and multiplies by the row's factor, exact / used, and the matrix's
-// scale.
+// adds the splits in order and multiplies by norm factor / pack factor of the row, and by
+// the matrix's scale.
 struct DeferredSplits {
-    const float* exact; // [rows]: the norm's factor, or null: already applied to x
-    const float* used;  // [rows]: factor that x was packed with
-    uint32_t count;     // splits; 0: products are complete
-    uint32_t stride;    // stride between splits, in numbers
-    float scales[3];    // of the query, key and value matrices
+    const float* norm_factors; // [rows]; null: already applied to x
+    const float* pack_factors; // [rows]: factors that x was packed with
+    uint32_t count;            // splits; 0: products are complete
+    uint32_t stride;           // stride between splits, in numbers
+    float scales[3];           // of the query, key and value matrices
     uint32_t reserved;
 };
 static_assert(sizeof(DeferredSplits) == 40, "as in params.rs");
@@ -164,7 +167,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], float scale, con
 __device__ __forceinline__ void add_mass(float (&mass)[4], const uint32_t (&p)[2]) {
     constexpr uint32_t ONES = 0x3c003c00;
     const uint32_t ones[4] = {ONES, ONES, ONES, ONES};
-    multiply(mass, ones, p[0], p[1]);
+    mma_m16n8k16(mass, ones, p[0], p[1]);
 }
 
 // Folding -----------------------------------------------------------------------------------------
@@ -175,22 +178,22 @@ __device__ __forceinline__ float exact_power(float x) {
     return __int_as_float(__float_as_int(fmaxf(x, -127.0f) + (12582912.0f + 127.0f)) << 23);
 }
 
-// Maximum and mass of the chunks folded so far. `grow` returns the factors for the sums so far and
-// for the next chunk's sums.
+// Base and mass of the chunks folded so far. `grow` returns the factors for the sums so far and for
+// the next chunk's sums.
 struct Folded {
-    float maximum, mass;
+    float base, mass;
 
     // No chunks. (Written out at each use: nvcc 13.0 leaves zeros in two-dimensional arrays of
     // members with initialisers.)
     static __device__ __forceinline__ Folded none() { return Folded{-INFINITY, 0.0f}; }
 
-    __device__ __forceinline__ float2 grow(float next_maximum, float next_mass) {
-        const float both = fmaxf(maximum, next_maximum);
-        const float base = both == -INFINITY ? 0.0f : both;
+    __device__ __forceinline__ float2 grow(float next_base, float next_mass) {
+        const float larger = fmaxf(base, next_base);
+        const float finite = larger == -INFINITY ? 0.0f : larger;
         const float2 factor =
-            make_float2(exact_power(maximum - base), exact_power(next_maximum - base));
+            make_float2(exact_power(base - finite), exact_power(next_base - finite));
         mass = fmaf(mass, factor.x, next_mass * factor.y);
-        maximum = both;
+        base = larger;
         return factor;
     }
 };
@@ -216,8 +219,8 @@ __device__ __forceinline__ HeadGroup head_group_of(const AttendParams& p, uint32
 }
 
 // Stores one number of the result, or four neighbours from a multiple of four.
-__device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, uint32_t head,
-                                            uint32_t d, float value) {
+__device__ __forceinline__ void store_output(const AttendParams& p, uint32_t r, uint32_t head,
+                                             uint32_t d, float value) {
     const uint32_t dim = p.kv.head_dim;
     if (p.packed.rows)
         store_packed(p.packed, r, head * dim + d, value);
@@ -225,8 +228,8 @@ __device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, u
         p.out[(size_t(r) * p.head.heads + head) * dim + d] = value;
 }
 
-__device__ __forceinline__ void store_mixed(const AttendParams& p, uint32_t r, uint32_t head,
-                                            uint32_t d, const float (&values)[4]) {
+__device__ __forceinline__ void store_output(const AttendParams& p, uint32_t r, uint32_t head,
+                                             uint32_t d, const float (&values)[4]) {
     const uint32_t dim = p.kv.head_dim;
     if (p.packed.rows)
         store_packed(p.packed, r, head * dim + d, values);

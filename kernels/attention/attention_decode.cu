@@ -26,7 +26,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
     __shared__ uint32_t split_chunks;
-    let_successors_start();
+    launch_dependents();
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
     KvScheduler scheduler{lists, lists + p.rows_max + 1, lists + 2 * (p.rows_max + 1), 0, 0};
@@ -69,7 +69,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
-                              shared_of(sh.ring[warp]),
+                              shared_address(sh.ring[warp]),
                               split.end,
                               0,
                               0};
@@ -81,7 +81,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
             sh.visible[threadIdx.x] = VisibleRange{begin, position + 1};
         __syncthreads();
         if (!waited)
-            wait_for_predecessors();
+            grid_dependency_wait();
         waited = true;
         pipe.fetch(first, pipe.places, F::HALF);
 
@@ -93,12 +93,14 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         const uint32_t slot_columns = min(COLUMNS, p.head.heads / p.kv.kv_heads);
         F::run(p, sh, pipe, split, groups, slot_columns, group.heads, begin, position + 1, own,
                [&](uint32_t column, uint32_t d, const auto& value) {
-                   store_mixed(p, split.row, group.first_head + column, d, value);
+                   store_output(p, split.row, group.first_head + column, d, value);
                });
         __syncthreads();
     }
 }
 
+// Names: attention_decode_<numbers>_<head_dim>_<warps>x<ring tiles per warp>.
+// BLOCKS: blocks per multiprocessor, for __launch_bounds__.
 #define ATTENTION_DECODE(NAME, NUMBER, DIM, WARPS, RING, BLOCKS)      \
     extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
         NAME(const __grid_constant__ AttendParams p) {                \

@@ -11,7 +11,8 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Bytes of `DecodeAttention::Shared`. Sums of f16 are padded by four numbers.
+// Bytes of `DecodeAttention::Shared`. Sums of f16 are padded by four numbers. 32: `spans[1][4]` and
+// two `Folded`.
 __host__ __device__ constexpr uint32_t decode_shared_bytes(uint32_t warps, uint32_t ring,
                                                            uint32_t dim, bool is_q8) {
     const uint32_t stride = is_q8 ? dim : dim + 4, tiles = warps * ring * tile_bytes(dim, is_q8),
@@ -46,12 +47,12 @@ struct DecodeAttention {
         __align__(16) float spans[KEEPS_HERE ? COLUMNS : 1][KEEPS_HERE ? DIM : 4];
         Folded of_spans[KEEPS_HERE ? COLUMNS : 2];
         RowHeads<DIM, Number> heads;
-        float maxima[WARPS][COLUMNS];
+        float bases[WARPS][COLUMNS];
         float masses[WARPS][COLUMNS];
         VisibleRange visible[COLUMNS];
         bool is_last;
     };
-    static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "a head in the making for each warp");
+    static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "scratch of a head for each warp");
 
     // A warp's pipeline: ring, page tables and position for its chunks `first + warp`, `first +
     // warp + WARPS` ...
@@ -84,7 +85,7 @@ struct DecodeAttention {
                     T::fetch_scales(place(t / TILES * TILES + tile), pages, tile_places, half,
                                     chunk * CHUNK + tile * TILE, cells.begin, cells.end);
             }
-            close_copies();
+            cp_async_commit_group();
         }
         __device__ __forceinline__ uint32_t place(uint32_t t) const {
             return ring + t % RING * T::BYTES;
@@ -100,7 +101,7 @@ struct DecodeAttention {
         }
     };
 
-    // Processes one chunk: writes its maxima, masses and sums to shared memory. `own`: position of
+    // Processes one chunk: writes its bases, masses and sums to shared memory. `own`: position of
     // the row's own cell, or none.
     static __device__ __forceinline__ void chunk(const AttendParams& p, Shared& sh, Pipe& pipe,
                                                  uint32_t c, const uint32_t (&q)[1][DIM / 16][2],
@@ -113,7 +114,7 @@ struct DecodeAttention {
         float s[1][TILES][4] = {};
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
-            await_copies<1>();
+            cp_async_wait_group<1>();
             __syncwarp();
             if (has_own && own_tile / HALF == t / HALF)
                 T::insert(pipe.place(own_tile), sh.heads.fresh[0], own % TILE);
@@ -132,13 +133,14 @@ struct DecodeAttention {
         float sums[1][DIM / 16][4] = {};
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
-            await_copies<1>();
+            cp_async_wait_group<1>();
             __syncwarp();
             if (has_own && own_tile / HALF == t / HALF)
                 T::insert(pipe.place(TILES + own_tile), sh.heads.fresh[1], own % TILE);
 #pragma unroll
             for (uint32_t i = t; i < t + HALF; i++)
-                T::template mix<DIM / 16, 1>(sums, pipe.place(TILES + i), weights[i], 0);
+                T::template multiply_values<DIM / 16, 1>(sums, pipe.place(TILES + i), weights[i],
+                                                         0);
             pipe.refill(c, TILES + t);
         }
         pipe.places = pipe.next_places;
@@ -152,12 +154,12 @@ struct DecodeAttention {
                 T::store_sums(sh.sums[warp][column + i], column, m, row, sums[0][m][i],
                               sums[0][m][2 + i]);
             if (row == 0)
-                sh.maxima[warp][column + i] = base[i], sh.masses[warp][column + i] = mass[i];
+                sh.bases[warp][column + i] = base[i], sh.masses[warp][column + i] = mass[i];
         }
     }
 
     // Slot in memory of a chunk or span result that another block folds: sums [columns, DIM], then
-    // maxima, then masses.
+    // bases, then masses.
     static __device__ __forceinline__ float* slot(const AttendParams& p, const KvSplit& split,
                                                   uint32_t groups, uint32_t columns,
                                                   uint32_t index) {
@@ -183,7 +185,7 @@ struct DecodeAttention {
         static_assert(DIM / EACH <= WARP && WARP % (DIM / EACH) == 0);
         __device__ __forceinline__ void prepend(const Shared& sh, const Result& kept) {
             Folded all = KEEPS_HERE ? sh.of_spans[column()] : kept.folded;
-            const float2 factor = all.grow(folded.maximum, folded.mass);
+            const float2 factor = all.grow(folded.base, folded.mass);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 sums[i] = fold(KEEPS_HERE ? sh.spans[column()][number() + i] : kept.sums[i],
@@ -207,7 +209,7 @@ struct DecodeAttention {
         }
         // Folds in a span's result, and starts the next span.
         __device__ __forceinline__ void fold_in(Result& span) {
-            const float2 factor = folded.grow(span.folded.maximum, span.folded.mass);
+            const float2 factor = folded.grow(span.folded.base, span.folded.mass);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 sums[i] = fold(sums[i], span.sums[i], factor);
@@ -219,32 +221,32 @@ struct DecodeAttention {
             for (uint32_t i = 0; i < EACH; i++)
                 to[column() * DIM + number() + i] = sums[i];
             if (number() == 0) {
-                to[slot_columns * DIM + column()] = folded.maximum;
+                to[slot_columns * DIM + column()] = folded.base;
                 to[slot_columns * (DIM + 1) + column()] = folded.mass;
             }
         }
 
         // Folds in `count` chunks, at most BATCH, in order: `at(chunk, number)` returns two
-        // numbers; `maximum(chunk)` and `mass(chunk)` return one. All loads are issued before the
+        // numbers; `base(chunk)` and `mass(chunk)` return one. All loads are issued before the
         // first use, so that they take the latency of one.
-        template <uint32_t BATCH, typename At, typename Maximum, typename Mass>
-        __device__ __forceinline__ void fold_in(uint32_t count, At at, Maximum maximum, Mass mass) {
-            float maxima[BATCH], masses[BATCH];
+        template <uint32_t BATCH, typename At, typename Base, typename Mass>
+        __device__ __forceinline__ void fold_in(uint32_t count, At at, Base base, Mass mass) {
+            float bases[BATCH], masses[BATCH];
             float2 next[BATCH][EACH / 2];
 #pragma unroll
             for (uint32_t c = 0; c < BATCH; c++) {
-                const bool is_there = c < count;
-                maxima[c] = is_there ? maximum(c) : 0.0f;
-                masses[c] = is_there ? mass(c) : 0.0f;
+                const bool is_valid = c < count;
+                bases[c] = is_valid ? base(c) : 0.0f;
+                masses[c] = is_valid ? mass(c) : 0.0f;
 #pragma unroll
                 for (uint32_t i = 0; i < EACH / 2; i++)
-                    next[c][i] = is_there ? at(c, number() + 2 * i) : make_float2(0.0f, 0.0f);
+                    next[c][i] = is_valid ? at(c, number() + 2 * i) : make_float2(0.0f, 0.0f);
             }
 #pragma unroll
             for (uint32_t c = 0; c < BATCH; c++) {
                 if (c >= count)
                     break;
-                const float2 factor = folded.grow(maxima[c], masses[c]);
+                const float2 factor = folded.grow(bases[c], masses[c]);
 #pragma unroll
                 for (uint32_t i = 0; i < EACH / 2; i++) {
                     sums[2 * i] = fold(sums[2 * i], next[c][i].x, factor);
@@ -292,7 +294,7 @@ struct DecodeAttention {
                             return *reinterpret_cast<const float2*>(
                                 &sh.sums[w][column][T::sum_place(column, d)]);
                         },
-                        [&](uint32_t w) { return sh.maxima[w][column]; },
+                        [&](uint32_t w) { return sh.bases[w][column]; },
                         [&](uint32_t w) { return sh.masses[w][column]; });
                 const uint32_t next = round + count;
                 if (next % SPAN == 0 || next == split.end) {
@@ -314,7 +316,7 @@ struct DecodeAttention {
                     for (uint32_t i = threadIdx.x; i < columns * DIM; i += THREADS)
                         to[i] = sh.sums[w][i / DIM][T::sum_place(i / DIM, i % DIM)];
                     if (threadIdx.x < columns) {
-                        to[slot_columns * DIM + threadIdx.x] = sh.maxima[w][threadIdx.x];
+                        to[slot_columns * DIM + threadIdx.x] = sh.bases[w][threadIdx.x];
                         to[slot_columns * (DIM + 1) + threadIdx.x] = sh.masses[w][threadIdx.x];
                     }
                 }

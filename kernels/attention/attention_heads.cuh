@@ -11,9 +11,9 @@ template <uint32_t EACH>
 struct Numbers {
     float number[EACH];
 
-    // Loads the numbers that another kernel wrote, or zeros unless `is_there`. Loads are issued in
+    // Loads the numbers that another kernel wrote, or zeros unless `is_valid`. Loads are issued in
     // the order of the calls, without a branch, so that all loads of a lane are in flight at once.
-    __device__ __forceinline__ void load(const float* from, bool is_there) {
+    __device__ __forceinline__ void load(const float* from, bool is_valid) {
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
             number[i] = 0.0f;
@@ -21,7 +21,7 @@ struct Numbers {
             asm volatile(
                 "{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.global.v2.f32 {%0, %1}, [%2]; }"
                 : "+f"(number[0]), "+f"(number[1])
-                : "l"(from), "r"(uint32_t(is_there)));
+                : "l"(from), "r"(uint32_t(is_valid)));
         else
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i += 4)
@@ -29,7 +29,7 @@ struct Numbers {
                     "{ .reg .pred q; setp.ne.u32 q, %5, 0; @q ld.global.v4.f32 {%0, %1, %2, %3}, "
                     "[%4]; }"
                     : "+f"(number[i]), "+f"(number[i + 1]), "+f"(number[i + 2]), "+f"(number[i + 3])
-                    : "l"(from + i), "r"(uint32_t(is_there)));
+                    : "l"(from + i), "r"(uint32_t(is_valid)));
     }
     __device__ __forceinline__ void store(float* to) const {
 #pragma unroll
@@ -89,8 +89,9 @@ struct RowHeads {
                     its[j][s].load(products + head_of(job) * DIM + s * p.deferred.stride,
                                    job < jobs && s < p.deferred.count);
                 }
-            const float factor =
-                p.deferred.exact ? __fdividef(p.deferred.exact[row], p.deferred.used[row]) : 1.0f;
+            const float factor = p.deferred.norm_factors ? __fdividef(p.deferred.norm_factors[row],
+                                                                      p.deferred.pack_factors[row])
+                                                         : 1.0f;
 #pragma unroll
             for (uint32_t j = 0; j < JOBS; j++) {
                 const uint32_t job = j * WARPS + warp,

@@ -4,10 +4,13 @@
 // head_dim 64, 128 or 256.
 //
 // Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
-// one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
-// path (attention_decode.cuh: warps divide the cells). More columns use the prefill path: each warp
-// has 8 or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
-// blocks and compute the same bits (attention.cuh).
+// one KV head are neighbours) share one pass over keys and values. Prefill path: a unit has up to
+// COLUMNS_MAX columns (64 at most), 8 or 16 per warp, and all warps read the same tiles. Decode
+// path: a unit has up to 8 columns, and the warps divide the cells (attention_decode.cuh). A run of
+// rows takes the prefill path if it has more than COLUMNS_MAX columns and either more than
+// RUN_COLUMNS columns or at least RUN_WORK column-chunks; its last unit takes the decode path if it
+// has no more than 8 columns. Both paths split spans over several blocks and compute the same bits
+// (attention.cuh).
 // Grid: as many blocks as are resident at once. Each takes splits round-robin, from the step's last
 // row backwards, because the last rows of a prompt see the most cells.
 // Bound: memory for few columns, otherwise tensor cores.
@@ -19,8 +22,8 @@
 
 constexpr uint32_t ROWS_MAX = 512; // of the largest step
 // Runs of up to RUN_COLUMNS columns use the decode path while columns times chunks are fewer than
-// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the prefill path
-// always use the decode path.
+// RUN_WORK, because more blocks can share the work. Both are measured: 256 in
+// benches/results/cuda-attention.md, 8,192 in benches/results/cuda-step-bench.md.
 constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 
 // Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one
@@ -61,7 +64,7 @@ struct PrefillAttention {
             float2 factor[2];
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++)
-                factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
+                factor[i] = folded[i].grow(next.folded[i].base, next.folded[i].mass);
             fold_in(next.sums, factor);
         }
         // Writes to and reads from a slot. Its sums are in lane order: only this kernel reads them.
@@ -73,7 +76,7 @@ struct PrefillAttention {
                     make_float4(sums[d][0], sums[d][1], sums[d][2], sums[d][3]);
             if (lane < COLUMNS / 2) {
                 reinterpret_cast<float2*>(slot + COLUMNS * DIM)[lane] =
-                    make_float2(folded[0].maximum, folded[1].maximum);
+                    make_float2(folded[0].base, folded[1].base);
                 reinterpret_cast<float2*>(slot + COLUMNS * (DIM + 1))[lane] =
                     make_float2(folded[0].mass, folded[1].mass);
             }
@@ -85,11 +88,11 @@ struct PrefillAttention {
                 const float4 four = __ldcg(reinterpret_cast<const float4*>(slot) + d * WARP + lane);
                 sums[d][0] = four.x, sums[d][1] = four.y, sums[d][2] = four.z, sums[d][3] = four.w;
             }
-            const float2 maxima =
+            const float2 bases =
                 __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * DIM) + lane % 4);
             const float2 masses =
                 __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * (DIM + 1)) + lane % 4);
-            folded[0] = Folded{maxima.x, masses.x}, folded[1] = Folded{maxima.y, masses.y};
+            folded[0] = Folded{bases.x, masses.x}, folded[1] = Folded{bases.y, masses.y};
         }
     };
 
@@ -120,7 +123,7 @@ struct PrefillAttention {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const HeadGroup group = head_group_of(p, split.group);
         const uint32_t columns = split.rows * group.heads;
-        const uint32_t ring = shared_of(sh.ring);
+        const uint32_t ring = shared_address(sh.ring);
         const bool is_first = split.first == split.unit_first;
         const uint32_t begin = max(split.first, split.visible_first);
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
@@ -141,7 +144,7 @@ struct PrefillAttention {
                     }
                 }
             }
-            close_copies();
+            cp_async_commit_group();
         };
 #pragma unroll
         for (uint32_t i = 0; i + 1 < STAGES; i++)
@@ -175,7 +178,7 @@ struct PrefillAttention {
         const auto slot = [&](uint32_t index, uint32_t n) {
             return F::slot(p, split, groups, COLUMNS, index * parts + warp * NS + n);
         };
-        const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
+        const auto is_valid = [&](uint32_t n) { return warp * NS + n < parts; };
         // Result of the complete spans, and of the current span's chunks.
         Part result[NS], span[NS];
 #pragma unroll
@@ -187,7 +190,7 @@ struct PrefillAttention {
             for (uint32_t n = 0; n < NS; n++) {
                 if (is_first)
                     result[n].fold_in(span[n]);
-                else if (is_there(n))
+                else if (is_valid(n))
                     span[n].store(slot(split.slot_of(c), n));
                 span[n].clear();
             }
@@ -198,10 +201,10 @@ struct PrefillAttention {
                 // previous one.
                 __syncthreads();
                 fetch(c);
-                await_copies<0>();
+                cp_async_wait_group<0>();
                 __syncthreads();
             } else {
-                await_copies<STAGES - 2>();
+                cp_async_wait_group<STAGES - 2>();
                 __syncthreads();
                 fetch(c + STAGES - 1);
             }
@@ -233,7 +236,8 @@ struct PrefillAttention {
             float next[NS][DIM / 16][4] = {};
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++)
-                T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
+                T::template multiply_values<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES,
+                                                          weights[t], 0);
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++)
                 span[n].fold_in(next[n], factor[n]);
@@ -244,11 +248,11 @@ struct PrefillAttention {
             if (is_first)
 #pragma unroll
                 for (uint32_t n = 0; n < NS; n++)
-                    if (is_there(n))
+                    if (is_valid(n))
                         result[n].store(slot(0, n));
             if (!F::ends_last(p, sh, split, groups))
                 return;
-            merge(split, slot, is_there, result);
+            merge(split, slot, is_valid, result);
         }
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
@@ -262,10 +266,10 @@ struct PrefillAttention {
                 const float inverse = 1.0f / result[n].folded[i].mass;
 #pragma unroll
                 for (uint32_t d = 0; d < DIM / 16; d++) {
-                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4),
-                                result[n].sums[d][i] * inverse);
-                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4),
-                                result[n].sums[d][2 + i] * inverse);
+                    store_output(p, r, head, T::number_of(d, 0, lane / 4),
+                                 result[n].sums[d][i] * inverse);
+                    store_output(p, r, head, T::number_of(d, 1, lane / 4),
+                                 result[n].sums[d][2 + i] * inverse);
                 }
             }
     }
@@ -273,13 +277,13 @@ struct PrefillAttention {
     // Folds the first split's result, then the spans of the others, in order. Several are loaded
     // before the first is folded in.
     template <typename Slot, typename IsThere>
-    static __device__ __forceinline__ void merge(const KvSplit& split, Slot slot, IsThere is_there,
+    static __device__ __forceinline__ void merge(const KvSplit& split, Slot slot, IsThere is_valid,
                                                  Part (&result)[NS]) {
         constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
         const uint32_t slots = split.slot_of(split.unit_end - 1) + 1;
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) {
-            if (!is_there(n))
+            if (!is_valid(n))
                 continue;
             result[n].clear();
             for (uint32_t first = 0; first < slots; first += BATCH) {
@@ -367,7 +371,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
     __shared__ uint32_t split_chunks, units_count, starts[ROWS_MAX / WARP + 1];
-    let_successors_start();
+    launch_dependents();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
     const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
@@ -401,7 +405,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     __syncthreads();
     scheduler.units = units_count;
     const uint32_t count = scheduler.first_split[scheduler.units];
-    wait_for_predecessors();
+    grid_dependency_wait();
     for (uint32_t item = blockIdx.x; item < count * groups; item += gridDim.x) {
         const uint32_t index = count - 1 - item / groups;
         const uint32_t unit = scheduler.unit_of(index);
@@ -430,7 +434,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
-                              shared_of(sh.ring[warp]),
+                              shared_address(sh.ring[warp]),
                               split.end,
                               0,
                               0};
@@ -455,13 +459,15 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         __syncthreads();
         F::run(p, sh, pipe, split, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
                [&](uint32_t column, uint32_t d, const auto& value) {
-                   store_mixed(p, split.row + column / group.heads,
-                               group.first_head + column % group.heads, d, value);
+                   store_output(p, split.row + column / group.heads,
+                                group.first_head + column % group.heads, d, value);
                });
         __syncthreads();
     }
 }
 
+// Names: attention_mixed_<numbers>_<head_dim>_<warps>x<ring tiles per warp>. NS: groups of 8
+// columns per warp of the prefill path. BLOCKS: blocks per multiprocessor, for __launch_bounds__.
 #define ATTENTION_MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)   \
     extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) \
         NAME(const __grid_constant__ AttendParams p) {                \

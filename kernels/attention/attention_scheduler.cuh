@@ -9,7 +9,7 @@
 // KV split of a unit. A unit is rows with one page table and one head group, processed by one block
 // or several; a split is the chunks `first .. end` of the unit's `unit_first .. unit_end`. A unit
 // begins at a span boundary; its chunks before `visible_first` are not visible. KV splits are one
-// round of a block each, or whole spans.
+// round of a block each, or whole spans (`KvScheduler::cut`).
 struct KvSplit {
     uint32_t row, rows;
     uint32_t group; // index among all groups
@@ -47,7 +47,8 @@ struct KvScheduler {
 
     // `each`: chunks of a unit's splits but the last. The smallest split_chunks is one round of a
     // block: a second round costs less than a split. Larger splits are whole spans, and so are
-    // splits of many chunks, to limit the number of results. (A division takes some 30
+    // splits of many chunks, to limit the number of results. The three cases, in order: one split;
+    // one round per split, whose results are chunks'; whole spans. (A division takes some 30
     // instructions, before a block's first load.)
     struct Cut {
         uint32_t each, splits;
@@ -123,6 +124,7 @@ struct KvScheduler {
         }
         total = __reduce_add_sync(FULL_MASK, total);
         uint32_t wanted = max(warps, div_up(total * groups, gridDim.x));
+        // Doubles the chunks per split until the partial results fit `slots_max`.
         for (;; wanted *= 2) {
             uint32_t splits = 0, slots = 0;
             for (uint32_t base = 0; base < units; base += WARP) {

@@ -1,6 +1,6 @@
 // Cache ops between steps, one small launch per command (walla_device's CacheCommand):
 // copy_page: cells of page `to` = cells of page `from`, for keys, values and scales of all layers.
-// move_cells: the same for cells within pages; keys are rotated by `turn` positions.
+// move_cells: the same for cells within pages; keys are rotated by `position_shift` positions.
 // shift_recent: recent tokens of a sequence move to the positions of their moved cells.
 // copy_sequence: recent tokens, last sampled token and states of sequence `from`, to `to`.
 // clear_sequence: recent tokens and states of `to` = 0.
@@ -22,7 +22,7 @@ struct LayerRef {
     uint32_t kv_heads;
     uint32_t head_dim;
     uint32_t pairs;
-    uint32_t neighbours;
+    uint32_t interleaved;
     uint32_t state_numbers;
     uint32_t reserved;
 };
@@ -40,14 +40,14 @@ struct CacheParams {
     uint32_t to;        // page or sequence
     uint32_t to_cell;
     uint32_t cells;
-    int32_t turn;
+    int32_t position_shift; // of moved cells
     uint32_t reserved;
 };
 static_assert(sizeof(CacheParams) == 64, "as in params.rs");
 
 // Grid: (blocks, layers, keys and values).
 extern "C" __global__ void __launch_bounds__(256) copy_page(const __grid_constant__ CacheParams p) {
-    wait_for_predecessors();
+    grid_dependency_wait();
     const LayerRef& layer = p.layers[blockIdx.y];
     if (!layer.keys)
         return;
@@ -67,13 +67,12 @@ extern "C" __global__ void __launch_bounds__(256) copy_page(const __grid_constan
         scales[p.to * cells + i] = scales[p.from * cells + i];
 }
 
-// move_cells: values are copied; keys are rotated by `turn` positions. Grid: (KV heads of the
-// widest layer, layers).
-// A thread owns its numbers in all cells and takes the cells in order. If source and destination
-// overlap, a cell is overwritten only after the same thread has read it.
+// move_cells: values are copied; keys are rotated by `position_shift` positions. Grid: (KV heads of
+// the widest layer, layers). A thread owns its numbers in all cells and takes the cells in order.
+// If source and destination overlap, a cell is overwritten only after the same thread has read it.
 template <typename Number>
 __device__ __forceinline__ void move_cells(const CacheParams& p) {
-    wait_for_predecessors();
+    grid_dependency_wait();
     const LayerRef& layer = p.layers[blockIdx.y];
     const uint32_t head = blockIdx.x;
     if (!layer.keys || head >= layer.kv_heads)
@@ -89,9 +88,9 @@ __device__ __forceinline__ void move_cells(const CacheParams& p) {
             values[to0 + size_t(c) * dim + d] = values[from0 + size_t(c) * dim + d];
     const uint32_t pairs = layer.frequencies ? layer.pairs : 0;
     for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
-        const uint2 pair = pair_of(i, pairs, layer.neighbours);
+        const uint2 pair = rope_pair(i, pairs, layer.interleaved);
         float sine, cosine;
-        sincosf(float(p.turn) * layer.frequencies[i], &sine, &cosine);
+        sincosf(float(p.position_shift) * layer.frequencies[i], &sine, &cosine);
         for (uint32_t c = 0; c < p.cells; c++) {
             const Number* from = keys + from0 + size_t(c) * dim;
             Number* to = keys + to0 + size_t(c) * dim;
@@ -121,7 +120,7 @@ constexpr uint32_t HEAD_DIM_MAX = 256;
 extern "C" __global__ void __launch_bounds__(MOVE_THREADS)
     move_cells_q8(const __grid_constant__ CacheParams p) {
     __shared__ float at[HEAD_DIM_MAX];
-    wait_for_predecessors();
+    grid_dependency_wait();
     const LayerRef& layer = p.layers[blockIdx.y];
     const uint32_t head = blockIdx.x;
     if (!layer.keys || head >= layer.kv_heads)
@@ -148,9 +147,9 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS)
             at[d] = load_number(keys + (from0 + c) * dim + d, scale);
         __syncwarp();
         for (uint32_t i = lane; i < pairs; i += WARP) {
-            const uint2 pair = pair_of(i, pairs, layer.neighbours);
+            const uint2 pair = rope_pair(i, pairs, layer.interleaved);
             float sine, cosine;
-            sincosf(float(p.turn) * layer.frequencies[i], &sine, &cosine);
+            sincosf(float(p.position_shift) * layer.frequencies[i], &sine, &cosine);
             const float a = at[pair.x], b = at[pair.y];
             at[pair.x] = a * cosine - b * sine;
             at[pair.y] = a * sine + b * cosine;
@@ -168,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS)
 // `to`: sequence.
 extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX)
     shift_recent(const __grid_constant__ CacheParams p) {
-    wait_for_predecessors();
+    grid_dependency_wait();
     uint32_t* recent = p.recent + p.to * PENALTY_WINDOW_MAX;
     const uint32_t back = threadIdx.x + 1;
     const bool moves = p.from_cell >= back && p.from_cell - back >= p.from;
@@ -176,13 +175,13 @@ extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX)
     const uint32_t token = moves ? recent[position % PENALTY_WINDOW_MAX] : 0;
     __syncthreads();
     if (moves)
-        recent[(position + uint32_t(p.turn)) % PENALTY_WINDOW_MAX] = token;
+        recent[(position + uint32_t(p.position_shift)) % PENALTY_WINDOW_MAX] = token;
 }
 
 // Grid: (1, layers + 1). The last block copies the data that belongs to no layer. `clear` writes
 // zeros.
 __device__ __forceinline__ void sequence(const CacheParams& p, bool clear) {
-    wait_for_predecessors();
+    grid_dependency_wait();
     if (blockIdx.y < p.layer_count) {
         const LayerRef& layer = p.layers[blockIdx.y];
         if (!layer.state)

@@ -8,21 +8,21 @@ struct HeadRef {
     const float* query_norm; // weight [head_dim], or null
     const float* key_norm;
     const float* frequencies; // [pairs], or null
-    uint32_t pairs;
-    uint32_t neighbours;
-    float magnitude;
+    uint32_t pairs;           // rotated pairs of numbers; numbers from 2 * pairs on stay
+    uint32_t interleaved;     // pairs of neighbours; otherwise of the two halves, as NeoX
+    float sincos_scale;
     float query_eps;
     float key_eps;
     uint32_t heads;
 };
 static_assert(sizeof(HeadRef) == 48, "as in params.rs");
 
-// Sine and cosine of pair i at a position, times the magnitude. The angle is
+// Sine and cosine of pair i at a position, times `sincos_scale`. The angle is
 // f32(position) * frequency[i], rounded to f32.
 __device__ __forceinline__ float2 sincos_of(const HeadRef& h, uint32_t position, uint32_t i) {
     float sine, cosine;
     sincosf(float(position) * h.frequencies[i], &sine, &cosine);
-    return make_float2(sine * h.magnitude, cosine * h.magnitude);
+    return make_float2(sine * h.sincos_scale, cosine * h.sincos_scale);
 }
 
 // Norm (`norm` may be null) and RoPE of a warp's head of `dim` numbers in `at`, in place.
@@ -43,7 +43,7 @@ __device__ __forceinline__ void finish_head(const HeadRef& h, float* at, uint32_
     }
     if (h.frequencies) {
         for (uint32_t i = lane; i < h.pairs; i += WARP) {
-            const uint2 pair = pair_of(i, h.pairs, h.neighbours);
+            const uint2 pair = rope_pair(i, h.pairs, h.interleaved);
             const float2 its = sincos(i);
             const float a = at[pair.x];
             const float b = at[pair.y];

@@ -159,7 +159,7 @@ struct Eight<Biased> {
     }
 };
 
-// The two indices in a head of pair `i` of `pairs`.
-__device__ __forceinline__ uint2 pair_of(uint32_t i, uint32_t pairs, bool neighbours) {
-    return neighbours ? make_uint2(2 * i, 2 * i + 1) : make_uint2(i, i + pairs);
+// The two indices in a head of pair `i` of `pairs`: neighbours, or one of each half (as NeoX).
+__device__ __forceinline__ uint2 rope_pair(uint32_t i, uint32_t pairs, bool interleaved) {
+    return interleaved ? make_uint2(2 * i, 2 * i + 1) : make_uint2(i, i + pairs);
 }

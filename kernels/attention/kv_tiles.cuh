@@ -37,7 +37,7 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t 
                      "r"(bytes)
                      : "memory");
 }
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&a)[4], uint32_t from) {
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&a)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
                  : "r"(from)
@@ -165,25 +165,26 @@ struct Tile<DIM, __half, ONCE> {
 #pragma unroll
             for (uint32_t t = 0; t < NT; t++) {
                 uint32_t a[4];
-                load_matrices(a, tiles + t * BYTES + place(lane % 16, 2 * k + lane / 16));
+                ldmatrix_x4(a, tiles + t * BYTES + place(lane % 16, 2 * k + lane / 16));
 #pragma unroll
                 for (uint32_t n = 0; n < NS; n++)
-                    multiply(s[n][t0 + t], a, q[n][k][0], q[n][k][1]);
+                    mma_m16n8k16(s[n][t0 + t], a, q[n][k][0], q[n][k][1]);
             }
     }
     // sums += V^T P^T of one tile for products m0 .. m0 + MN of the head's numbers.
     template <uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix(float (&sums)[NS][MN][4], uint32_t tile,
-                                               const uint32_t (&p)[NS][2], uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values(float (&sums)[NS][MN][4], uint32_t tile,
+                                                           const uint32_t (&p)[NS][2],
+                                                           uint32_t m0) {
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
         for (uint32_t m = 0; m < MN; m++) {
             uint32_t a[4];
-            load_matrices_transposed(
-                a, tile + place(lane % 8 + lane / 16 * 8, 2 * (m0 + m) + lane / 8 % 2));
+            ldmatrix_x4_trans(a,
+                              tile + place(lane % 8 + lane / 16 * 8, 2 * (m0 + m) + lane / 8 % 2));
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++)
-                multiply(sums[n][m], a, p[n][0], p[n][1]);
+                mma_m16n8k16(sums[n][m], a, p[n][0], p[n][1]);
         }
     }
 };
@@ -277,7 +278,7 @@ struct Tile<DIM, Biased, ONCE> {
                                            bits(halves(low[i], 1)), bits(halves(high[i], 1))};
 #pragma unroll
                     for (uint32_t n = 0; n < NS; n++)
-                        multiply(s[n][t0 + t], a, q[n][4 * j + i][0], q[n][4 * j + i][1]);
+                        mma_m16n8k16(s[n][t0 + t], a, q[n][4 * j + i][0], q[n][4 * j + i][1]);
                 }
             }
             const float scales[2] = {
@@ -304,20 +305,22 @@ struct Tile<DIM, Biased, ONCE> {
             load_words(out, from);
     }
     template <uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix(float (&sums)[NS][MN][4], uint32_t tile,
-                                               const uint32_t (&p)[NS][2], uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values(float (&sums)[NS][MN][4], uint32_t tile,
+                                                           const uint32_t (&p)[NS][2],
+                                                           uint32_t m0) {
         if constexpr (MN > 8) {
             // Two pieces of 16 bytes.
-            mix_piece<8>(sums, 0, tile, p, m0);
-            mix_piece<8>(sums, 8, tile, p, m0 + 8);
+            multiply_values_piece<8>(sums, 0, tile, p, m0);
+            multiply_values_piece<8>(sums, 8, tile, p, m0 + 8);
         } else {
-            mix_piece<MN>(sums, 0, tile, p, m0);
+            multiply_values_piece<MN>(sums, 0, tile, p, m0);
         }
     }
     template <uint32_t PN, uint32_t MN, uint32_t NS>
-    static __device__ __forceinline__ void mix_piece(float (&sums)[NS][MN][4], uint32_t into,
-                                                     uint32_t tile, const uint32_t (&p)[NS][2],
-                                                     uint32_t m0) {
+    static __device__ __forceinline__ void multiply_values_piece(float (&sums)[NS][MN][4],
+                                                                 uint32_t into, uint32_t tile,
+                                                                 const uint32_t (&p)[NS][2],
+                                                                 uint32_t m0) {
         const uint32_t t4 = threadIdx.x % 4;
         uint32_t scales[2];
 #pragma unroll
@@ -347,7 +350,7 @@ struct Tile<DIM, Biased, ONCE> {
                 }
 #pragma unroll
                 for (uint32_t n = 0; n < NS; n++)
-                    multiply(sums[n][into + 2 * w + h], a, p[n][0], p[n][1]);
+                    mma_m16n8k16(sums[n][into + 2 * w + h], a, p[n][0], p[n][1]);
             }
     }
 };

@@ -5,7 +5,7 @@
 #include "common/walla.cuh"
 
 // Copies 16 bytes to shared memory without waiting.
-__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
 #endif
 }
 // The same for 4 bytes.
-__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
+__device__ __forceinline__ void copy_word_async(uint32_t to, const void* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 #else
@@ -24,43 +24,43 @@ __device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
                  : "memory");
 #endif
 }
-__device__ __forceinline__ void close_copies() {
+__device__ __forceinline__ void cp_async_commit_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 template <uint32_t LEFT>
-__device__ __forceinline__ void await_copies() {
+__device__ __forceinline__ void cp_async_wait_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
 }
-// Waits until at most `left` of this thread's closed groups are in flight.
-__device__ __forceinline__ void await_copies(uint32_t left) {
+// Waits until at most `left` of this thread's committed groups are in flight.
+__device__ __forceinline__ void cp_async_wait_group(uint32_t left) {
     switch (left) {
         case 0:
-            await_copies<0>();
+            cp_async_wait_group<0>();
             break;
         case 1:
-            await_copies<1>();
+            cp_async_wait_group<1>();
             break;
         case 2:
-            await_copies<2>();
+            cp_async_wait_group<2>();
             break;
         case 3:
-            await_copies<3>();
+            cp_async_wait_group<3>();
             break;
         case 4:
-            await_copies<4>();
+            cp_async_wait_group<4>();
             break;
         case 5:
-            await_copies<5>();
+            cp_async_wait_group<5>();
             break;
         case 6:
-            await_copies<6>();
+            cp_async_wait_group<6>();
             break;
         default:
-            await_copies<7>();
+            cp_async_wait_group<7>();
             break;
     }
 }

@@ -1,4 +1,5 @@
-// Bulk copies to shared memory, and the mbarriers that count their bytes (from sm_90 on).
+// TMA bulk copies without a tensor map (cp.async.bulk), and the mbarriers that count their bytes
+// (from sm_90 on).
 #pragma once
 
 #include "common/walla.cuh"
@@ -13,7 +14,7 @@ struct PipelineState {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
@@ -35,20 +36,20 @@ __device__ __forceinline__ void init_own_barriers(uint32_t barriers) {
     if (is_elected()) {
 #pragma unroll
         for (uint32_t i = 0; i < COUNT; i++)
-            init_barrier(barriers + 8 * i, 1);
+            mbarrier_init(barriers + 8 * i, 1);
         publish_barriers();
     }
     __syncwarp();
 }
 // Arrives; the phase ends when `bytes` have arrived, too.
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ void arrive(uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void await_phase(uint32_t barrier, uint32_t phase) {
+__device__ __forceinline__ void mbarrier_wait_parity(uint32_t barrier, uint32_t phase) {
     asm volatile(
         "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], "
         "%1;\n@!done bra again;\n}" ::"r"(barrier),
@@ -74,19 +75,19 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from,
         : "memory");
 }
 // Prefetches a multiple of 16 bytes into L2, from an address that is a multiple of 16.
-__device__ __forceinline__ void fetch_ahead(const uint8_t* from, uint32_t bytes) {
+__device__ __forceinline__ void prefetch_l2(const uint8_t* from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // Address in another block of the cluster that corresponds to `shared` in this block.
-__device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {
+__device__ __forceinline__ uint32_t map_shared_rank(uint32_t shared, uint32_t rank) {
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
     return there;
 }
 // Stores four words in the shared memory of a block of the cluster; its barrier counts the bytes.
-__device__ __forceinline__ void store_there(uint32_t to, float a, float b, float c, float d,
-                                            uint32_t barrier) {
+__device__ __forceinline__ void store_remote(uint32_t to, float a, float b, float c, float d,
+                                             uint32_t barrier) {
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
         "[%5];" ::"r"(to),
@@ -95,7 +96,7 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, float
         : "memory");
 }
 // The same for two words.
-__device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint32_t barrier) {
+__device__ __forceinline__ void store_remote(uint32_t to, float a, float b, uint32_t barrier) {
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
             to),
@@ -105,14 +106,14 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint3
 // Barrier of all threads of the cluster in two parts, arrive and await. This relaxed arrival orders
 // nothing except barriers that were published before. It therefore does not wait for this thread's
 // writes, which takes a memory round trip.
-__device__ __forceinline__ void arrive_in_cluster_relaxed() {
+__device__ __forceinline__ void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 // The same with release semantics for all earlier accesses of this thread.
-__device__ __forceinline__ void arrive_in_cluster() {
+__device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void await_cluster() {
+__device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #endif

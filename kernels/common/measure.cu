@@ -32,8 +32,8 @@ extern "C" __global__ void __launch_bounds__(256) read_words(const ReadParams p)
         for (uint32_t i = 0; i < READS; i++)
             sum += word[i].x ^ word[i].y ^ word[i].z ^ word[i].w;
     }
-    wait_for_predecessors();
-    let_successors_start();
+    grid_dependency_wait();
+    launch_dependents();
     if (sum == 0x7fa57a57u)
         *p.sink = sum;
 }

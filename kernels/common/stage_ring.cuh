@@ -23,14 +23,14 @@ struct Ring {
 #if __CUDA_ARCH__ >= 900
 // The stage is complete when `bytes` have arrived.
 __device__ __forceinline__ void expect(const Ring& ring, uint32_t bytes) {
-    expect_bytes(ring.barriers + 8 * ring.slot, bytes);
+    mbarrier_arrive_expect_tx(ring.barriers + 8 * ring.slot, bytes);
 }
 __device__ __forceinline__ void copy_record(const Ring& ring, uint32_t to, const uint8_t* from,
                                             uint32_t bytes) {
     copy_bulk_once(to, from, bytes, ring.barriers + 8 * ring.slot);
 }
 __device__ __forceinline__ void await_stage(const Ring& ring) {
-    await_phase(ring.barriers + 8 * ring.slot, ring.phase);
+    mbarrier_wait_parity(ring.barriers + 8 * ring.slot, ring.phase);
 }
 #endif
 

@@ -4,16 +4,15 @@
 // 1. A kernel takes one parameter struct by value. Its addresses never change, so a captured launch
 //    stays valid.
 // 2. A program's first two kernels (the first is `step_acquire`, which copies the step block) do
-//    not
-//    overlap with earlier work in the stream. Every kernel may therefore read at once the data that
-//    is complete when the second kernel starts: the step block, weights, and cells that earlier
-//    programs wrote. A kernel calls `wait_for_predecessors()` before it reads anything else that
-//    another kernel writes, and before its first write.
+//    not overlap with earlier work in the stream. Every kernel may therefore read at once the data
+//    that is complete when the second kernel starts: the step block, weights, and cells that
+//    earlier programs wrote. A kernel calls `grid_dependency_wait()` before it reads anything else
+//    that another kernel writes, and before its first write.
 // 3. In every kernel at least one block waits, for every step (a step has at least one row). The
 //    next kernel waits for this kernel only. Without the wait it could read or overwrite data that
 //    the kernel before this one still uses.
-// 4. A kernel calls `let_successors_start()` once, as early as possible: a successor still waits
-// for the whole kernel. Kernels whose output is read without waiting never call it: `step_acquire`,
+// 4. A kernel calls `launch_dependents()` once, as early as possible: a successor still waits for
+//    the whole kernel. Kernels whose output is read without waiting never call it: `step_acquire`,
 //    `fetch`, the kernels of cache_ops.cu.
 // 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or
 //    compute all rows of the bucket; the extra rows are not read (pack, gather, products on tensor
@@ -33,16 +32,17 @@
 #define WARP 32u
 #define FULL_MASK 0xffffffffu
 
-// Waits until the preceding kernels of the stream have ended and their writes are visible. Before
-// sm_90 it is empty: a kernel starts only then.
-__device__ __forceinline__ void wait_for_predecessors() {
+// Programmatic dependent launch (PDL, griddepcontrol.wait and launch_dependents): waits until the
+// preceding kernels of the stream have ended and their writes are visible. Before sm_90 it is
+// empty: a kernel starts only then.
+__device__ __forceinline__ void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 // Allows the next kernel of the stream to launch while this one runs.
-__device__ __forceinline__ void let_successors_start() {
+__device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
 }
 
 // Shared-memory address of a pointer.
-__device__ __forceinline__ uint32_t shared_of(const void* at) {
+__device__ __forceinline__ uint32_t shared_address(const void* at) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 

@@ -1,6 +1,7 @@
-// Warpgroup products (sm_90a): 64 x 16 times 16 x N of f16, sums in f32, bit by bit as `multiply`
-// of mma.cuh computes them. The left operand is in registers: warp w of the group has its rows
-// 16 w .. 16 w + 16 in the layout of `multiply`. The right operand is read from shared memory.
+// Warpgroup products (sm_90a): 64 x 16 times 16 x N of f16, sums in f32, bit by bit as
+// `mma_m16n8k16` of mma.cuh computes them. The left operand is in registers: warp w of the group
+// has its rows 16 w .. 16 w + 16 in the layout of `mma_m16n8k16`. The right operand is read from
+// shared memory.
 #pragma once
 
 #include "common/walla.cuh"
@@ -10,31 +11,32 @@
 #define WALLA_SUMS16(i) WALLA_SUMS4(i), WALLA_SUMS4(i + 4), WALLA_SUMS4(i + 8), WALLA_SUMS4(i + 12)
 #define WALLA_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
 
-// Descriptor of core matrices (8 columns of N, 16 bytes of each): contiguous along the 16, and
-// `stride` bytes from eight columns of N to the next eight.
-__device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t stride) {
+// Shared-memory descriptor of operand B: K-major, no swizzle, in units of 16 bytes: start address,
+// leading byte offset 128 (next 8 of K), stride byte offset `stride` (next 8 rows of x).
+__device__ __forceinline__ uint64_t smem_descriptor(uint32_t shared, uint32_t stride) {
     return uint64_t((shared & 0x3ffff) >> 4) | uint64_t(128 >> 4) << 16 |
            uint64_t(stride >> 4) << 32;
 }
 // Descriptor some bytes further. There is no carry: addresses have 14 bits of the lower half. With
 // 64-bit arithmetic the compiler would mask the lower half again for each product.
-__device__ __forceinline__ uint64_t advance(uint64_t matrices, uint32_t bytes) {
+__device__ __forceinline__ uint64_t advance(uint64_t descriptor, uint32_t bytes) {
     uint64_t there;
     asm("mov.b64 %0, {%1, %2};"
         : "=l"(there)
-        : "r"(uint32_t(matrices) + (bytes >> 4)), "r"(uint32_t(matrices >> 32)));
+        : "r"(uint32_t(descriptor) + (bytes >> 4)), "r"(uint32_t(descriptor >> 32)));
     return there;
 }
 
-// d += a * b, asynchronous: d and a must not be accessed until it is awaited.
-__device__ __forceinline__ void add_product(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+// d += a * b, asynchronous: d and a must not be accessed until it is awaited. The immediates 1, 1,
+// 1, 0 are scale-d, scale-a, scale-b, and B not transposed.
+__device__ __forceinline__ void wgmma_mma(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
         "{%8,%9,%10,%11}, %12, 1, 1, 1, 0;"
         : WALLA_SUMS4(0), WALLA_SUMS4(4)
         : WALLA_OPERANDS);
 }
-__device__ __forceinline__ void add_product(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
+__device__ __forceinline__ void wgmma_mma(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
@@ -42,7 +44,7 @@ __device__ __forceinline__ void add_product(float (&d)[16], const uint32_t (&a)[
         : WALLA_SUMS16(0)
         : WALLA_OPERANDS);
 }
-__device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+__device__ __forceinline__ void wgmma_mma(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
@@ -53,21 +55,21 @@ __device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[
 }
 
 // Earlier writes to registers and shared memory are visible to products from here on.
-__device__ __forceinline__ void begin_products() {
+__device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void close_products() {
+__device__ __forceinline__ void wgmma_commit_group() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most LEFT of the closed groups are in flight.
+// Waits until at most LEFT of the committed groups are in flight.
 template <uint32_t LEFT>
-__device__ __forceinline__ void await_products() {
+__device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 // Waits until the sums are complete. The compiler may read them from here on and no sooner.
 template <uint32_t COUNT>
-__device__ __forceinline__ void await_sums(float (&d)[COUNT]) {
-    await_products<0>();
+__device__ __forceinline__ void wgmma_wait_sums(float (&d)[COUNT]) {
+    wgmma_wait_group<0>();
 #pragma unroll
     for (uint32_t i = 0; i < COUNT; i++)
         asm volatile("" : "+f"(d[i])::"memory");

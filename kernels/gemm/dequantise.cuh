@@ -19,9 +19,9 @@ __device__ __forceinline__ __half2 both(float value) {
 // (weight.cuh).
 template <uint32_t TYPE>
 struct HalfTile {
-    using Planes = Record<TYPE>;
+    using Record = ::Record<TYPE>;
     // The lane's 32 numbers of row lane / 4, and that row's scales.
-    uint4 quants[Planes::PIECES];
+    uint4 quants[Record::PIECES];
     uint32_t high[2];
     uint32_t scales[4];
     __half2 supers;
@@ -29,24 +29,24 @@ struct HalfTile {
     __device__ __forceinline__ void load(const uint8_t* from, uint32_t lane) {
         const uint32_t row = lane / 4;
 #pragma unroll
-        for (uint32_t i = 0; i < Planes::PIECES; i++)
+        for (uint32_t i = 0; i < Record::PIECES; i++)
             quants[i] = *reinterpret_cast<const uint4*>(from + (i * 32 + lane) * 16);
-        if constexpr (Planes::HIGH == 128)
-            high[0] = reinterpret_cast<const uint32_t*>(from + Planes::HIGH_AT)[lane];
-        if constexpr (Planes::HIGH == 256) {
-            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::HIGH_AT)[lane];
+        if constexpr (Record::HIGH == 128)
+            high[0] = reinterpret_cast<const uint32_t*>(from + Record::HIGH_AT)[lane];
+        if constexpr (Record::HIGH == 256) {
+            const uint2 two = reinterpret_cast<const uint2*>(from + Record::HIGH_AT)[lane];
             high[0] = two.x, high[1] = two.y;
         }
-        if constexpr (Planes::SCALES == 64) {
-            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::SCALES_AT)[row];
+        if constexpr (Record::SCALES == 64) {
+            const uint2 two = reinterpret_cast<const uint2*>(from + Record::SCALES_AT)[row];
             scales[0] = two.x, scales[1] = two.y;
         }
-        if constexpr (Planes::SCALES == 128) {
-            const uint4 four = reinterpret_cast<const uint4*>(from + Planes::SCALES_AT)[row];
+        if constexpr (Record::SCALES == 128) {
+            const uint4 four = reinterpret_cast<const uint4*>(from + Record::SCALES_AT)[row];
             scales[0] = four.x, scales[1] = four.y, scales[2] = four.z, scales[3] = four.w;
         }
-        if constexpr (Planes::SUPERS == 16)
-            supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
+        if constexpr (Record::SUPERS == 16)
+            supers = __half2half2(reinterpret_cast<const __half*>(from + Record::SUPERS_AT)[row]);
     }
 
     // Factors of block j's numbers 0 .. 16 and 16 .. 32, each twice: scale of integers in the
@@ -59,9 +59,9 @@ struct HalfTile {
         Factors f;
         if constexpr (TYPE == F16)
             return f;
-        if constexpr (Planes::HAS_MINIMUM) {
+        if constexpr (Record::HAS_MINIMUM) {
             const __half2 two = as_half2(scales[j]),
-                          small = __hmul2(two, __floats2half2_rn(0x1p-4f, MINIMUM));
+                          small = __hmul2(two, __floats2half2_rn(0x1p-4f, MINIMUM_UNIT));
             f.scale[0][0] = f.scale[1][0] = __low2half2(two);
             f.scale[0][1] = f.scale[1][1] = __low2half2(small);
             f.minimum[0] = f.minimum[1] = __high2half2(small);
@@ -78,7 +78,7 @@ struct HalfTile {
                 two = as_half2(scales[j / 2]);
             }
             const __half2 small = __hmul2(two, both(0x1p-4f)),
-                          minimum = __hmul2(two, both(-Planes::OFFSET * INTEGER));
+                          minimum = __hmul2(two, both(-Record::OFFSET * INTEGER_UNIT));
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
                 const bool high = TYPE == Q6K ? half : j % 2;
@@ -104,7 +104,7 @@ struct HalfTile {
             const uint32_t word = (&quants[0].x)[j] >> (p / 2 * 8);
             up = p % 2 * 4;
             bits = word & (0x000f000fu << up);
-            if constexpr (Planes::HIGH > 0)
+            if constexpr (Record::HIGH > 0)
                 bits |= high_of<TYPE>(high, 4 * j + p / 2 * 2) & HIGH_BITS<TYPE> << up;
         }
         return as_bits(__hfma2(as_half2(bits), f.scale[p / 2][up / 4], f.minimum[p / 2]));

@@ -12,10 +12,10 @@ struct GatherParams {
     StepRef step;
     PackedRef from;
     PackedRef to;
-    const float* squares; // [rows, squares_count], squares_count a multiple of 4; or null
-    float* squares_to;    // [outputs, squares_count]
-    const float* used;    // [rows]
-    float* used_to;       // [outputs]
+    const float* squares;      // [rows, squares_count], squares_count a multiple of 4; or null
+    float* squares_to;         // [outputs, squares_count]
+    const float* pack_factors; // [rows]
+    float* pack_factors_to;    // [outputs]
     uint32_t squares_count;
     uint32_t rows_last; // index of the last row of x
 };
@@ -25,15 +25,15 @@ constexpr uint32_t GATHER_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(GATHER_THREADS)
     gather(const __grid_constant__ GatherParams p) {
-    let_successors_start();
+    launch_dependents();
     // Outputs' rows are in the step block, which is complete.
     const uint32_t n = blockIdx.x, r = min(p.step.output(n).row, p.rows_last), i = threadIdx.x;
-    wait_for_predecessors();
+    grid_dependency_wait();
     // A thread's first loads of each array are in flight at once.
     const bool has_squares = p.squares && i < p.squares_count / 4;
     const float4* from = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
     const float4 first = has_squares ? from[i] : float4();
-    const float used = p.squares && i == 0 ? p.used[r] : 0.0f;
+    const float pack_factor = p.squares && i == 0 ? p.pack_factors[r] : 0.0f;
 #pragma unroll 2
     for (uint32_t piece = i; piece < p.from.segments * 16; piece += GATHER_THREADS)
         *reinterpret_cast<uint4*>(p.to.rows + piece_of(p.to, n, piece)) =
@@ -45,5 +45,5 @@ extern "C" __global__ void __launch_bounds__(GATHER_THREADS)
     for (uint32_t k = i + GATHER_THREADS; k < p.squares_count / 4; k += GATHER_THREADS)
         to[k] = from[k];
     if (i == 0)
-        p.used_to[n] = used;
+        p.pack_factors_to[n] = pack_factor;
 }

@@ -1,20 +1,22 @@
 // Declarations common to the GEMM kernels on tensor cores.
 // out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts; n: x
+// after its norm, if any.
 // With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
 // factor from the sums of squares that the producer of x wrote: out[r] = factor(r) * W x[r],
-// factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
+// factor(r) = rsqrt(sum(squares[r]) / width + eps) / pack_factors[r].
 // mode ADD with `next_norm`: the sums are also written as the next norm's input, packed, with their
 // squares.
 //
-// x: packed rows (packed_activations.cuh), divided by their scale; W: layout of weight.cuh; out:
-// f32. Up to three matrices of one type are parts of one launch. Every weight becomes f16(scale * q
-// + minimum), rows of x are f16. A tile is 16 rows of W (GATE: 8 of each matrix).
+// x: packed rows (packed_activations.cuh), stored times `PackedRef::scale`; `unscale` undoes it. W:
+// layout of weight.cuh; out: f32. Up to three matrices of one type are parts of one launch. Every
+// weight becomes f16(scale * q + minimum), rows of x are f16. A tile is 16 rows of W (GATE: 8 of
+// each matrix).
 //
 // The order of a row's sums depends on the matrices of an op alone. Every kernel that multiplies
 // one of these matrices computes the same bits:
 // 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a
-//    split into runs of `run` segments; the last runs may have fewer, or none, and then their sum
+//    split into runs of `run_segments`; the last runs may have fewer, or none, and then their sum
 //    is zero;
 // 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in
 //    order, their blocks of 32 in order, columns 0 .. 16 of a block before 16 .. 32;
@@ -39,11 +41,11 @@ struct GemmParams {
     PackedRef packed; // GATE: the result; ADD: the next norm's input; or null
     // [rows, squares_count], squares_count a multiple of 4; null: the factor is 1
     const float* squares;
-    const float* used;         // [rows]: factor that x was packed with
-    float* factors;            // [rows]: output, the norm's factor
-    const float* next_norm;    // weights of the next norm, or null
-    const float* next_factors; // [rows]: factor to pack with, close to the next norm's factor
-    float* next_squares;       // [rows, next_squares_count]: one number per tile, then zeros
+    const float* pack_factors;      // [rows]: factors that x was packed with
+    float* factors;                 // [rows]: output, the norm's factor
+    const float* next_norm;         // weights of the next norm, or null
+    const float* next_pack_factors; // [rows]: factor to pack with, close to the next norm's factor
+    float* next_squares;            // [rows, next_squares_count]: one number per tile, then zeros
     uint32_t squares_count;
     uint32_t next_squares_count;
     float inverse_width; // 1 / width of the norm
@@ -73,8 +75,8 @@ struct CtaRange {
 // has `first` and `second` parameters: the first CTAs compute one product, the others the other.
 // With one product only, all CTAs belong to the first or to the second.
 template <typename PairParams, typename First, typename Second>
-__device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first,
-                                        Second&& make_second) {
+__device__ __forceinline__ void dispatch_pair(const PairParams& p, First&& make_first,
+                                              Second&& make_second) {
     if (blockIdx.x < p.first_ctas)
         make_first(CtaRange{blockIdx.x, p.first_ctas});
     else
@@ -109,9 +111,9 @@ __device__ __forceinline__ TileOf tile_of(const GemmParams& p, uint32_t tile) {
     return at;
 }
 
-// n / d, with `by` = 2^31 / d rounded up: exact if n * d is below 2^31.
-__device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) {
-    return __umulhi(2 * n, by);
+// n / d, with `reciprocal` = 2^31 / d rounded up: exact if n * d is below 2^31.
+__device__ __forceinline__ uint32_t fast_divide(uint32_t n, uint32_t reciprocal) {
+    return __umulhi(2 * n, reciprocal);
 }
 
 // Address of a segment of a tile's first half.
@@ -138,12 +140,12 @@ __device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) {
 }
 
 // Stores a lane's four sums, of eight rows of x, in that layout. All lanes of the warp call it.
-__device__ __forceinline__ void transpose_sums(float* turned, const float (&sums)[4],
+__device__ __forceinline__ void transpose_sums(float* transposed, const float (&sums)[4],
                                                uint32_t lane) {
     __syncwarp();
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        turned[sum_place(c, lane)] = sums[c];
+        transposed[sum_place(c, lane)] = sums[c];
     __syncwarp();
 }
 
@@ -159,7 +161,7 @@ __device__ __forceinline__ float4* split_sums(float* workspace, uint32_t groups,
 // Epilogue inputs of four neighbouring rows of the result, loaded before their sums exist. ADD: the
 // old values, and the norm weights and factor for packing.
 struct EpilogueInput {
-    float old[4], norm[4], near;
+    float old[4], norm[4], pack_factor;
 };
 
 __device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, const TileOf& tile,
@@ -173,7 +175,7 @@ __device__ __forceinline__ EpilogueInput epilogue_input(const GemmParams& p, con
         return known;
     const float* out = part.out + size_t(r) * part.out_stride + row;
     if (p.next_norm)
-        known.near = p.next_factors[r];
+        known.pack_factor = p.next_pack_factors[r];
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++) {
         if (c >= left)
@@ -194,16 +196,16 @@ __device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& ti
     const MatrixPart& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& its) {
-        const float unscale = factor * p.unscale * its.weight.scale;
+    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const MatrixPart& matrix) {
+        const float unscale = factor * p.unscale * matrix.weight.scale;
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++)
             to[c] = sums[c] * unscale;
-        if (its.bias)
+        if (matrix.bias)
 #pragma unroll
             for (uint32_t c = 0; c < 4; c++)
                 if (c < left)
-                    to[c] += its.bias[row + c];
+                    to[c] += matrix.bias[row + c];
     };
     float y[4];
     scaled(y, value[0], part);
@@ -253,7 +255,7 @@ __device__ __forceinline__ void write_four(const GemmParams& p, const TileOf& ti
         return;
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        y[c] = c < left ? y[c] * known.near * known.norm[c] : 0.0f;
+        y[c] = c < left ? y[c] * known.pack_factor * known.norm[c] : 0.0f;
     store_packed(p.packed, r, row, y);
     if (quad == 0)
         p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;

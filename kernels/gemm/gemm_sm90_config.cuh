@@ -23,19 +23,19 @@ static_assert(sizeof(PagesRef) == 32, "as in params.rs");
 struct GemmSm90Params {
     GemmParams gemm;
     PagesRef next_pages;
-    float* workspace;         // WorkspaceSplitK: see split_sums
-    uint32_t deferred_stride; // DeferredSplitK: stride between splits, in numbers
-    uint32_t full_wave_tiles; // PersistentHalfWave: tiles of all full waves
-    uint32_t weight_depth;    // stages of a warp's ring of weights, up to DEPTH_MAX
-    uint32_t x_depth;         // stages of a run's ring of x, up to DEPTH_MAX
-    uint32_t by_splits;       // reciprocal of the splits for `divided`
+    float* workspace;           // WorkspaceSplitK: see split_sums
+    uint32_t deferred_stride;   // DeferredSplitK: stride between splits, in numbers
+    uint32_t full_wave_tiles;   // PersistentHalfWave: tiles of all full waves
+    uint32_t weight_depth;      // stages of a warp's ring of weights, up to DEPTH_MAX
+    uint32_t x_depth;           // stages of a run's ring of x, up to DEPTH_MAX
+    uint32_t splits_reciprocal; // reciprocal of the splits for `fast_divide`
     uint32_t reserved;
 };
 static_assert(sizeof(GemmSm90Params) == 400 && offsetof(GemmSm90Params, workspace) == 368 &&
-                  offsetof(GemmSm90Params, by_splits) == 392,
+                  offsetof(GemmSm90Params, splits_reciprocal) == 392,
               "as in params.rs");
 
-// Products of two types (of_pair).
+// Products of two types (dispatch_pair).
 struct GemmSm90PairParams {
     GemmSm90Params first, second;
     uint32_t first_ctas;
@@ -49,20 +49,20 @@ __host__ __device__ constexpr uint32_t producer_warps(uint32_t n, uint32_t runs,
     return n > 32 && record <= 1024 ? runs : 1;
 }
 // Segments per stage of weights: copies of 1 to 2 KB.
-__host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) {
+__host__ __device__ constexpr uint32_t weights_stage_segments(uint32_t record) {
     return record > 1200 ? 1 : 2;
 }
 
 // Bytes of a stage of a warp's weights, of both halves of its tile.
 __host__ __device__ constexpr uint32_t weights_stage(uint32_t record) {
-    return 2 * weights_chunk(record) * record;
+    return 2 * weights_stage_segments(record) * record;
 }
 // Segments and bytes of a stage of n rows of x.
-__host__ __device__ constexpr uint32_t x_chunk(uint32_t n) {
+__host__ __device__ constexpr uint32_t x_stage_segments(uint32_t n) {
     return n > 32 ? 1 : 2;
 }
 __host__ __device__ constexpr uint32_t x_stage(uint32_t n) {
-    return n / 8 * GROUP_BYTES * x_chunk(n);
+    return n / 8 * GROUP_BYTES * x_stage_segments(n);
 }
 // Floats per warp to exchange and transpose the sums of two runs: a quarter of a tile's sums, of 8
 // or 16 rows of x at once. Every lane then has a quad of outputs, even if a tile has only eight
@@ -140,10 +140,10 @@ struct GemmSm90 {
                               PRODUCER_WARPS = producer_warps(N, RUNS, RECORD),
                               THREADS = (CONSUMER_WARPS + PRODUCER_WARPS) * WARP;
     // Segments and bytes of a stage of weights, of half a tile and of both halves.
-    static constexpr uint32_t W_CHUNK = weights_chunk(RECORD), W_HALF = W_CHUNK * RECORD,
-                              W_STAGE = weights_stage(RECORD);
+    static constexpr uint32_t W_STAGE_SEGMENTS = weights_stage_segments(RECORD),
+                              W_HALF = W_STAGE_SEGMENTS * RECORD, W_STAGE = weights_stage(RECORD);
     // Segments and bytes of a stage of x.
-    static constexpr uint32_t X_CHUNK = x_chunk(N), X_STAGE = x_stage(N);
+    static constexpr uint32_t X_STAGE_SEGMENTS = x_stage_segments(N), X_STAGE = x_stage(N);
     // Bytes of a tile's sums.
     static constexpr uint32_t TILE_BYTES = N * TILE_ROWS * 4;
     // Whether a cluster's sums reuse the shared memory of x and weights, because they are large. A

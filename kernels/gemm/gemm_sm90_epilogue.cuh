@@ -33,9 +33,9 @@ __device__ __forceinline__ void norm_factors(float* factor, uint32_t row0, bool 
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
                    mine = warp + lane / LANES * WARPS;
     const auto row_of = [&](uint32_t k) { return min(row0 + warp + k * WARPS, p.rows_max - 1); };
-    float its = 1.0f;
+    float own_factor = 1.0f;
     if (p.squares) {
-        const float used = p.used[row_of(lane / LANES)];
+        const float pack_factor = p.pack_factors[row_of(lane / LANES)];
         float sum[EACH] = {};
 #pragma unroll 1
         for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
@@ -48,13 +48,13 @@ __device__ __forceinline__ void norm_factors(float* factor, uint32_t row0, bool 
             for (uint32_t k = 0; k < EACH; k++)
                 sum[k] += (four[k].x + four[k].y) + (four[k].z + four[k].w);
         }
-        const float exact = rsqrtf(warp_sums(sum) * p.inverse_width + p.eps);
-        its = __fdividef(exact, used);
+        const float norm_factor = rsqrtf(warp_sums(sum) * p.inverse_width + p.eps);
+        own_factor = __fdividef(norm_factor, pack_factor);
         if (p.factors && is_first && lane % LANES == 0 && row0 + mine < p.rows_max)
-            p.factors[row0 + mine] = exact;
+            p.factors[row0 + mine] = norm_factor;
     }
     if (lane % LANES == 0)
-        factor[mine] = its;
+        factor[mine] = own_factor;
 }
 
 // A consumer warp: its position in the CTA, and the inputs of its epilogue.
@@ -82,24 +82,24 @@ struct RunExchange {
     static constexpr uint32_t TRANSPOSED = transposed_sums(N), FLOATS = exchange_floats(N);
     static_assert(G::RUNS == 2);
 
-    static __device__ __forceinline__ float* of(const Consumer<G>& its, uint32_t warp) {
-        return its.layout.sums() + warp * FLOATS;
+    static __device__ __forceinline__ float* of(const Consumer<G>& consumer, uint32_t warp) {
+        return consumer.layout.sums() + warp * FLOATS;
     }
     static __device__ __forceinline__ void run(float (&share)[COUNT], const float (&sum)[N / 2],
-                                               const Consumer<G>& its) {
+                                               const Consumer<G>& consumer) {
         const uint32_t lane = threadIdx.x % WARP;
-        float *mine = of(its, its.warp), *other = of(its, its.warp ^ G::TILES);
+        float *mine = of(consumer, consumer.warp), *other = of(consumer, consumer.warp ^ G::TILES);
         const auto sync = [&] {
-            asm volatile("bar.sync %0, 64;" ::"r"(2 + its.tile_in_cta) : "memory");
+            asm volatile("bar.sync %0, 64;" ::"r"(2 + consumer.tile_in_cta) : "memory");
         };
         sync();
 #pragma unroll
         for (uint32_t c = 0; c < COUNT; c++)
-            other[c * WARP + lane] = its.run ? sum[c] : sum[COUNT + c];
+            other[c * WARP + lane] = consumer.run ? sum[c] : sum[COUNT + c];
         sync();
 #pragma unroll
         for (uint32_t c = 0; c < COUNT; c++)
-            share[c] = (its.run ? sum[COUNT + c] : sum[c]) + mine[c * WARP + lane];
+            share[c] = (consumer.run ? sum[COUNT + c] : sum[c]) + mine[c * WARP + lane];
     }
 };
 
@@ -125,31 +125,31 @@ struct PersistentEpilogue {
     using Exchange = RunExchange<G>;
     static constexpr uint32_t N = G::N, COUNT = Exchange::COUNT, ONCE = Exchange::TRANSPOSED;
 
-    static __device__ __forceinline__ void run(const Consumer<G>& its) {
-        const TileScheduler<G>& scheduler = its.scheduler;
+    static __device__ __forceinline__ void run(const Consumer<G>& consumer) {
+        const TileScheduler<G>& scheduler = consumer.scheduler;
         const GemmSm90Params& p = scheduler.p;
         float sum[N / 2], share[COUNT];
-        for (uint32_t group = scheduler.group0; group < scheduler.groups;
-             group += scheduler.group_step) {
-            const uint32_t number = group * G::TILES + its.tile_in_cta;
+        for (uint32_t cta_tile = scheduler.cta_tile0; cta_tile < scheduler.cta_tiles;
+             cta_tile += scheduler.cta_tile_step) {
+            const uint32_t number = cta_tile * G::TILES + consumer.tile_in_cta;
             const uint32_t tile = scheduler.tile(number);
-            if (scheduler.is_idle(number, its.tile_in_cta)) {
-                its.mainloop.skip();
+            if (scheduler.is_idle(number, consumer.tile_in_cta)) {
+                consumer.mainloop.skip();
                 break;
             }
-            its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
-            Exchange::run(share, sum, its);
+            consumer.mainloop.multiply(sum, 0, consumer.segments(), tile < p.gemm.tiles);
+            Exchange::run(share, sum, consumer);
             if (tile < p.gemm.tiles)
-                write(share, tile, its);
+                write(share, tile, consumer);
         }
     }
     static __device__ __forceinline__ void write(const float (&share)[COUNT], uint32_t tile,
-                                                 const Consumer<G>& its) {
-        const GemmSm90Params& p = its.scheduler.p;
+                                                 const Consumer<G>& consumer) {
+        const GemmSm90Params& p = consumer.scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
         const bool gated = p.gemm.mode >= GATE_SILU;
         const uint32_t quads = gated ? 2 : 4;
-        float* transposed = Exchange::of(its, its.warp);
+        float* transposed = Exchange::of(consumer, consumer.warp);
         const TileOf place = tile_of(p.gemm, tile);
         // Not unrolled: a second iteration needs no instruction fetch.
         static_assert(COUNT <= 2 * ONCE);
@@ -162,10 +162,11 @@ struct PersistentEpilogue {
             __syncwarp();
             for (uint32_t item = lane; item < ONCE * 2 * quads; item += WARP) {
                 const uint32_t quad = item % quads, n = item / quads,
-                               r = its.run * (N / 2) + c * 2 + n;
+                               r = consumer.run * (N / 2) + c * 2 + n;
                 float value[2][4] = {};
                 read_quad(value, transposed + n * SUM_STRIDE, quad, gated);
-                write_four(p.gemm, place, its.scheduler.row0 + r, quad, its.factor[r], value);
+                write_four(p.gemm, place, consumer.scheduler.row0 + r, quad, consumer.factor[r],
+                           value);
             }
         }
     }
@@ -181,17 +182,17 @@ struct Epilogue<G, WorkspaceSplitK> {
     using Exchange = RunExchange<G>;
     static constexpr uint32_t N = G::N, COUNT = Exchange::COUNT;
 
-    static __device__ __forceinline__ void run(const Consumer<G>& its) {
-        const TileScheduler<G>& scheduler = its.scheduler;
+    static __device__ __forceinline__ void run(const Consumer<G>& consumer) {
+        const TileScheduler<G>& scheduler = consumer.scheduler;
         const GemmSm90Params& p = scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
-        const uint32_t tile = scheduler.first_number(its.tile_in_cta);
+        const uint32_t tile = scheduler.first_number(consumer.tile_in_cta);
         float sum[N / 2], share[COUNT];
-        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
-        Exchange::run(share, sum, its);
+        consumer.mainloop.multiply(sum, 0, consumer.segments(), tile < p.gemm.tiles);
+        Exchange::run(share, sum, consumer);
         if (tile >= p.gemm.tiles)
             return;
-        const uint32_t first = (scheduler.row0 + its.run * (N / 2)) / 8,
+        const uint32_t first = (scheduler.row0 + consumer.run * (N / 2)) / 8,
                        groups = div_up(p.gemm.rows_max, 8);
 #pragma unroll
         for (uint32_t c = 0; c < COUNT; c += 4) {
@@ -209,13 +210,13 @@ template <typename G>
 struct Epilogue<G, DeferredSplitK> {
     static constexpr uint32_t N = G::N;
 
-    static __device__ __forceinline__ void run(const Consumer<G>& its) {
-        const TileScheduler<G>& scheduler = its.scheduler;
+    static __device__ __forceinline__ void run(const Consumer<G>& consumer) {
+        const TileScheduler<G>& scheduler = consumer.scheduler;
         const GemmSm90Params& p = scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
-        const uint32_t tile = scheduler.first_number(its.tile_in_cta);
+        const uint32_t tile = scheduler.first_number(consumer.tile_in_cta);
         float sum[N / 2];
-        its.mainloop.multiply(sum, 0, its.segments(), tile < p.gemm.tiles);
+        consumer.mainloop.multiply(sum, 0, consumer.segments(), tile < p.gemm.tiles);
         if (tile >= p.gemm.tiles)
             return;
         const TileOf place = tile_of(p.gemm, tile);
@@ -241,17 +242,17 @@ struct Epilogue<G, ClusterSplitK> {
     static constexpr uint32_t N = G::N, TILE_BYTES = G::TILE_BYTES;
     static constexpr uint32_t KEPT = kept_floats(N);
 
-    static __device__ __forceinline__ void run(const Consumer<G>& its) {
-        const TileScheduler<G>& scheduler = its.scheduler;
+    static __device__ __forceinline__ void run(const Consumer<G>& consumer) {
+        const TileScheduler<G>& scheduler = consumer.scheduler;
         const GemmSm90Params& p = scheduler.p;
-        const uint32_t lane = threadIdx.x % WARP, warp = its.warp, splits = scheduler.splits,
+        const uint32_t lane = threadIdx.x % WARP, warp = consumer.warp, splits = scheduler.splits,
                        split = scheduler.split;
         const bool gated = p.gemm.mode >= GATE_SILU;
         const uint32_t quads = gated ? 2 : 4;
         float sum[N / 2];
-        multiply_runs(sum, its);
+        multiply_runs(sum, consumer);
         if (G::SUMS_REUSE_RINGS)
-            arrive_in_cluster_relaxed();
+            cluster_arrive_relaxed();
         // Loads the epilogue inputs of the CTA's first tile while it waits for the other CTAs: a
         // warp has eight rows of x, a lane four outputs.
         static_assert(N / 8 <= G::CONSUMER_WARPS);
@@ -260,28 +261,28 @@ struct Epilogue<G, ClusterSplitK> {
         TileOf place = {};
         EpilogueInput input = {};
         const auto load_input = [&](uint32_t i) {
-            place = tile_of(p.gemm, scheduler.group0 * G::TILES + split + i * splits);
+            place = tile_of(p.gemm, scheduler.cta_tile0 * G::TILES + split + i * splits);
             input = epilogue_input(p.gemm, place, scheduler.row0 + n, quad);
         };
         const uint32_t owned = scheduler.owned_tiles();
         if (owned > 0 && writes)
             load_input(0);
-        await_cluster();
-        send(sum, its);
+        cluster_wait();
+        send(sum, consumer);
         if (owned == 0 || warp >= N / 8)
             return;
         if (splits > 1)
-            await_phase(its.layout.sums_barrier(), 0);
+            mbarrier_wait_parity(consumer.layout.sums_barrier(), 0);
         constexpr bool REUSES = G::SUMS_REUSE_RINGS;
-        float* transposed =
-            reinterpret_cast<float*>(its.layout.shared +
-                                     (REUSES ? its.layout.received : its.layout.weights_at)) +
-            warp * (REUSES ? 8 * SUM_STRIDE : its.layout.ring_bytes / 4);
+        float* transposed = reinterpret_cast<float*>(
+                                consumer.layout.shared +
+                                (REUSES ? consumer.layout.received : consumer.layout.weights_at)) +
+                            warp * (REUSES ? 8 * SUM_STRIDE : consumer.layout.ring_bytes / 4);
         for (uint32_t i = 0; i < owned; i++) {
             if (i > 0 && writes)
                 load_input(i);
             const float4* received =
-                reinterpret_cast<const float4*>(its.layout.shared + i * splits * TILE_BYTES) +
+                reinterpret_cast<const float4*>(consumer.layout.shared + i * splits * TILE_BYTES) +
                 warp * WARP + lane;
             float total[4] = {};
 #pragma unroll
@@ -296,29 +297,30 @@ struct Epilogue<G, ClusterSplitK> {
                 continue;
             float value[2][4] = {};
             read_quad(value, transposed + lane / quads * SUM_STRIDE, quad, gated);
-            write_four(p.gemm, place, scheduler.row0 + n, quad, its.factor[n], input, value);
+            write_four(p.gemm, place, scheduler.row0 + n, quad, consumer.factor[n], input, value);
         }
     }
 
     // The sums of the split's runs, computed sequentially.
     static __device__ __forceinline__ void multiply_runs(float (&sum)[N / 2],
-                                                         const Consumer<G>& its) {
-        const GemmSm90Params& p = its.scheduler.p;
+                                                         const Consumer<G>& consumer) {
+        const GemmSm90Params& p = consumer.scheduler.p;
         const uint32_t lane = threadIdx.x % WARP;
         float kept[KEPT ? 1 : N / 2];
-        float* keeps = its.layout.sums() + its.warp * KEPT;
+        float* keeps = consumer.layout.sums() + consumer.warp * KEPT;
         const auto kept_of = [&](uint32_t c) -> float& {
             return KEPT ? keeps[c * WARP + lane] : kept[KEPT ? 0 : c];
         };
-        const bool is_tile = its.scheduler.group0 * G::TILES + its.tile_in_cta < p.gemm.tiles;
+        const bool is_tile =
+            consumer.scheduler.cta_tile0 * G::TILES + consumer.tile_in_cta < p.gemm.tiles;
         for (uint32_t run = 0; run < p.gemm.runs; run++) {
             if (run > 0)
 #pragma unroll
                 for (uint32_t c = 0; c < N / 2; c++)
                     kept_of(c) = sum[c];
-            const uint32_t first = min(run * p.gemm.run_segments, its.segments()),
-                           end = min(first + p.gemm.run_segments, its.segments());
-            its.mainloop.multiply(sum, first, end, is_tile);
+            const uint32_t first = min(run * p.gemm.run_segments, consumer.segments()),
+                           end = min(first + p.gemm.run_segments, consumer.segments());
+            consumer.mainloop.multiply(sum, first, end, is_tile);
         }
         if (p.gemm.runs > 1)
 #pragma unroll
@@ -327,28 +329,31 @@ struct Epilogue<G, ClusterSplitK> {
     }
 
     // Stores a tile's sums in the shared memory of its owner.
-    static __device__ __forceinline__ void send(const float (&sum)[N / 2], const Consumer<G>& its) {
-        const GemmSm90Params& p = its.scheduler.p;
-        const uint32_t lane = threadIdx.x % WARP, splits = its.scheduler.splits,
-                       tile = its.tile_in_cta;
+    static __device__ __forceinline__ void send(const float (&sum)[N / 2],
+                                                const Consumer<G>& consumer) {
+        const GemmSm90Params& p = consumer.scheduler.p;
+        const uint32_t lane = threadIdx.x % WARP, splits = consumer.scheduler.splits,
+                       tile = consumer.tile_in_cta;
         if (splits == 1) {
             // A single CTA stores its sums in the layout in which they would arrive.
-            float4* to = reinterpret_cast<float4*>(its.layout.shared + tile * TILE_BYTES) + lane;
+            float4* to =
+                reinterpret_cast<float4*>(consumer.layout.shared + tile * TILE_BYTES) + lane;
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c += 4)
                 to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
-            its.sync();
-        } else if (tile < its.scheduler.group_tiles()) {
-            const uint32_t round = divided(tile, p.by_splits), owner = tile - round * splits,
-                           barrier = in_block(its.layout.sums_barrier(), owner);
-            const uint32_t to =
-                in_block(shared_of(its.layout.shared) +
-                             (round * splits + its.scheduler.split) * TILE_BYTES + lane * 16,
-                         owner);
+            consumer.sync();
+        } else if (tile < consumer.scheduler.tiles_here()) {
+            const uint32_t round = fast_divide(tile, p.splits_reciprocal),
+                           owner = tile - round * splits,
+                           barrier = map_shared_rank(consumer.layout.sums_barrier(), owner);
+            const uint32_t to = map_shared_rank(
+                shared_address(consumer.layout.shared) +
+                    (round * splits + consumer.scheduler.split) * TILE_BYTES + lane * 16,
+                owner);
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c += 4)
-                store_there(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3],
-                            barrier);
+                store_remote(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3],
+                             barrier);
         }
     }
 };

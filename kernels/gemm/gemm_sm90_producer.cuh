@@ -28,16 +28,16 @@ struct WeightPipeline {
     __device__ __forceinline__ void fetch() {
         if (tile() >= p.gemm.tiles || count == 0)
             return;
-        const uint32_t bytes = min(G::W_CHUNK, count - fetched) * RECORD;
+        const uint32_t bytes = min(G::W_STAGE_SEGMENTS, count - fetched) * RECORD;
         const uint32_t to = stages + write.slot * G::W_STAGE, barrier = barriers + 8 * write.slot;
         if (is_elected()) {
-            expect_bytes(barrier, 2 * bytes);
+            mbarrier_arrive_expect_tx(barrier, 2 * bytes);
             copy_bulk_once(to, from + fetched * RECORD, bytes, barrier);
             copy_bulk_once(to + G::W_HALF, from + fetched * RECORD + half_stride<RECORD>(p.gemm),
                            bytes, barrier);
         }
         write.next(p.weight_depth);
-        fetched += G::W_CHUNK;
+        fetched += G::W_STAGE_SEGMENTS;
         if (fetched < count)
             return;
         fetched = 0;
@@ -62,7 +62,7 @@ __device__ __forceinline__ WeightPipeline<G> weight_pipeline(const TileScheduler
                                                              uint32_t warp, uint32_t run,
                                                              uint32_t tile_in_cta) {
     return {scheduler.p,
-            shared_of(layout.shared) + layout.weights_at + warp * layout.ring_bytes,
+            shared_address(layout.shared) + layout.weights_at + warp * layout.ring_bytes,
             layout.weight_barriers(warp),
             scheduler.first_number(tile_in_cta),
             scheduler.step(),
@@ -80,7 +80,8 @@ template <typename G>
 __device__ __forceinline__ ActivationRing activation_ring(const SharedLayout<G>& layout,
                                                           uint32_t run) {
     const uint32_t at = layout.x_barriers(run);
-    return {shared_of(layout.shared) + layout.x_at + run * layout.x_bytes, at, at + 8 * DEPTH_MAX};
+    return {shared_address(layout.shared) + layout.x_at + run * layout.x_bytes, at,
+            at + 8 * DEPTH_MAX};
 }
 
 // Initialises the barriers of x and of a cluster's sums. One warp calls it.
@@ -91,25 +92,25 @@ __device__ __forceinline__ void init_activation_barriers(const SharedLayout<G>& 
 #pragma unroll
         for (uint32_t i = 0; i < G::RUNS * DEPTH_MAX; i++) {
             const ActivationRing x = activation_ring(layout, i / DEPTH_MAX);
-            init_barrier(x.full + 8 * (i % DEPTH_MAX), 1);
-            init_barrier(x.empty + 8 * (i % DEPTH_MAX), G::TILES);
+            mbarrier_init(x.full + 8 * (i % DEPTH_MAX), 1);
+            mbarrier_init(x.empty + 8 * (i % DEPTH_MAX), G::TILES);
         }
         if (G::SplitK::IS_CLUSTER) {
-            init_barrier(layout.sums_barrier(), 1);
-            expect_bytes(layout.sums_barrier(),
-                         scheduler.owned_tiles() * scheduler.splits * G::TILE_BYTES);
+            mbarrier_init(layout.sums_barrier(), 1);
+            mbarrier_arrive_expect_tx(layout.sums_barrier(),
+                                      scheduler.owned_tiles() * scheduler.splits * G::TILE_BYTES);
         }
         publish_barriers();
     }
 }
 
-// Producer warp: copies the rows of x of its runs, for every group of tiles. Each of the warp's
+// Producer warp: copies the rows of x of its runs, for every CTA tile. Each of the warp's
 // runs has an equal share of the lanes, and each lane copies one group of 8 rows of x.
 template <typename G>
 __device__ __forceinline__ void produce_activations(const TileScheduler<G>& scheduler,
                                                     const SharedLayout<G>& layout, uint32_t warp) {
     constexpr uint32_t WARP_RUNS = G::RUNS / G::PRODUCER_WARPS, LANES = WARP / WARP_RUNS,
-                       X_CHUNK = G::X_CHUNK;
+                       X_STAGE_SEGMENTS = G::X_STAGE_SEGMENTS;
     const GemmSm90Params& p = scheduler.p;
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t run = (G::PRODUCER_WARPS == 1 ? 0 : warp - G::CONSUMER_WARPS) * WARP_RUNS +
@@ -122,19 +123,22 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
         p.gemm.x.rows +
         (size_t(row0 / 8 + group) * p.gemm.x.segments + scheduler.run_begin(run)) * GROUP_BYTES;
     PipelineState write;
+    // Waiting for parity 1 of a fresh barrier returns at once: all stages are empty.
     write.phase = 1;
-    for (uint32_t g = scheduler.group0; g < scheduler.groups; g += scheduler.group_step)
-        for (uint32_t s = 0; s < longest; s += X_CHUNK) {
+    for (uint32_t cta_tile = scheduler.cta_tile0; cta_tile < scheduler.cta_tiles;
+         cta_tile += scheduler.cta_tile_step)
+        for (uint32_t s = 0; s < longest; s += X_STAGE_SEGMENTS) {
             const bool is_any = s < count;
-            const uint32_t bytes = is_any ? min(X_CHUNK, count - s) * GROUP_BYTES : 0;
+            const uint32_t bytes = is_any ? min(X_STAGE_SEGMENTS, count - s) * GROUP_BYTES : 0;
             if (is_any)
-                await_phase(x.empty + 8 * write.slot, write.phase);
+                mbarrier_wait_parity(x.empty + 8 * write.slot, write.phase);
             if (is_any && group == 0)
-                expect_bytes(x.full + 8 * write.slot, groups_here * bytes);
+                mbarrier_arrive_expect_tx(x.full + 8 * write.slot, groups_here * bytes);
             __syncwarp();
             if (is_any && group < groups_here)
-                copy_bulk(x.stages + write.slot * G::X_STAGE + group * GROUP_BYTES * X_CHUNK,
-                          from + s * GROUP_BYTES, bytes, x.full + 8 * write.slot);
+                copy_bulk(
+                    x.stages + write.slot * G::X_STAGE + group * GROUP_BYTES * X_STAGE_SEGMENTS,
+                    from + s * GROUP_BYTES, bytes, x.full + 8 * write.slot);
             if (is_any)
                 write.next(p.x_depth);
         }
@@ -142,8 +146,8 @@ __device__ __forceinline__ void produce_activations(const TileScheduler<G>& sche
     if (G::SplitK::IS_CLUSTER) {
         __syncwarp();
         if (G::SUMS_REUSE_RINGS)
-            arrive_in_cluster_relaxed();
-        await_cluster();
+            cluster_arrive_relaxed();
+        cluster_wait();
     }
 }
 
@@ -181,5 +185,5 @@ __device__ __forceinline__ void prefetch_kv_l2(const GemmSm90Params& p, uint32_t
 #pragma unroll 1
     for (uint32_t page = first_of(row.position) + taker * stride; page < end;
          page += takers * stride)
-        fetch_ahead(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
+        prefetch_l2(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
 }

@@ -20,21 +20,23 @@ template <typename G>
 struct TileScheduler {
     using SplitK = typename G::SplitK;
     const GemmSm90Params& p;
-    uint32_t splits, split;              // number of splits; this CTA's split
-    uint32_t group0, groups, group_step; // groups of TILES tiles: the first, all, the stride
-    uint32_t row0;                       // first row of x
-    uint32_t split_begin, split_end;     // segments
-    uint32_t run_segments;               // of a warp: one run, or all runs of the split
+    uint32_t splits, split; // number of splits; this CTA's split
+    // CTA tiles, of TILES tiles each: the first, all, the stride
+    uint32_t cta_tile0, cta_tiles, cta_tile_step;
+    uint32_t row0;                   // first row of x
+    uint32_t split_begin, split_end; // segments
+    uint32_t run_segments;           // of a warp: one run, or all runs of the split
 
     __device__ __forceinline__ TileScheduler(const GemmSm90Params& p, CtaRange ctas) : p(p) {
         splits = SplitK::IS_PERSISTENT ? 1 : p.gemm.splits;
-        group0 = SplitK::IS_PERSISTENT ? ctas.index : divided(ctas.index, p.by_splits);
-        split = SplitK::IS_PERSISTENT ? 0 : ctas.index - group0 * splits;
-        groups = SplitK::HAS_HALF_WAVE
-                     ? div_up(p.full_wave_tiles, G::TILES) +
-                           div_up(p.gemm.tiles - p.full_wave_tiles, CTA_TILES_SMALL)
-                     : div_up(p.gemm.tiles, G::TILES);
-        group_step = SplitK::IS_PERSISTENT ? ctas.count : groups;
+        cta_tile0 =
+            SplitK::IS_PERSISTENT ? ctas.index : fast_divide(ctas.index, p.splits_reciprocal);
+        split = SplitK::IS_PERSISTENT ? 0 : ctas.index - cta_tile0 * splits;
+        cta_tiles = SplitK::HAS_HALF_WAVE
+                        ? div_up(p.full_wave_tiles, G::TILES) +
+                              div_up(p.gemm.tiles - p.full_wave_tiles, CTA_TILES_SMALL)
+                        : div_up(p.gemm.tiles, G::TILES);
+        cta_tile_step = SplitK::IS_PERSISTENT ? ctas.count : cta_tiles;
         row0 = blockIdx.y * G::N;
         split_begin = split * p.gemm.split_segments;
         split_end = min(p.gemm.x.segments, split_begin + p.gemm.split_segments);
@@ -48,9 +50,9 @@ struct TileScheduler {
     }
     // Numbers of a warp's tiles: the first, and the stride.
     __device__ __forceinline__ uint32_t first_number(uint32_t tile_in_cta) const {
-        return group0 * G::TILES + tile_in_cta;
+        return cta_tile0 * G::TILES + tile_in_cta;
     }
-    __device__ __forceinline__ uint32_t step() const { return group_step * G::TILES; }
+    __device__ __forceinline__ uint32_t step() const { return cta_tile_step * G::TILES; }
     __device__ __forceinline__ uint32_t tile(uint32_t number) const {
         return tile_at<SplitK::HAS_HALF_WAVE>(p, number);
     }
@@ -60,14 +62,15 @@ struct TileScheduler {
         return SplitK::HAS_HALF_WAVE && number >= p.full_wave_tiles &&
                tile_in_cta >= CTA_TILES_SMALL;
     }
-    // Tiles of a cluster's group, and how many of them this CTA owns.
-    __device__ __forceinline__ uint32_t group_tiles() const {
-        return min(G::TILES, p.gemm.tiles - group0 * G::TILES);
+    // Tiles of a cluster's CTA tile, and how many of them this CTA owns.
+    __device__ __forceinline__ uint32_t tiles_here() const {
+        return min(G::TILES, p.gemm.tiles - cta_tile0 * G::TILES);
     }
     __device__ __forceinline__ uint32_t owned_tiles() const {
-        const uint32_t here = group_tiles();
-        return SplitK::IS_CLUSTER && here > split ? divided(here - split + splits - 1, p.by_splits)
-                                                  : 0;
+        const uint32_t here = tiles_here();
+        return SplitK::IS_CLUSTER && here > split
+                   ? fast_divide(here - split + splits - 1, p.splits_reciprocal)
+                   : 0;
     }
 };
 
@@ -84,18 +87,18 @@ struct SharedLayout {
     uint32_t barriers;               // shared-memory address
 
     __device__ __forceinline__ SharedLayout(const TileScheduler<G>& scheduler, uint8_t* shared,
-                                            const typename G::Shared& of_cta)
+                                            const typename G::Shared& storage)
         : shared(shared) {
         const GemmSm90Params& p = scheduler.p;
         const uint32_t splits = scheduler.splits;
-        received = G::SplitK::IS_CLUSTER
-                       ? divided(G::TILES + splits - 1, p.by_splits) * splits * G::TILE_BYTES
-                       : 0;
+        received = G::SplitK::IS_CLUSTER ? fast_divide(G::TILES + splits - 1, p.splits_reciprocal) *
+                                               splits * G::TILE_BYTES
+                                         : 0;
         x_at = G::SUMS_REUSE_RINGS ? 0 : received;
         x_bytes = p.x_depth * G::X_STAGE;
         ring_bytes = p.weight_depth * G::W_STAGE;
         weights_at = x_at + G::RUNS * x_bytes;
-        barriers = shared_of(of_cta.barriers);
+        barriers = shared_address(storage.barriers);
     }
     __device__ __forceinline__ uint8_t* weights(uint32_t warp) const {
         return shared + weights_at + warp * ring_bytes;

@@ -1,6 +1,7 @@
 // linear: out[r, m] (+)= sum_k W[m, k] * n(x[r])[k] (+ bias[m]), n the RMS norm or the identity, in
 // f32 throughout.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// mode GATE: out[r, m] = activation(G n(x[r]))[m] * (U n(x[r]))[m], with G and U the first two
+// parts.
 //
 // x: [rows, cols] f32; W: [rows of the part, cols]; out: f32 with its own stride. Up to three
 // matrices of one type (query, key and value) are parts of one launch. With `by_output` row r is
@@ -71,8 +72,8 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     extern __shared__ __align__(16) float staged[]; // [N][padded(LINEAR_COLS)]
     __shared__ float scratch[LINEAR_WARPS];
     constexpr uint32_t stride = padded(LINEAR_COLS);
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const StepHeader& header = p.step.header();
     const uint32_t rows = p.by_output ? header.outputs : header.rows;
     const uint32_t first = blockIdx.y * N;
@@ -96,11 +97,11 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         s++;
     const MatrixPart& part = p.part[s];
     const uint32_t m0 = gated ? pair : 2 * (pair - part.first_pair);
-    const bool live = m0 < part.weight.rows;
-    const bool live1 = gated ? live : m0 + 1 < part.weight.rows;
+    const bool is_valid = m0 < part.weight.rows;
+    const bool is_valid1 = gated ? is_valid : m0 + 1 < part.weight.rows;
     const WeightRef& w0 = part.weight;
     const WeightRef& w1 = gated ? p.part[1].weight : part.weight;
-    const uint32_t m1 = gated ? m0 : (live1 ? m0 + 1 : m0);
+    const uint32_t m1 = gated ? m0 : (is_valid1 ? m0 + 1 : m0);
 
     float sum[2][N] = {};
     const uint32_t lane = threadIdx.x % WARP;
@@ -117,16 +118,16 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
                     inside ? x[n][from + k] * factor[n] * weight : 0.0f;
         }
         __syncthreads();
-        if (!live)
+        if (!is_valid)
             continue;
         for (uint32_t u = lane; u * 32 < count; u += WARP) {
-            LaneNumbers<TYPE> block0, block1;
-            const uint32_t at_block = from / 32 + u;
-            block0.load(w0, m0, at_block / 4, u % 4);
-            block1.load(w1, m1, at_block / 4, u % 4);
+            LaneNumbers<TYPE> share0, share1;
+            const uint32_t share = from / 32 + u;
+            share0.load(w0, m0, share / 4, u % 4);
+            share1.load(w1, m1, share / 4, u % 4);
             float a[32], b[32];
-            block0.decode(a);
-            block1.decode(b);
+            share0.decode(a);
+            share1.decode(b);
             const float* at = staged + padded(u / 4 * SEGMENT);
 #pragma unroll
             for (uint32_t n = 0; n < N; n++) {
@@ -146,7 +147,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
             }
         }
     }
-    if (!live)
+    if (!is_valid)
         return;
 
 #pragma unroll
@@ -165,11 +166,11 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
             out[m0] = activate(y0, p.mode) * y1;
         } else if (p.mode == ADD) {
             out[m0] += y0;
-            if (live1)
+            if (is_valid1)
                 out[m0 + 1] += y1;
         } else {
             out[m0] = y0;
-            if (live1)
+            if (is_valid1)
                 out[m0 + 1] = y1;
         }
     }

@@ -40,12 +40,12 @@ __device__ __forceinline__ void read_owned(const float* x, uint32_t i, uint32_t 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS)
     pack(const __grid_constant__ PackParams p) {
     __shared__ float scratch[PACK_THREADS / WARP];
-    let_successors_start();
+    launch_dependents();
     // Weights never change: the thread's first ones are loaded while the predecessor writes x.
     float first_weights[8];
     if (p.norm)
         read_owned(p.norm, threadIdx.x, p.width, first_weights);
-    wait_for_predecessors();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.x;
     const float* x = p.x + size_t(r) * p.width;
     const uint32_t shares = p.packed.segments * 16;

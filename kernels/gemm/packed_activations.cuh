@@ -31,31 +31,31 @@ __device__ __forceinline__ size_t piece_of(const PackedRef& p, uint32_t r, uint3
 }
 
 // Byte offset of an even column and its neighbour in row r.
-__device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32_t k) {
+__device__ __forceinline__ size_t packed_offset(const PackedRef& p, uint32_t r, uint32_t k) {
     return piece_of(p, r, k / 16 * 2 + k % 4 / 2) + k % 16 / 4 * 4;
 }
 
 // Finite numbers saturate at the largest half. Other numbers become NaN (zero times them), so that
 // a row that is not finite stays so up to its logits.
-__device__ __forceinline__ float within_half(float value) {
+__device__ __forceinline__ float clamp_to_half(float value) {
     return fmaf(value, 0.0f, fminf(fmaxf(value, -65504.0f), 65504.0f));
 }
 
 __device__ __forceinline__ uint32_t two_halves(float a, float b) {
-    const __half2 two = __floats2half2_rn(within_half(a), within_half(b));
+    const __half2 two = __floats2half2_rn(clamp_to_half(a), clamp_to_half(b));
     return *reinterpret_cast<const uint32_t*>(&two);
 }
 
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k,
                                              float value) {
-    uint8_t* at = p.rows + pair_of(p, r, k) + k % 2 * 2;
-    *reinterpret_cast<__half*>(at) = __float2half_rn(within_half(value * p.scale));
+    uint8_t* at = p.rows + packed_offset(p, r, k) + k % 2 * 2;
+    *reinterpret_cast<__half*>(at) = __float2half_rn(clamp_to_half(value * p.scale));
 }
 
 // Four neighbours, from a column that is a multiple of four.
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k,
                                              const float (&values)[4]) {
-    uint8_t* at = p.rows + pair_of(p, r, k);
+    uint8_t* at = p.rows + packed_offset(p, r, k);
     *reinterpret_cast<uint32_t*>(at) = two_halves(values[0] * p.scale, values[1] * p.scale);
     *reinterpret_cast<uint32_t*>(at + piece_stride(p)) =
         two_halves(values[2] * p.scale, values[3] * p.scale);

@@ -15,9 +15,9 @@ struct SplitkReduceParams {
     float* sums;
     float* out; // [rows, out_stride]
     PackedRef packed;
-    const float* next_norm;    // weights of the next norm, or null; with it:
-    const float* next_factors; // [rows]: factor to pack with
-    float* next_squares;       // [rows, next_squares_count]
+    const float* next_norm;         // weights of the next norm, or null; with it:
+    const float* next_pack_factors; // [rows]: factor to pack with
+    float* next_squares;            // [rows, next_squares_count]
     uint32_t next_squares_count;
     uint32_t out_stride;
     float unscale;     // of x and the matrix
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
     // The splits, then the old value.
     __shared__ float4 fetched[REDUCE_WARPS][SPLITS_MAX + 1][WARP];
     __shared__ float factors[REDUCE_WARPS][WARP];
-    let_successors_start();
+    launch_dependents();
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, group = blockIdx.y,
                    tile = blockIdx.x * REDUCE_WARPS + warp;
     const uint32_t quad = lane % 4, n = lane / 4, r = group * 8 + n,
@@ -48,29 +48,29 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
     if (tile >= p.tiles)
         return;
     auto& its = fetched[warp];
-    const bool is_there = r < p.rows_max;
+    const bool is_valid = r < p.rows_max;
     float4* out = reinterpret_cast<float4*>(p.out + size_t(r) * p.out_stride + row);
     const float4* from = split_sums(p.sums, gridDim.y, p.tiles, 0, group, tile) + lane;
     const uint32_t stride = gridDim.y * p.tiles * WARP;
     float norm[4] = {};
     if (p.next_norm)
         set(norm, *reinterpret_cast<const float4*>(p.next_norm + row));
-    wait_for_predecessors();
+    grid_dependency_wait();
     // All in flight at once: the compiler would sink register loads to their uses.
 #pragma unroll
     for (uint32_t s = 0; s < SPLITS_MAX; s++)
         if (s < p.splits)
-            copy_ahead(shared_of(&its[s][lane]), from + s * stride);
-    if (is_there) {
-        copy_ahead(shared_of(&its[SPLITS_MAX][lane]), out);
+            copy_async(shared_address(&its[s][lane]), from + s * stride);
+    if (is_valid) {
+        copy_async(shared_address(&its[SPLITS_MAX][lane]), out);
         if (p.next_norm)
-            copy_word_ahead(shared_of(&factors[warp][lane]), p.next_factors + r);
+            copy_word_async(shared_address(&factors[warp][lane]), p.next_pack_factors + r);
     }
-    close_copies();
-    await_copies<0>();
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
     float old[4];
     set(old, its[SPLITS_MAX][lane]);
-    const float near = factors[warp][lane];
+    const float pack_factor = factors[warp][lane];
     float total[4] = {};
 #pragma unroll
     for (uint32_t s = 0; s < SPLITS_MAX; s++) {
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
         y[c] = old[c] + y[c] * p.unscale;
-    if (is_there)
+    if (is_valid)
         *out = make_float4(y[0], y[1], y[2], y[3]);
     if (!p.next_norm)
         return;
@@ -93,11 +93,11 @@ extern "C" __global__ void __launch_bounds__(REDUCE_WARPS* WARP)
     float squares = (y[0] * y[0] + y[1] * y[1]) + (y[2] * y[2] + y[3] * y[3]);
     squares += __shfl_xor_sync(FULL_MASK, squares, 1);
     squares += __shfl_xor_sync(FULL_MASK, squares, 2);
-    if (!is_there)
+    if (!is_valid)
         return;
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++)
-        y[c] = y[c] * near * norm[c];
+        y[c] = y[c] * pack_factor * norm[c];
     store_packed(p.packed, r, row, y);
     if (quad == 0)
         p.next_squares[size_t(r) * p.next_squares_count + tile] = squares;

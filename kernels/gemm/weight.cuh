@@ -23,8 +23,8 @@
 // the scale's rounding.
 // Numbers are divided by a power of two of the whole matrix (`scale`, exact). Therefore BF16
 // becomes F16, exact except for numbers more than 2^29 below the largest, and quantised numbers are
-// INTEGER times their integers with scales (d) in f16's upper range. Minimums (m) are stored
-// MINIMUM / INTEGER = 16 times smaller than scales, so that they fit f16.
+// INTEGER_UNIT times their integers with scales (d) in f16's upper range. Minimums (m) are stored
+// MINIMUM_UNIT / INTEGER_UNIT = 16 times smaller than scales, so that they fit f16.
 //
 // Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a
 // mask leaves two neighbours in the two halves of a word. High bits (the fifth, or the fifth and
@@ -46,7 +46,7 @@ struct WeightRef {
 };
 static_assert(sizeof(WeightRef) == 24, "as in params.rs");
 
-constexpr float INTEGER = 0x1p-24f, MINIMUM = 0x1p-20f;
+constexpr float INTEGER_UNIT = 0x1p-24f, MINIMUM_UNIT = 0x1p-20f;
 constexpr uint32_t TILE_ROWS = 16;
 constexpr uint32_t SEGMENT = 128;
 
@@ -143,15 +143,15 @@ struct LaneNumbers : Record<TYPE> {
                                             float& minimum) const {
         minimum = 0.0f;
         if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
-            low = upper = half_bits(scales[j] & 0xffffu) * INTEGER;
-            minimum = half_bits(scales[j] >> 16) * MINIMUM;
+            low = upper = half_bits(scales[j] & 0xffffu) * INTEGER_UNIT;
+            minimum = half_bits(scales[j] >> 16) * MINIMUM_UNIT;
             return;
         }
         const uint32_t two = scales[j / 2] >> (16 * (j % 2)) & 0xffffu;
         if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
-            low = upper = half_bits(two) * INTEGER;
+            low = upper = half_bits(two) * INTEGER_UNIT;
         } else if constexpr (TYPE == Q6K) {
-            const float d = half_bits(supers) * INTEGER;
+            const float d = half_bits(supers) * INTEGER_UNIT;
             low = d * integer(two & 0xffu, 128.0f);
             upper = d * integer(two >> 8, 128.0f);
         }

@@ -21,8 +21,8 @@ constexpr uint32_t ADD_NORM_THREADS = 256;
 extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS)
     add_norm(const __grid_constant__ AddNormParams p) {
     __shared__ float scratch[ADD_NORM_THREADS / WARP];
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.x;
     if (r >= p.step.header().rows)
         return;

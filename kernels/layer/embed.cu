@@ -20,8 +20,8 @@ struct EmbedParams {
 static_assert(sizeof(EmbedParams) == 112, "as in params.rs");
 
 extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p) {
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.x;
     // The first kernel that works on the step records its begin.
     if (r == 0 && threadIdx.x == 0)
@@ -40,14 +40,15 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     if (threadIdx.x == 0 && is_latest)
         p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;
     float* x = p.x + size_t(r) * p.width;
-    with_type(p.table.type, [&](auto block) {
-        for (uint32_t b = threadIdx.x; b < p.table.cols / SEGMENT * 4; b += blockDim.x) {
+    with_type(p.table.type, [&](auto share) {
+        for (uint32_t index = threadIdx.x; index < p.table.cols / SEGMENT * 4;
+             index += blockDim.x) {
             float values[32];
-            block.load(p.table, token, b / 4, b % 4);
-            block.decode(values);
+            share.load(p.table, token, index / 4, index % 4);
+            share.decode(values);
 #pragma unroll
             for (uint32_t i = 0; i < 32; i++) {
-                const uint32_t k = b / 4 * SEGMENT + column_of(b % 4, i);
+                const uint32_t k = index / 4 * SEGMENT + column_of(index % 4, i);
                 if (k < p.width)
                     x[k] = values[i] * p.scale;
             }

@@ -15,8 +15,8 @@ struct GateParams {
 static_assert(sizeof(GateParams) == 56, "as in params.rs");
 
 extern "C" __global__ void __launch_bounds__(256) gate(const __grid_constant__ GateParams p) {
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.y;
     const uint32_t i = blockIdx.x * 256 + threadIdx.x;
     if (r >= p.step.header().rows || i >= p.hidden)

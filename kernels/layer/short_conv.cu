@@ -48,8 +48,8 @@ __device__ __forceinline__ void inputs(const ShortConvParams& p, uint32_t r, uin
 
 extern "C" __global__ void __launch_bounds__(256)
     short_conv(const __grid_constant__ ShortConvParams p) {
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.y;
     const uint32_t i = blockIdx.x * 256 + threadIdx.x;
     if (r >= p.step.header().rows || i >= p.width)
@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     short_conv_state(const __grid_constant__ ShortConvParams p) {
-    let_successors_start();
-    wait_for_predecessors();
+    launch_dependents();
+    grid_dependency_wait();
     const uint32_t r = blockIdx.y;
     const uint32_t i = blockIdx.x * 256 + threadIdx.x;
     if (r >= p.step.header().rows || i >= p.width)

@@ -79,7 +79,7 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5)
     sample_scan(const __grid_constant__ SampleParams p) {
     __shared__ float chunk[CHUNK];
-    let_successors_start();
+    launch_dependents();
     const uint32_t o = blockIdx.y, first = blockIdx.x * CHUNK;
     const bool is_asked = o < p.step.header().outputs;
     // A block beyond the outputs has no work but waits as well: the next kernel waits for this
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5)
     const OutputRow& output = p.step.output(is_asked ? o : 0);
     const bool is_sampled = is_asked && (output.flags & OUTPUT_SAMPLE),
                has_scores = is_scored(output), has_candidates = output.candidates > 0;
-    wait_for_predecessors();
+    grid_dependency_wait();
     if (!is_sampled)
         return;
     const float* logits = p.logits + size_t(o) * p.vocab;
@@ -362,8 +362,8 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
 // Completion flag. The results are in host memory; the host may read them after this word is set.
 // The last block to finish sets it, after the writes of all blocks. Called by the blocks' first
 // threads.
-__device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeader& header,
-                                          ResultHeader& result) {
+__device__ __forceinline__ void publish_result(const SampleParams& p, const StepHeader& header,
+                                               ResultHeader& result) {
     if (header.outputs > 1) {
         // acq_rel: publishes this block's writes, acquires the other blocks' writes.
         uint32_t before;
@@ -385,13 +385,13 @@ __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeade
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1)
     sample_draw(const __grid_constant__ SampleParams p) {
     static_assert(DRAW_THREADS == STEP_RING_THREADS, "the last block brings the next step's block");
-    let_successors_start();
+    launch_dependents();
     if (blockIdx.x == gridDim.x - 1)
         return prefetch_step(p.step_ring);
     const StepHeader header = p.step.header();
     const uint32_t o = blockIdx.x;
     const OutputRow output = p.step.output(o < header.outputs ? o : 0);
-    wait_for_predecessors();
+    grid_dependency_wait();
     ResultHeader& result = p.results.header(header.ring_slot);
     if (o == 0 && threadIdx.x == 0) {
         result.step = header.step;
@@ -402,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1)
     if (threadIdx.x != 0 || o >= max(1u, header.outputs))
         return;
     if (p.arrivals)
-        tell_host(p, header, result);
+        publish_result(p, header, result);
     else if (o == 0)
         result.end_nanos = nanos();
 }

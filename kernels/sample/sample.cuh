@@ -136,7 +136,7 @@ struct Scores {
 };
 
 // Largest and smallest of a warp's values; every lane gets it.
-__device__ __forceinline__ uint32_t warp_most(uint32_t bits) {
+__device__ __forceinline__ uint32_t warp_max_bits(uint32_t bits) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(FULL_MASK, bits);
 #else
@@ -145,10 +145,10 @@ __device__ __forceinline__ uint32_t warp_most(uint32_t bits) {
     return bits;
 #endif
 }
-__device__ __forceinline__ uint32_t warp_least(uint32_t bits) {
-    return ~warp_most(~bits);
+__device__ __forceinline__ uint32_t warp_min_bits(uint32_t bits) {
+    return ~warp_max_bits(~bits);
 }
 __device__ __forceinline__ uint64_t key_max(uint64_t key) {
-    const uint32_t upper = uint32_t(key >> 32), most = warp_most(upper);
-    return uint64_t(most) << 32 | warp_most(upper == most ? uint32_t(key) : 0);
+    const uint32_t upper = uint32_t(key >> 32), most = warp_max_bits(upper);
+    return uint64_t(most) << 32 | warp_max_bits(upper == most ? uint32_t(key) : 0);
 }

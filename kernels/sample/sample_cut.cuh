@@ -157,7 +157,7 @@ __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
 
 // Sorts the tokens of a bin into `in_order`, and their weights into `weights_in_order`; false if
 // there are too many. One pass over the scores.
-__device__ bool look_into(Bins& b, const Draw& draw, uint32_t bin) {
+__device__ bool refine_bin(Bins& b, const Draw& draw, uint32_t bin) {
     if (bin == BINS - 1)
         return false;
     const float* scores = draw.scores.numbers;
@@ -238,7 +238,7 @@ __device__ uint64_t cut(const Draw& draw) {
         find_bin(b, b.counts, output.top_k);
         last = b.bin;
         const uint32_t kept = output.top_k - uint32_t(b.before);
-        if (look_into(b, draw, last)) {
+        if (refine_bin(b, draw, last)) {
             lowest = b.in_order[kept - 1];
             in_last = sum_of(b, b.weights_in_order, kept);
         } else {
@@ -258,7 +258,7 @@ __device__ uint64_t cut(const Draw& draw) {
     __syncthreads();
     find_bin(b, b.weights, min(wanted, total));
     const uint32_t bin = b.bin;
-    if (bin != last && !look_into(b, draw, bin))
+    if (bin != last && !refine_bin(b, draw, bin))
         return lowest_by_weight(draw, lowest, output.top_p);
     if (threadIdx.x == 0) {
         unsigned long long sum = b.before;

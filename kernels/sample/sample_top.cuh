@@ -77,12 +77,12 @@ __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, ui
     if (threadIdx.x < GROUP_BINS)
         top.bins[threadIdx.x] = 0;
     const uint32_t bits = monotone_of(largest);
-    const uint32_t its_most = warp_most(bits), its_least = warp_least(is_one ? bits : ~0u);
+    const uint32_t own_max = warp_max_bits(bits), own_min = warp_min_bits(is_one ? bits : ~0u);
     if (lane == 0)
-        top.most[threadIdx.x / WARP] = its_most, top.least[threadIdx.x / WARP] = its_least;
+        top.most[threadIdx.x / WARP] = own_max, top.least[threadIdx.x / WARP] = own_min;
     __syncthreads();
-    const float most = float_of(warp_most(top.most[lane])),
-                least = float_of(warp_least(top.least[lane]));
+    const float most = float_of(warp_max_bits(top.most[lane])),
+                least = float_of(warp_min_bits(top.least[lane]));
     const float width = most * (1.0f / GROUP_BINS) - least * (1.0f / GROUP_BINS),
                 inverse = width > 0.0f ? fminf(__fdividef(1.0f, width), LIMIT) : 0.0f;
     if (is_one)

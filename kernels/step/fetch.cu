@@ -4,7 +4,8 @@
 // Grid: words / THREADS blocks; a thread copies one word, the last thread the remaining bytes.
 // Bound: the bus, 1 to 2 us of latency plus the bytes. A kernel is used because a copy between two
 // kernels of a stream switches to a copy engine and back, which leaves the GPU idle for some 6 us.
-// Oracle: copies, byte by byte (tests/gpu/sampling.rs, masked_draws_are_the_oracles_and_allowed).
+// Oracle: copies, byte by byte (tests/gpu/sampling.rs,
+// masked_draws_match_the_oracle_and_are_allowed).
 #include "common/walla.cuh"
 
 constexpr uint32_t THREADS = 256;
@@ -20,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fetch(const FetchParams p)
     const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     // The host wrote it before this launch. The wait is for the step that still reads `to`.
     const uint4 word = 16 * i < p.bytes ? __ldcv(p.from + i) : make_uint4(0, 0, 0, 0);
-    wait_for_predecessors();
+    grid_dependency_wait();
     // Successors start only when this kernel has ended: they read the new block before they wait.
     if (16 * i + 16 <= p.bytes) {
         p.to[i] = word;

@@ -11,7 +11,7 @@
 extern "C" __global__ void __launch_bounds__(STEP_RING_THREADS, 1)
     step_acquire(const __grid_constant__ StepRingRef p) {
     __shared__ StepDescriptor descriptor;
-    wait_for_predecessors();
+    grid_dependency_wait();
     const StepRingState taken = *p.taken;
     // Loaded speculatively, before the count is known.
     uint4 words[STEP_RING_BATCH];
@@ -19,8 +19,8 @@ extern "C" __global__ void __launch_bounds__(STEP_RING_THREADS, 1)
     for (uint32_t i = 0; i < STEP_RING_BATCH; i++)
         words[i] = p.ahead[i * STEP_RING_THREADS + threadIdx.x];
     const uint64_t number = taken.count + 1;
-    bool is_there = taken.ahead == number;
-    if (is_there) {
+    bool is_valid = taken.ahead == number;
+    if (is_valid) {
 #pragma unroll
         for (uint32_t i = 0; i < STEP_RING_BATCH; i++)
             if (i * STEP_RING_THREADS + threadIdx.x < taken.words)
@@ -33,11 +33,11 @@ extern "C" __global__ void __launch_bounds__(STEP_RING_THREADS, 1)
         if (threadIdx.x == 0)
             descriptor = find_descriptor(p, number);
         __syncthreads();
-        is_there = descriptor.number == number;
+        is_valid = descriptor.number == number;
         copy_step_block(descriptor, p.block);
     }
     // All threads have read the count.
     __syncthreads();
-    if (threadIdx.x == 0 && is_there)
+    if (threadIdx.x == 0 && is_valid)
         p.taken->count = number;
 }

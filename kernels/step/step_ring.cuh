@@ -1,4 +1,4 @@
-// Ring of step-block descriptors (descriptors) that the host writes: the device side of
+// Ring of step-block descriptors that the host writes: the device side of
 // crates/walla_cuda/src/step_ring.rs.
 //
 // A descriptor holds the host address of the step block of the next launch. The host numbers
@@ -80,7 +80,7 @@ __device__ __forceinline__ void prefetch_step(const StepRingRef& p) {
 #pragma unroll 1
     for (uint32_t look = 0; look < 2; look++) {
         if (look == 1)
-            wait_for_predecessors();
+            grid_dependency_wait();
         if (threadIdx.x == 0)
             descriptor = find_descriptor(p, number);
         __syncthreads();

@@ -163,7 +163,7 @@ pub(crate) fn layer_table(
                     let rope = resources.rope(rope)?;
                     layer.frequencies = rope.frequencies.address();
                     layer.pairs = rope.pairs_count;
-                    layer.neighbours = u32::from(rope.pairs == RopePairs::Interleaved);
+                    layer.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
                 }
             }
             (CacheLayer::ShortConv { width, taps }, LayerMemory::ShortConv { state }) => {
@@ -235,7 +235,7 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
         CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, turn } => {
             (params.from, params.from_cell) = (from_page, from_cell);
             (params.to, params.to_cell) = (to_page, to_cell);
-            (params.cells, params.turn) = (cells, turn);
+            (params.cells, params.position_shift) = (cells, turn);
             let heads = cache.desc.layers.iter().map(|layer| match layer {
                 CacheLayer::Kv { kv_heads, .. } => *kv_heads,
                 CacheLayer::ShortConv { .. } => 0,
@@ -249,7 +249,7 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
         }
         CacheCommand::ShiftRecent { sequence, from, end, turn } => {
             (params.from, params.from_cell, params.to) = (from, end, sequence);
-            params.turn = turn;
+            params.position_shift = turn;
             ("shift_recent", [1, 1, 1], PENALTY_WINDOW_MAX, params)
         }
         CacheCommand::CopySequence { from, to } => {

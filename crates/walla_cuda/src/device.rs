@@ -36,8 +36,9 @@ pub struct CudaDevice {
     pub(crate) capture: Stream,
     /// Why graphs are disabled, if they are.
     eager: Option<String>,
-    /// Use WGMMA kernels for M > 8, or M >= 5 when K is large. True if the backend allows them and
-    /// the image in use contains them.
+    /// Use WGMMA kernels for more than 8 rows of x, or 5 and more if K > 3,072 and there are more
+    /// tiles than multiprocessors. True if the backend allows them and the image in use contains
+    /// them.
     warpgroups: bool,
     fallbacks: GraphFallbacks,
     /// A benchmark is capturing launches: programs must be enqueued as single launches.

@@ -58,7 +58,8 @@ impl Kernels {
         self.archive.has_family(family)
     }
 
-    /// The module of `kernels/<file>.cu`, if the image in use has it. Loads it on first use.
+    /// The module of `kernels/FOLDER/NAME.cu` (`file` is NAME), if the image in use has it. Loads
+    /// it on first use.
     fn module(&mut self, context: &Context, file: &str) -> Result<Option<Module>, DeviceError> {
         if let Some(module) = self.modules.get(file) {
             return Ok(Some(*module));
@@ -69,9 +70,10 @@ impl Kernels {
         Ok(Some(module))
     }
 
-    /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory,
-    /// or `None` if the image in use lacks it: files may be compiled for some targets only. Loads
-    /// the file on first use, so call it at load time, not during a step.
+    /// The kernel `name` of the file `kernels/FOLDER/NAME.cu` (`file` is NAME), allowed
+    /// `shared_bytes` of dynamic shared memory, or `None` if the image in use lacks it: files may
+    /// be compiled for some targets only. Loads the file on first use, so call it at load time, not
+    /// during a step.
     pub(crate) fn find(
         &mut self,
         context: &Context,
@@ -98,7 +100,8 @@ impl Kernels {
         Some(name)
     }
 
-    /// The kernel `name` of `kernels/<file>.cu`, which every image has.
+    /// The kernel `name` of the file `kernels/FOLDER/NAME.cu` (`file` is NAME), which every image
+    /// has.
     pub(crate) fn get(
         &mut self,
         context: &Context,

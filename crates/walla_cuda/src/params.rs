@@ -1,4 +1,5 @@
-//! Parameter structs of the kernels: the host side of `kernels/*.cuh`. Both sides assert the sizes.
+//! Parameter structs of the kernels: the host side of `kernels/*/*.cuh`. Both sides assert the
+//! sizes.
 
 mod gemm;
 
@@ -118,8 +119,8 @@ pub(crate) struct GatherParams {
     pub to: PackedRef,
     pub squares: Address,
     pub squares_to: Address,
-    pub used: Address,
-    pub used_to: Address,
+    pub pack_factors: Address,
+    pub pack_factors_to: Address,
     pub squares_count: u32,
     pub rows_last: u32,
 }
@@ -168,8 +169,8 @@ pub(crate) struct HeadRef {
     pub key_norm: Address,
     pub frequencies: Address,
     pub pairs: u32,
-    pub neighbours: u32,
-    pub magnitude: f32,
+    pub interleaved: u32,
+    pub sincos_scale: f32,
     pub query_eps: f32,
     pub key_eps: f32,
     pub heads: u32,
@@ -209,9 +210,9 @@ pub(crate) struct AttendParams {
 #[repr(C)]
 pub(crate) struct DeferredSplits {
     /// The norm's factors of rows; null if they were packed with these.
-    pub exact: Address,
+    pub norm_factors: Address,
     /// The factors that rows were packed with, near to those; null likewise.
-    pub used: Address,
+    pub pack_factors: Address,
     /// Number of splits; 0: products are already reduced.
     pub count: u32,
     /// Stride from a split to the next, in numbers.
@@ -304,7 +305,7 @@ pub(crate) struct LayerRef {
     pub kv_heads: u32,
     pub head_dim: u32,
     pub pairs: u32,
-    pub neighbours: u32,
+    pub interleaved: u32,
     pub state_numbers: u32,
     pub reserved: u32,
 }
@@ -323,7 +324,7 @@ pub(crate) struct CacheParams {
     pub to: u32,
     pub to_cell: u32,
     pub cells: u32,
-    pub turn: i32,
+    pub position_shift: i32,
     pub reserved: u32,
 }
 

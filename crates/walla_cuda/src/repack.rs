@@ -131,8 +131,8 @@ fn lane(row: usize, t: usize) -> usize {
 /// Scales of quantised numbers are multiplied in the same way. Kernels read integers as f16 values
 /// that are 2^-24 times the integer (`kernels/gemm/dequantise.cuh`). Scales at f16's upper end are
 /// therefore needed for products with full f16 precision. Minimums are not multiplied with such
-/// integers. They are scaled down by [`MINIMUM`], so that minimums up to 16 times as large as
-/// scales still fit in f16.
+/// integers. They are scaled down by [`MINIMUM_FACTOR`], so that minimums up to 16 times as large
+/// as scales still fit in f16.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scaling {
     /// Stored value = file value * `stored`.
@@ -142,9 +142,9 @@ pub(crate) struct Scaling {
 }
 
 /// Factor on stored minimums relative to scales.
-const MINIMUM: f32 = 0.0625;
+const MINIMUM_FACTOR: f32 = 0.0625;
 /// Value of the f16 whose bits are the integer 1.
-const INTEGER: f32 = 1.0 / 16_777_216.0;
+const INTEGER_UNIT: f32 = 1.0 / 16_777_216.0;
 
 impl Scaling {
     /// Scaling of a matrix whose largest number or scale ([`largest`]) is known. The largest is
@@ -156,7 +156,7 @@ impl Scaling {
             0 => 1.0,
             _ => power_of_two((14 + 127 - exponent).min(126)),
         };
-        let unit = if ty.is_quantised() { INTEGER } else { 1.0 };
+        let unit = if ty.is_quantised() { INTEGER_UNIT } else { 1.0 };
         Self { stored, found: 1.0 / (stored * unit) }
     }
 }
@@ -171,7 +171,7 @@ pub(crate) fn is_scaled(ty: TensorType) -> bool {
 }
 
 /// The largest finite magnitude that [`Scaling`] must represent, in some rows of a matrix: of BF16
-/// numbers, or of scales and minimums (times [`MINIMUM`]). 0 for types that are not
+/// numbers, or of scales and minimums (times [`MINIMUM_FACTOR`]). 0 for types that are not
 /// [scaled](is_scaled).
 pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
     if !is_scaled(ty) {
@@ -201,7 +201,7 @@ pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
         }
     }
     let [scale, minimum] = most.map(|bits| half::f16::from_bits(bits).to_f32());
-    times * scale.max(minimum * MINIMUM)
+    times * scale.max(minimum * MINIMUM_FACTOR)
 }
 
 /// One tile to be copied to the device.
@@ -269,7 +269,7 @@ impl Tile<'_> {
     /// A scale, or a scale and a minimum, in stored form.
     fn factors(&self, bytes: &[u8]) -> [u8; 4] {
         let mut factors = [0; 4];
-        let times = [self.scaling.stored, self.scaling.stored * MINIMUM];
+        let times = [self.scaling.stored, self.scaling.stored * MINIMUM_FACTOR];
         for ((to, from), times) in factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2)).zip(times)
         {
             let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32();
@@ -289,7 +289,7 @@ impl Tile<'_> {
         let scale = half::f16::from_f32(exact);
         let mean = codes.iter().map(|code| f32::from(*code)).sum::<f32>() / codes.len() as f32;
         let lost = if scale.is_finite() { (exact - scale.to_f32()) * mean } else { 0.0 };
-        let added = half::f16::from_f32((lost - minimum) * MINIMUM);
+        let added = half::f16::from_f32((lost - minimum) * MINIMUM_FACTOR);
         let ([a, b], [c, d]) = (scale.to_le_bytes(), added.to_le_bytes());
         [a, b, c, d]
     }

@@ -9,7 +9,7 @@ use walla_types::RopePairs;
 use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
 use super::packed_rows::packed;
-use super::product::Then;
+use super::product::Epilogue;
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
@@ -122,8 +122,9 @@ impl Lowering<'_> {
         let appends_later = op.attends_next && can_append(facts, cache, program, op.shape);
         let deferred =
             if appends_later { self.deferred_splits(program, op, &input)? } else { None };
-        let then = deferred.map_or(Then::Store, |deferred| Then::Defer(deferred.stride));
-        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], then)?;
+        let epilogue =
+            deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
+        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], epilogue)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
@@ -140,7 +141,7 @@ impl Lowering<'_> {
     /// Norms and rotary embedding of the heads.
     fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
-        let mut head = HeadRef { heads, magnitude: 1.0, ..HeadRef::default() };
+        let mut head = HeadRef { heads, sincos_scale: 1.0, ..HeadRef::default() };
         if let Some((query, key)) = op.head_norms {
             for norm in [query, key] {
                 same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
@@ -156,8 +157,8 @@ impl Lowering<'_> {
             }
             head.frequencies = rope.frequencies.address();
             head.pairs = rope.pairs_count;
-            head.magnitude = rope.magnitude;
-            head.neighbours = u32::from(rope.pairs == RopePairs::Interleaved);
+            head.sincos_scale = rope.magnitude;
+            head.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
         }
         Ok(head)
     }
@@ -263,7 +264,7 @@ impl Lowering<'_> {
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
         let packed = is_packed.then(|| {
-            let at = self.base + self.workspace.packed_mixed as u64;
+            let at = self.base + self.workspace.packed_attention as u64;
             packed(at, (program.rows_max, out_width), false)
         });
         self.packed = packed.map(|rows| (out_slot, rows));
@@ -375,7 +376,7 @@ impl Lowering<'_> {
         };
         let input = self.input(program, op.x, Some(op.norm))?;
         let mut launches =
-            self.linears(program, &input, &[part(0), part(1), part(2)], Then::Store)?;
+            self.linears(program, &input, &[part(0), part(1), part(2)], Epilogue::Store)?;
         let params = ShortConvParams {
             step: self.step(program)?,
             products,

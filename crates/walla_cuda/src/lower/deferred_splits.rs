@@ -8,7 +8,7 @@ use super::attention::{Qkv, can_append};
 use super::gemm_sm90::{Sm90Tiling, SplitKReducer, Splits};
 use super::kernel::Kernel;
 use super::operands::Input;
-use super::product::{Wanted, on_tensor_cores};
+use super::product::{OrderedProduct, on_tensor_cores};
 use crate::params::DeferredSplits;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
@@ -59,8 +59,8 @@ impl DeferredProducts {
             if run.iter().any(|its| !on_tensor_cores(its.ty)) {
                 return None;
             }
-            let wanted = Wanted::of(gpu, (run, matrices), (rows, rows), false)?;
-            let Wanted { product, order, ty } = wanted;
+            let ordered = OrderedProduct::of(gpu, (run, matrices), (rows, rows), false)?;
+            let OrderedProduct { product, order, ty } = ordered;
             let cut = Sm90Tiling::of(&product, &order, gpu, SplitKReducer::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;
@@ -93,8 +93,8 @@ impl Lowering<'_> {
         let matrices = [query?, key?, value?];
         let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
         Ok(Some(DeferredSplits {
-            exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
-            used: normed.map_or(0, |its| its.used),
+            norm_factors: if normed.is_some() { self.factors(!self.factors) } else { 0 },
+            pack_factors: normed.map_or(0, |its| its.pack_factors),
             count: products.splits,
             stride: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
             scales: matrices.map(|matrix| matrix.weight.scale),

@@ -1,5 +1,5 @@
-//! Tiling of matrix products with more than eight rows, or with five and more long rows, for the
-//! WGMMA kernels (kernels/gemm/gemm_sm90.cuh).
+//! Tiling of matrix products with more than eight rows of x, or with five and more long ones, for
+//! the WGMMA kernels (kernels/gemm/gemm_sm90.cuh).
 
 mod schedule;
 
@@ -30,7 +30,8 @@ const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, for which the weights of a block's 8 tiles are no more bytes than 64
 /// rows of x (in `producer_warps`).
 const RECORD_SHORT: u32 = 1_024;
-/// Longest record, in bytes, of quantised weights; records of f16 are longer (in `weights_chunk`).
+/// Longest record, in bytes, of quantised weights; records of f16 are longer (in
+/// `weights_stage_segments`).
 const RECORD_QUANTISED: u32 = 1_200;
 /// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
@@ -51,7 +52,7 @@ pub(super) enum SplitKReducer {
     Reader,
 }
 
-/// Where the splits of a tile are reduced (`Splits`).
+/// Where the splits of a tile are reduced (split-K modes in kernels/gemm/gemm_sm90_config.cuh).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Splits {
     /// A single split; blocks iterate over tiles.
@@ -66,8 +67,8 @@ pub(super) enum Splits {
 
 impl Splits {
     /// Runs of a tile that a block computes concurrently, each with its own warps and rows of x
-    /// (`RUNS_OF`). Blocks of a cluster compute runs sequentially; deferred splits have only one
-    /// run.
+    /// (`SplitK::RUNS`). Blocks of a cluster compute runs sequentially; deferred splits have only
+    /// one run.
     fn runs_at_once(self) -> u32 {
         if matches!(self, Self::InCluster(_) | Self::Deferred) { 1 } else { 2 }
     }
@@ -104,8 +105,8 @@ fn workspace_rows_min(record_bytes: u32) -> u32 {
     if record_bytes <= RECORD_SHORT { WORKSPACE_ROWS_MIN } else { WORKSPACE_ROWS_MIN_LONG }
 }
 
-/// Segments in a stage of weights (`weights_chunk`).
-fn weights_chunk(record_bytes: u32) -> u32 {
+/// Segments in a stage of weights (`weights_stage_segments`).
+fn weights_stage_segments(record_bytes: u32) -> u32 {
     if record_bytes > RECORD_QUANTISED { 1 } else { 2 }
 }
 
@@ -202,8 +203,8 @@ impl Sm90Tiling {
     pub(super) fn sums_bytes(&self, product: &Product, order: &Order) -> usize {
         let groups = product.rows.div_ceil(GROUP_ROWS) as usize;
         let of_group = 4 * TILE_ROWS * GROUP_ROWS as usize;
-        let is_deferred = self.splits == Splits::Workspace;
-        if is_deferred {
+        let uses_workspace = self.splits == Splits::Workspace;
+        if uses_workspace {
             order.splits as usize * groups * product.tiles as usize * of_group
         } else {
             0
@@ -216,8 +217,8 @@ impl Sm90Tiling {
         (grid, 32 * REDUCE_WARPS)
     }
 
-    /// Segments in a stage of x (`X_CHUNK`).
-    fn x_chunk(&self) -> u32 {
+    /// Segments in a stage of x (`X_STAGE_SEGMENTS`).
+    fn x_stage_segments(&self) -> u32 {
         if self.rows > 32 { 1 } else { 2 }
     }
 
@@ -234,8 +235,9 @@ impl Sm90Tiling {
             Splits::InCluster(_) | Splits::Deferred => (order.split_segments, SPLIT_DEPTH_MAX),
             Splits::Workspace => (order.run, WORKSPACE_DEPTH),
         };
-        let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
-        let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
+        let depth_most =
+            (each.div_ceil(weights_stage_segments(product.record_bytes)) * rounds).min(deepest);
+        let x_most = (each.div_ceil(self.x_stage_segments()) * rounds).min(DEPTH_MAX);
         // The producer reuses a stage of x when the next one has been read, so one stage would
         // deadlock.
         let mut tiling = Self { x_depth: x_most.min(2), ..self }.sized(product, order);
@@ -259,30 +261,30 @@ impl Sm90Tiling {
     fn sized(mut self, product: &Product, order: &Order) -> Self {
         let n = self.rows;
         let runs = self.splits.runs_at_once();
-        let x = runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
+        let x = runs * self.x_depth * self.x_stage_segments() * (n / GROUP_ROWS) * GROUP_BYTES;
         let weights = self.tiles
             * runs
             * self.depth
             * 2
-            * weights_chunk(product.record_bytes)
+            * weights_stage_segments(product.record_bytes)
             * product.record_bytes;
         self.shared_bytes = match self.splits {
             Splits::One | Splits::Workspace => {
-                // Buffer with which a warp swaps or transposes sums (`SWAP`).
-                let turned = (n / 2).min(16) * SUM_STRIDE;
-                let swap = 4 * (n / 4 * 32).max(turned);
-                x + weights + self.tiles * runs * swap
+                // Buffer with which a warp exchanges or transposes sums (`exchange_floats`).
+                let transposed = (n / 2).min(16) * SUM_STRIDE;
+                let exchange = 4 * (n / 4 * 32).max(transposed);
+                x + weights + self.tiles * runs * exchange
             }
             Splits::Deferred => x + weights,
             Splits::InCluster(splits) => {
                 let received = CTA_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
-                    // Sums reuse the memory of the rings (`SUMS_LIE_LATE`), followed by the
+                    // Sums reuse the memory of the rings (`SUMS_REUSE_RINGS`), followed by the
                     // transposition buffer. The sums of a finished run are kept next to the rings
                     // (`KEPT`).
                     let kept = if order.runs > 1 { CTA_TILES * 4 * (n / 2 * 32) } else { 0 };
-                    let turned = CTA_TILES * 4 * GROUP_ROWS * SUM_STRIDE;
-                    (x + weights + kept).max(received + turned)
+                    let transposed = CTA_TILES * 4 * GROUP_ROWS * SUM_STRIDE;
+                    (x + weights + kept).max(received + transposed)
                 } else {
                     received + x + weights
                 }

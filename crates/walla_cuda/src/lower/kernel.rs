@@ -31,7 +31,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Names of file and kernel.
-    fn names(&self) -> (String, String) {
+    pub(super) fn names(&self) -> (String, String) {
         let Self { family, form, ty, rows } = self;
         (format!("{family}_{ty}"), format!("{form}_{ty}_{rows}"))
     }
@@ -44,6 +44,18 @@ impl Kernel {
             ("gemm_sm90_cluster" | "gemm_sm90_deferred", _) | ("gemm_skinny", _)
         )
     }
+
+    /// The kernel for a product. If the type has no kernel for one type, this is the kernel for two
+    /// types, with the index of the product's type. `is_here`: whether the model has products of a
+    /// type.
+    pub(super) fn made_by(&self, is_here: impl Fn(TensorType) -> bool) -> (Self, Option<usize>) {
+        let together = self.is_for_pairs().then(|| together(&self.ty, is_here)).flatten();
+        let (ty, of_two) = match together {
+            Some((index, ty)) => (ty, Some(index)),
+            None => (self.ty.clone(), None),
+        };
+        (Self { ty, ..*self }, of_two)
+    }
 }
 
 /// Pairs of types that share kernels; in forms for pairs, these types have no kernels for one type.
@@ -51,6 +63,16 @@ impl Kernel {
 /// code, which stays in the instruction caches of the multiprocessors between launches.
 const TOGETHER: [[TensorType; 2]; 2] =
     [[TensorType::Q4_1, TensorType::Q6K], [TensorType::Q5_1, TensorType::Q6K]];
+
+/// The name of a pair that includes a type, and the type's index in it. Prefers a pair whose types
+/// are both in this model.
+fn together(ty: &str, is_here: impl Fn(TensorType) -> bool) -> Option<(usize, String)> {
+    let of_two = TOGETHER.map(|types| (types, types.map(repack::kernel_name)));
+    let with_it = || of_two.iter().filter(|(_, names)| names.iter().any(|name| name == ty));
+    let are_here = |types: &[TensorType; 2]| types.iter().all(|ty| is_here(*ty));
+    let (_, names) = with_it().find(|(types, _)| are_here(types)).or_else(|| with_it().next())?;
+    Some((usize::from(names[0] != ty), names.join("_")))
+}
 
 /// A kernel found for a product.
 pub(super) struct Found {
@@ -120,29 +142,18 @@ fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
 impl Lowering<'_> {
     /// A product's kernel; `None` if the image in use lacks it.
     pub(super) fn find(&mut self, kernel: &Kernel) -> Result<Option<Found>, DeviceError> {
-        let (its, of_two) = self.made_by(kernel);
+        let (its, of_two) = kernel.made_by(|ty| self.resources.has_products_of(ty));
         let function = self.find_function(&its)?;
         Ok(function.map(|function| Found { function, of_two }))
     }
 
     /// A product's kernel, which every image has.
     pub(super) fn get(&mut self, kernel: &Kernel) -> Result<Found, DeviceError> {
-        let (its, of_two) = self.made_by(kernel);
+        let (its, of_two) = kernel.made_by(|ty| self.resources.has_products_of(ty));
         let (file, name) = its.names();
         let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
         let function = self.kernels.get(self.context, &file, &name, shared_bytes_max)?;
         Ok(Found { function, of_two })
-    }
-
-    /// The kernel for a product. If the type has no kernel for one type, this is the kernel for two
-    /// types, with the index of the product's type.
-    fn made_by(&self, kernel: &Kernel) -> (Kernel, Option<usize>) {
-        let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
-        let (ty, of_two) = match together {
-            Some((index, ty)) => (ty, Some(index)),
-            None => (kernel.ty.clone(), None),
-        };
-        (Kernel { ty, ..*kernel }, of_two)
     }
 
     /// The kernel with exactly this name, for one type or for two; `None` if the image in use lacks
@@ -154,17 +165,5 @@ impl Lowering<'_> {
         let (file, name) = kernel.names();
         let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
         self.kernels.find(self.context, &file, &name, shared_bytes_max)
-    }
-
-    /// The name of a pair that includes a type, and the type's index in it. Prefers a pair whose
-    /// types are both in this model.
-    fn together(&self, ty: &str) -> Option<(usize, String)> {
-        let of_two = TOGETHER.map(|types| (types, types.map(repack::kernel_name)));
-        let with_it = || of_two.iter().filter(|(_, names)| names.iter().any(|name| name == ty));
-        let is_here =
-            |types: &[TensorType; 2]| types.iter().all(|ty| self.resources.has_products_of(*ty));
-        let (_, names) =
-            with_it().find(|(types, _)| is_here(types)).or_else(|| with_it().next())?;
-        Some((usize::from(names[0] != ty), names.join("_")))
     }
 }

@@ -7,7 +7,7 @@ use walla_types::Activation;
 
 use super::operands::{Input, Part};
 use super::packed_rows::packed;
-use super::product::{ProductLaunch, Then, on_tensor_cores};
+use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
@@ -79,14 +79,14 @@ impl Lowering<'_> {
                 (Some(_), Some(norm)) => Some(self.next_normed(program, x_slot, &norm)?),
                 _ => None,
             };
-            let launches = self.linears(program, &input, &[part], Then::Add(next))?;
+            let launches = self.linears(program, &input, &[part], Epilogue::Add(next))?;
             let is_left = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
             self.normed = next.filter(|_| is_left);
             return Ok(launches);
         };
         let y = self.base + self.workspace.products as u64;
         let part = Part { linear, out: y, stride: width };
-        let mut launches = self.linears(program, &input, &[part], Then::Store)?;
+        let mut launches = self.linears(program, &input, &[part], Epilogue::Store)?;
         let weight = self.resources.vector(norm.weight)?;
         same("post norm", weight.len, width)?;
         let step = self.step(program)?;
@@ -122,7 +122,7 @@ impl Lowering<'_> {
                 rows = Some(packed(at, (program.rows_max, hidden), false));
                 self.packed = rows.map(|rows| (h_slot, rows));
             }
-            return self.linears(program, input, &parts, Then::Gate(mode, rows));
+            return self.linears(program, input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
         let products = self.base + self.workspace.products as u64;
@@ -131,7 +131,7 @@ impl Lowering<'_> {
             Part { linear: gate, out: products, stride },
             Part { linear: up, out: products + 4 * u64::from(hidden), stride },
         ];
-        let mut launches = self.linears(program, input, &parts, Then::Store)?;
+        let mut launches = self.linears(program, input, &parts, Epilogue::Store)?;
         let params =
             GateParams { step: self.step(program)?, products, h, hidden, mode: mode as u32 };
         let grid = [hidden.div_ceil(256), program.rows_max, 1];
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         let input = self.input(program, x, Some(norm))?;
         let input = Input { rows: program.outputs_max, by_output: true, ..input };
         let part = Part { linear, out: out.address(), stride: program.vocab };
-        self.linears(program, &input, &[part], Then::Store)
+        self.linears(program, &input, &[part], Epilogue::Store)
     }
 
     pub(super) fn input(
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         program: &Program,
         input: &Input,
         parts: &[Part<'_>],
-        then: Then,
+        epilogue: Epilogue,
     ) -> Result<Vec<Launch>, DeviceError> {
         let mut types = Vec::with_capacity(parts.len());
         for part in parts {
@@ -207,7 +207,7 @@ impl Lowering<'_> {
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
                 let x = self.operand(program, input, &mut launches)?;
                 let product =
-                    self.matmul(program, input, &x, (now, parts), &then, &mut launches)?;
+                    self.matmul(program, input, &x, (now, parts), &epilogue, &mut launches)?;
                 let pair = before.as_ref().map(|first| self.pair(first, &product)).transpose()?;
                 if let Some(pair) = pair.flatten() {
                     launches.push(pair);
@@ -217,7 +217,7 @@ impl Lowering<'_> {
                 }
             } else {
                 launches.extend(before.take().map(|product| product.launch));
-                launches.push(self.linear(program, input, now, then.mode())?);
+                launches.push(self.linear(program, input, now, epilogue.mode())?);
             }
             rest = later;
         }

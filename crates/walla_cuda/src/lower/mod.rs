@@ -47,7 +47,8 @@ pub(crate) struct Lowering<'a> {
     /// Set if the next attention finishes query, key and value from the products itself: their
     /// slot, and how to finish them.
     unappended: Option<(Slot, HeadRef, DeferredSplits)>,
-    /// Use WGMMA kernels for M > 8, or M >= 5 when K is large.
+    /// Use WGMMA kernels for more than 8 rows of x, or 5 and more if K > 3,072 and there are more
+    /// tiles than multiprocessors.
     warpgroups: bool,
 }
 

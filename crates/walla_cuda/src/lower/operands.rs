@@ -39,9 +39,9 @@ pub(super) struct Normed {
     /// The norm's weights.
     pub(super) norm: Address,
     pub(super) rows: PackedRef,
-    /// Factor of each row used for packing: the exact norm factor or an approximation.
-    pub(super) used: Address,
+    /// The factor that each row was packed with: the exact norm factor or an approximation.
+    pub(super) pack_factors: Address,
     /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
-    /// `used` is exact.
+    /// `pack_factors` are exact.
     pub(super) squares: Option<(Address, u32)>,
 }

@@ -59,7 +59,8 @@ impl Lowering<'_> {
             return Ok(normed);
         }
         let (norm, eps) = input.norm.unwrap_or_default();
-        let operand = |rows| Normed { slot: input.slot, norm, rows, used: 0, squares: None };
+        let operand =
+            |rows| Normed { slot: input.slot, norm, rows, pack_factors: 0, squares: None };
         if let Some(rows) = input.packed {
             return Ok(operand(rows));
         }
@@ -68,12 +69,18 @@ impl Lowering<'_> {
         let at = self.base + at as u64;
         let shape = (program.rows_max, input.width);
         let rows = packed(at, shape, is_normed);
-        let used = if is_normed { self.factors(self.factors) } else { 0 };
-        let params =
-            PackParams { x: input.x, norm, packed: rows, factors: used, width: input.width, eps };
+        let pack_factors = if is_normed { self.factors(self.factors) } else { 0 };
+        let params = PackParams {
+            x: input.x,
+            norm,
+            packed: rows,
+            factors: pack_factors,
+            width: input.width,
+            eps,
+        };
         let grid = [program.rows_max, 1, 1];
         launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
-        let operand = Normed { used, ..operand(rows) };
+        let operand = Normed { pack_factors, ..operand(rows) };
         if is_normed {
             self.normed = Some(operand);
         }
@@ -94,7 +101,7 @@ impl Lowering<'_> {
             slot,
             norm: self.resources.vector(norm.weight)?.memory.address(),
             rows: packed(at, (program.rows_max, width), true),
-            used: self.factors(self.factors),
+            pack_factors: self.factors(self.factors),
             squares: Some((squares, squares_count(width))),
         })
     }
@@ -121,7 +128,11 @@ impl Lowering<'_> {
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let gathered = Normed {
             rows,
-            used: if squares == 0 { x.used } else { at(self.workspace.gathered_used) },
+            pack_factors: if squares == 0 {
+                x.pack_factors
+            } else {
+                at(self.workspace.gathered_pack_factors)
+            },
             squares: x.squares.map(|(_, count)| (at(self.workspace.gathered_squares), count)),
             ..*x
         };
@@ -131,8 +142,8 @@ impl Lowering<'_> {
             to: rows,
             squares,
             squares_to: at(self.workspace.gathered_squares),
-            used: x.used,
-            used_to: at(self.workspace.gathered_used),
+            pack_factors: x.pack_factors,
+            pack_factors_to: at(self.workspace.gathered_pack_factors),
             squares_count,
             rows_last: program.rows_max - 1,
         };

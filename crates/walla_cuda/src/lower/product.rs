@@ -43,7 +43,7 @@ pub(super) struct ProductLaunch {
 }
 
 /// Epilogue of a product.
-pub(super) enum Then {
+pub(super) enum Epilogue {
     /// Store the product.
     Store,
     /// Store the splits for deferred split-K, at this stride in numbers. Only for products that
@@ -56,7 +56,7 @@ pub(super) enum Then {
     Gate(LinearMode, Option<PackedRef>),
 }
 
-impl Then {
+impl Epilogue {
     pub(super) fn mode(&self) -> LinearMode {
         match self {
             Self::Store | Self::Defer(_) => LinearMode::Store,
@@ -79,7 +79,7 @@ impl Lowering<'_> {
         input: &Input,
         x: &Normed,
         parts: &[Part<'_>],
-        then: &Then,
+        epilogue: &Epilogue,
         (tiles, order): (u32, &Order),
     ) -> Result<GemmParams, DeviceError> {
         let &Order { splits, split_segments, runs, run } = order;
@@ -89,12 +89,12 @@ impl Lowering<'_> {
             x: x.rows,
             squares,
             squares_count,
-            used: x.used,
+            pack_factors: x.pack_factors,
             // Every launch of an op writes the same values.
             factors: if squares == 0 || input.by_output { 0 } else { self.factors(!self.factors) },
             inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
-            mode: then.mode() as u32,
+            mode: epilogue.mode() as u32,
             rows_max: input.rows,
             unscale: 1.0 / x.rows.scale,
             tiles,
@@ -104,18 +104,21 @@ impl Lowering<'_> {
             run_segments: run,
             ..GemmParams::default()
         };
-        match then {
-            Then::Store | Then::Defer(_) | Then::Add(None) | Then::Gate(_, None) => {}
-            Then::Gate(_, Some(rows)) => params.packed = *rows,
-            Then::Add(Some(next)) => {
+        match epilogue {
+            Epilogue::Store
+            | Epilogue::Defer(_)
+            | Epilogue::Add(None)
+            | Epilogue::Gate(_, None) => {}
+            Epilogue::Gate(_, Some(rows)) => params.packed = *rows,
+            Epilogue::Add(Some(next)) => {
                 params.packed = next.rows;
                 params.next_norm = next.norm;
-                params.next_factors = next.used;
+                params.next_pack_factors = next.pack_factors;
                 (params.next_squares, params.next_squares_count) = next.squares.unwrap_or_default();
             }
         }
         let mut first = 0;
-        let is_gate = matches!(then, Then::Gate(..));
+        let is_gate = matches!(epilogue, Epilogue::Gate(..));
         params.part_from = [0, u32::MAX, u32::MAX, u32::MAX];
         for (i, part) in parts.iter().enumerate() {
             let matrix = self.resources.matrix(part.linear.matrix)?;
@@ -136,7 +139,7 @@ impl Lowering<'_> {
         input: &Input,
         x: &Normed,
         (parts, of_op): (&[Part<'_>], &[Part<'_>]),
-        then: &Then,
+        epilogue: &Epilogue,
         launches: &mut Vec<Launch>,
     ) -> Result<ProductLaunch, DeviceError> {
         let (context, device) = (self.context, self.device);
@@ -145,19 +148,19 @@ impl Lowering<'_> {
             let what = format!("products of {} columns", input.width);
             DeviceError::Unsupported { device: device.to_owned(), what }
         };
-        let is_gate = matches!(then, Then::Gate(..));
+        let is_gate = matches!(epilogue, Epilogue::Gate(..));
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
         let rows = (input.rows, program.rows_max);
-        let wanted = Wanted::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
-        let launch = self.with_wgmma(program, input, x, (parts, then), &wanted, launches)?;
+        let ordered = OrderedProduct::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
+        let launch = self.with_wgmma(program, input, x, (parts, epilogue), &ordered, launches)?;
         if let Some(launch) = launch {
             return Ok(launch);
         }
-        let Wanted { product, order, ty } = wanted;
+        let OrderedProduct { product, order, ty } = ordered;
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
         let kernel = tiling.kernel(ty);
         let found = self.get(&kernel)?;
-        let gemm = self.gemm_params(program, input, x, parts, then, (product.tiles, &order))?;
+        let gemm = self.gemm_params(program, input, x, parts, epilogue, (product.tiles, &order))?;
         let by_output = u32::from(input.by_output);
         let rows_last = program.rows_max - 1;
         let params = if tiling.groups == 1 {
@@ -169,10 +172,10 @@ impl Lowering<'_> {
                 wave_tiles: tiling.wave_tiles,
                 x_splits: tiling.x_splits,
                 depth: tiling.depth,
-                chunk: tiling.chunk,
+                stage_segments: tiling.stage_segments,
                 early_stages: tiling.early_stages(&product),
                 stages: tiling.stages(product.tiles),
-                first: tiling.first_stages(product.segments),
+                first_stage: tiling.first_stages(product.segments),
             })
         } else {
             Params::Sm80(GemmSm80Params {
@@ -183,7 +186,7 @@ impl Lowering<'_> {
                 rows_last,
                 teams: tiling.teams,
                 depth: tiling.depth,
-                chunk: tiling.chunk,
+                stage_segments: tiling.stage_segments,
                 reserved: 0,
             })
         };
@@ -201,8 +204,8 @@ impl Lowering<'_> {
         program: &Program,
         input: &Input,
         x: &Normed,
-        (parts, then): (&[Part<'_>], &Then),
-        Wanted { product, order, ty }: &Wanted,
+        (parts, epilogue): (&[Part<'_>], &Epilogue),
+        OrderedProduct { product, order, ty }: &OrderedProduct,
         launches: &mut Vec<Launch>,
     ) -> Result<Option<ProductLaunch>, DeviceError> {
         let facts = &self.context.gpu().facts;
@@ -210,9 +213,9 @@ impl Lowering<'_> {
         let is_plain = |part: &Part<'_>| {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
-        let reducer = match (then, parts) {
-            (Then::Defer(_), _) => SplitKReducer::Reader,
-            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => {
+        let reducer = match (epilogue, parts) {
+            (Epilogue::Defer(_), _) => SplitKReducer::Reader,
+            (Epilogue::Add(_), [part]) if x.squares.is_none() && is_plain(part) => {
                 SplitKReducer::Kernel
             }
             _ => SplitKReducer::None,
@@ -226,14 +229,14 @@ impl Lowering<'_> {
             false => *x,
         };
         let params = GemmSm90Params {
-            gemm: self.gemm_params(program, input, &x, parts, then, (product.tiles, order))?,
+            gemm: self.gemm_params(program, input, &x, parts, epilogue, (product.tiles, order))?,
             next_pages: input.next_pages,
             workspace: self.base + self.workspace.split_sums as u64,
-            deferred_stride: if let Then::Defer(stride) = then { *stride } else { 0 },
+            deferred_stride: if let Epilogue::Defer(stride) = epilogue { *stride } else { 0 },
             full_wave_tiles: cut.full_wave_tiles.unwrap_or_default(),
             weight_depth: cut.depth,
             x_depth: cut.x_depth,
-            by_splits: Stages::divisor(order.splits),
+            splits_reciprocal: Stages::reciprocal(order.splits),
             reserved: 0,
         };
         let launch = Launch {
@@ -263,7 +266,7 @@ impl Lowering<'_> {
             out: part.out,
             packed: params.gemm.packed,
             next_norm: params.gemm.next_norm,
-            next_factors: params.gemm.next_factors,
+            next_pack_factors: params.gemm.next_pack_factors,
             next_squares: params.gemm.next_squares,
             next_squares_count: params.gemm.next_squares_count,
             out_stride: part.out_stride,
@@ -304,15 +307,15 @@ impl Lowering<'_> {
     }
 
     /// Bytes of the split-K workspace and its arrival counters for a launch's matrices among their
-    /// op's, with rows as for [`Wanted::of`].
+    /// op's, with rows as for [`OrderedProduct::of`].
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
         matrices: (&[&Matrix], &[&Matrix]),
         rows: (u32, u32),
         mode: LinearMode,
     ) -> (usize, usize) {
-        let wanted = Wanted::of(gpu, matrices, rows, mode.is_gate());
-        let Some(Wanted { product, order, .. }) = wanted else { return (0, 0) };
+        let ordered = OrderedProduct::of(gpu, matrices, rows, mode.is_gate());
+        let Some(OrderedProduct { product, order, .. }) = ordered else { return (0, 0) };
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
@@ -334,13 +337,13 @@ fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
 }
 
 /// A product before tiling: its size, the order of its sums, and the name of the weights' type.
-pub(super) struct Wanted {
+pub(super) struct OrderedProduct {
     pub(super) product: Product,
     pub(super) order: Order,
     pub(super) ty: String,
 }
 
-impl Wanted {
+impl OrderedProduct {
     /// The product of a launch's matrices, which have one type, among all matrices of their op. The
     /// launch multiplies `rows` rows of x, out of `rows_max` packed rows. `None` without matrices,
     /// or without a kernel for the type.

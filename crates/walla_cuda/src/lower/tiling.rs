@@ -49,7 +49,7 @@ pub(super) struct Tiling {
     /// Teams per block.
     pub(super) teams: u32,
     /// Segments in a stage of a warp's ring.
-    pub(super) chunk: u32,
+    pub(super) stage_segments: u32,
     /// Stages of a warp's ring.
     pub(super) depth: u32,
     /// For one group of rows: tiles that a block computes in one wave.
@@ -69,7 +69,7 @@ impl Tiling {
             order: *order,
             groups: 1,
             teams: 1,
-            chunk: order.run,
+            stage_segments: order.run,
             depth: 2,
             wave_tiles: 1,
             x_splits: order.splits,

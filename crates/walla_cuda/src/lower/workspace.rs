@@ -22,7 +22,7 @@ pub(crate) struct Workspace {
     /// Packed rows that outputs refer to, with their squares and the factors used for packing.
     pub(super) gathered: usize,
     pub(super) gathered_squares: usize,
-    pub(super) gathered_used: usize,
+    pub(super) gathered_pack_factors: usize,
     /// The factors of two norms: `[2, rows]` f32.
     pub(super) factors: usize,
     pub(super) factors_bytes: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Workspace {
     /// Arrival counters of the split-K workspace: zero between launches.
     pub(super) split_arrivals: usize,
     /// Packed rows that attention writes. Separate parts keep padding zero, since widths differ.
-    pub(super) packed_mixed: usize,
+    pub(super) packed_attention: usize,
     /// Packed rows that gates write.
     pub(super) packed_hidden: usize,
     /// Partial results of attention.
@@ -54,7 +54,7 @@ struct Wanted {
     gathered_squares: usize,
     split_sums: usize,
     split_arrivals: usize,
-    packed_mixed: usize,
+    packed_attention: usize,
     packed_hidden: usize,
     partials: usize,
     arrivals: usize,
@@ -92,7 +92,7 @@ impl Workspace {
                 most.gathered_squares = most.gathered_squares.max(wanted.gathered_squares);
                 most.split_sums = most.split_sums.max(wanted.split_sums);
                 most.split_arrivals = most.split_arrivals.max(wanted.split_arrivals);
-                most.packed_mixed = most.packed_mixed.max(wanted.packed_mixed);
+                most.packed_attention = most.packed_attention.max(wanted.packed_attention);
                 most.packed_hidden = most.packed_hidden.max(wanted.packed_hidden);
                 most.partials = most.partials.max(wanted.partials);
                 most.arrivals = most.arrivals.max(wanted.arrivals);
@@ -105,13 +105,13 @@ impl Workspace {
         workspace.gathered = workspace.take(most.gathered);
         workspace.gathered_squares = workspace.take(most.gathered_squares);
         let outputs = programs.iter().map(|p| p.outputs_max as usize).max().unwrap_or_default();
-        workspace.gathered_used = workspace.take(4 * outputs);
+        workspace.gathered_pack_factors = workspace.take(4 * outputs);
         let rows = programs.iter().map(|p| p.rows_max as usize).max().unwrap_or_default();
         workspace.factors_bytes = 2 * 4 * rows;
         workspace.factors = workspace.take(workspace.factors_bytes);
         workspace.split_sums = workspace.take(most.split_sums);
         workspace.split_arrivals = workspace.take(most.split_arrivals);
-        workspace.packed_mixed = workspace.take(most.packed_mixed);
+        workspace.packed_attention = workspace.take(most.packed_attention);
         workspace.packed_hidden = workspace.take(most.packed_hidden);
         workspace.partials = workspace.take(most.partials);
         workspace.arrivals = workspace.take(most.arrivals);
@@ -163,7 +163,7 @@ impl Ground<'_> {
                 wanted.partials =
                     attention::partials_bytes(self.gpu, cache, program, *shape, *window);
                 wanted.arrivals = products(shape.heads as usize);
-                wanted.packed_mixed = packed_bytes(shape.heads * shape.head_dim);
+                wanted.packed_attention = packed_bytes(shape.heads * shape.head_dim);
             }
             Op::Project { linear, post_norm, .. } => {
                 if post_norm.is_some() {

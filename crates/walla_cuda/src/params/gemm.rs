@@ -6,7 +6,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{Address, MatrixPart, PackedRef, StepRef};
 
-/// How skinny kernels number a warp's pipeline stages (kernels/gemm/gemm_skinny.cuh).
+/// How skinny kernels number a warp's pipeline stages (kernels/gemm/gemm_skinny_scheduler.cuh).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Stages {
@@ -19,12 +19,12 @@ pub(crate) struct Stages {
     /// All stages of a warp.
     pub all: u32,
     /// 2^31 divided by each of the first three, and by the splits of a pass, rounded up.
-    pub by: [u32; 4],
+    pub reciprocals: [u32; 4],
 }
 
 impl Stages {
     /// Reciprocal for kernels, which multiply instead of divide: 2^31 / n, rounded up.
-    pub(crate) fn divisor(n: u32) -> u32 {
+    pub(crate) fn reciprocal(n: u32) -> u32 {
         (1_u32 << 31).div_ceil(n)
     }
 }
@@ -37,10 +37,10 @@ pub(crate) struct GemmParams {
     pub x: PackedRef,
     pub packed: PackedRef,
     pub squares: Address,
-    pub used: Address,
+    pub pack_factors: Address,
     pub factors: Address,
     pub next_norm: Address,
-    pub next_factors: Address,
+    pub next_pack_factors: Address,
     pub next_squares: Address,
     pub squares_count: u32,
     pub next_squares_count: u32,
@@ -71,13 +71,13 @@ pub(crate) struct GemmSkinnyParams {
     pub wave_tiles: u32,
     pub x_splits: u32,
     pub depth: u32,
-    pub chunk: u32,
+    pub stage_segments: u32,
     /// Stages that a warp prefetches before its predecessor has ended; at least 1.
     pub early_stages: u32,
     pub stages: Stages,
     /// The first stage of each warp of a block: tile of the wave, number of segments, and first
     /// segment (8, 8 and 16 bits).
-    pub first: [u32; 16],
+    pub first_stage: [u32; 16],
 }
 
 /// Parameters of kernels/gemm/gemm_sm80.cuh.
@@ -91,7 +91,7 @@ pub(crate) struct GemmSm80Params {
     pub rows_last: u32,
     pub teams: u32,
     pub depth: u32,
-    pub chunk: u32,
+    pub stage_segments: u32,
     pub reserved: u32,
 }
 
@@ -108,8 +108,8 @@ pub(crate) struct GemmSm90Params {
     pub full_wave_tiles: u32,
     pub weight_depth: u32,
     pub x_depth: u32,
-    /// Reciprocal of the splits ([`Stages::divisor`]).
-    pub by_splits: u32,
+    /// Reciprocal of the splits ([`Stages::reciprocal`]).
+    pub splits_reciprocal: u32,
     pub reserved: u32,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct SplitkReduceParams {
     pub out: Address,
     pub packed: PackedRef,
     pub next_norm: Address,
-    pub next_factors: Address,
+    pub next_pack_factors: Address,
     pub next_squares: Address,
     pub next_squares_count: u32,
     pub out_stride: u32,
@@ -178,14 +178,14 @@ const _: () = assert!(
 const _: () = assert!(
     size_of::<GemmSkinnyParams>() == 464
         && offset_of!(GemmSkinnyParams, stages) == 368
-        && offset_of!(GemmSkinnyParams, first) == 400
+        && offset_of!(GemmSkinnyParams, first_stage) == 400
 );
 const _: () =
     assert!(size_of::<GemmSm80Params>() == 376 && offset_of!(GemmSm80Params, by_output) == 352);
 const _: () = assert!(
     size_of::<GemmSm90Params>() == 400
         && offset_of!(GemmSm90Params, workspace) == 368
-        && offset_of!(GemmSm90Params, by_splits) == 392
+        && offset_of!(GemmSm90Params, splits_reciprocal) == 392
 );
 const _: () =
     assert!(size_of::<SplitkReduceParams>() == 88 && offset_of!(SplitkReduceParams, unscale) == 72);

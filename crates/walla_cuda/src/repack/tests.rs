@@ -13,7 +13,7 @@ fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
     (row, layout, bytes)
 }
 
-const SCALING: Scaling = Scaling { stored: 0.25, found: 4.0 / INTEGER };
+const SCALING: Scaling = Scaling { stored: 0.25, found: 4.0 / INTEGER_UNIT };
 
 /// A scale, or a scale and a minimum, in the form that [`repacked`] stores.
 fn stored(factors: &[u8]) -> Vec<u8> {
@@ -183,14 +183,14 @@ fn scales_use_the_upper_end_of_the_f16_range() {
             assert_eq!(most, times * exact, "{ty}");
             let Scaling { stored, found } = Scaling::of(ty, most);
             assert!((16_384.0..32_768.0).contains(&(most * stored)), "{ty}: {most} by {stored}");
-            assert_eq!(found * stored * INTEGER, 1.0, "{ty}");
+            assert_eq!(found * stored * INTEGER_UNIT, 1.0, "{ty}");
         }
         // Minimums are scaled separately and count in that scale.
         if minimum_at.is_some() {
             assert_eq!(largest(ty, &rows(&[0.25], 64.0)), times * 4.0, "{ty}");
         }
         let zeros = Scaling::of(ty, largest(ty, &rows(&[0.0], 0.0)));
-        assert_eq!(zeros, Scaling { stored: 1.0, found: 1.0 / INTEGER });
+        assert_eq!(zeros, Scaling { stored: 1.0, found: 1.0 / INTEGER_UNIT });
     }
     let plain = Scaling::of(TensorType::F16, largest(TensorType::F16, &[0x5a; 64]));
     assert_eq!(plain, Scaling { stored: 1.0, found: 1.0 });
@@ -306,7 +306,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
         TensorType::Q6K => 32.0,
         _ => 0.0,
     };
-    let (integer, minimum_unit) = (f64::from(INTEGER), f64::from(INTEGER) * 16.0);
+    let (integer, minimum_unit) = (f64::from(INTEGER_UNIT), f64::from(INTEGER_UNIT) * 16.0);
     let (scale, minimum) = match ty {
         TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => {
             let factors = f16s(&scales(layout, tile, i, 4));

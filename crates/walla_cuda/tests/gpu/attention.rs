@@ -96,7 +96,7 @@ agree_with_the_oracle! {
     groups_of_7_agree_with_the_oracle: "groups of 7",
 }
 
-/// 17 to 32 rows of two groups: clusters of two blocks, with contexts of one and of two turns.
+/// 17 to 32 rows of two groups: clusters of two blocks, with contexts of one and of two iterations.
 fn clusters_of_two_blocks_agree(shape: &Shape, kv_type: KvType, tolerance: f64) {
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];

@@ -96,7 +96,7 @@ fn rows_of_large_matrices_do_not_depend_on_batch_or_bucket() {
 }
 
 /// Query, key and value of two types: they have the same splits, although each alone would have
-/// others. Blocks compute the gate in two turns of eight segments; the second is a half wave.
+/// others. Blocks compute the gate in two waves of eight segments; the second is a half wave.
 #[test]
 fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);

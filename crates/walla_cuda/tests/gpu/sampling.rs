@@ -57,7 +57,7 @@ fn draws_from_a_large_vocabulary_match_the_oracle() {
 
 /// Masks of every kind: few bits, half of the bits, almost all, and none in whole chunks.
 #[test]
-fn masked_draws_are_the_oracles_and_allowed() {
+fn masked_draws_match_the_oracle_and_are_allowed() {
     compare(&VOCABULARIES, None, &|random, vocab| {
         let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
         match random.below(5) {

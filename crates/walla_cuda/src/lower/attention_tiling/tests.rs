@@ -63,14 +63,14 @@ impl Scheduler {
     }
 
     /// Chunks per KV split of a row, and number of splits (`KvScheduler::cut`).
-    fn cut(&self, chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
-        let cut = self.0.call("cut", &[chunks, segment, warps]);
+    fn cut(&self, chunks: u32, split_chunks: u32, warps: u32) -> (u32, u32) {
+        let cut = self.0.call("cut", &[chunks, split_chunks, warps]);
         (cut[0], cut[1])
     }
 
     /// The same for units processed as prompts (`KvScheduler::cut_prompt`).
-    fn cut_prompt(&self, chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
-        let cut = self.0.call("cut_prompt", &[chunks, segment, warps]);
+    fn cut_prompt(&self, chunks: u32, split_chunks: u32, warps: u32) -> (u32, u32) {
+        let cut = self.0.call("cut_prompt", &[chunks, split_chunks, warps]);
         (cut[0], cut[1])
     }
 
@@ -80,9 +80,15 @@ impl Scheduler {
     }
 }
 
-/// The smallest segment that distributes the work over the grid and needs no more than
+/// The smallest `split_chunks` that distributes the work over the grid and needs no more than
 /// `slots_max` slots (`KvScheduler::make`).
-fn segment(warps: u32, work: u32, grid: u32, slots_max: u32, slots: impl Fn(u32) -> u32) -> u32 {
+fn split_chunks(
+    warps: u32,
+    work: u32,
+    grid: u32,
+    slots_max: u32,
+    slots: impl Fn(u32) -> u32,
+) -> u32 {
     let wanted = warps.max(work.div_ceil(grid));
     (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= slots_max).unwrap()
 }
@@ -91,14 +97,15 @@ fn segment(warps: u32, work: u32, grid: u32, slots_max: u32, slots: impl Fn(u32)
 fn splits(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
     let (scheduler, warps) = (Scheduler::read(), form.decode.warps);
     let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
-    let cuts =
-        |segment| chunks().map(|n| (n, scheduler.cut(n, segment, warps))).collect::<Vec<_>>();
+    let cuts = |split_chunks| {
+        chunks().map(|n| (n, scheduler.cut(n, split_chunks, warps))).collect::<Vec<_>>()
+    };
     let work = chunks().sum::<u32>() * form.groups;
     let grid = form.decode(program).grid[0];
-    let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
-        cuts(segment).iter().map(|(n, cut)| scheduler.slots(*n, *cut)).sum()
+    let split_chunks = split_chunks(warps, work, grid, form.slots_max(program), |split_chunks| {
+        cuts(split_chunks).iter().map(|(n, cut)| scheduler.slots(*n, *cut)).sum()
     });
-    cuts(segment).iter().map(|(_, (_, splits))| splits).sum::<u32>() * form.groups
+    cuts(split_chunks).iter().map(|(_, (_, splits))| splits).sum::<u32>() * form.groups
 }
 
 /// Number of KV splits of a prompt's rows after `chunks` chunks, in units of `rows` rows.
@@ -108,20 +115,20 @@ fn splits_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u
     let parts = (rows * form.columns_of_row).div_ceil(COLUMNS);
     let work = units * chunks * warps * form.groups;
     let grid = form.mixed(program).grid[0];
-    let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
-        units * parts * scheduler.slots(chunks, scheduler.cut_prompt(chunks, segment, warps))
+    let split_chunks = split_chunks(warps, work, grid, form.slots_max(program), |split_chunks| {
+        units * parts * scheduler.slots(chunks, scheduler.cut_prompt(chunks, split_chunks, warps))
     });
-    units * scheduler.cut_prompt(chunks, segment, warps).1 * form.groups
+    units * scheduler.cut_prompt(chunks, split_chunks, warps).1 * form.groups
 }
 
 #[test]
 fn kv_splits_are_whole_spans_of_similar_size() {
     let scheduler = Scheduler::read();
     for warps in [2, 4] {
-        for segment in (warps..40).chain((40..600).step_by(7)) {
+        for split_chunks in (warps..40).chain((40..600).step_by(7)) {
             for chunks in (1..300).chain([1_000, 2_049]) {
-                let (each, splits) = scheduler.cut(chunks, segment, warps);
-                let its = format!("{chunks} by {segment}: {splits} of {each}");
+                let (each, splits) = scheduler.cut(chunks, split_chunks, warps);
+                let its = format!("{chunks} by {split_chunks}: {splits} of {each}");
                 assert!(splits >= 1 && (splits - 1) * each < chunks, "{its}");
                 assert!(splits == 1 || each == warps || each.is_multiple_of(SPAN), "{its}");
                 let last = chunks - (splits - 1) * each;

@@ -3,7 +3,7 @@
 
 use crate::lower::order::CTA_TILES;
 
-/// Tiles of a block that shares a multiprocessor with another (`WIDE_TILES_HALF`), and the maximum
+/// Tiles of a block that shares a multiprocessor with another (`CTA_TILES_SMALL`), and the maximum
 /// rows of x of such a block.
 pub(super) const CTA_TILES_SMALL: u32 = 4;
 const SMALL_ROWS_MAX: u32 = 32;
@@ -16,7 +16,7 @@ pub(super) struct TileSchedule {
     /// Tiles per block and wave.
     pub(super) tiles: u32,
     pub(super) blocks: u32,
-    /// TileSchedule of the busiest block.
+    /// Waves of the busiest block.
     pub(super) rounds: u32,
     /// Number of tiles in full waves, if the last wave is a half wave.
     pub(super) full_wave_tiles: Option<u32>,
@@ -29,7 +29,7 @@ impl TileSchedule {
         Self { tiles: CTA_TILES, blocks, rounds: 1, full_wave_tiles: None }
     }
 
-    /// TileSchedule of blocks that take all rows, on `multiprocessors` (at least one).
+    /// Schedule of blocks that iterate over tiles, on `multiprocessors` (at least one).
     pub(super) fn of(all: u32, rows: u32, multiprocessors: u32) -> Self {
         let multiprocessors = multiprocessors.max(1);
         let is_half = Self::is_half(all, rows, multiprocessors);

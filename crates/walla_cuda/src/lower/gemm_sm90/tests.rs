@@ -1,7 +1,13 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use walla_types::TensorType;
+
 use super::*;
 use crate::kernel_source::KernelSource;
 use crate::lower::gemm_sm90::schedule::CTA_TILES_SMALL;
-use crate::lower::product::records;
+use crate::lower::product::{on_tensor_cores, records};
+use crate::repack::{self, Layout};
 
 fn gpu(shared_bytes_per_block_optin: u64) -> GpuFacts {
     GpuFacts { multiprocessors: 132, shared_bytes_per_block_optin, ..GpuFacts::default() }
@@ -49,7 +55,7 @@ fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: Sp
     assert!(tiling.rows * tiling.grid[1] >= rows);
     assert!((1..=DEPTH_MAX).contains(&tiling.depth));
     // One stage of x suffices only if there is only one.
-    let is_one = order.split_segments <= tiling.x_chunk() && tiling.splits != Splits::One;
+    let is_one = order.split_segments <= tiling.x_stage_segments() && tiling.splits != Splits::One;
     assert!(tiling.x_depth >= 2 || is_one || order.run == 1, "{tiling:?}");
     // 64 rows of x are more bytes than weights of 4 to 6 bits.
     let is_short = tiling.rows == 64 && record_bytes < 1_088;
@@ -179,6 +185,55 @@ fn few_rows_use_skinny_kernels_unless_k_is_large() {
     }
 }
 
+const SEGMENTS: [u32; 9] = [1, 8, 16, 20, 24, 25, 32, 64, 112];
+
+/// Without its kernel, a product would silently fall back to kernels/gemm/gemm_sm80.cuh.
+#[test]
+fn every_tiling_has_its_kernel() {
+    let mut selected = BTreeSet::new();
+    for ty in TensorType::ALL.into_iter().filter(|ty| on_tensor_cores(*ty)) {
+        let Some(layout) = Layout::of(ty, ty.block_elements().max(128)) else { continue };
+        let record_bytes = layout.record_bytes() as u32;
+        let tiles = [1, 4, 33, 128, 192, 256, 384, 511, 512, 1_024, 1_216, 1_792, 3_584, 8_016];
+        for (tiles, segments) in tiles.into_iter().flat_map(|n| SEGMENTS.map(|k| (n, k))) {
+            for rows in [5, 8, 9, 16, 17, 32, 33, 64, 65, 512] {
+                for reducer in [SplitKReducer::None, SplitKReducer::Kernel, SplitKReducer::Reader] {
+                    let order = Order::of(tiles, segments, &gpu(232_448));
+                    let group_rows = GROUP_ROWS;
+                    let product = Product { record_bytes, segments, tiles, rows, group_rows };
+                    let tiling = Sm90Tiling::of(&product, &order, &gpu(232_448), reducer);
+                    let Some(tiling) = tiling else { continue };
+                    let kernel = tiling.kernel(repack::kernel_name(ty));
+                    // Models with products of all types, and without Q4_1, which selects the other
+                    // pair with Q6_K.
+                    selected.insert(kernel.made_by(|_| true).0.names());
+                    selected.insert(kernel.made_by(|ty| ty != TensorType::Q4_1).0.names());
+                }
+            }
+        }
+    }
+    let mut listed = BTreeSet::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/gemm/");
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let file = path.file_stem().unwrap().to_str().unwrap();
+        if path.extension().is_none_or(|extension| extension != "cu")
+            || !file.starts_with(WARPGROUP_KERNELS)
+        {
+            continue;
+        }
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let Some((_, rest)) = line.split_once("(gemm_sm90_") else { continue };
+            let (name, _) = rest.split_once(',').unwrap();
+            listed.insert((file.to_owned(), format!("gemm_sm90_{name}")));
+        }
+    }
+    let missing: Vec<_> = selected.difference(&listed).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // `Sm90Tiling::of` prefers clusters for 16 rows of x with f16 weights.
+    let unused = listed.difference(&selected).map(|(_, name)| name.as_str());
+    assert_eq!(unused.collect::<Vec<_>>(), ["gemm_sm90_deferred_f16_16"]);
+}
+
 #[test]
 fn splits_cover_the_columns_once() {
     for segments in 1..=256 {
@@ -216,7 +271,7 @@ fn constants_and_shared_memory_match_the_kernels() {
     }
     let of = |name: &str, arguments: &[u32]| kernels.call(name, arguments)[0];
     for record in records() {
-        assert_eq!(weights_chunk(record), of("weights_chunk", &[record]));
+        assert_eq!(weights_stage_segments(record), of("weights_stage_segments", &[record]));
         for (tiles, segments, n) in [(1_024, 16, 16), (1_216, 20, 64), (128, 64, 64), (128, 64, 16)]
             .into_iter()
             .chain([(192, 16, 32), (192, 16, 64), (128, 16, 32), (128, 64, 32), (256, 112, 64)])
@@ -227,7 +282,7 @@ fn constants_and_shared_memory_match_the_kernels() {
                 let runs = tiling.splits.runs_at_once();
                 let warps = tiling.tiles * runs;
                 assert_eq!(tiling.rows, n);
-                assert_eq!(tiling.x_chunk(), of("x_chunk", &[n]));
+                assert_eq!(tiling.x_stage_segments(), of("x_stage_segments", &[n]));
                 let producers = of("producer_warps", &[n, runs, record]);
                 assert_eq!(tiling.threads, 32 * (warps + producers), "{tiling:?}");
                 let rings = runs * tiling.x_depth * of("x_stage", &[n])

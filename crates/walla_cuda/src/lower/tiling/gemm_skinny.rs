@@ -95,30 +95,31 @@ impl Tiling {
         let copy_most = (COPY_BYTES_MAX / product.record_bytes).clamp(1, self.order.run);
         let is_shared = resident > 1 && product.tiles >= TILES_MANY;
         let ahead_most = if is_shared { segments_ahead(all, copy_most) } else { u32::MAX };
-        let chunk_most = copy_most.min((ahead_most / 2).max(2));
-        let with_ring = |chunk: u32| {
-            let stages = self.order.run.div_ceil(chunk) * units * rounds;
-            let stages = stages.min(ahead_most / chunk).clamp(1, DEPTH_MAX);
-            let depths = (1..=stages).rev().map(move |depth| Self { chunk, depth, ..self });
+        let stage_segments_max = copy_most.min((ahead_most / 2).max(2));
+        let with_ring = |stage_segments: u32| {
+            let stages = self.order.run.div_ceil(stage_segments) * units * rounds;
+            let stages = stages.min(ahead_most / stage_segments).clamp(1, DEPTH_MAX);
+            let depths =
+                (1..=stages).rev().map(move |depth| Self { stage_segments, depth, ..self });
             depths.map(|cut| cut.skinny_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
         };
-        let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
+        let ahead = |cut: &Self| (cut.stage_segments * cut.depth).min(all);
         // Among equal rings, use the longest copies. Segments that arrive one by one are also
         // unpacked one by one: only if pairs do not fit.
         let pairs =
-            (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.order.run);
+            (2..=stage_segments_max).filter(|n| n.is_multiple_of(2) || *n == self.order.run);
         let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
         (resident == 1 || ahead(&best) >= SEGMENTS_AHEAD_MIN.min(all)).then_some(best)
     }
 
     /// Numbering of a warp's stages, for one group of rows.
     pub(in crate::lower) fn stages(&self, tiles: u32) -> Stages {
-        let of_task = self.order.run.div_ceil(self.chunk);
+        let of_task = self.order.run.div_ceil(self.stage_segments);
         let tasks = (self.wave_tiles * self.x_splits).div_ceil(self.teams);
         let passes = self.order.splits.div_ceil(self.x_splits);
         let waves = tiles.div_ceil(self.wave_tiles * self.grid[0]);
-        let by = [of_task, tasks, passes, self.x_splits].map(Stages::divisor);
-        Stages { of_task, tasks, passes, all: waves * passes * tasks * of_task, by }
+        let reciprocals = [of_task, tasks, passes, self.x_splits].map(Stages::reciprocal);
+        Stages { of_task, tasks, passes, all: waves * passes * tasks * of_task, reciprocals }
     }
 
     /// Stages that a warp prefetches before its predecessor has ended. The others are fetched with
@@ -146,7 +147,8 @@ impl Tiling {
             let begin = split * split_segments + its_run * run;
             let end = (begin + run).min((split + 1) * split_segments).min(segments);
             let is_there = team < self.teams && tile < self.wave_tiles;
-            let count = if is_there { end.saturating_sub(begin).min(self.chunk) } else { 0 };
+            let count =
+                if is_there { end.saturating_sub(begin).min(self.stage_segments) } else { 0 };
             if count > 0 { tile | count << 8 | begin << 16 } else { 0 }
         })
     }
@@ -154,7 +156,7 @@ impl Tiling {
     /// Computes the shared memory of a block for one group of rows: rings, rows of x, sums of runs
     /// (of two waves at once if there is more than one wave), and sums of earlier splits.
     fn skinny_sized(self, product: &Product, rounds: u32) -> Self {
-        let rings = self.warps() * self.depth * self.chunk * 2 * product.record_bytes;
+        let rings = self.warps() * self.depth * self.stage_segments * 2 * product.record_bytes;
         let segments = product.segments.min(self.x_splits * self.order.split_segments);
         let x = segments * product.group_rows * 256;
         let is_in_parts = self.x_splits < self.order.splits;

@@ -19,13 +19,19 @@ impl Tiling {
             let is_worth = |teams: &u32| *teams == 1 || tasks >= gpu.multiprocessors * teams;
             let teams = (1..=WARPS_MAX / self.order.runs).filter(is_worth);
             let cuts = teams.flat_map(|teams| {
-                rings.map(|(chunk, depth)| Self { groups, teams, chunk, depth, ..self })
+                rings.map(|(stage_segments, depth)| Self {
+                    groups,
+                    teams,
+                    stage_segments,
+                    depth,
+                    ..self
+                })
             });
             let sized = cuts.filter_map(|cut| cut.fit(product, gpu));
             // As many warps per multiprocessor as possible, each with a stage in flight while it
             // multiplies.
             sized.max_by_key(|(cut, warps)| {
-                (warps * cut.depth.min(2), cut.depth * cut.chunk, cut.teams)
+                (warps * cut.depth.min(2), cut.depth * cut.stage_segments, cut.teams)
             })
         };
         // Fewer groups allow more warps but unpack the weights more often. If a split has one run,
@@ -43,8 +49,12 @@ impl Tiling {
     /// warps that a multiprocessor holds. `None` if it does not fit.
     fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<(Self, u32)> {
         let x = self.groups * product.segments.min(self.order.split_segments) * GROUP_ROWS * 256;
-        let ring =
-            self.order.runs * self.teams * self.depth * self.chunk * 2 * product.record_bytes;
+        let ring = self.order.runs
+            * self.teams
+            * self.depth
+            * self.stage_segments
+            * 2
+            * product.record_bytes;
         let sums = self.order.runs * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
         self.shared_bytes = x + ring + sums;
         // Small blocks share a multiprocessor.

@@ -64,7 +64,7 @@ fn every_product_fits_every_chip() {
         assert!(is_right, "{tiling:?}");
         assert!((1..=2).contains(&tiling.order.runs));
         assert!((1..=DEPTH_MAX).contains(&tiling.depth));
-        assert!((1..=tiling.order.run).contains(&tiling.chunk));
+        assert!((1..=tiling.order.run).contains(&tiling.stage_segments));
     });
 }
 
@@ -88,7 +88,7 @@ fn waves_of_few_rows_fill_the_chip() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
         let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
-        (cut.grid[0], cut.wave_tiles, cut.teams, cut.chunk * cut.depth)
+        (cut.grid[0], cut.wave_tiles, cut.teams, cut.stage_segments * cut.depth)
     };
     // Llama 3.2 1B: query, key and value; output; down; gate and up; head. The segments that a warp
     // multiplies in a wave are in flight before x is; three quarters of them if two blocks share a
@@ -142,8 +142,9 @@ fn more_rows_fill_the_chip() {
 
 #[test]
 fn stages_of_few_rows_are_every_segment_once() {
-    // As kernels/gemm/gemm_skinny.cuh computes a warp's next stage.
-    let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
+    // As kernels/gemm/gemm_skinny_scheduler.cuh computes a warp's next stage.
+    let fast_divide =
+        |n: u32, reciprocal: u32| ((2 * u64::from(n) * u64::from(reciprocal)) >> 32) as u32;
     all(|product, tiling, _| {
         if tiling.groups > 1 || product.tiles > 200 {
             return;
@@ -151,7 +152,7 @@ fn stages_of_few_rows_are_every_segment_once() {
         let Order { splits, split_segments, runs, run } = tiling.order;
         let of = tiling.stages(product.tiles);
         assert!((1..=tiling.depth).contains(&tiling.early_stages(product)), "{tiling:?}");
-        let [by_stages, by_tasks, by_passes, by_splits] = of.by;
+        let [by_stages, by_tasks, by_passes, by_splits] = of.reciprocals;
         let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
         for (block, warp) in
             (0..tiling.grid[0]).flat_map(|b| (0..tiling.warps()).map(move |w| (b, w)))
@@ -165,11 +166,11 @@ fn stages_of_few_rows_are_every_segment_once() {
                 }
             }
             for stage in 1..of.all {
-                let task = divided(stage, by_stages);
-                let pass = divided(task, by_tasks);
-                let wave = divided(pass, by_passes);
+                let task = fast_divide(stage, by_stages);
+                let pass = fast_divide(task, by_tasks);
+                let wave = fast_divide(pass, by_passes);
                 let index = team + (task - pass * of.tasks) * tiling.teams;
-                let at = divided(index, by_splits);
+                let at = fast_divide(index, by_splits);
                 let split =
                     (pass - wave * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
                 let tile = (block + wave * tiling.grid[0]) * tiling.wave_tiles + at;
@@ -178,8 +179,9 @@ fn stages_of_few_rows_are_every_segment_once() {
                 }
                 let run_begin = split * split_segments + its_run * run;
                 let end = (run_begin + run).min((split + 1) * split_segments);
-                let begin = run_begin + (stage - task * of.of_task) * tiling.chunk;
-                for segment in begin..(begin + tiling.chunk).min(end).min(product.segments) {
+                let begin = run_begin + (stage - task * of.of_task) * tiling.stage_segments;
+                for segment in begin..(begin + tiling.stage_segments).min(end).min(product.segments)
+                {
                     seen[(tile * product.segments + segment) as usize] += 1;
                 }
             }
@@ -216,7 +218,7 @@ fn constants_and_shared_memory_match_the_kernels() {
         "gemm/weight.cuh",
         "gemm/gemm_common.cuh",
         "gemm/gemm_skinny_config.cuh",
-        "gemm/gemm_sm80.cuh",
+        "gemm/gemm_sm80_config.cuh",
     ]);
     for (name, host) in [
         ("DEPTH_MAX", DEPTH_MAX),
@@ -235,7 +237,7 @@ fn constants_and_shared_memory_match_the_kernels() {
                 let (product, tiling) =
                     cut(&gpu(132, 232_448), (tiles, segments), rows, record_bytes);
                 let Order { splits, split_segments, runs, .. } = tiling.order;
-                let Tiling { depth, chunk, wave_tiles, x_splits, .. } = tiling;
+                let Tiling { depth, stage_segments, wave_tiles, x_splits, .. } = tiling;
                 let expected = if tiling.groups == 1 {
                     let x_segments = segments.min(x_splits * split_segments);
                     let group_rows = product.group_rows;
@@ -243,13 +245,13 @@ fn constants_and_shared_memory_match_the_kernels() {
                     let buffers = if waves > 1 || x_splits < splits { 2 } else { 1 };
                     let sums = of("skinny_sums", &[wave_tiles, x_splits, runs, group_rows]);
                     let totals = if x_splits < splits { 8 * 16 * 8 } else { 0 };
-                    tiling.warps() * of("skinny_ring_bytes", &[depth, chunk, record_bytes])
+                    tiling.warps() * of("skinny_ring_bytes", &[depth, stage_segments, record_bytes])
                         + of("skinny_x_bytes", &[x_segments, group_rows])
                         + 4 * buffers * sums
                         + totals
                 } else {
                     let groups = tiling.groups;
-                    tiling.warps() * of("sm80_ring_bytes", &[depth, chunk, record_bytes])
+                    tiling.warps() * of("sm80_ring_bytes", &[depth, stage_segments, record_bytes])
                         + groups * of("sm80_group_bytes", &[segments.min(split_segments)])
                         + tiling.warps() * 4 * of("sm80_sums", &[groups])
                 };
