@@ -285,11 +285,11 @@ impl WallaPlugin {
     /// - In an update without a time step, nothing is granted, published or sent. Asks, also those
     ///   that are written as messages, wait for the next time step.
     /// - While `Time<Virtual>` is paused, no time step runs. Replies stop, and asks and cancels
-    /// wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine counts
-    /// the time as a pause of this app. Otherwise, after one second without frames, the engine
-    /// treats the app as stalled ([`Pacing`](crate::engine::Pacing)): other clients of the engine
-    /// can take the KV pages of its agents, and a reply can end as
-    /// [`TimedOut`](crate::FinishReason::TimedOut).
+    ///   wait. Set [`WallaSettings::pause_with_time`] for these schedules, so that the engine
+    ///   counts the time as a pause of this app. Otherwise, after one second without frames, the
+    ///   engine treats the app as stalled ([`Pacing`](crate::engine::Pacing)): other clients of
+    ///   the engine can take the KV pages of its agents, and a reply can end as
+    ///   [`TimedOut`](crate::FinishReason::TimedOut).
     ///
     /// Other schedules have to run at least in every second update, because Bevy drops messages
     /// that are older.
