@@ -22,7 +22,7 @@ pub(super) fn count(mut meters: ResMut<Meters>, walla: Option<Res<Walla>>) {
     if let Some(before) = meters.frame_start.replace(now) {
         meters.frames.add(now.duration_since(before));
     }
-    if let Some(walla) = walla.filter(|walla| walla.is_changed()) {
+    if let Some(walla) = walla.filter(DetectChanges::is_changed) {
         meters.device.add_frame(walla.stats().budget.used);
     }
 }
