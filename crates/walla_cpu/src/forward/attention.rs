@@ -117,8 +117,8 @@ impl Attention<'_> {
         end.saturating_sub(self.window as usize)..end
     }
 
-    /// The keys that are probably read next, after `row` and `head`: the first page of the next head,
-    /// or of the first head of the next row.
+    /// The keys that are probably read next, after `row` and `head`: the first page of the next
+    /// head, or of the first head of the next row.
     fn keys_after(&self, row: &StepRow, next: Option<&StepRow>, head: usize) -> &[u16] {
         let (row, head) = match next {
             Some(next) if head + 1 == self.kv.kv_heads => (next, 0),

@@ -9,10 +9,13 @@ const LINE: usize = 32;
 
 /// Generates `scores` and `values` for one register width.
 ///
-/// A register holds `$lanes` numbers, and `$sums` registers can hold sums; `$halves` loads a register
-/// of f16.
+/// A register holds `$lanes` numbers, and `$sums` registers can hold sums; `$halves` loads a
+/// register of f16.
 macro_rules! attention_kernels {
-    ($features:literal, $lanes:literal, $sums:literal, $zero:ident, $set1:ident, $fmadd:ident, $halves:ident) => {
+    (
+        $features:literal, $lanes:literal, $sums:literal, $zero:ident, $set1:ident, $fmadd:ident,
+        $halves:ident
+    ) => {
         /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16) of a
         /// page. `keys` is `[dim, stride]`; the row stride of `out` is `width`.
         #[target_feature(enable = $features)]
