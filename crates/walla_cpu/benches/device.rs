@@ -2,10 +2,11 @@
 //! real model shapes with random weights.
 //!
 //! ```text
-//! cargo bench -p walla_cpu --bench device -- [linear|model|wake] [filter]
+//! cargo bench -p walla_cpu --bench device -- [linear|cached|model|wake] [filter]
 //! ```
 //!
-//! `wake` measures small products, whose time is that of publishing and waking.
+//! `cached` measures products of a matrix in the L2 cache; `wake` measures small products, whose
+//! time is that of publishing and waking.
 //!
 //! `WALLA_BENCH_THREADS` sets the number of threads (default 2), `WALLA_BENCH_VARIANT` the kernel
 //! variant. Each time is the minimum over repeats, because other load on the machine only adds
@@ -107,6 +108,9 @@ struct Bench {
 
 const PAGE_TOKENS: u32 = 32;
 const CONTEXT: u32 = 1024;
+const SEQUENCES_MAX: u32 = 64;
+/// Pages of the cache, shared equally by the sequences of a step.
+const PAGES: u32 = 512;
 const VOCAB_NONE: u32 = 16;
 
 impl Bench {
@@ -119,9 +123,9 @@ impl Bench {
         let mut device = CpuDevice::new(options()).expect("opens");
         let layout = StepLayout {
             rows_max: rows,
-            outputs_max: rows.min(32),
+            outputs_max: rows.min(SEQUENCES_MAX),
             biases_max: 1,
-            sequences_max: 32,
+            sequences_max: SEQUENCES_MAX,
             pages_per_sequence: CONTEXT / PAGE_TOKENS,
         };
         let step = (
@@ -197,7 +201,15 @@ impl Bench {
                     ..OutputRow::default()
                 };
             }
-            view.tables.iter_mut().zip(1..).take(16 * 32).for_each(|(page, i)| *page = i);
+            let each = (PAGES / sequences).min(CONTEXT / PAGE_TOKENS);
+            let tables = view.tables.chunks_exact_mut((CONTEXT / PAGE_TOKENS) as usize);
+            for (s, table) in (0..sequences).zip(tables) {
+                table
+                    .iter_mut()
+                    .zip(1 + s * each..)
+                    .take(each as usize)
+                    .for_each(|(to, page)| *to = page);
+            }
         };
         self.device.write_host(self.step.0, 0, layout.bytes(), &mut write).expect("writes");
         self.device.upload(stream, self.step.0, self.step.1, layout.bytes()).expect("uploads");
@@ -246,6 +258,26 @@ fn linear(filter: &str) {
     }
 }
 
+/// Products of a small matrix whose weights stay in the L2 cache: the bound is arithmetic.
+fn cached(filter: &str) {
+    let width = 768;
+    let rows_all = [1, 4, 8, 12, 16, 64, 128];
+    println!("billion multiply-adds/s, {width} -> {width}, by rows {rows_all:?}");
+    for ty in TensorType::ALL.into_iter().filter(|ty| ty.name().contains(filter)) {
+        let mut bench = Bench::new(128, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
+        let matrix = load(&mut bench.device, ty, width, width, false);
+        let (x, y) = (Slot(0), Slot(1));
+        let op = Op::Project { y: x, linear: Linear { matrix, bias: None }, post_norm: None, x: y };
+        let ops = vec![op; 20];
+        let work = rows_all.map(|rows| {
+            let seconds = bench.time_of(rows, 1, 0, &ops, (0.3, 1000));
+            let macs = (width * width * ops.len()) as f64 * f64::from(rows);
+            format!("{:5.1}", macs / seconds / 1e9)
+        });
+        println!("{:5} {}", ty.name(), work.join(" "));
+    }
+}
+
 /// Microseconds of a launch with one small product, whose threads sleep before it, and of each
 /// further product, whose threads are awake.
 fn wake() {
@@ -267,9 +299,9 @@ fn wake() {
 fn cache(device: &mut CpuDevice, layers: &[CacheLayer]) -> CacheId {
     let desc = CacheDesc {
         layers: layers.to_vec(),
-        pages: 1 + 16 * CONTEXT / PAGE_TOKENS,
+        pages: 1 + PAGES,
         page_tokens: PAGE_TOKENS,
-        sequences_max: 32,
+        sequences_max: SEQUENCES_MAX,
         kv_type: KvType::F16,
     };
     device.create_cache(&desc).expect("fits")
@@ -287,7 +319,18 @@ struct Model {
     head_norms: bool,
 }
 
-const MODELS: [Model; 2] = [
+const MODELS: [Model; 3] = [
+    Model {
+        name: "demo",
+        width: 256,
+        layers: 8,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 64,
+        hidden: 768,
+        vocab: 3072,
+        head_norms: true,
+    },
     Model {
         name: "smollm2-135m",
         width: 576,
@@ -396,12 +439,12 @@ fn model(shape: &Model, mix: &str) {
     let weights = bench.device.memory().weight_bytes as f64;
     let wanted: Option<u32> =
         std::env::var("WALLA_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok());
-    let decode = [1, 2, 4, 8, 16].map(|rows| {
+    let decode = [1, 2, 4, 8, 12, 16, 64].map(|rows| {
         if wanted.is_some_and(|wanted| wanted != rows) {
             return String::new();
         }
         let seconds = bench.time(rows, rows, 192, &ops);
-        format!("{rows}: {:.2} ms", seconds * 1e3)
+        format!("{rows}: {:.3} ms", seconds * 1e3)
     });
     let prefill = [128, 512].map(|rows| {
         if wanted.is_some_and(|wanted| wanted != rows) {
@@ -427,6 +470,9 @@ fn main() {
     println!("{:?}", probe.info());
     if what == "wake" {
         return wake();
+    }
+    if what == "cached" {
+        return cached(filter);
     }
     if what != "model" {
         linear(filter);

@@ -5,21 +5,12 @@ use walla_types::TensorType;
 use crate::blocks::{self, Block};
 use crate::quantise::Group;
 
-/// How a kernel handles the offset of the codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offset {
-    /// Codes are multiplied unchanged; the offset is part of the minimum.
-    AsMinimum,
-    /// Q8_0 codes are converted to signed numbers first; other types as in `AsMinimum`.
-    SignedQ8,
-}
-
 /// Dot product of one weight row (blocks in the file's layout) with one row of rounded activations.
 ///
 /// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum,
 /// sum_x, acc)`, where `dot` is an exact integer and `minimum` includes the codes' offset. Q6_K
-/// does so for each half of a group.
-pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f32 {
+/// does so for each half of a group. Q8_0 has no minimum: its `dot` is of signed numbers.
+pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
     let per_block = ty.block_elements() / 32;
     let mut acc = 0.0_f32;
     for (bytes, x) in row.chunks_exact(ty.block_bytes()).zip(x.chunks(per_block)) {
@@ -29,7 +20,7 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f3
             for part in 0..parts {
                 let numbers = 32 / parts;
                 let first = part * numbers;
-                let (scale, minimum, signed) = factors(ty, &block, g * parts + part, offset);
+                let (scale, minimum, signed) = factors(ty, &block, g * parts + part);
                 let code = |i: usize| i32::from(block.codes[g * 32 + first + i]) - signed;
                 let byte = |i: usize| {
                     i32::from(x.words[(first + i) / 4].to_le_bytes()[(first + i) % 4].cast_signed())
@@ -47,7 +38,7 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f3
 }
 
 /// Scale, minimum, and the number subtracted from the codes before the multiplication.
-fn factors(ty: TensorType, block: &Block, sub: usize, offset: Offset) -> (f32, Option<f32>, i32) {
+fn factors(ty: TensorType, block: &Block, sub: usize) -> (f32, Option<f32>, i32) {
     let (d, m) = (block.d.to_f32(), block.m.to_f32());
     match ty {
         TensorType::Q4K | TensorType::Q5K => {
@@ -59,7 +50,7 @@ fn factors(ty: TensorType, block: &Block, sub: usize, offset: Offset) -> (f32, O
             (scale, Some(scale * -32.0), 0)
         }
         TensorType::Q4_1 | TensorType::Q5_1 => (d, Some(m), 0),
-        TensorType::Q8_0 if offset == Offset::SignedQ8 => (d, None, 128),
+        TensorType::Q8_0 => (d, None, 128),
         _ => (d, Some(d * -f32::from(blocks::offset(ty))), 0),
     }
 }

@@ -14,8 +14,11 @@ const LANES: usize = 16;
 pub(crate) fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
+    /// 1.5 * 2^23: a sum with it is rounded to an integer, which its low bits hold.
+    const MAGIC: f32 = 12_582_912.0;
     let bounded = x.clamp(-87.3, 88.7);
-    let n = (bounded * std::f32::consts::LOG2_E).round_ties_even();
+    let shifted = bounded.mul_add(std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
     let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, bounded));
     let mut p = 1.987_569_1e-4_f32;
     p = p.mul_add(r, 1.398_199_9e-3);
@@ -24,15 +27,10 @@ pub(crate) fn exp(x: f32) -> f32 {
     p = p.mul_add(r, 1.666_666_5e-1);
     p = p.mul_add(r, 5e-1);
     p = (p * r).mul_add(r, r) + 1.0;
-    // Two factors, because 2^128 is not an f32.
-    #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
-    let half = n as i32 >> 1;
-    #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
-    let rest = n as i32 - half;
-    let power = |n: i32| f32::from_bits(((n + 127) << 23).cast_unsigned());
-    let y = p * power(half) * power(rest);
+    // `p * 2^n`: `n` is added to the exponent. The bounds keep the result a normal number.
+    let y = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
     let y = if x < -87.3 { 0.0 } else { y };
-    if x > 88.7 { f32::INFINITY } else { y }
+    if x <= 88.7 { y } else { x * f32::INFINITY }
 }
 
 /// Adds upper to lower halves until one number is left.

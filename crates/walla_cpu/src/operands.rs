@@ -45,7 +45,7 @@ pub(crate) struct Scores<'a> {
     /// `[dim, stride]`
     pub keys: &'a [u16],
     pub stride: usize,
-    /// Keys of the next page, to be prefetched; for the last page, the keys of that page.
+    /// Keys of the next page, to be prefetched; for the last page, the first page of values.
     pub next: &'a [u16],
     /// A multiple of 16.
     pub cells: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Values<'a> {
     pub cells: usize,
     /// `[cells, dim]`
     pub values: &'a [u16],
-    /// Values of the next page, to be prefetched; for the last page, the values of that page.
+    /// Values of the next page, to be prefetched; for the last page, the next head's first keys.
     pub next: &'a [u16],
     /// A multiple of 16.
     pub dim: usize,

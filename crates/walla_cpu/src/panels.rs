@@ -68,6 +68,11 @@ impl Format {
             _ => Self { quants: 384, side: 288, groups: 8 },
         }
     }
+
+    /// Bytes of one group, with its share of the side part.
+    pub(crate) const fn group_bytes(self) -> usize {
+        self.quants + self.side / self.groups
+    }
 }
 
 /// Offsets in one panel.

@@ -14,13 +14,24 @@ pub(crate) struct Group {
     /// The largest absolute value over 127; NaN if an activation is not finite, so that every
     /// product becomes NaN too.
     pub scale: f32,
+    /// The bits of [`MAGIC`], minus `128 * sum(q)`: start of an integer sum over Q8_0 codes, which
+    /// are stored plus 128. Not next to `words`: compilers combine loads of neighbours, and a
+    /// broadcast from a register costs more than one from memory.
+    pub start: i32,
     /// `scale * sum(q)`: factor of an offset or a minimum of the weights.
     pub sum: f32,
     /// The same sum over the first and the second 16 numbers.
     pub halves: [f32; 2],
 }
 
-const _: () = assert!(size_of::<Group>() == 48);
+const _: () = assert!(size_of::<Group>() == 52);
+
+/// 1.5 * 2^23. For an integer `|i| < 2^22`, the bits of `MAGIC + i` are the bits of `MAGIC` plus
+/// `i`. So an integer sum that starts with these bits is a float without a conversion.
+pub(crate) const MAGIC: f32 = 12_582_912.0;
+
+/// The bits of [`MAGIC`].
+pub(crate) const MAGIC_BITS: i32 = MAGIC.to_bits().cast_signed();
 
 /// Rounds one group to the nearest (ties to even).
 #[inline(always)]
@@ -29,7 +40,8 @@ fn round_group(x: &[f32; GROUP]) -> Group {
     // NaN at the top.
     let bits = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
     if bits >= f32::INFINITY.to_bits() {
-        return Group { scale: f32::NAN, sum: f32::NAN, halves: [f32::NAN; 2], ..Group::default() };
+        let nan = f32::NAN;
+        return Group { scale: nan, sum: nan, halves: [nan; 2], start: MAGIC_BITS, words: [0; 8] };
     }
     let largest = f32::from_bits(bits);
     // Below this the reciprocal overflows; such numbers count as zero.
@@ -39,20 +51,40 @@ fn round_group(x: &[f32; GROUP]) -> Group {
     for (q, x) in q.iter_mut().zip(x) {
         *q = round(x * inverse);
     }
-    let sum = |part: &[i32]| part.iter().sum::<i32>() as f32 * scale;
-    let mut words = [0; 8];
-    for (word, q) in words.iter_mut().zip(q.as_chunks::<4>().0) {
-        *word = i32::from_le_bytes(q.map(|q| q as u8));
+    let mut low = [0; GROUP / 2];
+    low.copy_from_slice(&q[..GROUP / 2]);
+    let (low, all) = (sum(low), sum(q));
+    let mut bytes = [0; GROUP];
+    for (byte, q) in bytes.iter_mut().zip(q) {
+        *byte = q as u8;
     }
-    Group { words, scale, sum: sum(&q), halves: [sum(&q[..16]), sum(&q[16..])] }
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *word = i32::from_le_bytes(*bytes);
+    }
+    let sum = all as f32 * scale;
+    let halves = [low as f32 * scale, (all - low) as f32 * scale];
+    Group { words, scale, sum, halves, start: MAGIC_BITS - 128 * all }
+}
+
+/// The sum, as additions of whole halves: compilers vectorise these.
+#[inline(always)]
+fn sum<const N: usize>(mut numbers: [i32; N]) -> i32 {
+    let mut half = N / 2;
+    while half > 0 {
+        for i in 0..half {
+            numbers[i] += numbers[i + half];
+        }
+        half /= 2;
+    }
+    numbers[0]
 }
 
 /// To the nearest integer, ties to even, for `|x| <= 2^22`: adding 1.5 * 2^23 leaves the integer in
 /// the mantissa's low bits.
 #[inline(always)]
 fn round(x: f32) -> i32 {
-    const MAGIC: f32 = 12_582_912.0;
-    (x + MAGIC).to_bits().cast_signed() - MAGIC.to_bits().cast_signed()
+    (x + MAGIC).to_bits().cast_signed() - MAGIC_BITS
 }
 
 /// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups. A kernel reads one
@@ -92,7 +124,8 @@ mod tests {
             x[9] = bad;
             assert!(round_group(&x).scale.is_nan());
         }
-        assert_eq!(round_group(&[0.0; GROUP]), Group::default());
-        assert_eq!(round_group(&[1e-40; GROUP]), Group::default());
+        let zeros = Group { start: MAGIC_BITS, ..Group::default() };
+        assert_eq!(round_group(&[0.0; GROUP]), zeros);
+        assert_eq!(round_group(&[1e-40; GROUP]), zeros);
     }
 }

@@ -81,8 +81,9 @@ pub mod ubatch;
 
 pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
 pub use frame::{
-    AGED_CHUNK_TOKENS, BUCKETS, CostModel, Decode, Deferral, Deferred, Detail, Limits, LinearCost,
-    NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, bucket_for, plan,
+    AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Decode, Deferral, Deferred, Detail,
+    Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests,
+    bucket_for, plan,
 };
 pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
 pub use kv::{

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use walla_device::step::StepRow;
 use walla_device::{HeadShape, KvType, Slot};
 
@@ -103,16 +105,36 @@ impl Attention<'_> {
         }
         let mut first = 0;
         for run in rows[tile.row..tile.row + tile.rows].chunk_by(|a, b| a.table == b.table) {
-            self.run(run, first, head, q, width, tile, scratch);
+            let next = rows.get(tile.row + first + run.len());
+            self.run((run, next), first, head, q, width, tile, scratch);
             first += run.len();
         }
     }
 
-    /// Computes rows `first..` of a tile, which all use the same page table.
+    /// Positions that a row attends to.
+    fn cells(&self, row: &StepRow) -> Range<usize> {
+        let end = row.position as usize + 1;
+        end.saturating_sub(self.window as usize)..end
+    }
+
+    /// The keys that are probably read next, after `row` and `head`: the first page of the next
+    /// head, or of the first head of the next row.
+    fn keys_after(&self, row: &StepRow, next: Option<&StepRow>, head: usize) -> &[u16] {
+        let (row, head) = match next {
+            Some(next) if head + 1 == self.kv.kv_heads => (next, 0),
+            _ => (row, (head + 1) % self.kv.kv_heads),
+        };
+        let page = self.cells(row).start / self.kv.page_tokens;
+        let page = self.tables[row.table as usize * self.pages_per_sequence + page];
+        self.kv.keys(head, page as usize).halves()
+    }
+
+    /// Computes rows `first..` of a tile, which all use the same page table. `next` is the row
+    /// after them.
     #[expect(clippy::too_many_arguments, reason = "the coordinates of a tile")]
     fn run(
         &self,
-        run: &[StepRow],
+        (run, next): (&[StepRow], Option<&StepRow>),
         first: usize,
         head: usize,
         q: &[f32],
@@ -126,28 +148,28 @@ impl Attention<'_> {
         for (r, query) in queries.chunks_mut(part).enumerate() {
             query.copy_from_slice(&q[(tile.row + first + r) * width + tile.col..][..part]);
         }
-        let cells = |row: &StepRow| {
-            let end = row.position as usize + 1;
-            end.saturating_sub(self.window as usize)..end
-        };
-        let start = run.iter().map(|row| cells(row).start).min().unwrap_or(0) / tokens * tokens;
-        let end = run.iter().map(|row| cells(row).end).max().unwrap_or(0);
+        let start =
+            run.iter().map(|row| self.cells(row).start).min().unwrap_or(0) / tokens * tokens;
+        let end = run.iter().map(|row| self.cells(row).end).max().unwrap_or(0);
         let pages = start / tokens..end.div_ceil(tokens);
         let table = &self.tables[run[0].table as usize * self.pages_per_sequence..];
         let scores_width = pages.len() * tokens;
         let scores: &mut [f32] =
             &mut scratch.scores.as_mut_slice()[..run.len() * self.group * scores_width];
-        let last = pages.end - 1;
+        let keys = |page: usize| self.kv.keys(head, table[page] as usize).halves();
+        let values = |page: usize| self.kv.values(head, table[page] as usize).halves();
+        let after = self.keys_after(&run[0], next, head);
         for (i, page) in pages.clone().enumerate() {
-            let keys = |page: usize| self.kv.keys(head, table[page.min(last)] as usize).halves();
-            let (keys, next) = (keys(page), keys(page + 1));
+            let more = page + 1 < pages.end;
+            let next = if more { keys(page + 1) } else { values(pages.start) };
+            let keys = keys(page);
             let cells = (end - page * tokens).min(tokens).next_multiple_of(16);
             let stride = self.kv.stride;
             let product = Scores { queries, dim, keys, stride, next, cells, width: scores_width };
             product.compute(self.variant, &mut scores[i * tokens..]);
         }
         for (r, row) in run.iter().enumerate() {
-            let own = cells(row);
+            let own = self.cells(row);
             let scores = &mut scores[r * self.group * scores_width..][..self.group * scores_width];
             let mut sums = [0.0; GROUP_MAX];
             for (scores, sum) in scores.chunks_mut(scores_width).zip(&mut sums) {
@@ -157,8 +179,9 @@ impl Attention<'_> {
             let out = tile.row_mut(first + r);
             out.fill(0.0);
             for page in own.start / tokens..own.end.div_ceil(tokens) {
-                let values = |page: usize| self.kv.values(head, table[page.min(last)] as usize);
-                let (values, next) = (values(page).halves(), values(page + 1).halves());
+                let more = page + 1 < pages.end;
+                let next = if more { values(page + 1) } else { after };
+                let values = values(page);
                 let from = own.start.max(page * tokens);
                 let cells = own.end.min((page + 1) * tokens) - from;
                 let values = &values[(from - page * tokens) * dim..];

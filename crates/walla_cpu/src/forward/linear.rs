@@ -115,7 +115,12 @@ impl<'a, const N: usize> Joined<'a, N> {
                 let count = ROWS.min(tile.rows - first);
                 part.multiply(panel, input.part(first, count), scratch, &mut products);
                 for (r, products) in products[..count].iter().enumerate() {
-                    tile.row_mut(first + r)[col..col + cols].copy_from_slice(&products[..cols]);
+                    let out = &mut tile.row_mut(first + r)[col..col + cols];
+                    // A whole panel is copied without a call.
+                    match out.as_mut_array::<PANEL>() {
+                        Some(out) => *out = *products,
+                        None => out.copy_from_slice(&products[..cols]),
+                    }
                 }
             }
         }

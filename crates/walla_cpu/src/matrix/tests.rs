@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use walla_device::{philox4x32, unit_interval};
 
 use super::*;
-use crate::int_dot::{self, Offset};
+use crate::int_dot;
 use crate::operands::ROWS;
 use crate::quantise::{GROUP, Group};
 
@@ -146,15 +146,10 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
                 }
                 let case = format!("{ty} {} row {row} x {r}, {cols} columns", matrix.variant);
                 if matrix.takes_groups() {
-                    let offset = match matrix.variant {
-                        Variant::Avx512Vnni | Variant::AvxVnni => Offset::AsMinimum,
-                        _ => Offset::SignedQ8,
-                    };
                     let row_bytes = ty.row_bytes(cols).unwrap();
                     let x: Vec<Group> =
                         input.groups.iter().skip(r).step_by(got_rows).copied().collect();
-                    let exact =
-                        int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x, offset);
+                    let exact = int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x);
                     assert_eq!(got[lane], exact, "{case}");
                 }
                 // Rounding changes each product by at most half a step of 1/127 of the largest

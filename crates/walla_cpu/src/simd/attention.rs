@@ -4,11 +4,18 @@
 //! Values: lanes are dimensions, so an output number is one chain over the cells. Neither chain
 //! depends on the number of queries that are computed together.
 
+/// Numbers of f16 in a cache line.
+const LINE: usize = 32;
+
 /// Generates `scores` and `values` for one register width.
 ///
-/// A register holds `$lanes` numbers; `$halves` loads the same number of f16.
+/// A register holds `$lanes` numbers, and `$sums` registers can hold sums; `$halves` loads a
+/// register of f16.
 macro_rules! attention_kernels {
-    ($features:literal, $lanes:literal, $zero:ident, $set1:ident, $fmadd:ident, $halves:ident) => {
+    (
+        $features:literal, $lanes:literal, $sums:literal, $zero:ident, $set1:ident, $fmadd:ident,
+        $halves:ident
+    ) => {
         /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16) of a
         /// page. `keys` is `[dim, stride]`; the row stride of `out` is `width`.
         #[target_feature(enable = $features)]
@@ -34,16 +41,21 @@ macro_rules! attention_kernels {
             out: &mut [f32],
         ) {
             const BLOCK: usize = 2 * $lanes;
-            let queries: [&[f32]; Q] = crate::simd::rows_of(queries, page.dim);
+            let queries: [&[f32]; Q] = crate::simd::rows_of(queries, page.dim, page.dim);
             let mut cell = 0;
             while cell < page.cells {
                 // Two registers of cells, or one at the end: the chains are the same.
                 let both = cell + BLOCK <= page.cells;
+                let line = cell.is_multiple_of(LINE);
                 let mut sums = [[$zero(); 2]; Q];
-                for (d, keys) in page.keys.chunks_exact(page.stride).take(page.dim).enumerate() {
-                    let first = $halves(keys, cell);
-                    let second = if both { $halves(keys, cell + $lanes) } else { first };
-                    prefetch(page.next, d * page.stride + cell);
+                for d in 0..page.dim {
+                    let keys = &page.keys[d * page.stride + cell..];
+                    let keys = &keys[..if both { BLOCK } else { $lanes }];
+                    let first = $halves(keys, 0);
+                    let second = if both { $halves(keys, $lanes) } else { first };
+                    if line {
+                        prefetch(page.next, d * page.stride + cell);
+                    }
                     for q in 0..Q {
                         let query = $set1(queries[q][d]);
                         sums[q][0] = $fmadd(first, query, sums[q][0]);
@@ -86,18 +98,19 @@ macro_rules! attention_kernels {
         ) {
             let mut d = 0;
             while d < page.dim {
-                // Up to four registers of numbers at once: each number is a separate chain in all
-                // cases.
-                match (page.dim - d) / $lanes {
+                // Up to four registers of numbers at once, if the sums fit into registers: each
+                // number is a separate chain in all cases.
+                let count = match (page.dim - d) / $lanes {
+                    1 => 1,
+                    2 | 3 => 2,
+                    _ => const { if 4 * Q <= $sums { 4 } else { 2 } },
+                };
+                match count {
                     1 => block_of_values::<Q, 1>(page, weights, d, out),
-                    2 | 3 => block_of_values::<Q, 2>(page, weights, d, out),
+                    2 => block_of_values::<Q, 2>(page, weights, d, out),
                     _ => block_of_values::<Q, 4>(page, weights, d, out),
                 }
-                d += match (page.dim - d) / $lanes {
-                    1 => $lanes,
-                    2 | 3 => 2 * $lanes,
-                    _ => 4 * $lanes,
-                };
+                d += count * $lanes;
             }
         }
 
@@ -109,20 +122,24 @@ macro_rules! attention_kernels {
             d: usize,
             out: &mut [f32],
         ) {
-            let weights: [&[f32]; Q] =
-                std::array::from_fn(|q| &weights[q * page.width..][..page.cells]);
+            let weights: [&[f32]; Q] = crate::simd::rows_of(weights, page.width, page.cells);
+            let line = N * $lanes >= LINE || d.is_multiple_of(LINE);
             let mut sums = [[$zero(); N]; Q];
             for q in 0..Q {
                 for n in 0..N {
                     sums[q][n] = load(&out[q * page.dim + d + n * $lanes..]);
                 }
             }
-            for (c, values) in page.values.chunks_exact(page.dim).take(page.cells).enumerate() {
-                for line in 0..N * $lanes / 32 {
-                    prefetch(page.next, c * page.dim + d + line * 32);
+            for c in 0..page.cells {
+                let at = c * page.dim + d;
+                let values = &page.values[at..][..N * $lanes];
+                if line {
+                    for first in (0..N * $lanes).step_by(LINE) {
+                        prefetch(page.next, at + first);
+                    }
                 }
                 for n in 0..N {
-                    let numbers = $halves(values, d + n * $lanes);
+                    let numbers = $halves(values, n * $lanes);
                     for q in 0..Q {
                         sums[q][n] = $fmadd(numbers, $set1(weights[q][c]), sums[q][n]);
                     }
@@ -135,8 +152,8 @@ macro_rules! attention_kernels {
             }
         }
 
-        /// Prefetches number `at` of the next page. Pages are not contiguous, so the hardware
-        /// prefetcher cannot predict it.
+        /// Prefetches the line of number `at` of the next page. Pages are not contiguous, so the
+        /// hardware prefetcher cannot predict it.
         #[target_feature(enable = $features)]
         #[inline]
         fn prefetch(next: &[u16], at: usize) {
@@ -183,8 +200,11 @@ macro_rules! plain_kernels {
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
+    use super::LINE;
+
     attention_kernels!(
         "avx512f,avx512bw,avx512vl,avx2,fma,f16c",
+        16,
         16,
         _mm512_setzero_ps,
         _mm512_set1_ps,
@@ -225,8 +245,11 @@ pub(crate) mod avx512 {
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
+    use super::LINE;
+
     attention_kernels!(
         "avx2,fma,f16c",
+        8,
         8,
         _mm256_setzero_ps,
         _mm256_set1_ps,

@@ -5,10 +5,10 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, rows_of};
+use super::{block_of, by_type_and_rows, rows_of};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{GROUP, Group, round_block};
+use crate::quantise::{Group, round_block};
 
 /// Prefetch distance of weights, see the AVX-512 kernel.
 const PREFETCH_BYTES: usize = 16384;
@@ -22,35 +22,51 @@ pub(super) struct Rows<'a> {
     pub first: usize,
 }
 
-/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, because there
-/// are 16 registers.
+/// Products of one panel with the rows of `input`, 8 lanes at a time, because there are 16
+/// registers.
+///
+/// With eight rows a weight register is unpacked once for eight integer sums, and the sums of the
+/// floats are in memory between groups: one load and one store for a group's 32 products.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+    let (cols, rows) = (input.cols, input.rows());
+    if !ty.is_quantised() {
+        return multiply_floats(ty, panel, input, out);
+    }
+    let mut first = 0;
+    while first < rows {
+        let count = block_of(rows - first);
+        for lanes in 0..2 {
+            let x = Rows { groups: input.groups, all: rows, first };
+            by_type_and_rows!(
+                quantised,
+                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                ty,
+                count,
+                blocks,
+                (panel, lanes, cols, x, &mut out[first..])
+            );
+        }
+        first += count;
+    }
+}
+
+/// Products of a panel of floats: four rows and 8 lanes at a time.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn multiply_floats(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     let (cols, rows) = (input.cols, input.rows());
     for first in (0..rows).step_by(4) {
         let count = (rows - first).min(4);
         for lanes in 0..2 {
-            if ty.is_quantised() {
-                let x = Rows { groups: input.groups, all: rows, first };
-                by_type_and_rows!(
-                    quantised,
-                    [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
-                    ty,
-                    count,
-                    4,
-                    (panel, lanes, cols, x, &mut out[first..])
-                );
-            } else {
-                let x = &input.values[first * cols..];
-                by_type_and_rows!(
-                    floats,
-                    [F32, F16, BF16],
-                    ty,
-                    count,
-                    4,
-                    (panel, lanes, cols, x, &mut out[first..])
-                );
-            }
+            let x = &input.values[first * cols..];
+            by_type_and_rows!(
+                floats,
+                [F32, F16, BF16],
+                ty,
+                count,
+                4,
+                (panel, lanes, cols, x, &mut out[first..])
+            );
         }
     }
 }
@@ -63,7 +79,7 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 
 /// Generates `quantised`, which calls the `dots` of the enclosing module.
 macro_rules! quantised_kernel {
-    ($features:literal, $signed_q8:literal) => {
+    ($features:literal) => {
         /// Integer dot products group by group.
         #[inline]
         #[target_feature(enable = $features)]
@@ -77,7 +93,7 @@ macro_rules! quantised_kernel {
             let format = const { Format::of(of_code(TY)) };
             let layout = Layout::new(of_code(TY), cols);
             let (side, quants) = panel.split_at(layout.quants_at);
-            let share = layout.bytes / (cols / GROUP);
+            let share = const { Format::of(of_code(TY)).group_bytes() };
             let mut acc = [_mm256_setzero_ps(); R];
             for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
                 if lanes == 0 {
@@ -103,7 +119,7 @@ macro_rules! quantised_kernel {
                     let dot = dots::<TY, R>(quants, lanes, x, 0);
                     for r in 0..R {
                         acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                        if !$signed_q8 || TY != code(TensorType::Q8_0) {
+                        if TY != code(TensorType::Q8_0) {
                             acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
                         }
                     }
@@ -117,13 +133,13 @@ macro_rules! quantised_kernel {
 }
 pub(super) use quantised_kernel;
 
-quantised_kernel!("avx2,fma,f16c", true);
+quantised_kernel!("avx2,fma,f16c");
 
 /// `acc + scale * (scale_x * dot)`, fused.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
-    let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
+pub(super) fn add(acc: __m256, scale: __m256, dot: __m256, scale_x: f32) -> __m256 {
+    let product = _mm256_mul_ps(dot, _mm256_set1_ps(scale_x));
     _mm256_fmadd_ps(scale, product, acc)
 }
 
@@ -131,10 +147,9 @@ pub(super) fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-    let mut line = at / 64 * 64;
-    while line < at + bytes {
-        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
-        line += 64;
+    for line in 0..bytes.div_ceil(64) {
+        let at = at + 64 * line + PREFETCH_BYTES;
+        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(at).cast());
     }
 }
 
@@ -151,7 +166,7 @@ fn dots<const TY: u32, const R: usize>(
     lanes: usize,
     x: &[Group; R],
     first: usize,
-) -> [__m256i; R] {
+) -> [__m256; R] {
     let ones = _mm256_set1_epi16(1);
     let (steps, run) = match of_code(TY) {
         TensorType::Q8_0 => (8, 1),
@@ -176,7 +191,11 @@ fn dots<const TY: u32, const R: usize>(
             dot[r] = if begin == first { fours } else { _mm256_add_epi32(dot[r], fours) };
         }
     }
-    dot
+    let mut numbers = [_mm256_setzero_ps(); R];
+    for r in 0..R {
+        numbers[r] = _mm256_cvtepi32_ps(dot[r]);
+    }
+    numbers
 }
 
 /// Sums of two products of bytes each, in 16 bits.
@@ -266,7 +285,7 @@ fn floats<const TY: u32, const R: usize>(
     x: &[f32],
     out: &mut [[f32; PANEL]],
 ) {
-    let x: [&[f32]; R] = rows_of(x, cols);
+    let x: [&[f32]; R] = rows_of(x, cols, cols);
     let number = const { of_code(TY).block_bytes() };
     let at = lanes * 8 * number;
     let mut even = [_mm256_setzero_ps(); R];
@@ -275,7 +294,7 @@ fn floats<const TY: u32, const R: usize>(
     let rest = pairs.remainder();
     for (i, pair) in pairs.enumerate() {
         if lanes == 0 {
-            prefetch(pair, 0, pair.len());
+            prefetch(pair, 0, 2 * PANEL * number);
         }
         let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
         for r in 0..R {

@@ -7,7 +7,7 @@ use walla_types::TensorType;
 use super::{by_type_and_rows, rows_of};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{GROUP, Group, round_block};
+use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
 
 /// Prefetch distance of weights: the bytes that memory delivers in 0.4 µs, its latency under load
 /// with a page walk. Measured with one row and Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48
@@ -58,7 +58,7 @@ fn quantised<const TY: u32, const R: usize>(
     let format = const { Format::of(of_code(TY)) };
     let layout = Layout::new(of_code(TY), cols);
     let (side, quants) = panel.split_at(layout.quants_at);
-    let share = layout.bytes / (cols / GROUP);
+    let share = const { Format::of(of_code(TY)).group_bytes() };
     let (x, _) = x.as_chunks::<R>();
     let mut acc = [_mm512_setzero_ps(); R];
     for (block, x) in x.chunks_exact(format.groups).enumerate() {
@@ -82,7 +82,11 @@ fn quantised<const TY: u32, const R: usize>(
                 let (scale, minimum) = factors::<TY>(side, g);
                 let dot = dots::<TY, R>(quants, x, 0);
                 for r in 0..R {
-                    acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].sum);
+                    acc[r] = if TY == code(TensorType::Q8_0) {
+                        scaled(acc[r], scale, dot[r], x[r].scale)
+                    } else {
+                        add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].sum)
+                    };
                 }
             }
         }
@@ -103,27 +107,36 @@ fn add(
     minimum: __m512,
     sum_x: f32,
 ) -> __m512 {
-    let product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(scale_x));
-    let acc = _mm512_fmadd_ps(scale, product, acc);
+    let acc = scaled(acc, scale, dot, scale_x);
     _mm512_fmadd_ps(minimum, _mm512_set1_ps(sum_x), acc)
 }
 
+/// `acc + scale * (scale_x * dot)`, fused; `dot` starts with the bits of [`MAGIC`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn scaled(acc: __m512, scale: __m512, dot: __m512i, scale_x: f32) -> __m512 {
+    let dot = _mm512_sub_ps(_mm512_castsi512_ps(dot), _mm512_set1_ps(MAGIC));
+    let product = _mm512_mul_ps(dot, _mm512_set1_ps(scale_x));
+    _mm512_fmadd_ps(scale, product, acc)
+}
+
 /// Prefetches the panel a fixed distance after `at..at + bytes`: with many rows the hardware
-/// prefetcher does not reach that far.
+/// prefetcher does not reach that far. `bytes` is a constant where this is inlined, so the loop is
+/// unrolled: a count that varies would be mispredicted.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-    let mut line = at / 64 * 64;
-    while line < at + bytes {
-        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
-        line += 64;
+    for line in 0..bytes.div_ceil(64) {
+        let at = at + 64 * line + PREFETCH_BYTES;
+        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(at).cast());
     }
 }
 
 /// Dot products of one group from a step on: over all eight steps, or four for Q6_K.
 ///
 /// An addition has a latency of five cycles. With few rows there are few chains, so each chain is
-/// split into pieces, which are added at the end. Integer sums are exact in any order.
+/// split into pieces, which are added at the end. Integer sums are exact in any order. Their start
+/// is that of the AVX-VNNI kernel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn dots<const TY: u32, const R: usize>(
@@ -141,6 +154,10 @@ fn dots<const TY: u32, const R: usize>(
         }
     };
     let mut dot = [[_mm512_setzero_si512(); 4]; R];
+    for r in 0..R {
+        let start = if TY == code(TensorType::Q8_0) { x[r].start } else { MAGIC_BITS };
+        dot[r][0] = _mm512_set1_epi32(start);
+    }
     let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
     for step in first..first + steps {
         let codes = codes::<TY>(quants, step);
@@ -230,14 +247,14 @@ fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn floats<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[f32], out: &mut Products) {
-    let x: [&[f32]; R] = rows_of(x, cols);
+    let x: [&[f32]; R] = rows_of(x, cols, cols);
     let number = const { of_code(TY).block_bytes() };
     let mut even = [_mm512_setzero_ps(); R];
     let mut odd = [_mm512_setzero_ps(); R];
     let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
     let rest = pairs.remainder();
     for (i, pair) in pairs.enumerate() {
-        prefetch(pair, 0, pair.len());
+        prefetch(pair, 0, 2 * PANEL * number);
         let (first, second) = (weights::<TY>(pair, 0), weights::<TY>(pair, PANEL * number));
         for r in 0..R {
             let x = &x[r][2 * i..2 * i + 2];

@@ -6,20 +6,21 @@ use std::arch::x86_64::*;
 use walla_types::TensorType;
 
 use super::avx2::{self, Rows, add, codes, factors, prefetch, quantised_kernel, store};
-use super::by_type_and_rows;
+use super::{block_of, by_type_and_rows};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
-use crate::quantise::{GROUP, Group, round_block};
+use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
 
-/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time.
+/// Products of one panel with the rows of `input`: up to eight rows and 8 lanes at a time.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     if !ty.is_quantised() {
-        return avx2::multiply(ty, panel, input, out);
+        return avx2::multiply_floats(ty, panel, input, out);
     }
     let (cols, rows) = (input.cols, input.rows());
-    for first in (0..rows).step_by(4) {
-        let count = (rows - first).min(4);
+    let mut first = 0;
+    while first < rows {
+        let count = block_of(rows - first);
         for lanes in 0..2 {
             let x = Rows { groups: input.groups, all: rows, first };
             by_type_and_rows!(
@@ -27,10 +28,11 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
                 [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
                 ty,
                 count,
-                4,
+                blocks,
                 (panel, lanes, cols, x, &mut out[first..])
             );
         }
+        first += count;
     }
 }
 
@@ -40,10 +42,14 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-quantised_kernel!("avx2,fma,f16c,avxvnni", false);
+quantised_kernel!("avx2,fma,f16c,avxvnni");
 
 /// Dot products of one group from a step on: over all eight steps, or four for Q6_K. With few rows
 /// the chains are split, see the AVX-512 kernel.
+///
+/// Sums start with the bits of [`MAGIC`], so a subtraction converts them to floats. Sums over
+/// unsigned Q8_0 codes start with the activations' part of the offset, so that they are sums over
+/// signed numbers.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn dots<const TY: u32, const R: usize>(
@@ -51,10 +57,14 @@ fn dots<const TY: u32, const R: usize>(
     lanes: usize,
     x: &[Group; R],
     first: usize,
-) -> [__m256i; R] {
+) -> [__m256; R] {
     let pieces = const { if R <= 2 { 2 } else { 1 } };
     let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
     let mut dot = [[_mm256_setzero_si256(); 2]; R];
+    for r in 0..R {
+        let start = if TY == code(TensorType::Q8_0) { x[r].start } else { MAGIC_BITS };
+        dot[r][0] = _mm256_set1_epi32(start);
+    }
     for step in first..first + steps {
         let codes = codes::<TY>(quants, lanes, step);
         for r in 0..R {
@@ -62,10 +72,11 @@ fn dots<const TY: u32, const R: usize>(
             *dot = _mm256_dpbusd_avx_epi32(*dot, codes, _mm256_set1_epi32(x[r].words[step]));
         }
     }
-    let mut sums = [_mm256_setzero_si256(); R];
+    let mut numbers = [_mm256_setzero_ps(); R];
     for r in 0..R {
         let [a, b] = dot[r];
-        sums[r] = if pieces == 2 { _mm256_add_epi32(a, b) } else { a };
+        let sum = if pieces == 2 { _mm256_add_epi32(a, b) } else { a };
+        numbers[r] = _mm256_sub_ps(_mm256_castsi256_ps(sum), _mm256_set1_ps(MAGIC));
     }
-    sums
+    numbers
 }

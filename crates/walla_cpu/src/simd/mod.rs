@@ -16,8 +16,8 @@ pub(crate) mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 
-/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known only
-/// at run time.
+/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows that are known only at run time:
+/// up to `$max` rows, or for `blocks` a number that [`block_of`] returns.
 macro_rules! by_type_and_rows {
     ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $max:tt, $args:tt) => {
         match $given {
@@ -31,6 +31,12 @@ macro_rules! by_type_and_rows {
             2 => by_type_and_rows!(@call $kernel, $ty, 2, $args),
             3 => by_type_and_rows!(@call $kernel, $ty, 3, $args),
             _ => by_type_and_rows!(@call $kernel, $ty, 4, $args),
+        }
+    };
+    (@blocks $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
+        match $rows {
+            8 => by_type_and_rows!(@call $kernel, $ty, 8, $args),
+            _ => by_type_and_rows!(@4 $kernel, $ty, $rows, $args),
         }
     };
     (@8 $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
@@ -48,9 +54,28 @@ macro_rules! by_type_and_rows {
 }
 use by_type_and_rows;
 
-/// The first `R` rows of `cols` numbers; the caller guarantees that they exist.
+/// Rows of the next block of at most eight rows: 8, or up to 4, because registers are few. Blocks
+/// of nearly equal size share unpacked weights best.
+#[cfg(target_arch = "x86_64")]
+const fn block_of(rows: usize) -> usize {
+    match rows {
+        0..=4 => rows,
+        5 | 6 => 3,
+        7 => 4,
+        _ => 8,
+    }
+}
+
+/// The first `cols` numbers of the first `R` rows, which are `stride` apart; the caller guarantees
+/// that they exist.
+///
+/// Not `from_fn`, whose closure would be a call: it is compiled without the caller's instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn rows_of<T, const R: usize>(all: &[T], cols: usize) -> [&[T]; R] {
-    std::array::from_fn(|r| &all[r * cols..(r + 1) * cols])
+fn rows_of<const R: usize>(all: &[f32], stride: usize, cols: usize) -> [&[f32]; R] {
+    let mut rows: [&[f32]; R] = [&[]; R];
+    for (r, row) in rows.iter_mut().enumerate() {
+        *row = &all[r * stride..][..cols];
+    }
+    rows
 }

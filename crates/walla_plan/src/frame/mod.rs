@@ -31,7 +31,7 @@ mod order;
 mod planner;
 mod result;
 
-pub use agents::{AGED_CHUNK_TOKENS, Detail, Limits, NextWork, PlanRequest};
+pub use agents::{AGED_CHUNK_TOKENS, CHUNK_WAIT_FRAMES, Detail, Limits, NextWork, PlanRequest};
 pub(crate) use cost::bucket_index;
 pub use cost::{BUCKETS, CostModel, LinearCost, STEPS_MAX, StepWork, bucket_for};
 pub use planner::plan;
