@@ -113,7 +113,7 @@ fn main() -> AppExit {
     let budget = Some(arguments.budget_ms).filter(|ms| *ms > 0.0);
     let budget = budget.map(|ms| Duration::from_secs_f64(ms.min(1_000.0) / 1e3));
     let options = arguments.model.options(arguments.agents).unwrap_or_else(|error| fail(error));
-    let engine = start(EngineOptions { budget, ..options.clone() });
+    let engine = start(EngineOptions { budget: budget.into(), ..options.clone() });
     let free = arguments.modes.contains(&Mode::Free).then(|| {
         let budget = FrameBudget::Unlimited;
         let engine = start(EngineOptions { budget, launch_max: None, ..options });
