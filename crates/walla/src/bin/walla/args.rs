@@ -225,7 +225,7 @@ pub struct SamplingArgs {
     /// Divides the logits of recent tokens; 1 is off [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
-    /// Seed of the random numbers [default: 0]
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
