@@ -24,6 +24,12 @@ pub const BUDGET_MICROS: u32 = 4_166;
 /// Processor time of a frame on a CPU, in microseconds: a quarter of a frame at 60 Hz.
 pub const CPU_BUDGET_MICROS: u32 = 4_166;
 
+/// Frames over their budget per 1,000 frames that the margin of predictions allows on a GPU.
+pub const FRAMES_OVER_PER_1000: u32 = 1;
+
+/// The same on a CPU, which other programs use too.
+pub const CPU_FRAMES_OVER_PER_1000: u32 = 10;
+
 /// Frames of unused budget that a CPU may use later.
 pub const CPU_CARRY_FRAMES: u32 = 3;
 

@@ -29,25 +29,10 @@ pub(super) struct Rows<'a> {
 /// floats are in memory between groups: one load and one store for a group's 32 products.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-    let (cols, rows) = (input.cols, input.rows());
-    if !ty.is_quantised() {
-        return multiply_floats(ty, panel, input, out);
-    }
-    let mut first = 0;
-    while first < rows {
-        let count = block_of(rows - first);
-        for lanes in 0..2 {
-            let x = Rows { groups: input.groups, all: rows, first };
-            by_type_and_rows!(
-                quantised,
-                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
-                ty,
-                count,
-                blocks,
-                (panel, lanes, cols, x, &mut out[first..])
-            );
-        }
-        first += count;
+    if ty.is_quantised() {
+        multiply_quantised(ty, panel, input, out);
+    } else {
+        multiply_floats(ty, panel, input, out);
     }
 }
 
@@ -80,6 +65,29 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 /// Generates `quantised`, which calls the `dots` of the enclosing module.
 macro_rules! quantised_kernel {
     ($features:literal) => {
+        /// Products of a quantised panel: blocks of rows, and 8 lanes at a time.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply_quantised(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+            let (cols, rows) = (input.cols, input.rows());
+            let mut first = 0;
+            while first < rows {
+                let count = block_of(rows - first);
+                for lanes in 0..2 {
+                    let x = Rows { groups: input.groups, all: rows, first };
+                    by_type_and_rows!(
+                        quantised,
+                        [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                        ty,
+                        count,
+                        blocks,
+                        (panel, lanes, cols, x, &mut out[first..])
+                    );
+                }
+                first += count;
+            }
+        }
+
         /// Integer dot products group by group.
         #[inline]
         #[target_feature(enable = $features)]

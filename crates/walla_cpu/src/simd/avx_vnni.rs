@@ -14,25 +14,10 @@ use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
 /// Products of one panel with the rows of `input`: up to eight rows and 8 lanes at a time.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-    if !ty.is_quantised() {
-        return avx2::multiply_floats(ty, panel, input, out);
-    }
-    let (cols, rows) = (input.cols, input.rows());
-    let mut first = 0;
-    while first < rows {
-        let count = block_of(rows - first);
-        for lanes in 0..2 {
-            let x = Rows { groups: input.groups, all: rows, first };
-            by_type_and_rows!(
-                quantised,
-                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
-                ty,
-                count,
-                blocks,
-                (panel, lanes, cols, x, &mut out[first..])
-            );
-        }
-        first += count;
+    if ty.is_quantised() {
+        multiply_quantised(ty, panel, input, out);
+    } else {
+        avx2::multiply_floats(ty, panel, input, out);
     }
 }
 

@@ -101,7 +101,7 @@ pub struct GovernorOptions {
     /// so this bounds the delay of its next launch by walla.
     pub launch_micros_max: Option<u32>,
     /// Frames over their budget that the margin of predictions allows, per 1,000 frames. Frames
-    /// with outliers do not count. Default: `1`.
+    /// with outliers do not count. Default: [`defaults::FRAMES_OVER_PER_1000`].
     pub frames_over_per_1000: u32,
     /// Maximum unused device time that earlier frames leave to a frame, in budgets. With it a frame
     /// can run a step that is longer than its budget, and the mean over some frames stays within
@@ -114,7 +114,7 @@ impl Default for GovernorOptions {
         Self {
             budget_micros: Some(defaults::BUDGET_MICROS),
             launch_micros_max: Some(defaults::LAUNCH_MICROS_MAX),
-            frames_over_per_1000: 1,
+            frames_over_per_1000: defaults::FRAMES_OVER_PER_1000,
             carry_frames: 0,
         }
     }

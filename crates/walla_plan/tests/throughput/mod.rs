@@ -1,6 +1,11 @@
 //! A host's frame loop in which prompts use all time that is left: steps run back to back, two in
 //! flight, as `walla_runtime` submits them.
 
+#[allow(dead_code, reason = "the simulation of the governor uses the rest")]
+#[path = "../common/simulation/random.rs"]
+mod random;
+
+use random::Random;
 use walla_plan::governor::{ChargedStep, CostSample};
 use walla_plan::{
     Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits, NextWork, Plan,
@@ -129,23 +134,6 @@ pub struct Report {
     pub margin: f32,
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn uniform(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 24) as f32
-    }
-}
-
 const PROMPT: u32 = 500;
 
 pub fn run(run: &Run) -> Report {
@@ -214,7 +202,7 @@ pub fn run(run: &Run) -> Report {
             plan(&requests, &ledger, &limits, &mut plan_of_step).unwrap();
             let Some(&work) = plan_of_step.steps().first() else { break };
             let step = governor.submit(work);
-            let even = noise.even * (2.0 * random.uniform() - 1.0);
+            let even = noise.even * (2.0 * random.share() - 1.0);
             let is_outlier = random.next().is_multiple_of(noise.one_in);
             let factor = (1.0 + even) * if is_outlier { noise.outlier } else { 1.0 };
             let micros = device.micros(work) * if is_quiet { 1.0 } else { factor };

@@ -7,9 +7,8 @@
 
 use std::time::Duration;
 
-use walla_plan::defaults::CPU_CARRY_FRAMES;
 use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX};
-use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork};
+use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork, defaults};
 
 use crate::api::{BudgetStats, Pacing};
 use crate::options::{EngineOptions, FrameBudget};
@@ -53,8 +52,16 @@ impl Budget {
         let governor_options = GovernorOptions {
             budget_micros: options.budget.of_device(is_gpu).map(micros),
             launch_micros_max: options.launch_max.filter(|_| is_gpu).map(micros),
-            frames_over_per_1000: if is_gpu { 1 } else { 10 },
-            carry_frames: options.budget_carry.unwrap_or(if is_gpu { 0 } else { CPU_CARRY_FRAMES }),
+            frames_over_per_1000: if is_gpu {
+                defaults::FRAMES_OVER_PER_1000
+            } else {
+                defaults::CPU_FRAMES_OVER_PER_1000
+            },
+            carry_frames: options.budget_carry.unwrap_or(if is_gpu {
+                0
+            } else {
+                defaults::CPU_CARRY_FRAMES
+            }),
         };
         Self {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),

@@ -5,6 +5,7 @@
 //! is determined by its seed.
 
 mod device;
+mod random;
 pub mod report;
 
 use std::cmp::Reverse;
@@ -16,7 +17,8 @@ use walla_plan::{
 };
 use walla_types::SeqId;
 
-use self::device::{Device, Random};
+use self::device::Device;
+use self::random::Random;
 use self::report::{Report, Spread};
 
 /// Frames per second.
