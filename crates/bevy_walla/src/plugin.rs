@@ -223,6 +223,14 @@ impl WallaPlugin {
         self.change("budget_carry", |options| options.budget_carry = Some(frames))
     }
 
+    /// Whether agents that are not asked are prepared in device time and KV pages that nothing else
+    /// uses, so that only the question is evaluated at an ask:
+    /// [`EngineOptions::background_prefill`]. Default: `true`.
+    #[must_use]
+    pub fn background_prefill(self, prepares: bool) -> Self {
+        self.change("background_prefill", |options| options.background_prefill = prepares)
+    }
+
     /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
     /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
     #[must_use]

@@ -170,6 +170,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Whether agents that are not asked are prepared in device time and KV pages that nothing else
+    /// uses, so that only the question is evaluated at an ask:
+    /// [`EngineOptions::background_prefill`]. Default: `true`.
+    pub fn background_prefill(mut self, prepares: bool) -> Self {
+        self.options.background_prefill = prepares;
+        self
+    }
+
     /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
     /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
     pub fn launch_max(mut self, time: impl Into<Option<Duration>>) -> Self {

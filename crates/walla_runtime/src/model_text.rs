@@ -27,7 +27,14 @@ pub(crate) struct ModelText {
     pub warnings: Vec<String>,
     /// `None` if the model has no reasoning markers: replies are only speech.
     pub reasoning: Option<Arc<ReasoningMarkers>>,
+    /// Bytes of [`SAMPLE`] per token of this vocabulary.
+    pub bytes_per_token: f32,
 }
+
+/// A text whose tokens are counted, to estimate the tokens of other texts.
+const SAMPLE: &str = "The smith looks up from her anvil. \"You are late again,\" she says, and wipes \
+    her hands. \"The bridge is closed since the storm, so the 12 wagons have to wait. What do you \
+    need? I have nails, two axes and a sword that nobody has paid for.\"";
 
 impl ModelText {
     /// Reads tokenizer and template. Defects of the file that do not prevent loading are logged.
@@ -57,7 +64,9 @@ impl ModelText {
     fn new(loaded: LoadedText) -> Self {
         let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
         let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
+        let sample_tokens = tokenizer.encode_untrusted(SAMPLE).map_or(0, |tokens| tokens.len());
         Self {
+            bytes_per_token: SAMPLE.len() as f32 / sample_tokens.max(1) as f32,
             tokenizer: Arc::new(tokenizer),
             template,
             state: Arc::new(state),

@@ -201,6 +201,11 @@ pub struct EngineOptions {
     /// less per token. Default: `None`, [`defaults::CPU_CARRY_FRAMES`] on a CPU and 0 on a GPU,
     /// where a renderer waits for steps.
     pub budget_carry: Option<u32>,
+    /// Whether agents that are not asked are prepared: in device time and KV pages that nothing else
+    /// uses, persona and conversation are evaluated before the next ask, and the oldest turns of a
+    /// full context are dropped and the rest is evaluated again. Then only the question's tokens
+    /// are evaluated at an ask. Replies are the same with and without it. Default: `true`.
+    pub background_prefill: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
     /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
     pub budget_free_running: bool,
@@ -253,6 +258,7 @@ impl EngineOptions {
             kv_type: KvType::default(),
             budget: FrameBudget::Auto,
             budget_carry: None,
+            background_prefill: true,
             budget_free_running: false,
             launch_max: Some(micros(defaults::LAUNCH_MICROS_MAX)),
             cost_cache: None,

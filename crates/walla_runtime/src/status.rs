@@ -252,12 +252,13 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 19;
+const FIELDS: usize = 20;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
         tokens,
         prefill_tokens,
+        background_tokens,
         steps,
         steps_done,
         device_time,
@@ -280,6 +281,7 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     [
         tokens,
         prefill_tokens,
+        background_tokens,
         steps,
         steps_done,
         nanos(device_time),
@@ -304,6 +306,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
     let [
         tokens,
         prefill_tokens,
+        background_tokens,
         steps,
         steps_done,
         device_nanos,
@@ -320,6 +323,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
     EngineStats {
         tokens,
         prefill_tokens,
+        background_tokens,
         steps,
         steps_done,
         device_time: Duration::from_nanos(device_nanos),
@@ -412,6 +416,7 @@ mod tests {
         let stats = EngineStats {
             tokens: u64::MAX,
             prefill_tokens: 2,
+            background_tokens: 27,
             steps: 3,
             steps_done: 2,
             device_time: Duration::from_micros(7),

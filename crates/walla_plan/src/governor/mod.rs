@@ -267,6 +267,36 @@ impl Governor {
         limits
     }
 
+    /// Limits of a step that no request waits for: it uses at most the rest of one budget, and no
+    /// time that earlier frames left. If the smallest step is longer than a whole budget, it runs
+    /// only with `may_overdraw`, in a frame without debt and other steps. A frame that cannot run
+    /// it does not count as [skipped](GovernorStats::frames_skipped).
+    #[must_use]
+    pub fn spare_limits<'a>(
+        &'a self,
+        base: Limits<'a>,
+        smallest: StepWork,
+        may_overdraw: bool,
+    ) -> Limits<'a> {
+        let smallest_micros = self.corrections.predict_micros(smallest);
+        let least = whole(smallest_micros * OVERDRAFT);
+        let cost: Option<&dyn CostModel> = Some(&self.corrections);
+        let mut limits = Limits { forces: false, cost, device_micros_max: u32::MAX, ..base };
+        if let Some(launch_max) = self.options.launch_micros_max {
+            let is_too_long = smallest_micros > launch_max as f32;
+            limits.step_micros_max = if is_too_long { least } else { launch_max };
+        }
+        if let Some(budget) = self.options.budget_micros {
+            let is_too_long = smallest_micros > budget as f32;
+            limits.device_micros_max = match () {
+                () if is_too_long && may_overdraw && self.frames.is_fresh() => least,
+                () if is_too_long => 0,
+                () => (self.left_micros(budget) - self.frames.carried_micros()).max(0.0) as u32,
+            };
+        }
+        limits
+    }
+
     /// The smallest prompt chunk that costs at most [`CHUNK_COST_MAX`] times as much per token as
     /// the cheapest one whose step takes at most `micros_max`.
     fn efficient_chunk(&self, tokens_max: u32, micros_max: f32) -> u32 {

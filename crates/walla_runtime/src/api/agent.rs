@@ -28,6 +28,13 @@ pub struct Turn {
     pub text: String,
 }
 
+impl Turn {
+    /// Bytes of its text and, approximately, of the template's markers around it.
+    pub(crate) fn size(&self) -> u64 {
+        16 + self.text.trim().len() as u64
+    }
+}
+
 /// Action when a conversation no longer fits in the agent's context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContextPolicy {

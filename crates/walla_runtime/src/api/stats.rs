@@ -10,6 +10,9 @@ pub struct EngineStats {
     pub tokens: u64,
     /// Rows of submitted chunks of at least two rows, recomputed tokens included.
     pub prefill_tokens: u64,
+    /// Rows evaluated [in the background](crate::EngineOptions::background_prefill). They are not
+    /// in `prefill_tokens`.
+    pub background_tokens: u64,
     /// Steps submitted.
     pub steps: u64,
     /// Steps whose results have been read.

@@ -1,13 +1,11 @@
 //! Asks: accepts, starts and cancels them.
 
-use std::sync::Arc;
-
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
 use super::agents::{AgentState, Ask, Reply, ReplyPhase};
-use super::encode::{EncodeJob, Encoded, PromptSource};
+use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
     AgentId, ContextPolicy, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, Usage,
 };
@@ -125,8 +123,7 @@ impl Core {
     }
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
-        // Older turns are also dropped if the cache is smaller than the context.
-        let context_tokens = self.context_tokens.min(self.kv.capacity_tokens());
+        let context_tokens = self.prompt_context_tokens();
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
@@ -135,22 +132,19 @@ impl Core {
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
+        agent.is_chat = matches!(ask.prompt, Prompt::Chat(_));
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
-            Prompt::Chat(question) => PromptSource::Chat {
-                persona: agent.spec.persona.clone(),
-                turns: Arc::clone(&agent.turns),
-                question,
-                policy: agent.spec.context_policy,
-                thinking: agent.spec.thinking,
-            },
+            Prompt::Chat(question) => {
+                PromptSource::Chat { conversation: Conversation::of(agent), question }
+            }
         };
         let reply_tokens = self.model_text.reply_tokens(&agent.spec);
         let job = EncodeJob {
             agent: agent.id,
-            reply_id: ask.reply_id,
+            purpose: Purpose::Reply(ask.reply_id),
             source,
             context_tokens,
             // Half of the context at most, because the persona needs space too.
@@ -164,15 +158,27 @@ impl Core {
         }
     }
 
+    /// Maximum tokens of a prompt with its reply: older turns are also dropped if the cache is
+    /// smaller than the context.
+    pub(super) fn prompt_context_tokens(&self) -> u32 {
+        self.context_tokens.min(self.kv.capacity_tokens())
+    }
+
     /// Takes encoded prompts from the worker. Returns `true` if there were any.
     pub(super) fn collect_prompts(&mut self, now_micros: u64) -> bool {
         let mut any = false;
         while let Some(done) = self.prompts.collect() {
             any = true;
             let Some(slot) = self.agents.slot_of(done.agent) else { continue };
+            let reply_id = match done.purpose {
+                Purpose::Reply(reply_id) => reply_id,
+                Purpose::Background(version) => {
+                    self.begin_background(slot, version, done.result);
+                    continue;
+                }
+            };
             let Some(agent) = self.agents.get_mut(slot) else { continue };
-            let waits =
-                |r: &&mut Reply| r.reply_id == done.reply_id && r.phase == ReplyPhase::Encoding;
+            let waits = |r: &&mut Reply| r.reply_id == reply_id && r.phase == ReplyPhase::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, dropped, start }) => {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX};
+use walla_plan::governor::{BucketError, ChargedStep, DEBT_FRAMES_MAX, OVERDRAFT};
 use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepCost, StepWork, defaults};
 
 use crate::api::{BudgetStats, Pacing};
@@ -97,6 +97,29 @@ impl Budget {
     /// Limits of the next step: see [`Governor::limits`].
     pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
         self.governor.limits(base, smallest)
+    }
+
+    /// Limits of a step that nothing waits for: see [`Governor::spare_limits`].
+    pub fn spare_limits<'a>(
+        &'a self,
+        base: Limits<'a>,
+        smallest: StepWork,
+        may_overdraw: bool,
+    ) -> Limits<'a> {
+        self.governor.spare_limits(base, smallest, may_overdraw)
+    }
+
+    /// Limits of a step that nothing waits for, without a budget: the default budget, or the time
+    /// of the smallest step if that is longer.
+    pub fn unbudgeted_spare_limits<'a>(
+        &'a self,
+        base: Limits<'a>,
+        smallest: StepWork,
+    ) -> Limits<'a> {
+        let cost = self.governor.cost();
+        let least = (cost.predict_micros(smallest) * OVERDRAFT).ceil() as u32;
+        let device_micros_max = defaults::BUDGET_MICROS.max(least);
+        Limits { cost: Some(cost), device_micros_max, ..base }
     }
 
     /// Whether the frame's budget is spent, or the budget is zero: no step may begin.

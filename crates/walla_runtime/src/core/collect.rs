@@ -40,20 +40,25 @@ impl Core {
         let device_nanos = *read.as_ref().unwrap_or(&0);
         self.budget.completed(step.charged, device_nanos);
         if let Err(refused) = read {
-            step.outputs.clear();
             self.retry_all(&refused);
         } else {
             self.stats.steps_done += 1;
             self.stats.device_time += Duration::from_nanos(device_nanos);
             self.stats.step = Duration::from_micros(now_micros.saturating_sub(step.at_micros));
             tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
+            for of_agent in step.evaluated.drain(..) {
+                let agent = self.agents.get_mut(of_agent.slot);
+                if let Some(agent) = agent.filter(|agent| agent.sequence.expects(of_agent.epoch)) {
+                    agent.sequence.completed(of_agent.tokens);
+                }
+            }
             let mut results = self.in_flight.take_results();
             for (output, result) in step.outputs.drain(..).zip(results.drain(..)) {
                 self.take_token(output, result, now_micros, emit);
             }
             self.in_flight.return_results(results);
         }
-        self.in_flight.recycle(step.outputs);
+        self.in_flight.recycle(step);
         Ok(())
     }
 }

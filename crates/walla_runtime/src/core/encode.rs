@@ -13,14 +13,25 @@ use walla_model::chat::{
 use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
+use super::agents::AgentState;
 use crate::api::{AgentId, ContextPolicy, Prompt, ReplyError, ReplyId, Speaker, Turn};
 use crate::model_text::ModelText;
+
+/// Purpose of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The prompt of a reply.
+    Reply(ReplyId),
+    /// The part of an agent's next prompt that is known before the question, for a background
+    /// prefill. The number is the version of the conversation.
+    Background(u32),
+}
 
 /// A prompt to encode.
 #[derive(Debug)]
 pub(super) struct EncodeJob {
     pub agent: AgentId,
-    pub reply_id: ReplyId,
+    pub purpose: Purpose,
     pub source: PromptSource,
     /// Capacity of the context in tokens.
     pub context_tokens: u32,
@@ -35,22 +46,42 @@ pub(super) enum PromptSource {
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
-    /// A conversation rendered by the template, and the user's next turn. The turns are shared with
-    /// the agent, not copied.
-    Chat {
-        persona: String,
-        turns: Arc<Vec<Turn>>,
-        question: String,
-        policy: ContextPolicy,
-        thinking: bool,
-    },
+    /// A conversation rendered by the template, and the user's next turn.
+    Chat { conversation: Conversation, question: String },
+    /// A conversation whose next turn is not known. The result is the part of the prompt that any
+    /// next turn leaves as it is.
+    Unasked(Conversation),
+}
+
+/// A conversation to render.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub persona: String,
+    /// Shared with the agent, not copied.
+    pub turns: Arc<Vec<Turn>>,
+    /// [Size](Turn::size) of all earlier turns, which were dropped.
+    pub dropped_size: u64,
+    pub policy: ContextPolicy,
+    pub thinking: bool,
+}
+
+impl Conversation {
+    pub fn of(agent: &AgentState) -> Self {
+        Self {
+            persona: agent.spec.persona.clone(),
+            turns: Arc::clone(&agent.turns),
+            dropped_size: agent.dropped_size,
+            policy: agent.spec.context_policy,
+            thinking: agent.spec.thinking,
+        }
+    }
 }
 
 /// An encoded prompt.
 #[derive(Debug)]
 pub(super) struct EncodeResult {
     pub agent: AgentId,
-    pub reply_id: ReplyId,
+    pub purpose: Purpose,
     /// The user's turn, if the prompt was one. The job took it from the ask.
     pub question: Option<String>,
     /// The tokens, or the error.
@@ -75,11 +106,14 @@ pub(super) struct PromptEncoder {
     is_full: bool,
     /// Round-robin cursor over agents with untokenised prompts: the slot after the last one served.
     next_slot: usize,
+    /// Whether the worker holds a job for a background prefill. It holds at most one, because the
+    /// prompts of asks wait behind it.
+    has_background: bool,
 }
 
 impl PromptEncoder {
     pub fn new(worker: EncodeWorker) -> Self {
-        Self { worker, is_full: false, next_slot: 0 }
+        Self { worker, is_full: false, next_slot: 0, has_background: false }
     }
 
     /// Begins a round over `slots` slots. Returns the order of the slots.
@@ -106,9 +140,22 @@ impl PromptEncoder {
         self.worker.submit(job)
     }
 
+    /// Whether the worker accepts a job for a background prefill: no ask waits for it.
+    pub fn accepts_background(&self) -> bool {
+        !self.has_background && !self.is_full && self.worker.has_room()
+    }
+
+    /// Starts a job for a background prefill. No effect if the worker has ended: the next ask
+    /// reports that.
+    pub fn submit_background(&mut self, job: EncodeJob) {
+        self.has_background = self.worker.submit(job).is_ok();
+    }
+
     /// Returns a finished job, if there is one.
     pub fn collect(&mut self) -> Option<EncodeResult> {
-        self.worker.collect()
+        let done = self.worker.collect()?;
+        self.has_background &= !matches!(done.purpose, Purpose::Background(_));
+        Some(done)
     }
 
     /// Begins the next round with the first slot.
@@ -213,20 +260,20 @@ fn encode_caught(text: &ModelText, job: EncodeJob) -> EncodeResult {
         let reason = "the prompt could not be encoded: a defect in walla";
         Err(ReplyError::Text(reason.into()))
     });
-    let EncodeJob { agent, reply_id, source, .. } = job;
+    let EncodeJob { agent, purpose, source, .. } = job;
     let question = match source {
-        PromptSource::Raw(_) | PromptSource::RawTrusted(_) => None,
         // Drops the shared turns, so that the agent can append its next turn without a copy.
         PromptSource::Chat { question, .. } => Some(question),
+        PromptSource::Raw(_) | PromptSource::RawTrusted(_) | PromptSource::Unasked(_) => None,
     };
-    EncodeResult { agent, reply_id, question, result }
+    EncodeResult { agent, purpose, question, result }
 }
 
 fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
     let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
+    let tokenizer = &text.tokenizer;
     match &job.source {
         PromptSource::Raw(raw) => {
-            let tokenizer = &text.tokenizer;
             let mut tokens = tokenizer.encode_untrusted(raw).map_err(refused)?;
             // No EOS, even if the file adds one to texts, because the model must continue.
             if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
@@ -236,42 +283,91 @@ fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
         }
         PromptSource::RawTrusted(raw) => {
             let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
-            let tokens = text.tokenizer.encode_prompt(&prompt).map_err(refused)?;
+            let tokens = tokenizer.encode_prompt(&prompt).map_err(refused)?;
             Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        PromptSource::Chat { persona, turns, question, policy, thinking } => {
-            let Some(template) = &text.template else {
-                return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
-            };
-            let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
-            let mut start = None;
-            let encode = &mut |from: usize| {
-                let turns = turns.get(from..).unwrap_or_default();
-                let messages = (persona.as_str(), turns, question.as_str());
-                let (tokens, begins) = encode_chat(text, template, messages, *thinking)?;
-                start = begins;
-                Ok(tokens)
-            };
-            let encoded = match policy {
-                ContextPolicy::DropOldest => {
-                    let possible = first_possible(turns, limit, text.tokenizer.delta_bytes_max());
-                    fit(turns, possible, limit, encode)
-                }
-                ContextPolicy::Refuse | ContextPolicy::Stop => encode(0).map(|tokens| (tokens, 0)),
-            };
-            match encoded {
-                Ok((tokens, dropped)) => Ok(Encoded { tokens, dropped, start }),
-                Err(TooLong::Yes(reason) | TooLong::No(reason)) => Err(ReplyError::Text(reason)),
-            }
+        PromptSource::Chat { conversation, question } => {
+            encode_conversation(text, job, conversation, question)
+        }
+        PromptSource::Unasked(conversation) => {
+            let [one, other] = QUESTIONS;
+            let mut encoded = encode_conversation(text, job, conversation, one)?;
+            let turns = conversation.turns.get(encoded.dropped..).unwrap_or_default();
+            let template = text.template.as_ref();
+            let template =
+                template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
+            let messages = (conversation.persona.as_str(), turns, other);
+            let (different, _) = encode_chat(text, template, messages, conversation.thinking)?;
+            let same = encoded.tokens.iter().zip(&different).take_while(|(a, b)| a == b).count();
+            encoded.tokens.truncate(same);
+            Ok(encoded)
         }
     }
 }
+
+/// Two questions that begin differently: tokens that prompts with both have in common do not depend
+/// on the question.
+const QUESTIONS: [&str; 2] = ["Why?", "2"];
+
+fn encode_conversation(
+    text: &ModelText,
+    job: &EncodeJob,
+    conversation: &Conversation,
+    question: &str,
+) -> Result<Encoded, ReplyError> {
+    let Conversation { persona, turns, dropped_size, policy, thinking } = conversation;
+    let Some(template) = &text.template else {
+        return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
+    };
+    let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
+    let mut start = None;
+    let encode = &mut |from: usize| {
+        let turns = turns.get(from..).unwrap_or_default();
+        let messages = (persona.as_str(), turns, question);
+        let (tokens, begins) = encode_chat(text, template, messages, *thinking)?;
+        start = begins;
+        Ok(tokens)
+    };
+    let (tokens, dropped) = match policy {
+        ContextPolicy::DropOldest => {
+            let question_tokens =
+                text.tokenizer.encode_untrusted(question).map_or(0, |tokens| tokens.len());
+            let fitting = Fitting {
+                turns,
+                dropped_size: *dropped_size,
+                possible: first_possible(turns, limit, text.tokenizer.delta_bytes_max()),
+                limit,
+                question_spare: question_allowance(limit).saturating_sub(question_tokens),
+                bytes_per_token: text.bytes_per_token,
+            };
+            fitting.fit(encode)?
+        }
+        ContextPolicy::Refuse | ContextPolicy::Stop => (encode(0)?, 0),
+    };
+    Ok(Encoded { tokens, dropped, start })
+}
+
+/// Tokens that a question is counted as at least. So a prompt whose question is not known yet drops
+/// the same turns as the prompt with a short question.
+fn question_allowance(limit: usize) -> usize {
+    (limit / 8).min(QUESTION_TOKENS)
+}
+
+/// Maximum of [`question_allowance`].
+const QUESTION_TOKENS: usize = 128;
 
 /// Reason why a conversation could not be encoded, and whether a shorter one may work.
 #[derive(Debug, PartialEq)]
 enum TooLong {
     Yes(String),
     No(String),
+}
+
+impl From<TooLong> for ReplyError {
+    fn from(error: TooLong) -> Self {
+        let (TooLong::Yes(reason) | TooLong::No(reason)) = error;
+        Self::Text(reason)
+    }
 }
 
 /// The first turn that a prompt of `limit` tokens can include. No token has more than
@@ -290,45 +386,90 @@ fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize
     turns.iter().rposition(is_too_much).map_or(0, |last_left_out| last_left_out + 1)
 }
 
-/// Returns the prompt with all turns if it fits in `limit` tokens. Otherwise it drops the oldest
-/// turns, as few as needed to fit in three quarters of the limit: the spare quarter lets the next
-/// asks keep the same beginning, so that its cache stays valid. If nothing fits, the prompt has
-/// only the question. Also returns the number of dropped turns.
-///
-/// `encode` makes the prompt that begins with the given turn. It is called O(log(turns)) times.
-fn fit(
-    turns: &[Turn],
+/// A conversation that may be too long for its prompt.
+#[derive(Clone, Copy, Debug)]
+struct Fitting<'a> {
+    turns: &'a [Turn],
+    /// See [`Conversation::dropped_size`].
+    dropped_size: u64,
+    /// See [`first_possible`].
     possible: usize,
+    /// Maximum tokens of the prompt.
     limit: usize,
-    encode: &mut dyn FnMut(usize) -> Result<Vec<TokenId>, TooLong>,
-) -> Result<(Vec<TokenId>, usize), TooLong> {
-    let mut tokens_from = |turn: usize, limit: usize| match encode(turn) {
-        Ok(tokens) => Ok(Some((tokens, turn)).filter(|(tokens, _)| tokens.len() <= limit)),
-        Err(TooLong::Yes(_)) => Ok(None),
-        Err(other) => Err(other),
-    };
-    if possible == 0
-        && let Some(all) = tokens_from(0, limit)?
-    {
-        return Ok(all);
-    }
-    // Any turn may be the first, except for a reply whose question is dropped.
-    let starts: Vec<usize> =
-        (possible.max(1)..turns.len()).filter(|&turn| !is_answer(turns, turn)).collect();
-    let mut fitting = None;
-    let (mut low, mut high) = (0, starts.len());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match tokens_from(starts[middle], limit / 4 * 3)? {
-            Some(fits) => (fitting, high) = (Some(fits), middle),
-            None => low = middle + 1,
+    /// Tokens that the question lacks to its allowance.
+    question_spare: usize,
+    /// Bytes of text per token of this vocabulary.
+    bytes_per_token: f32,
+}
+
+impl Fitting<'_> {
+    /// Returns the prompt with all turns if it fits in the limit. Otherwise it drops the oldest
+    /// turns. Also returns the number of dropped turns. If nothing fits, the prompt has only the
+    /// question.
+    ///
+    /// A conversation may begin at every [`STARTS`]-th part of the tokens that turns can have. The
+    /// possible beginnings are fixed points of the whole conversation, so that prompts begin with
+    /// the same turn, and their cache stays valid, until the conversation has grown by such a part.
+    /// All but this part is then evaluated again: `STARTS - 1` tokens for each token of the
+    /// conversation. Fewer parts would evaluate less, and drop more of the conversation.
+    ///
+    /// `encode` makes the prompt that begins with the given turn. It is called O(log(turns)) times.
+    fn fit(
+        &self,
+        encode: &mut dyn FnMut(usize) -> Result<Vec<TokenId>, TooLong>,
+    ) -> Result<(Vec<TokenId>, usize), TooLong> {
+        let limit = self.limit.saturating_sub(self.question_spare);
+        let mut tokens_from = |turn: usize| match encode(turn) {
+            Ok(tokens) => Ok(Some((tokens, turn)).filter(|(tokens, _)| tokens.len() <= limit)),
+            Err(TooLong::Yes(_)) => Ok(None),
+            Err(other) => Err(other),
+        };
+        if self.possible == 0
+            && let Some(all) = tokens_from(0)?
+        {
+            return Ok(all);
+        }
+        let bare = tokens_from(self.turns.len())?;
+        let bare_tokens = bare.as_ref().map_or(limit, |(tokens, _)| tokens.len());
+        let mut fitting = bare;
+        let starts = self.starts(limit - bare_tokens);
+        let (mut low, mut high) = (0, starts.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match tokens_from(starts[middle])? {
+                Some(fits) => (fitting, high) = (Some(fits), middle),
+                None => low = middle + 1,
+            }
+        }
+        match fitting {
+            // The question alone may exceed the limit. The caller reports that.
+            None => encode(self.turns.len()).map(|tokens| (tokens, self.turns.len())),
+            Some(fitting) => Ok(fitting),
         }
     }
-    match fitting {
-        Some(fitting) => Ok(fitting),
-        None => encode(turns.len()).map(|tokens| (tokens, turns.len())),
+
+    /// Turns with which a shortened conversation may begin, if turns can have `room` tokens: the
+    /// first turns behind multiples of a part of `room`, except for a reply whose question is
+    /// dropped.
+    fn starts(&self, room: usize) -> Vec<usize> {
+        let part = (room as f32 * self.bytes_per_token / STARTS as f32).max(1.0) as u64;
+        let (mut starts, mut before) = (Vec::new(), self.dropped_size);
+        let mut next = (before / part + 1) * part;
+        for (turn, this) in self.turns.iter().enumerate() {
+            if before >= next && !is_answer(self.turns, turn) {
+                if turn >= self.possible {
+                    starts.push(turn);
+                }
+                next = (before / part + 1) * part;
+            }
+            before += this.size();
+        }
+        starts
     }
 }
+
+/// Number of parts in which a conversation that fills its context is dropped.
+const STARTS: usize = 4;
 
 /// Whether a turn is a reply to the turn before it. Of several consecutive replies only the first
 /// is.
@@ -382,8 +523,14 @@ mod tests {
         speakers.take(turns).map(turn).collect()
     }
 
-    /// Fits prompts of 10 tokens per turn; prompts above `tokens_max` tokens are too long to
-    /// encode. Also returns the number of encodings.
+    /// Turns of 10 tokens and 26 bytes.
+    fn fitting(turns: &[Turn], limit: usize) -> Fitting<'_> {
+        let (dropped_size, possible, question_spare, bytes_per_token) = (0, 0, 0, 2.6);
+        Fitting { turns, dropped_size, possible, limit, question_spare, bytes_per_token }
+    }
+
+    /// Fits prompts of 10 tokens per turn and question; prompts above `tokens_max` tokens are too
+    /// long to encode. Also returns the number of encodings.
     fn fit_counted(turns: usize, limit: usize, tokens_max: usize) -> (usize, usize, usize) {
         let mut encoded = 0;
         let mut encode = |from: usize| {
@@ -394,7 +541,8 @@ mod tests {
             }
             Ok(vec![TokenId(0); tokens])
         };
-        let (tokens, dropped) = fit(&talk(turns), 0, limit, &mut encode).expect("something fits");
+        let fits = fitting(&talk(turns), limit).fit(&mut encode);
+        let (tokens, dropped) = fits.expect("something fits");
         (tokens.len(), dropped, encoded)
     }
 
@@ -405,21 +553,55 @@ mod tests {
     }
 
     #[test]
-    fn fewest_turns_are_dropped_and_no_prompt_starts_with_an_answer() {
-        for turns in 10..40 {
-            let (tokens, dropped, _) = fit_counted(turns, 100, usize::MAX);
-            assert!(dropped.is_multiple_of(2) || dropped == turns, "{turns}: {dropped}");
-            // 75 tokens are six turns and the question, or one turn less if an answer would be
-            // first.
-            assert!(tokens == 70 || tokens == 60, "{turns}: {tokens}");
+    fn a_quarter_is_dropped_and_no_prompt_starts_with_an_answer() {
+        let mut starts = Vec::new();
+        for turns in 17..80 {
+            let (tokens, dropped, _) = fit_counted(turns, 170, usize::MAX);
+            assert!(dropped.is_multiple_of(2), "{turns}: {dropped}");
+            assert!((130..=170).contains(&tokens), "{turns}: {tokens}");
+            starts.push(dropped);
+        }
+        // Of 16 turns that fit, four are dropped at once.
+        starts.dedup();
+        assert_eq!(starts, (1..=16).map(|part| 4 * part).collect::<Vec<_>>());
+    }
+
+    /// A prompt may drop turns of the conversation for ever, or only for itself: the next prompt
+    /// begins with the same turn.
+    #[test]
+    fn dropping_turns_does_not_move_the_possible_beginnings() {
+        let all = talk(200);
+        for turns in 20..200 {
+            let whole = fitting(&all[..turns], 170);
+            for dropped in 0..turns {
+                let dropped_size = all[..dropped].iter().map(Turn::size).sum();
+                let rest = Fitting { dropped_size, turns: &all[dropped..turns], ..whole };
+                let left: Vec<_> = rest.starts(160).iter().map(|turn| turn + dropped).collect();
+                let mut expected = whole.starts(160);
+                expected.retain(|&turn| turn > dropped);
+                // The part in which the rest begins may have another first turn that is no answer.
+                assert!(expected.ends_with(&left[left.len().min(1)..]), "{turns} {dropped}");
+            }
         }
     }
 
     #[test]
+    fn a_question_is_counted_as_its_allowance() {
+        let turns = talk(16);
+        let mut encode = |from: usize| Ok(vec![TokenId(0); 10 * (turns.len() - from + 1)]);
+        let mut dropped = |question_spare| {
+            let fitting = Fitting { question_spare, ..fitting(&turns, 170) };
+            fitting.fit(&mut encode).expect("something fits").1
+        };
+        assert_eq!((dropped(0), dropped(1)), (0, 4));
+        assert_eq!([question_allowance(100), question_allowance(4_000)], [12, 128]);
+    }
+
+    #[test]
     fn a_long_conversation_is_encoded_log2_times() {
-        for tokens_max in [usize::MAX, 3_000, 100] {
-            let (tokens, dropped, encoded) = fit_counted(1_000, 100, tokens_max);
-            assert_eq!((tokens, dropped), (70, 994), "{tokens_max}");
+        for tokens_max in [usize::MAX, 3_000, 170] {
+            let (tokens, dropped, encoded) = fit_counted(1_000, 170, tokens_max);
+            assert_eq!((tokens, dropped), (170, 984), "{tokens_max}");
             assert!(encoded <= 11, "{encoded}");
         }
     }
@@ -429,7 +611,7 @@ mod tests {
         let (tokens, dropped, _) = fit_counted(100, 10, usize::MAX);
         assert_eq!((tokens, dropped), (10, 100));
         let refused = || TooLong::No("roles must alternate".into());
-        assert_eq!(fit(&talk(9), 0, 50, &mut |_| Err(refused())), Err(refused()));
+        assert_eq!(fitting(&talk(9), 50).fit(&mut |_| Err(refused())), Err(refused()));
     }
 
     /// Possible first turns of a shortened prompt.
@@ -449,8 +631,9 @@ mod tests {
         // So any conversation can be shortened, even one without a user.
         let monologue: Vec<Turn> = (0..100).map(|_| turn(Agent)).collect();
         let mut encode = |from: usize| Ok(vec![TokenId(0); 10 * (101 - from)]);
-        let (tokens, dropped) = fit(&monologue, 0, 100, &mut encode).expect("something fits");
-        assert_eq!((tokens.len(), dropped), (70, 94));
+        let fits = fitting(&monologue, 90).fit(&mut encode);
+        let (tokens, dropped) = fits.expect("something fits");
+        assert_eq!((tokens.len(), dropped), (90, 92));
     }
 
     #[test]

@@ -57,7 +57,10 @@ impl Core {
         let Self { model_text, prompts, mut agents, clients, stats, budget, kv, .. } = lost;
         let slots = self.agents.slots();
         let is_same = Arc::ptr_eq(&self.model_text, &model_text) && agents.slots() == slots;
-        agents.iter_mut().for_each(|agent| agent.sequence.forget_cache());
+        for agent in agents.iter_mut() {
+            agent.sequence.forget_cache();
+            agent.background.restart();
+        }
         self.model_text = model_text;
         self.prompts = prompts;
         self.agents = agents;

@@ -32,6 +32,14 @@ pub(super) struct PendingOutput {
     pub position: u32,
 }
 
+/// Length of an agent's sequence after a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evaluated {
+    pub slot: usize,
+    pub epoch: Epoch,
+    pub tokens: u32,
+}
+
 /// A result of an output: the sampled token, and its probabilities if they were requested.
 pub(super) type OutputResult = (ResultRow, Option<Box<TokenLogprobs>>);
 
@@ -41,6 +49,7 @@ pub(super) struct StepInFlight {
     pub number: u64,
     pub at_micros: u64,
     pub outputs: Vec<PendingOutput>,
+    pub evaluated: Vec<Evaluated>,
     pub charged: ChargedStep,
 }
 
@@ -48,7 +57,7 @@ pub(super) struct StepInFlight {
 #[derive(Debug)]
 pub(super) struct InFlight {
     steps: VecDeque<StepInFlight>,
-    free: Vec<Vec<PendingOutput>>,
+    free: Vec<(Vec<PendingOutput>, Vec<Evaluated>)>,
     /// For traces.
     device_clock: DeviceClock,
     /// Results of the step being read.
@@ -61,9 +70,11 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub fn new(steps_max: usize, outputs_max: usize) -> Self {
+        // A step has at most as many agents as outputs.
+        let buffers = || (Vec::with_capacity(outputs_max), Vec::with_capacity(outputs_max));
         Self {
             steps: VecDeque::with_capacity(steps_max),
-            free: (0..steps_max).map(|_| Vec::with_capacity(outputs_max)).collect(),
+            free: (0..steps_max).map(|_| buffers()).collect(),
             device_clock: DeviceClock::default(),
             results: Vec::with_capacity(outputs_max),
             meter: step_meter(),
@@ -72,8 +83,15 @@ impl InFlight {
     }
 
     pub fn start(&mut self, number: u64, at_micros: u64, charged: ChargedStep) {
-        let outputs = self.free.pop().unwrap_or_default();
-        self.steps.push_back(StepInFlight { number, at_micros, outputs, charged });
+        let (outputs, evaluated) = self.free.pop().unwrap_or_default();
+        self.steps.push_back(StepInFlight { number, at_micros, outputs, evaluated, charged });
+    }
+
+    /// Adds an agent of the step started last.
+    pub fn push_evaluated(&mut self, evaluated: Evaluated) {
+        if let Some(step) = self.steps.back_mut() {
+            step.evaluated.push(evaluated);
+        }
     }
 
     /// Adds the next output of the step started last.
@@ -83,15 +101,17 @@ impl InFlight {
         }
     }
 
-    /// Removes the oldest step, which has completed. The caller [recycles](Self::recycle) its
-    /// buffer.
+    /// Removes the oldest step, which has completed. The caller [recycles](Self::recycle) it.
     pub fn complete(&mut self) -> Option<StepInFlight> {
         self.steps.pop_front()
     }
 
-    /// Takes back the buffer of a completed step.
-    pub fn recycle(&mut self, outputs: Vec<PendingOutput>) {
-        self.free.push(outputs);
+    /// Takes back the buffers of a completed step.
+    pub fn recycle(&mut self, step: StepInFlight) {
+        let StepInFlight { mut outputs, mut evaluated, .. } = step;
+        outputs.clear();
+        evaluated.clear();
+        self.free.push((outputs, evaluated));
     }
 
     /// Time for which the oldest step has been in flight, in microseconds, if it exceeds `max`.

@@ -160,6 +160,7 @@ impl Source {
             deadlines: options.deadlines,
             context_tokens,
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            background_prefill: options.background_prefill,
             driver_calls_of_load,
             refused: None,
         })

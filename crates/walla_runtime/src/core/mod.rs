@@ -7,6 +7,7 @@
 
 mod agents;
 mod asks;
+mod background;
 mod budget;
 mod calibrate;
 mod clients;
@@ -86,6 +87,7 @@ const RETRIES_MAX: u32 = 3;
 /// | submitted positions | `kv.len(slot)` |
 /// | outputs that are not read | pending outputs in `in_flight` |
 /// | prompt that is being encoded | job in `prompts` |
+/// | tokens that are evaluated before an ask | `AgentState::background`, `AgentState::sequence` |
 /// | undelivered events | outbox of the client, in `clients` |
 /// | delivered events | client slots of the shell |
 #[derive(Debug)]
@@ -105,6 +107,7 @@ pub(crate) struct Core {
     deadlines: Deadlines,
     context_tokens: u32,
     prefill_tokens_max: u32,
+    background_prefill: bool,
     driver_calls_of_load: u64,
     /// Reason why this core cannot continue the replies of its predecessor. The next call of
     /// `advance` returns it.
@@ -167,9 +170,10 @@ impl Core {
             && (0..self.agents.slots()).any(|slot| self.is_free(slot)))
             || self.next_placement(now_micros).is_some();
         let in_flight = self.kv.executor().in_flight() > 0;
+        let background = self.micros_to_background(now_micros);
         match submission {
             Submission::Progress => Advance::Again,
-            _ if can_start => Advance::Again,
+            _ if can_start || background == Some(0) => Advance::Again,
             Submission::Blocked => Advance::Poll,
             _ if in_flight => Advance::Poll,
             Submission::Failed => Advance::Again,
@@ -179,7 +183,8 @@ impl Core {
             // A reply with a deadline may get no other wake-up.
             Submission::Nothing => {
                 let deadline = self.micros_to_reply_deadline(now_micros);
-                let next = deadline.into_iter().chain(self.micros_to_stall(now_micros)).min();
+                let others = self.micros_to_stall(now_micros).into_iter().chain(background);
+                let next = deadline.into_iter().chain(others).min();
                 next.map_or(Advance::Idle, Advance::Pause)
             }
         }
@@ -290,7 +295,7 @@ impl EngineCore for Core {
         self.end_stalled_reply(now_micros);
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
-        while self.collect_prompts(now_micros) {
+        while self.collect_prompts(now_micros) || self.encode_in_background(now_micros) {
             self.start_asks(now_micros);
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.

@@ -187,6 +187,9 @@ impl Core {
         let usage = reply.usage;
         agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
         agent.flush_turns_after_asks(turns_max);
+        if agent.is_chat {
+            agent.background.restart();
+        }
         let what = match how {
             Ok(reason) => {
                 let tokens = usage.reply_tokens;

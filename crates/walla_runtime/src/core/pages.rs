@@ -40,7 +40,7 @@ impl Core {
         if keep == cached || self.kv.cut(slot, keep) {
             return keep;
         }
-        self.drop_sequence(slot);
+        self.clear_sequence(slot);
         0
     }
 
@@ -84,7 +84,7 @@ impl Core {
         if !self.kv.has_commands() {
             return 0;
         }
-        self.drop_sequence(slot);
+        self.clear_sequence(slot);
         if !self.kv.share(other, slot, ..tokens) {
             return 0;
         }
@@ -102,6 +102,14 @@ impl Core {
     /// Frees all pages of a sequence. If its agent has a reply in progress, its tokens are
     /// recomputed.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
+        self.clear_sequence(slot);
+        if let Some(agent) = self.agents.get_mut(slot) {
+            agent.background.forget_cache();
+        }
+    }
+
+    /// Frees all pages of a sequence, whose tokens are evaluated next.
+    fn clear_sequence(&mut self, slot: usize) {
         self.kv.clear(slot);
         if let Some(agent) = self.agents.get_mut(slot) {
             agent.sequence.forget_cache();

@@ -11,7 +11,7 @@ use walla_types::SeqId;
 
 use super::agents::AgentState;
 use super::clients::ClientState;
-use super::in_flight::PendingOutput;
+use super::in_flight::{Evaluated, PendingOutput};
 use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
@@ -58,6 +58,39 @@ impl Scheduler {
         self.plan.deferred()
     }
 
+    /// Maximum rows of a step.
+    pub fn rows_max(&self) -> u32 {
+        self.batch.limits().tokens_max
+    }
+
+    /// Whether no agent has requested rows of this step.
+    pub fn has_no_request(&self) -> bool {
+        self.requests.is_empty() && self.batch.is_empty()
+    }
+
+    /// Plans a step for one request. Returns the rows that it gets, and its missing tokens.
+    pub fn plan_prefill(
+        &mut self,
+        request: PlanRequest,
+        ledger: &KvLedger,
+        limits: &Limits<'_>,
+    ) -> Option<(u32, u32)> {
+        let planned = walla_plan::plan(&[request], ledger, limits, &mut self.plan);
+        debug_assert!(planned.is_ok(), "one request fits: {planned:?}");
+        let prefill = self.plan.prefill().first()?;
+        Some((prefill.tokens, prefill.prompt_tokens))
+    }
+
+    /// Whether no budget limits the step.
+    pub fn set_unbudgeted(&mut self, is_unbudgeted: bool) {
+        self.is_unbudgeted = is_unbudgeted;
+    }
+
+    /// The agent in `slot` has `rows` rows in the batch.
+    pub fn add(&mut self, slot: usize, rows: u32) {
+        self.included.push((slot, rows));
+    }
+
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.included.clear();
@@ -98,8 +131,7 @@ impl Core {
     fn work_of(&self, slot: usize) -> Option<NextWork> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
         let submitted = self.kv.len(slot);
-        let missing = (agent.sequence.tokens().len() as u32).saturating_sub(submitted);
-        match missing {
+        match self.missing_tokens(slot, agent) {
             // All known tokens are submitted; the next input is the sampled token on the device.
             // None without such a draw, or with two.
             0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
@@ -108,6 +140,11 @@ impl Core {
             0 | 1 => Some(NextWork::Decoding),
             tokens => Some(NextWork::Prefill { tokens }),
         }
+    }
+
+    /// Known tokens of an agent that are not submitted.
+    pub(super) fn missing_tokens(&self, slot: usize, agent: &AgentState) -> u32 {
+        (agent.sequence.tokens().len() as u32).saturating_sub(self.kv.len(slot))
     }
 
     /// Whether the reply can continue after the draws in flight. A step launched ahead is wasted if
@@ -238,7 +275,7 @@ impl Core {
         self.apply_claim();
         self.scheduler.clear();
         if !self.plan() {
-            return;
+            return self.schedule_background();
         }
         for index in 0..self.scheduler.plan.decode().len() {
             let slot = self.scheduler.plan.decode()[index].seq.index();
@@ -318,7 +355,7 @@ impl Core {
         if !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
-        self.scheduler.included.push((slot, rows));
+        self.scheduler.add(slot, rows);
         if self.kv.claim() == Some(slot) {
             self.kv.set_claim(None);
         }
@@ -352,7 +389,7 @@ impl Core {
     }
 
     /// Adds the agent's next `rows` rows to the batch.
-    fn push_rows(&mut self, slot: usize, rows: u32) -> bool {
+    pub(super) fn push_rows(&mut self, slot: usize, rows: u32) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
         let start = self.kv.len(slot);
         let first = self.scheduler.batch.len();
@@ -360,7 +397,8 @@ impl Core {
             let token = agent.sequence.tokens().get(position as usize);
             let token = token.map_or(TokenInput::LastSampled, |&token| TokenInput::Id(token));
             let is_end = position as usize + 1 >= agent.sequence.tokens().len();
-            let output = if is_end { Output::Sample } else { Output::None };
+            let samples = is_end && agent.is_running();
+            let output = if samples { Output::Sample } else { Output::None };
             let seq = SeqId(slot as u32);
             if self.scheduler.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
@@ -420,11 +458,20 @@ impl Core {
             let (slot, rows) = self.scheduler.included[place];
             let Some(agent) = self.agents.get_mut(slot) else { continue };
             let tokens = self.kv.len(slot);
+            let grant = self.clients.take_step(agent.client);
+            if !agent.is_running() {
+                self.stats.background_tokens += u64::from(rows);
+                agent.sequence.prefilled(tokens);
+                if tokens as usize == agent.sequence.tokens().len() {
+                    agent.background.end();
+                }
+                continue;
+            }
             agent.sequence.stepped(step, tokens, self.budget.ticks());
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }
-            if let Some(grant) = self.clients.take_step(agent.client) {
+            if let Some(grant) = grant {
                 agent.sequence.charge(grant);
             }
         }
@@ -432,6 +479,11 @@ impl Core {
         let work = self.work_of_step();
         let charged = self.budget.charge(work, self.scheduler.is_unbudgeted);
         self.in_flight.start(step, now_micros, charged);
+        for &(slot, _) in self.scheduler.included() {
+            let Some(agent) = self.agents.get(slot) else { continue };
+            let (epoch, tokens) = (agent.sequence.epoch(), self.kv.len(slot));
+            self.in_flight.push_evaluated(Evaluated { slot, epoch, tokens });
+        }
         for row in self.kv.rows().rows() {
             if row.output_row.is_none() {
                 continue;

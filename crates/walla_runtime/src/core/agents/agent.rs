@@ -6,6 +6,7 @@ use std::sync::Arc;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
+use super::background::BackgroundPrefill;
 use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
@@ -37,6 +38,12 @@ pub(in crate::core) struct AgentState {
     has_slot: bool,
     pub output: ReplyParts,
     pub sequence: SequenceState,
+    /// [Size](Turn::size) of all turns that were dropped.
+    pub dropped_size: u64,
+    pub background: BackgroundPrefill,
+    /// Whether the latest prompt was a question, or there was none. The cache of other prompts is
+    /// kept.
+    pub is_chat: bool,
 }
 
 impl AgentState {
@@ -57,6 +64,9 @@ impl AgentState {
             has_slot: false,
             output: ReplyParts::default(),
             sequence: SequenceState::new(id),
+            dropped_size: 0,
+            background: BackgroundPrefill::default(),
+            is_chat: true,
         }
     }
 
@@ -89,6 +99,7 @@ impl AgentState {
         self.output = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
         self.sequence.set_buffer(buffer, context_tokens);
+        self.background.restart();
     }
 
     /// Releases the slot and returns the token buffer. The agent has no reply in progress, and the
@@ -124,6 +135,7 @@ impl AgentState {
             self.output.set_stop_strings(&spec.stop_strings);
         }
         self.spec = *spec;
+        self.background.outdate();
     }
 
     pub fn set_detail(&mut self, detail: Detail) {
@@ -136,6 +148,15 @@ impl AgentState {
     /// Whether it has a reply in progress or an ask.
     pub fn has_work(&self) -> bool {
         self.reply.is_some() || !self.asks.is_empty()
+    }
+
+    /// Whether the sequence has tokens that are evaluated: for a reply, or in the background.
+    pub fn has_prefill(&self) -> bool {
+        let waits = |reply: &Reply| reply.phase == ReplyPhase::Encoding;
+        match &self.reply {
+            Some(reply) if !waits(reply) => false,
+            _ => self.background.is_prefilling(),
+        }
     }
 
     /// Moves the arrival times of its asks and its reply by the duration of a pause.

@@ -17,6 +17,7 @@
 //! 5. Agents of a paused client get no slot. Between replies they lose theirs like idle agents.
 
 mod agent;
+mod background;
 mod parked;
 mod reply;
 mod sequence;

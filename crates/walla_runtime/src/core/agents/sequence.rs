@@ -124,6 +124,23 @@ impl SequenceState {
         self.waiting_since = ticks;
     }
 
+    /// The agent has rows in a submitted step of its background prefill, after which its sequence
+    /// has `tokens` tokens. Such a step is no use of the cache: an agent that was never asked loses
+    /// its pages first.
+    pub fn prefilled(&mut self, tokens: u32) {
+        self.reached = self.reached.max(tokens);
+    }
+
+    /// Epoch of the results of a step.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// A step has completed, after which the cache holds `tokens` tokens.
+    pub fn completed(&mut self, tokens: u32) {
+        self.evaluated = self.evaluated.max(tokens.min(self.tokens.len() as u32));
+    }
+
     /// Charges a step to its client's grant with this number.
     pub fn charge(&mut self, grant: u64) {
         self.taken = self.taken_of(grant) + 1;
@@ -151,6 +168,11 @@ impl SequenceState {
     /// Time does not count during a pause: the agent waits since this tick.
     pub fn wait_since(&mut self, ticks: u64) {
         self.waiting_since = ticks;
+    }
+
+    /// Number of known tokens that these tokens begin with.
+    pub fn common_with(&self, tokens: &[TokenId]) -> u32 {
+        common_tokens(&self.tokens, tokens)
     }
 
     /// Reusable prefix of a prompt in the agent's own cache, which holds `cached` tokens. Tokens

@@ -15,6 +15,8 @@ impl AgentState {
         self.turns = Arc::new(turns);
         self.turns_after_asks.clear();
         self.exchanges.clear();
+        self.dropped_size = 0;
+        self.background.outdate();
     }
 
     /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
@@ -40,6 +42,7 @@ impl AgentState {
             return;
         }
         Arc::make_mut(&mut self.turns).extend(added);
+        self.background.outdate();
         let surplus = self.turns.len().saturating_sub(turns_max);
         self.drop_oldest(surplus);
     }
@@ -49,6 +52,7 @@ impl AgentState {
         if turns == 0 {
             return;
         }
+        self.dropped_size += self.turns[..turns].iter().map(Turn::size).sum::<u64>();
         Arc::make_mut(&mut self.turns).drain(..turns);
         self.exchanges.retain_mut(|(_, question)| {
             let is_kept = *question >= turns;
@@ -88,6 +92,7 @@ impl AgentState {
             return;
         };
         let (_, question) = self.exchanges[at];
+        self.background.outdate();
         let turns = Arc::make_mut(&mut self.turns);
         let Some(answer) = turns.get_mut(question + 1) else { return };
         cut_text(&mut answer.text, heard_bytes);

@@ -1,6 +1,7 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. A test is a function of
 //! its seed.
 
+mod background;
 mod budget;
 mod clients;
 mod deadlines;
@@ -63,6 +64,8 @@ fn options() -> EngineOptions {
         rows_max: 32,
         prefill_tokens_max: 16,
         inline_text: true,
+        // Its own tests and some simulations set it.
+        background_prefill: false,
         // Text does not depend on the budget, but step counts do.
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))

@@ -99,7 +99,8 @@ impl Simulation {
     }
 
     /// Deltas of a complete reply join to the decoding of its tokens, if its agent still has them:
-    /// no later reply has started, not even a reply whose events the client has not received.
+    /// no later reply has started, not even a reply whose events the client has not received, and
+    /// no background prefill.
     pub(super) fn check_ended_texts(&mut self) {
         for (agent, reply_id) in std::mem::take(&mut self.ended) {
             let slot = self.core.agents.slot_of(agent);
@@ -111,7 +112,8 @@ impl Simulation {
             let is_complete = heard.ends == [Ok(FinishReason::Length)];
             let is_last = self.started.get(&agent) == Some(&reply_id);
             let hears_all = self.core.clients.has_received_all(state.client);
-            if !is_complete || !is_last || !hears_all {
+            let is_kept = !self.setting.options.background_prefill;
+            if !is_complete || !is_last || !hears_all || !is_kept {
                 continue;
             }
             let said = &state.sequence.tokens()[heard.usage.prompt_tokens as usize..];
