@@ -193,10 +193,10 @@ pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
     BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
-    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason, FrameBudget,
-    GpuContext, InlineText, KvType, ModelCard, ModelSource, ReplyError, ReplyId, Speaker,
-    TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn,
-    Usage,
+    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason,
+    FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, ModelCard, ModelSource,
+    ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs,
+    Tokenizer, TokenizerError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -47,9 +47,9 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{
     AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail,
     EXCHANGES_KNOWN_MAX, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
-    FrameBudget, GpuContext, InlineText, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
-    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn,
-    Usage, default_registry,
+    FirstTokenTimes, FrameBudget, GpuContext, InlineText, ModelCard, ModelSource, Prompt,
+    ReplyError, ReplyEvent, SentenceSplitter, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TokenLogprobs, Turn, Usage, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

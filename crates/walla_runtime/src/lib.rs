@@ -31,8 +31,8 @@ mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
-    EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, Pacing, Prompt, ReplyError, ReplyEvent,
-    ReplyId, Speaker, TokenLogprobs, Turn, Usage,
+    EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, FirstTokenTimes, Pacing, Prompt,
+    ReplyError, ReplyEvent, ReplyId, Speaker, TokenLogprobs, Turn, Usage,
 };
 pub use devices::default_registry;
 pub use inline_text::InlineText;

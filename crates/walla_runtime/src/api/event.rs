@@ -60,8 +60,28 @@ pub struct Usage {
     /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
     /// microseconds, without [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
+    /// The parts of [`first_token_micros`](Self::first_token_micros).
+    pub first_token: FirstTokenTimes,
     /// Time from the ask's arrival at the engine to the end, in microseconds, without pauses.
     pub total_micros: u64,
+}
+
+/// Time from the arrival of an ask to its first token, in parts whose sum is the whole. In
+/// microseconds, without pauses. All parts are 0 until the first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(bevy_reflect::Reflect), reflect(Clone, Debug, PartialEq))]
+pub struct FirstTokenTimes {
+    /// Nothing was done for the ask: it waited behind earlier replies of the agent, for a slot, for
+    /// capacity of the text thread, or for device time before its first prompt token.
+    pub waiting_micros: u64,
+    /// The prompt was rendered and tokenised.
+    pub encoding_micros: u64,
+    /// The prompt was evaluated: from the launch of the step with the first prompt token that was
+    /// not cached to the launch of the step with the last one. 0 if they are in one step.
+    pub prefill_micros: u64,
+    /// From the launch of the step with the last prompt token, which samples the first token, to
+    /// the token.
+    pub decode_micros: u64,
 }
 
 /// Event of a reply. Every reply gets at most one `Started`, then deltas, and exactly one of

@@ -9,7 +9,9 @@ mod stats;
 pub use self::agent::{AgentSpec, ContextPolicy, Prompt, Speaker, Turn};
 pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
 pub use self::error::ReplyError;
-pub use self::event::{DELTA_BYTES_MAX, Event, FinishReason, ReplyEvent, TokenLogprobs, Usage};
+pub use self::event::{
+    DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
+};
 pub use self::stats::{BudgetStats, EngineStats};
 
 /// Id of an agent, unique for the engine's life. An agent belongs to the [`Client`](crate::Client)

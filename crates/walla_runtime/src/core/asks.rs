@@ -240,6 +240,7 @@ impl Core {
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.phase = ReplyPhase::Running;
+        reply.encoded_micros = now_micros;
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");

@@ -55,7 +55,7 @@ impl Core {
         let token = TokenId(row.token);
         agent.sequence.append_sampled(output.position, token);
         if reply.usage.first_token_micros == 0 {
-            reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
+            reply.sampled_first(now_micros);
         }
         self.stats.tokens += 1;
         if self.model_text.tokenizer.is_end_of_generation(token) {

@@ -468,6 +468,12 @@ impl Core {
                 continue;
             }
             agent.sequence.stepped(step, tokens, self.budget.ticks());
+            if let Some(reply) = agent.reply.as_mut()
+                && tokens - rows < reply.usage.prompt_tokens
+                && reply.usage.first_token_micros == 0
+            {
+                reply.submitted_prompt(now_micros);
+            }
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }

@@ -161,13 +161,8 @@ impl AgentState {
 
     /// Moves the arrival times of its asks and its reply by the duration of a pause.
     pub fn postpone(&mut self, micros: u64) {
-        let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
-        let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
-        of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
-        if let Some(reply) = &mut self.reply {
-            reply.begun_micros += micros;
-            reply.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
-        }
+        self.asks.iter_mut().for_each(|ask| ask.arrived_micros += micros);
+        self.reply.iter_mut().for_each(|reply| reply.postpone(micros));
     }
 
     /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.

@@ -1,6 +1,6 @@
 //! An ask and the reply to it.
 
-use crate::api::{Prompt, ReplyId, Turn, Usage};
+use crate::api::{FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub(in crate::core) struct Reply {
     pub arrived_micros: u64,
     /// Time at which it left the queue of asks.
     pub begun_micros: u64,
+    /// Time at which its prompt was encoded.
+    pub encoded_micros: u64,
+    /// Times of the first and the latest step with tokens of its prompt.
+    pub prefill_micros: Option<(u64, u64)>,
     /// The user's turn that it answers, set when it is encoded. Both become part of the
     /// conversation when the reply ends.
     pub question: Option<String>,
@@ -54,6 +58,8 @@ impl Reply {
             reply_id: ask.reply_id,
             arrived_micros: ask.arrived_micros,
             begun_micros: now_micros,
+            encoded_micros: now_micros,
+            prefill_micros: None,
             question: None,
             phase: ReplyPhase::Encoding,
             usage: Usage::default(),
@@ -65,6 +71,41 @@ impl Reply {
             blocks_closed: 0,
             retries: 0,
         }
+    }
+}
+
+impl Reply {
+    /// A step with tokens of its prompt was submitted.
+    pub fn submitted_prompt(&mut self, now_micros: u64) {
+        let (_, latest) = self.prefill_micros.get_or_insert((now_micros, now_micros));
+        *latest = now_micros;
+    }
+
+    /// Its first token was sampled.
+    pub fn sampled_first(&mut self, now_micros: u64) {
+        let Self { arrived_micros, begun_micros, encoded_micros, prefill_micros, .. } = *self;
+        let (first, last) = prefill_micros.unwrap_or((encoded_micros, encoded_micros));
+        // The sum is at least 1, because 0 means that there was no token.
+        let now_micros = now_micros.max(arrived_micros + 1).max(last);
+        self.usage.first_token_micros = now_micros - arrived_micros;
+        let waited_micros = begun_micros.saturating_sub(arrived_micros);
+        let times = FirstTokenTimes {
+            waiting_micros: waited_micros + first.saturating_sub(encoded_micros),
+            encoding_micros: encoded_micros.saturating_sub(begun_micros),
+            prefill_micros: last - first,
+            decode_micros: now_micros - last,
+        };
+        self.usage.first_token = times;
+    }
+
+    /// Moves all times by the duration of a pause.
+    pub fn postpone(&mut self, micros: u64) {
+        self.arrived_micros += micros;
+        self.begun_micros += micros;
+        self.encoded_micros += micros;
+        self.prefill_micros =
+            self.prefill_micros.map(|(first, last)| (first + micros, last + micros));
+        self.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
     }
 }
 

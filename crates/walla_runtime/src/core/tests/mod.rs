@@ -36,8 +36,8 @@ use walla_types::{Sampling, TokenId};
 
 use super::{Core, Source};
 use crate::api::{
-    AgentId, AgentSpec, Command, Event, FinishReason, Pacing, Prompt, ReplyError, ReplyEvent,
-    ReplyId, Usage,
+    AgentId, AgentSpec, Command, Event, FinishReason, FirstTokenTimes, Pacing, Prompt, ReplyError,
+    ReplyEvent, ReplyId, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
@@ -217,6 +217,11 @@ fn hear(heard: &mut HashMap<ReplyId, Heard>, event: Event) {
         }
         ReplyEvent::Token(_) => {}
         ReplyEvent::Finished { reason, usage } => {
+            let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
+                usage.first_token;
+            let parts = waiting_micros + encoding_micros + prefill_micros + decode_micros;
+            assert_eq!(parts, usage.first_token_micros, "{usage:?}");
+            assert!(parts <= usage.total_micros.max(1), "{usage:?}");
             reply.usage = usage;
             reply.ends.push(Ok(reason));
         }

@@ -167,3 +167,30 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     let read = rig.core.stats().prefill_tokens;
     assert!(read < 10 * spoken, "{read} tokens were read for replies of {spoken}");
 }
+
+/// A budget of one step per frame, 10 rows each.
+#[test]
+fn the_parts_of_the_time_to_the_first_token_show_where_an_ask_waited() {
+    let mut rig = budgeted(600, Pacing::default());
+    let agents = [1, 2].map(|seed| rig.agent(speaker(seed, 4)));
+    let asks = agents.map(|agent| rig.ask(agent, tokens(&"x".repeat(60))));
+    let behind = rig.ask(agents[0], tokens("ab"));
+    (0..40).for_each(|_| rig.frame());
+    let times = |ask| {
+        let usage = rig.reply(ask).usage;
+        (usage.first_token, usage.first_token_micros)
+    };
+    let frames = |micros: u64| micros / FRAME_MICROS;
+    let (first, all) = times(asks[0]);
+    // Until the next frame.
+    assert_eq!((frames(first.waiting_micros), first.encoding_micros), (1, 0), "{first:?}");
+    // Six chunks of at most ten rows.
+    assert!((5..=8).contains(&frames(first.prefill_micros)), "{first:?}");
+    assert!(frames(all) <= 9, "{all}");
+    // The second prompt is evaluated after the first.
+    let (second, _) = times(asks[1]);
+    assert!((6..=9).contains(&frames(second.waiting_micros)), "{second:?}");
+    let (last, _) = times(behind);
+    assert!(frames(last.waiting_micros) >= 8 && last.prefill_micros == 0, "{last:?}");
+    assert!(last.decode_micros < FRAME_MICROS, "{last:?}");
+}

@@ -32,6 +32,7 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
                 let drawn = sampled_tokens(&rig, agent, 0);
                 let mut heard = rig.reply(ask).clone();
                 (heard.usage.first_token_micros, heard.usage.total_micros) = (0, 0);
+                heard.usage.first_token = FirstTokenTimes::default();
                 (heard, drawn)
             };
             let (heard, history) = scenario(&inline_cpu(), None, Pacing::FreeRunning);
