@@ -30,6 +30,8 @@ fn work() {
 fn run(path: &Path) {
     let plugin =
         WallaPlugin::default().device("cpu").threads(1).agents_max(4).budget(None).trace(path);
+    // One encoding for each ask.
+    let plugin = plugin.background_prefill(false);
     let mut app = app_with(plugin);
     app.add_systems(Update, work);
     for persona in ["You are Greta.", "You are Odo.", "You are Pip.", "You are Wren."] {

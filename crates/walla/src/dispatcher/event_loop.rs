@@ -34,6 +34,17 @@ const MESSAGES_AT_ONCE: usize = 256;
 /// Maximum number of events received together.
 const EVENTS_AT_ONCE: usize = 256;
 
+/// Result of [`EventLoop::receive_messages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Received {
+    /// There may be more messages.
+    Some,
+    /// The engine's queue is full: the channel was not polled.
+    Blocked,
+    /// There are no more messages, and the channel wakes the thread for the next one.
+    All,
+}
+
 pub(super) struct EventLoop {
     client: Arc<Client>,
     inbox: UnboundedReceiver<Message>,
@@ -80,37 +91,44 @@ impl EventLoop {
         let mut context = Context::from_waker(&waker);
         loop {
             self.client.register_waker(&waker);
-            let ControlFlow::Continue(received_all) = self.receive_messages(&mut context) else {
+            let ControlFlow::Continue(received) = self.receive_messages(&mut context) else {
                 return;
             };
             self.receive_events();
             self.flush_backlog();
             self.report_load();
             self.report_end();
-            match self.sleep_max() {
-                _ if !received_all => {}
-                Some(pause) => std::thread::park_timeout(pause),
-                None => std::thread::park(),
+            match (received, self.sleep_max()) {
+                (Received::Some, _) => {}
+                // The channel was not polled, so it wakes nobody, even if the backlog has been sent
+                // since.
+                (Received::Blocked, _) => std::thread::park_timeout(POLL_INTERVAL),
+                (Received::All, Some(pause)) => std::thread::park_timeout(pause),
+                (Received::All, None) => std::thread::park(),
             }
         }
     }
 
-    /// Receives some messages; `true` if no more can be received now. Breaks when no host is left.
-    fn receive_messages(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
+    /// Receives some messages. Breaks when no host is left.
+    fn receive_messages(&mut self, context: &mut Context<'_>) -> ControlFlow<(), Received> {
         for _ in 0..MESSAGES_AT_ONCE {
             self.flush_backlog();
             if !self.backlog.is_empty() {
                 // Messages in the channel are bounded; a backlog of their commands would not be.
                 let is_over = self.inbox.is_closed();
-                return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(true) };
+                return if is_over {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(Received::Blocked)
+                };
             }
             match self.inbox.poll_recv(context) {
                 Poll::Ready(Some(message)) => self.handle(message),
                 Poll::Ready(None) => return ControlFlow::Break(()),
-                Poll::Pending => return ControlFlow::Continue(true),
+                Poll::Pending => return ControlFlow::Continue(Received::All),
             }
         }
-        ControlFlow::Continue(false)
+        ControlFlow::Continue(Received::Some)
     }
 
     fn handle(&mut self, message: Message) {

@@ -136,6 +136,22 @@ impl std::task::Wake for Panics {
 
 /// A host's waker that panics runs on the thread that passes events on. Its own reply loses a
 /// wake-up; everything else continues.
+/// A silent engine: no event wakes the dispatcher, which finds its queue full again and again.
+#[tokio::test]
+async fn asks_beyond_a_small_queue_arrive_without_further_events() {
+    let options = EngineOptions { command_queue: 2, agents_max: 1, ..options() };
+    let (engine, _clock) = held(options).await;
+    for round in 1..=5 {
+        let agents: Vec<_> = (0..100).map(|seed| engine.agent_with(speaker(seed, 300))).collect();
+        let ask = |n: usize| agents[n % agents.len()].ask("What do you sell?");
+        let replies: Vec<_> = (0..700).map(ask).collect();
+        let waiting = || engine.stats().asks_waiting;
+        eventually("the engine has them", || waiting() >= 699).await;
+        drop((replies, agents));
+        eventually(&format!("they are cancelled in round {round}"), || waiting() == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn a_panicking_waker_does_not_affect_other_replies() {
     let engine = engine().await;

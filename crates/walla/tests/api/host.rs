@@ -76,14 +76,14 @@ pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
 
 /// Waits with a timeout, so that a test fails instead of hanging.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("never apply_event: {what}"))
+    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 /// The same for a condition that has to be polled.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < LONG, "never apply_event: {what}");
+        assert!(start.elapsed() < LONG, "never happened: {what}");
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
 }
