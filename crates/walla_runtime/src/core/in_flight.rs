@@ -101,6 +101,13 @@ impl InFlight {
         }
     }
 
+    /// Length that an agent's sequence has after all steps in flight; 0 without one.
+    pub fn tokens_of(&self, slot: usize, epoch: Epoch) -> u32 {
+        let all = self.steps.iter().flat_map(|step| &step.evaluated);
+        let of_agent = all.filter(|of| of.slot == slot && of.epoch == epoch);
+        of_agent.map(|of| of.tokens).max().unwrap_or(0)
+    }
+
     /// Removes the oldest step, which has completed. The caller [recycles](Self::recycle) it.
     pub fn complete(&mut self) -> Option<StepInFlight> {
         self.steps.pop_front()

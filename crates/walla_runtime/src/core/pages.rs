@@ -14,6 +14,12 @@ use crate::api::ReplyError;
 /// priority.
 type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
+/// Minimum number of pages of a common prefix for which a prompt waits.
+const PREFIX_PAGES_MIN: u32 = 2;
+
+/// Maximum ticks that a prompt waits for another agent to evaluate their common prefix.
+const PREFIX_WAIT_TICKS_MAX: u64 = 60;
+
 /// Result of a request for pages.
 #[derive(Debug)]
 pub(super) enum Room {
@@ -72,6 +78,41 @@ impl Core {
             }
         }
         best
+    }
+
+    /// Whether the prompt of an agent begins as the prompt of another agent that is being evaluated:
+    /// agents that are asked in the same frame share what they have in common, and the first one
+    /// evaluates it for all. An agent that is further, or that is asked with more urgency, waits
+    /// for no other.
+    pub(super) fn awaits_prefix(&self, slot: usize) -> bool {
+        let options = self.kv.ledger().options();
+        let Some(agent) = self.agents.get(slot).filter(|_| !options.recurrent) else {
+            return false;
+        };
+        let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
+        if waited >= PREFIX_WAIT_TICKS_MAX {
+            return false;
+        }
+        let (page, own) = (options.page_tokens, self.kv.len(slot));
+        let needed = (own / page + PREFIX_PAGES_MIN) * page;
+        let tokens = agent.sequence.tokens();
+        self.agents.iter().any(|(other, leader)| {
+            let theirs = &leader.sequence;
+            if other == slot || tokens.len().min(theirs.tokens().len()) < needed as usize {
+                return false;
+            }
+            let is_ahead = leader.is_running()
+                && self.can_be_scheduled(other)
+                && (self.kv.len(other), self.urgency(other)) > (own, self.urgency(slot));
+            let evaluated = theirs.evaluated().len() as u32;
+            let in_flight = self.in_flight.tokens_of(other, theirs.epoch());
+            // Nearly all agents fail here.
+            if !is_ahead && in_flight <= evaluated {
+                return false;
+            }
+            let common = theirs.common_with(tokens) / page * page;
+            common >= needed && evaluated < common && (is_ahead || common <= in_flight)
+        })
     }
 
     /// Shares the prefix of another agent's sequence if it is longer than the agent's own, in whole

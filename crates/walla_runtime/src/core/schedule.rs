@@ -170,7 +170,9 @@ impl Core {
                 NextWork::Prefill { tokens } => (agent.prefill_order(tokens, now_micros), true),
                 _ => (agent.tokens_due(now_micros), false),
             };
-            if !self.may_take(client, agent, due, is_prefill) {
+            if !self.may_take(client, agent, due, is_prefill)
+                || (is_prefill && self.awaits_prefix(slot))
+            {
                 continue;
             }
             is_unbudgeted |= self.budget.is_unbudgeted_for(client.pacing());
@@ -313,7 +315,7 @@ impl Core {
         self.scheduler.requests = requests;
     }
 
-    fn can_be_scheduled(&self, slot: usize) -> bool {
+    pub(super) fn can_be_scheduled(&self, slot: usize) -> bool {
         self.agents.get(slot).is_some_and(|agent| self.clients.is_schedulable(agent.client))
     }
 

@@ -79,3 +79,68 @@ fn prompts_of_many_agents_are_encoded_round_robin() {
     assert!(rig.reply(spectator).ends[0].is_ok());
     rig.assert_all_ended();
 }
+
+/// Asks agents with the same lore and different names in one frame. Returns the rows of all
+/// prompts, the tokens that were cached, and the texts.
+fn asked_together(options: &EngineOptions, pacing: Pacing) -> (u64, Vec<u32>, Vec<String>) {
+    let mut rig = Rig::new(options, &inline_cpu(), pacing);
+    let lore = "The mill burned down last winter. ".repeat(6);
+    let agents: Vec<_> = (0..8)
+        .map(|seed| {
+            let persona = format!("{lore}You are guard {seed}.");
+            rig.agent(AgentSpec { persona, ..speaker(seed, 4) })
+        })
+        .collect();
+    let asks: Vec<_> =
+        agents.into_iter().map(|agent| rig.ask(agent, Prompt::Chat("Who?".into()))).collect();
+    for _ in 0..200 {
+        rig.frame();
+    }
+    rig.assert_all_ended();
+    let heard = |ask: &ReplyId| rig.reply(*ask).clone();
+    let cached = asks.iter().map(|ask| heard(ask).usage.cached_tokens).collect();
+    let texts = asks.iter().map(|ask| heard(ask).text).collect();
+    (rig.core.stats().prefill_tokens, cached, texts)
+}
+
+#[test]
+fn agents_that_are_asked_in_one_frame_evaluate_their_common_prefix_once() {
+    let options = EngineOptions { context_tokens: 512, ..options() };
+    let mut texts_of_all = Vec::new();
+    for (rows_max, pacing) in [
+        (32, Pacing::FreeRunning),
+        (128, Pacing::FreeRunning),
+        (128, Pacing::default()),
+        (256, Pacing::PerFrame { steps: 2 }),
+    ] {
+        let options = EngineOptions { rows_max, prefill_tokens_max: rows_max, ..options.clone() };
+        let (prefill_tokens, cached, texts) = asked_together(&options, pacing);
+        // The lore has some 110 tokens, a persona and its question some 40 more.
+        let found = cached.iter().filter(|&&cached| cached >= 96).count();
+        assert_eq!(found, 7, "{rows_max}: {cached:?}");
+        assert!(prefill_tokens < 110 + 8 * 64, "{rows_max}: {prefill_tokens}");
+        texts_of_all.push(texts);
+    }
+    texts_of_all.dedup();
+    assert_eq!(texts_of_all.len(), 1, "{texts_of_all:?}");
+}
+
+/// The first of them is cancelled, or loses its client's frames: the others do not wait for it.
+#[test]
+fn a_prompt_waits_for_no_prompt_that_ends() {
+    let options =
+        EngineOptions { context_tokens: 512, prefill_tokens_max: 16, rows_max: 32, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+    let agents = [1, 2].map(|seed| rig.agent(speaker(seed, 4)));
+    let asks = agents.map(|agent| rig.ask(agent, tokens(&"x".repeat(300))));
+    rig.frame();
+    rig.frame();
+    rig.command(Command::Cancel { agent: agents[0], reply_id: asks[0] });
+    let mut frames = 0;
+    while rig.reply(asks[1]).ends.is_empty() {
+        rig.frame();
+        frames += 1;
+    }
+    // 300 tokens, 16 per frame, and the reply.
+    assert!(frames < 28, "{frames}");
+}
