@@ -139,7 +139,7 @@ fn settings_are_the_same() {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),
         context_tokens(77), agents_max(5), wait_for_slot(false), agents_parked_max(6),
         kv_tokens(700), prefill_tokens_max(9), kv_type(walla::KvType::Q8), budget(millis(3)),
-        budget_carry(2), background_prefill(false),
+        budget_carry(2), background_prefill(false), context_shift(true),
         launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),
     };
@@ -162,6 +162,7 @@ fn settings_are_the_same() {
         budget,
         budget_carry,
         background_prefill,
+        context_shift,
         launch_max,
         cost_cache,
         pre_tokenizer,
@@ -178,6 +179,7 @@ fn settings_are_the_same() {
     assert_eq!((device.as_str(), threads), ("cpu", Some(3)));
     assert_eq!((context_tokens, agents_max, agents_parked_max), (77, 5, 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
+    assert!(context_shift);
     assert_eq!((kv_tokens, prefill_tokens_max), (Some(700), 9));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));
     assert_eq!((budget, budget_carry), (FrameBudget::Time(millis(3)), Some(2)));

@@ -231,6 +231,13 @@ impl WallaPlugin {
         self.change("background_prefill", |options| options.background_prefill = prepares)
     }
 
+    /// Whether keys of a shortened conversation are shifted instead of being evaluated again, which
+    /// is an approximation: [`EngineOptions::context_shift`]. Default: `false`.
+    #[must_use]
+    pub fn context_shift(self, shifts: bool) -> Self {
+        self.change("context_shift", |options| options.context_shift = shifts)
+    }
+
     /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
     /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
     #[must_use]

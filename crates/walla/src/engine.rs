@@ -178,6 +178,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Whether keys of a shortened conversation are shifted instead of being evaluated again, which
+    /// is an approximation: [`EngineOptions::context_shift`]. Default: `false`.
+    pub fn context_shift(mut self, shifts: bool) -> Self {
+        self.options.context_shift = shifts;
+        self
+    }
+
     /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
     /// the same GPU waits. `None`: no limit. Default: 2 ms. See [`EngineOptions::launch_max`].
     pub fn launch_max(mut self, time: impl Into<Option<Duration>>) -> Self {

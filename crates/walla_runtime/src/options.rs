@@ -206,6 +206,13 @@ pub struct EngineOptions {
     /// full context are dropped and the rest is evaluated again. Then only the question's tokens
     /// are evaluated at an ask. Replies are the same with and without it. Default: `true`.
     pub background_prefill: bool,
+    /// Whether the keys of a shortened conversation are shifted to their new positions instead of
+    /// being evaluated again. That costs one step instead of hundreds of tokens, but it is an
+    /// approximation: the kept turns were evaluated while the dropped ones were visible, so replies
+    /// differ from those of an agent that never heard the dropped turns, and depend on what the
+    /// cache held. No other agent shares shifted tokens. Models with recurrent layers, and models
+    /// whose keys cannot be rotated, are evaluated again. Default: `false`.
+    pub context_shift: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
     /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
     pub budget_free_running: bool,
@@ -259,6 +266,7 @@ impl EngineOptions {
             budget: FrameBudget::Auto,
             budget_carry: None,
             background_prefill: true,
+            context_shift: false,
             budget_free_running: false,
             launch_max: Some(micros(defaults::LAUNCH_MICROS_MAX)),
             cost_cache: None,

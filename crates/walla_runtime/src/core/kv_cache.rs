@@ -1,6 +1,6 @@
 //! The KV cache of all agents: sequences, pages, the page limit and the page claim.
 
-use std::ops::RangeTo;
+use std::ops::{Range, RangeTo};
 
 use walla_exec::{Completed, ExecError, Executor, SamplingOf, Sequences, StepError};
 use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
@@ -119,6 +119,13 @@ impl KvCache {
     pub fn cut(&mut self, slot: usize, keep: u32) -> bool {
         let Sequences { ledger, commands, .. } = &mut self.sequences;
         ledger.remove(seq(slot), keep.., commands).is_ok()
+    }
+
+    /// Removes tokens from the middle, and shifts the keys of the later ones. Returns `false` if
+    /// that is not possible: see [`KvLedger::remove_and_shift`].
+    pub fn remove_and_shift(&mut self, slot: usize, gap: Range<u32>) -> bool {
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        ledger.remove_and_shift(seq(slot), gap, commands).is_ok()
     }
 
     /// Frees all pages of a sequence.

@@ -161,6 +161,7 @@ impl Source {
             context_tokens,
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             background_prefill: options.background_prefill,
+            context_shift: options.context_shift,
             driver_calls_of_load,
             refused: None,
         })

@@ -108,6 +108,7 @@ pub(crate) struct Core {
     context_tokens: u32,
     prefill_tokens_max: u32,
     background_prefill: bool,
+    context_shift: bool,
     driver_calls_of_load: u64,
     /// Reason why this core cannot continue the replies of its predecessor. The next call of
     /// `advance` returns it.

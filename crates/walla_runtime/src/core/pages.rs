@@ -39,6 +39,9 @@ pub(super) enum Room {
 impl Core {
     /// Keeps the cached prefix of `prompt` and drops the rest. Returns the number of tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
+        if self.context_shift {
+            self.shift_context(slot, prompt);
+        }
         let cached = self.kv.len(slot);
         let Some(agent) = self.agents.get_mut(slot) else { return 0 };
         let window = agent.penalty_window();
@@ -48,6 +51,18 @@ impl Core {
         }
         self.clear_sequence(slot);
         0
+    }
+
+    /// Removes tokens from the middle of a sequence if the rest then continues `prompt`, and shifts
+    /// the keys of the rest. No effect if the model or the device does not allow it.
+    fn shift_context(&mut self, slot: usize, prompt: &[TokenId]) {
+        let cached = self.kv.len(slot);
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Some(gap) = agent.sequence.gap_before(prompt, cached) else { return };
+        if self.kv.remove_and_shift(slot, gap.clone()) {
+            tracing::debug!(target: "walla::reply", agent = agent.id.0, ?gap, "keys shifted");
+            agent.sequence.close_gap(gap);
+        }
     }
 
     /// The longest prefix in whole pages that an agent could share with another agent's sequence,

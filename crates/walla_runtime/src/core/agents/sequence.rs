@@ -1,9 +1,14 @@
 //! The sequence of an agent: its tokens, and which of them the cache holds. Only this module
 //! changes them.
 
+use std::ops::Range;
+
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use crate::api::AgentId;
+
+/// Minimum number of tokens for which keys are shifted.
+const SHIFTED_MIN: usize = 32;
 
 /// Distinguishes current results of an agent from results that are no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +28,9 @@ pub(in crate::core) struct SequenceState {
     tokens: Vec<TokenId>,
     /// Tokens in the cache whose steps have completed. Other agents may share them.
     evaluated: u32,
+    /// Tokens in front of the first one whose keys were shifted. Later ones are approximate, and no
+    /// other agent may share them.
+    exact: u32,
     /// Maximum length of the sequence since it was empty.
     reached: u32,
     /// Draws submitted whose results the host has not read.
@@ -45,6 +53,7 @@ impl SequenceState {
         Self {
             tokens: Vec::new(),
             evaluated: 0,
+            exact: u32::MAX,
             reached: 0,
             unread: 0,
             epoch: Epoch { agent, version: 0 },
@@ -74,7 +83,7 @@ impl SequenceState {
 
     /// Known tokens whose cache entries other agents may share.
     pub fn evaluated(&self) -> &[TokenId] {
-        &self.tokens[..self.evaluated as usize]
+        &self.tokens[..self.evaluated.min(self.exact) as usize]
     }
 
     /// Draws submitted whose results the host has not read.
@@ -182,7 +191,29 @@ impl SequenceState {
         let same = common_tokens(&self.tokens, prompt).min(cached);
         let keep = reusable_prefix(prompt, same, self.reached, window);
         self.evaluated = self.evaluated.min(keep);
+        if keep <= self.exact {
+            self.exact = u32::MAX;
+        }
         keep
+    }
+
+    /// The tokens between the common prefix with a prompt and a later part that continues it, of at
+    /// least [`SHIFTED_MIN`] tokens: if they are removed, more of the prompt is in the cache, which
+    /// holds `cached` tokens.
+    pub fn gap_before(&self, prompt: &[TokenId], cached: u32) -> Option<Range<u32>> {
+        let known = &self.tokens[..self.tokens.len().min(cached as usize)];
+        let same = common_tokens(known, prompt) as usize;
+        let next = prompt.get(same..same + SHIFTED_MIN)?;
+        let rest = known.get(same + 1..)?;
+        let gap = 1 + rest.windows(SHIFTED_MIN).position(|part| part == next)?;
+        Some(same as u32..(same + gap) as u32)
+    }
+
+    /// The tokens of `gap` were removed from the cache, and the later ones shifted.
+    pub fn close_gap(&mut self, gap: Range<u32>) {
+        self.exact = self.exact.min(gap.start);
+        self.evaluated = self.evaluated.saturating_sub(gap.end - gap.start).max(gap.start);
+        self.tokens.drain(gap.start as usize..gap.end as usize);
     }
 
     /// Prefix of the known tokens that can be taken from the cache of the `source` sequence.
@@ -200,11 +231,13 @@ impl SequenceState {
     /// this length.
     pub fn share(&mut self, tokens: u32, reached: u32) {
         (self.evaluated, self.reached) = (tokens, reached);
+        self.exact = u32::MAX;
     }
 
     /// Called when the cache holds nothing of the sequence any more.
     pub fn forget_cache(&mut self) {
         (self.evaluated, self.reached) = (0, 0);
+        self.exact = u32::MAX;
         self.forget_in_flight();
     }
 
@@ -247,6 +280,28 @@ mod tests {
         assert_eq!(reusable_prefix(&prompt, 400, 592, 64), 336);
         assert_eq!(reusable_prefix(&prompt, 200, 592, 64), 200);
         assert_eq!(reusable_prefix(&prompt[..40], 40, 592, 64), 0);
+    }
+
+    #[test]
+    fn a_gap_lies_between_the_prefix_and_the_part_that_continues_it() {
+        let tokens = |range: Range<u32>| range.map(TokenId).collect::<Vec<_>>();
+        let mut sequence = SequenceState::new(AgentId(1));
+        sequence.begin(&tokens(0..300), 0);
+        let prompt = [tokens(0..50), tokens(120..400)].concat();
+        assert_eq!(sequence.gap_before(&prompt, 300), Some(50..120));
+        // Too little of it is in the cache, or nothing is missing.
+        assert_eq!(sequence.gap_before(&prompt, 140), None);
+        assert_eq!(sequence.gap_before(&tokens(0..400), 300), None);
+        assert_eq!(sequence.gap_before(&prompt[..60], 300), None);
+        sequence.completed(300);
+        sequence.close_gap(50..120);
+        assert_eq!((sequence.tokens(), sequence.evaluated().len()), (&prompt[..230], 50));
+        assert_eq!(sequence.keep_prefix(&prompt, 230, 0), 230);
+        assert_eq!(sequence.evaluated().len(), 50, "others share what is exact");
+        assert_eq!(sequence.keep_prefix(&prompt[..40], 230, 0), 39);
+        sequence.begin(&prompt, 0);
+        sequence.completed(100);
+        assert_eq!(sequence.evaluated().len(), 100);
     }
 
     #[test]

@@ -361,3 +361,40 @@ fn without_a_budget_a_step_is_short_and_alone() {
     let short = defaults::BUDGET_MICROS as f32 > COST.predict_micros(StepWork::prefill(32, 0));
     assert!(short, "the device of the other tests runs whole chunks");
 }
+
+/// Shifted keys are an approximation, so texts may differ, and only this agent has them.
+#[test]
+fn with_shifted_keys_a_full_context_is_not_evaluated_again() {
+    let evaluated_of = |context_shift: bool, background_prefill: bool| {
+        let options = EngineOptions { context_shift, background_prefill, ..prepared() };
+        let mut rig = free(&options);
+        let agent = rig.agent(smith(1, 20));
+        let mut most = 0;
+        for n in 0..60 {
+            let question = format!("What happened on day {n}?");
+            let ask = rig.ask(agent, chat(&question));
+            rig.run();
+            assert!(matches!(rig.reply(ask).ends[..], [Ok(_)]), "{:?}", rig.reply(ask));
+            if n > 0 {
+                most = most.max(evaluated(&rig, ask));
+            }
+        }
+        // An agent with the same persona shares its exact tokens only.
+        let other = rig.agent(smith(1, 20));
+        let ask = rig.ask(other, chat("What happened on day 59?"));
+        rig.run();
+        let mut alone = free(&prepared());
+        let same = alone.agent(smith(1, 20));
+        let reference = alone.ask(same, chat("What happened on day 59?"));
+        alone.run();
+        assert_eq!(rig.reply(ask).text, alone.reply(reference).text);
+        (most, rig.core.stats().background_tokens + rig.core.stats().prefill_tokens)
+    };
+    let (most, all) = evaluated_of(true, true);
+    assert!(most < own_tokens("What happened on day 59?"), "{most}");
+    let (_, without) = evaluated_of(false, true);
+    assert!(2 * all < without, "{all} {without}");
+    // An ask shifts too, if nothing was prepared.
+    let (most, _) = evaluated_of(true, false);
+    assert!(most < 100, "{most}");
+}

@@ -143,6 +143,7 @@ impl Setting {
             },
             // Not drawn, so that the other draws of a seed are those of earlier versions.
             background_prefill: matches!(seed % 4, 1 | 2),
+            context_shift: seed % 16 == 5,
             ..options()
         };
         let source = source();
