@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use walla_runtime::{Engine, EngineState};
 
-/// Values of which percentiles are taken.
+/// Measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<f64>);
 

@@ -1,5 +1,5 @@
 //! Time from an ask to its first token, for agents that were prepared before they are asked and for
-//! agents that were not, under several frame budgets and beside a game that loads the processor.
+//! agents that were not, under several frame budgets, while a game loads the processor.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin first_words
@@ -44,7 +44,7 @@ struct Args {
     /// Agents that are asked in one frame.
     #[arg(long, default_value_t = 12)]
     agents: usize,
-    /// Agents that speak all the time beside them.
+    /// Other agents, which speak all the time.
     #[arg(long, default_value_t = 0)]
     speakers: usize,
     /// Tokens of a persona. No two agents have the same.

@@ -209,8 +209,7 @@ pub struct EngineOptions {
     /// Whether the keys of a shortened conversation are shifted to their new positions instead of
     /// being evaluated again. That costs one step instead of hundreds of tokens, but it is an
     /// approximation: the kept turns were evaluated while the dropped ones were visible, so replies
-    /// differ from those of an agent that never heard the dropped turns, and depend on what the
-    /// cache held. No other agent shares shifted tokens. Models with recurrent layers, and models
+    /// differ from the replies without this option, and depend on the contents of the cache. No other agent shares shifted tokens. Models with recurrent layers, and models
     /// whose keys cannot be rotated, are evaluated again. Default: `false`.
     pub context_shift: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in

@@ -100,8 +100,8 @@ impl EventLoop {
             self.report_end();
             match (received, self.sleep_max()) {
                 (Received::Some, _) => {}
-                // The channel was not polled, so it wakes nobody, even if the backlog has been sent
-                // since.
+                // The channel was not polled, so it does not wake this thread, even if the backlog
+                // has been sent since.
                 (Received::Blocked, _) => std::thread::park_timeout(POLL_INTERVAL),
                 (Received::All, Some(pause)) => std::thread::park_timeout(pause),
                 (Received::All, None) => std::thread::park(),

@@ -14,7 +14,7 @@
 //! 3. It takes free pages only. An agent that loses its pages is not evaluated again before its
 //!    next ask or change. An agent that was never asked loses its pages first.
 //! 4. An ask continues with the evaluated tokens that its prompt begins with. While its prompt is
-//!    encoded, the background prefill goes on.
+//!    encoded, the background prefill continues.
 //! 5. Conversations are not changed: turns are dropped for ever by an ask only, by the same rule.
 
 use std::cmp::Reverse;
@@ -28,8 +28,7 @@ use super::agents::AgentState;
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{Pacing, ReplyError};
 
-/// Minimum number of tokens that are worth a step of their own. Fewer are evaluated in a step of
-/// the next prompt.
+/// Minimum number of tokens for a step. Fewer are evaluated in a step of the next prompt.
 const TOKENS_MIN: u32 = 16;
 
 /// Order of agents, the first is the smallest: level of detail, priority, slot.
@@ -67,7 +66,7 @@ impl Core {
         accepts.then(|| self.next_outdated(now_micros)).flatten().map(|(micros, _)| micros)
     }
 
-    /// Starts to encode the next conversation. Returns `false` if there is none.
+    /// Starts to encode the next conversation. Returns `false` without one.
     pub(super) fn encode_in_background(&mut self, now_micros: u64) -> bool {
         if !self.prompts.accepts_background() {
             return false;

@@ -96,8 +96,7 @@ impl Core {
     }
 
     /// Whether the prompt of an agent begins as the prompt of another agent that is being evaluated:
-    /// agents that are asked in the same frame share what they have in common, and the first one
-    /// evaluates it for all. An agent that is further, or that is asked with more urgency, waits
+    /// of agents that are asked in the same frame, the first one evaluates their common prefix. An agent that is further, or that is asked with more urgency, waits
     /// for no other.
     pub(super) fn awaits_prefix(&self, slot: usize) -> bool {
         let options = self.kv.ledger().options();

@@ -1,4 +1,4 @@
-//! Background prefill: what is evaluated before an ask, and what it must not change.
+//! Background prefill: the tokens that are evaluated before an ask, and unchanged replies.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn chat(question: &str) -> Prompt {
     Prompt::Chat(question.into())
 }
 
-/// An agent with a persona of its own, of some 150 tokens.
+/// An agent with a unique persona of some 150 tokens.
 fn smith(seed: u64, reply_tokens_max: u32) -> AgentSpec {
     let persona = format!("{seed} is the smith of this town. ").repeat(5);
     AgentSpec { persona, ..speaker(seed, reply_tokens_max) }
@@ -58,8 +58,7 @@ fn evaluated(rig: &Rig, ask: ReplyId) -> u32 {
     usage.prompt_tokens - usage.cached_tokens
 }
 
-/// Tokens of a question with the markers around it, and fewer than a page that no step of its own
-/// evaluates.
+/// Tokens of a question with the markers around it, and the tokens that are too few for a step.
 fn own_tokens(question: &str) -> u32 {
     question.len() as u32 + 16 + 24
 }

@@ -141,7 +141,7 @@ impl Setting {
                 reply: draws.pick(&[None, None, Some(Duration::from_millis(900))]),
                 ..Deadlines::default()
             },
-            // Not drawn, so that the other draws of a seed are those of earlier versions.
+            // Not drawn, so that the other draws of a seed stay as they were in earlier versions.
             background_prefill: matches!(seed % 4, 1 | 2),
             context_shift: seed % 16 == 5,
             ..options()
