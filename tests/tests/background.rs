@@ -1,0 +1,97 @@
+//! Evaluating conversations before an ask changes no reply, on models of every architecture: layers
+//! with windows, recurrent layers, every kind of RoPE.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use walla_runtime::{
+    AgentSpec, Client, Command, Engine, EngineOptions, EngineState, FrameBudget, ModelSource,
+    Pacing, Prompt, ReplyEvent, Usage,
+};
+use walla_tests::data;
+use walla_types::Sampling;
+
+/// Small reference models of every architecture, one of them recurrent.
+const MODELS: [&str; 6] =
+    ["gemma3-q8_0", "lfm2-q8_0", "llama32-q4_k", "phi3-longrope-q8_0", "qwen2-q8_0", "qwen3-f16"];
+
+/// Timeout, longer than any reply takes: a defect must fail, not hang.
+const HANGS_AFTER: Duration = Duration::from_secs(300);
+
+/// Asks of one agent: more than its context holds.
+const ASKS: usize = 12;
+
+fn engine(model: &Path, background_prefill: bool) -> Engine {
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        agents_max: 4,
+        context_tokens: 256,
+        template: Some("chatml".into()),
+        budget: FrameBudget::Unlimited,
+        background_prefill,
+        ..EngineOptions::new(ModelSource::Path(model.to_owned()))
+    };
+    Engine::start(options).expect("options are valid")
+}
+
+/// Asks an agent and waits for the end of its reply, and until nothing is evaluated any more.
+fn ask(client: &Client, agent: walla_runtime::AgentId, question: &str) -> (String, Usage) {
+    let reply_id = client.new_reply_id();
+    let prompt = Prompt::Chat(question.into());
+    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+    let (mut said, mut end, start) = (String::new(), None, Instant::now());
+    let mut quiet_since = Instant::now();
+    let mut steps = 0;
+    loop {
+        assert!(start.elapsed() < HANGS_AFTER, "no end after {said:?}");
+        let engine = client.engine();
+        assert!(!matches!(engine.state(), EngineState::Failed(_)), "{:?}", engine.state());
+        while let Some(event) = client.try_recv() {
+            match event.what {
+                ReplyEvent::Delta { text, .. } => said.push_str(&text),
+                ReplyEvent::Finished { usage, .. } => end = Some(usage),
+                ReplyEvent::Failed(error) => panic!("{error}"),
+                _ => {}
+            }
+        }
+        if engine.stats().steps != steps {
+            steps = engine.stats().steps;
+            quiet_since = Instant::now();
+        }
+        if let Some(usage) = end.filter(|_| quiet_since.elapsed() > Duration::from_millis(60)) {
+            return (said, usage);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The replies of an agent, and the prompt tokens that each ask evaluated.
+fn talk(model: &Path, background_prefill: bool) -> (Vec<String>, Vec<u32>) {
+    let engine = engine(model, background_prefill);
+    let client = engine.client(Pacing::FreeRunning).expect("there is room");
+    let agent = client.new_agent();
+    let spec = AgentSpec {
+        sampling: Sampling::builder().temperature(1.0).seed(3).build().expect("valid"),
+        reply_tokens_max: 12,
+        ..AgentSpec::new("You are Greta, the smith of this town.")
+    };
+    client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
+    let replies = (0..ASKS).map(|n| ask(&client, agent, &format!("What happened on day {n}?")));
+    let (said, usages): (Vec<_>, Vec<_>) = replies.unzip();
+    (said, usages.iter().map(|usage| usage.prompt_tokens - usage.cached_tokens).collect())
+}
+
+#[test]
+fn a_background_prefill_changes_no_reply_of_any_architecture() {
+    for name in MODELS {
+        let model = data(&format!("models/{name}.gguf"));
+        let (said, evaluated) = talk(&model, true);
+        let (expected, without) = talk(&model, false);
+        assert_eq!(said, expected, "{name}");
+        // The first ask may arrive before anything has been evaluated.
+        let most = |evaluated: &[u32]| evaluated[1..].iter().max().copied().unwrap_or(0);
+        assert!(most(&evaluated) < 70, "{name}: {evaluated:?}");
+        assert!(most(&without) > 100, "{name}: turns are dropped: {without:?}");
+    }
+}
