@@ -73,9 +73,58 @@ mod sync {
         }
     }
 
+    /// The model's threads have no cache lines.
+    pub(crate) struct CachePadded<T>(T);
+
+    impl<T> CachePadded<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(value)
+        }
+    }
+
+    impl<T> std::ops::Deref for CachePadded<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    /// The model's threads have no processors.
+    pub(crate) fn processor() -> Option<usize> {
+        None
+    }
+
     /// A model checker has no time and tries every order of events, so one check is enough.
-    pub(crate) fn spin_until(_pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
+    pub(crate) fn spin_until(_time: std::time::Duration, mut ready: impl FnMut() -> bool) -> bool {
         ready()
+    }
+}
+
+/// Stub for the choice of threads: all take part in every job.
+mod work {
+    #[derive(Clone, Copy)]
+    pub(crate) struct ThreadCosts;
+
+    impl ThreadCosts {
+        pub(crate) const JOIN_NANOS: u32 = 0;
+
+        pub(crate) const fn new(_join_nanos: u32) -> Self {
+            Self
+        }
+
+        pub(crate) fn of_job(self, _work: u64, max: usize) -> usize {
+            max.max(1)
+        }
+
+        pub(crate) fn tiles(self, _work: u64, threads: usize, per_thread: usize) -> usize {
+            threads * per_thread
+        }
+
+        /// Some jobs wake sleeping helpers.
+        pub(crate) const fn rouse(self) -> u64 {
+            1
+        }
     }
 }
 
@@ -112,6 +161,8 @@ mod machine {
                 Command::Panic => resume_unwind(Box::new("a defect")),
             }
         }
+
+        pub(crate) fn rest(&self) {}
     }
 }
 

@@ -9,10 +9,14 @@ use loom::cell::Cell;
 
 use crate::check;
 use crate::pool::Pool;
+use crate::work::ThreadCosts;
+
+/// Work of a job that wakes sleeping helpers.
+const LARGE: u64 = 2;
 
 /// Adds `job` to each of two tiles.
-fn add(pool: &Pool, tiles: &mut [Cell<usize>; 2], job: usize) {
-    pool.grid(tiles, 1, (1, 1), &|_, tile| {
+fn add(pool: &Pool, tiles: &mut [Cell<usize>; 2], job: usize, work: u64) {
+    pool.tiles(tiles, 1, (1, 1), work, &|_, tile| {
         let cell = &tile.row_mut(0)[0];
         cell.set(cell.get() + job);
     });
@@ -22,28 +26,48 @@ fn tiles() -> [Cell<usize>; 2] {
     [Cell::new(0), Cell::new(0)]
 }
 
+fn start() -> Pool {
+    Pool::start(2, ThreadCosts).unwrap()
+}
+
 /// The second job never overlaps the first one's work, and a sleeping helper is woken by a job or
 /// by shutdown.
 #[test]
 fn jobs_are_finished_before_the_next_is_published() {
     check(|| {
-        let pool = Pool::start(2).unwrap();
+        let pool = start();
         let mut tiles = tiles();
-        add(&pool, &mut tiles, 1);
-        add(&pool, &mut tiles, 2);
+        pool.wake(2);
+        add(&pool, &mut tiles, 1, LARGE);
+        add(&pool, &mut tiles, 2, LARGE);
         assert!(tiles.iter().all(|tile| tile.get() == 3));
     });
 }
 
-/// A helper's sleep condition differs during and between launches; neither loses a wake-up.
+/// A job that wakes no helper does not wait for one either.
+#[test]
+fn small_jobs_end_without_helpers() {
+    check(|| {
+        let pool = start();
+        let mut tiles = tiles();
+        pool.wake(2);
+        add(&pool, &mut tiles, 1, 0);
+        add(&pool, &mut tiles, 2, 0);
+        assert!(tiles.iter().all(|tile| tile.get() == 3));
+    });
+}
+
+/// A helper sleeps for different reasons during and between launches; neither loses a wake-up.
 #[test]
 fn no_wake_up_of_a_launch_is_lost() {
     check(|| {
-        let pool = Pool::start(2).unwrap();
+        let pool = start();
         let mut tiles = tiles();
-        pool.set_busy(true);
-        add(&pool, &mut tiles, 1);
-        pool.set_busy(false);
+        pool.wake(2);
+        pool.rest();
+        pool.wake(2);
+        add(&pool, &mut tiles, 1, LARGE);
+        pool.rest();
         assert!(tiles.iter().all(|tile| tile.get() == 1));
     });
 }
@@ -53,10 +77,11 @@ fn no_wake_up_of_a_launch_is_lost() {
 #[test]
 fn no_thread_waits_after_a_panic_in_a_tile() {
     check(|| {
-        let pool = Pool::start(2).unwrap();
+        let pool = start();
         let mut tiles = tiles();
+        pool.wake(2);
         let run = || {
-            pool.grid(&mut tiles, 1, (1, 1), &|_, tile| {
+            pool.tiles(&mut tiles, 1, (1, 1), LARGE, &|_, tile| {
                 tile.row_mut(0)[0].set(1);
                 if tile.row == 0 {
                     resume_unwind(Box::new("a defect"));

@@ -18,6 +18,7 @@ use crate::memory::{Bytes, filled};
 use crate::memory_budget::MemoryBudget;
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
+use crate::work::ThreadCosts;
 use crate::workspace::{Rope, Workspace};
 
 /// Maximum number of queued commands: several steps, with maintenance of a hundred pages each.
@@ -73,7 +74,9 @@ impl CpuDevice {
         let pool = if options.inline {
             Pool::inline()
         } else {
-            Pool::start(options.threads_resolved() as usize).map_err(failed)?
+            let costs = options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS);
+            let threads = options.threads_resolved() as usize;
+            Pool::start(threads, ThreadCosts::new(costs)).map_err(failed)?
         };
         let machine = Machine::new(variant, pool);
         let commands_max = (!options.inline).then_some(COMMANDS_MAX);

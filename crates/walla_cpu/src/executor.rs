@@ -19,6 +19,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use walla_device::DeviceError;
 
@@ -30,9 +31,9 @@ use crate::sync::{
     Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Parker, Unparker, spin_until, thread,
 };
 
-/// Spins before the executor sleeps: about 10 µs, because the commands of one step follow in quick
+/// Time for which the executor spins before it sleeps: the commands of one step follow in quick
 /// succession.
-const IDLE_PAUSES: u32 = 500;
+const IDLE_SPIN: Duration = Duration::from_micros(10);
 
 struct Shared {
     ring: Ring<Command>,
@@ -55,6 +56,9 @@ impl Shared {
     fn run(&self, command: &Command) -> bool {
         let mut machine = self.machine();
         let outcome = catch_unwind(AssertUnwindSafe(|| machine.execute(command, &self.cancel)));
+        if self.ring.is_empty() {
+            machine.rest();
+        }
         drop(machine);
         match outcome {
             Ok(Ok(())) => {}
@@ -77,7 +81,7 @@ impl Shared {
     fn serve(&self) {
         let ready = || !self.ring.is_empty() || self.cancel.load(Ordering::Relaxed);
         loop {
-            if !spin_until(IDLE_PAUSES, ready) {
+            if !spin_until(IDLE_SPIN, ready) {
                 park_until(ready);
             }
             if self.cancel.load(Ordering::Relaxed) {

@@ -67,6 +67,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod work;
 mod workspace;
 
 pub use backend::CpuBackend;

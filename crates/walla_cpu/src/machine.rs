@@ -160,10 +160,15 @@ impl Machine {
             result: &mut results.bytes_mut()[first..first + result_bytes],
             workspace,
         };
-        self.pool.set_busy(true);
+        let threads = self.pool.costs().of_step(frame.work(), self.pool.workers());
+        self.pool.wake(threads);
         frame.run(cancel);
-        self.pool.set_busy(false);
         Ok(())
+    }
+
+    /// Lets the pool sleep: no command is left.
+    pub(crate) fn rest(&self) {
+        self.pool.rest();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::operands::{Input, PANEL, Products};
 use crate::options::Variant;
 use crate::panels::{self, Layout};
 use crate::pool::Pool;
-use crate::{kernels, scalar};
+use crate::{kernels, scalar, work};
 
 #[cfg(test)]
 mod tests;
@@ -71,7 +71,8 @@ impl Matrix {
         let failure = Mutex::new(None);
         let panels_per_tile = (READ_BYTES / panel_bytes).max(1);
         let tile = (panels_per_tile, layout.bytes);
-        pool.grid(stored.bytes_mut(), layout.bytes, tile, &|worker, tile| {
+        pool.wake(pool.workers());
+        pool.tiles(stored.bytes_mut(), layout.bytes, tile, u64::MAX, &|worker, tile| {
             // One buffer per worker, so the lock is free.
             let mut buffer = buffers[worker].lock().unwrap_or_else(PoisonError::into_inner);
             match source.read(of_panels(tile.row..tile.row + tile.rows), &mut buffer) {
@@ -86,6 +87,7 @@ impl Matrix {
                 }
             }
         });
+        pool.rest();
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
@@ -105,6 +107,11 @@ impl Matrix {
     /// Whether it is multiplied by rounded activations.
     pub(crate) fn takes_groups(&self) -> bool {
         self.variant.rounds_activations() && self.ty.is_quantised()
+    }
+
+    /// Estimated nanoseconds of a product with `rows` rows.
+    pub(crate) fn nanos(&self, rows: usize) -> u64 {
+        work::product(self.variant, self.ty, self.bytes.len(), self.rows * self.cols, rows)
     }
 
     /// Row `row`, dequantised.

@@ -135,9 +135,11 @@ impl fmt::Display for Variant {
 /// Configuration of a [`CpuDevice`](crate::CpuDevice).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Number of kernel threads. Default `None`: half of the cores, at least one, because the game
-    /// needs the other half. On Linux, hardware threads that share a core count as one core;
-    /// elsewhere each counts as one.
+    /// Maximum number of kernel threads; each step and each of its ops uses as many of them as make
+    /// it faster. At least 1; numbers beyond the hardware threads that the process may use, or
+    /// beyond [`THREADS_MAX`](Self::THREADS_MAX), are lowered to them. Default `None`: half of the
+    /// cores, at least one, because the game needs the other half. On Linux, hardware threads that
+    /// share a core count as one core; elsewhere each counts as one.
     pub threads: Option<u32>,
     /// Kernels to use. Default `None`: the best variant for this machine.
     pub variant: Option<Variant>,
@@ -146,6 +148,10 @@ pub struct CpuOptions {
     /// that is available to the machine or container at the time of the allocation. Only Linux
     /// reports this; elsewhere there is no ceiling.
     pub memory_bytes_max: Option<u64>,
+    /// Estimated cost of one more thread in an op, in nanoseconds. An op of `w` nanoseconds runs on
+    /// up to `sqrt(w / cost)` threads; 0 means that all threads share every op. Default `None`:
+    /// 300. Results do not depend on it.
+    pub thread_cost_nanos: Option<u32>,
     /// Runs every command inside the call, on the calling thread, and starts no thread. Default
     /// `false`; `true` makes a simulation deterministic.
     pub inline: bool,
@@ -160,7 +166,9 @@ impl CpuOptions {
     pub fn threads_resolved(&self) -> u32 {
         let half = || u32::try_from(system::cores() / 2).unwrap_or(Self::THREADS_MAX);
         let wanted = if self.inline { 1 } else { self.threads.unwrap_or_else(half) };
-        wanted.clamp(1, Self::THREADS_MAX)
+        // Threads that take turns on a processor wait for each other in every op.
+        let processors = u32::try_from(system::processors()).unwrap_or(Self::THREADS_MAX);
+        wanted.clamp(1, processors.clamp(1, Self::THREADS_MAX))
     }
 }
 
@@ -181,10 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn at_least_one_thread_and_one_only_when_inline() {
+    fn threads_are_limited_by_the_processors_and_to_one_when_inline() {
         let options = |threads, inline| CpuOptions { threads, inline, ..Default::default() };
-        assert_eq!(options(Some(0), false).threads_resolved(), 1);
-        assert_eq!(options(Some(3), false).threads_resolved(), 3);
+        let processors = u32::try_from(system::processors()).unwrap();
+        for threads in 1..=3 {
+            let resolved = options(Some(threads), false).threads_resolved();
+            assert_eq!(resolved, threads.min(processors));
+        }
+        assert!(options(Some(u32::MAX), false).threads_resolved() <= CpuOptions::THREADS_MAX);
         assert_eq!(options(Some(3), true).threads_resolved(), 1);
         assert!(options(None, false).threads_resolved() >= 1);
     }

@@ -22,61 +22,102 @@
 //!    sees the tiles.
 //! 4. No thread waits for a worker without a claim: a worker that the system descheduled delays at
 //!    most one tile.
-//! 5. Waiting is a bounded spin, then [parking](crate::parker). Only the executor wakes helpers;
-//!    the thread that finishes the last tile wakes the executor.
+//! 5. Waiting is a bounded spin, then [parking](crate::parker). The thread that finishes the last
+//!    tile wakes the executor.
 //! 6. A panic in a tile is recorded and the tile counts as done. The executor panics after all
 //!    tiles are done, so it never hangs.
+//!
+//! # Number of threads
+//! [`ThreadCosts`] chooses from estimates of the work: for each launch the crew, the threads that
+//! are awake for it, and for each job the number of tiles. One job of a small product takes less
+//! time than waking a thread, so helpers stay awake during a launch while its serial parts are
+//! short, and only larger jobs wake those that sleep. The crew sleeps when no command is left. It
+//! is woken as a tree: a wake-up of a thread on a sleeping processor takes up to 10 µs, and so the
+//! executor waits for two of them at most.
+//!
+//! If every processor is busy, the system may put a helper on the executor's processor. The helper
+//! would then delay the thread that waits for it, so it sleeps without claiming a tile.
 
 use std::cell::Cell;
 use std::io;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::time::Duration;
 
 use crate::parker::{park_in_until, park_until};
 use crate::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, Parker, Unparker, spin_until,
-    thread,
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CachePadded, Ordering, Parker, Unparker,
+    processor, spin_until, thread,
 };
 use crate::tile::{Grid, Tile};
+use crate::work::ThreadCosts;
 
 /// Computes one tile: `work(worker, index)`.
 type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Spins before a worker sleeps during a launch: about 20 µs, longer than the serial code between
-/// two jobs.
-const WORKER_PAUSES: u32 = 1000;
-/// Spins before the executor sleeps while it waits for claimed tiles: about 10 µs, the time of a
-/// tile.
-const EXECUTOR_PAUSES: u32 = 500;
+/// Time for which a helper of a running launch spins before it sleeps: longer than most of the
+/// serial code between two jobs.
+const HELPER_SPIN: Duration = Duration::from_micros(20);
+/// Time for which the executor spins for claimed tiles before it sleeps: the time of some tiles.
+const EXECUTOR_SPIN: Duration = Duration::from_micros(10);
+/// Jobs for which the executor wakes no helper after one found itself on the executor's processor:
+/// the system has no free processor for it.
+const JOBS_ALONE: u32 = 16;
+/// Tiles per thread of a job, so that a late thread delays it by a part of its share.
+const TILES_PER_THREAD: usize = 4;
 
-/// See the module's table.
+/// See the module's table. Each part has its own cache lines, because threads wait for different
+/// ones.
 struct Shared {
+    job: CachePadded<Job>,
+    remaining: CachePadded<AtomicUsize>,
+    launch: CachePadded<Launch>,
+    executor: Unparker,
+}
+
+/// The current job.
+struct Job {
     work: AtomicPtr<()>,
     claims: AtomicU64,
-    remaining: AtomicUsize,
-    /// A launch is running, so the next job follows soon.
-    busy: AtomicBool,
+}
+
+/// State that changes with a launch, or less often.
+struct Launch {
+    /// Number of threads that are awake for the running launches, including the executor; helpers
+    /// with numbers below it are. 0 if none runs.
+    crew: AtomicUsize,
+    /// Number of the launch for which the crew was woken last.
+    number: AtomicUsize,
+    /// The processor that runs the executor.
+    processor: AtomicUsize,
+    /// A helper has found itself on that processor since the executor last looked.
+    displaced: AtomicBool,
     stop: AtomicBool,
     panicked: AtomicBool,
-    executor: Unparker,
 }
 
 impl Shared {
     fn new(executor: &Parker) -> Self {
         Self {
-            work: AtomicPtr::new(ptr::null_mut()),
-            claims: AtomicU64::new(0),
-            remaining: AtomicUsize::new(0),
-            busy: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
+            job: CachePadded::new(Job {
+                work: AtomicPtr::new(ptr::null_mut()),
+                claims: AtomicU64::new(0),
+            }),
+            remaining: CachePadded::new(AtomicUsize::new(0)),
+            launch: CachePadded::new(Launch {
+                crew: AtomicUsize::new(0),
+                number: AtomicUsize::new(0),
+                processor: AtomicUsize::new(usize::MAX),
+                displaced: AtomicBool::new(false),
+                stop: AtomicBool::new(false),
+                panicked: AtomicBool::new(false),
+            }),
             executor: executor.unparker().clone(),
         }
     }
 
     fn has_tiles(&self) -> bool {
-        let claims = self.claims.load(Ordering::Relaxed);
+        let claims = self.job.claims.load(Ordering::Relaxed);
         claims & u64::from(u32::MAX) < claims >> 32
     }
 
@@ -85,7 +126,7 @@ impl Shared {
         if !self.has_tiles() {
             return None;
         }
-        let claims = self.claims.fetch_add(1, Ordering::AcqRel);
+        let claims = self.job.claims.fetch_add(1, Ordering::AcqRel);
         let (next, tiles) = (claims & u64::from(u32::MAX), claims >> 32);
         (next < tiles).then_some(next as usize)
     }
@@ -93,7 +134,7 @@ impl Shared {
     /// Works on the current job until no tile is left to claim.
     fn help(&self, worker: usize) {
         while let Some(index) = self.claim() {
-            let work = self.work.load(Ordering::Relaxed).cast::<Work<'_>>();
+            let work = self.job.work.load(Ordering::Relaxed).cast::<Work<'_>>();
             #[expect(
                 unsafe_code,
                 reason = "the borrow that `each` keeps alive crosses threads as a pointer"
@@ -102,7 +143,7 @@ impl Shared {
             // which has not returned.
             let work: Work<'_> = unsafe { *work };
             if catch_unwind(AssertUnwindSafe(|| work(worker, index))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
+                self.launch.panicked.store(true, Ordering::Relaxed);
             }
             if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.executor.unpark();
@@ -110,19 +151,45 @@ impl Shared {
         }
     }
 
-    /// Main loop of a worker.
-    fn serve(&self, worker: usize) {
-        let ready = || self.has_tiles() || self.stop.load(Ordering::Relaxed);
-        while !self.stop.load(Ordering::Relaxed) {
-            self.help(worker);
-            let pauses = if self.busy.load(Ordering::Relaxed) { WORKER_PAUSES } else { 0 };
-            if !spin_until(pauses, ready) {
-                let busy = || ready() || self.busy.load(Ordering::Relaxed);
-                if self.busy.load(Ordering::Relaxed) {
-                    park_until(ready);
-                } else {
-                    park_until(busy);
-                }
+    fn stops(&self) -> bool {
+        self.launch.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether this helper is one of the running launch.
+    fn is_in_crew(&self, worker: usize) -> bool {
+        worker < self.launch.crew.load(Ordering::Relaxed)
+    }
+
+    /// Whether the calling thread runs on the processor of the executor, which then waits for it.
+    fn displaces_executor(&self) -> bool {
+        processor().is_some_and(|own| own == self.launch.processor.load(Ordering::Relaxed))
+    }
+
+    /// Main loop of a helper, which wakes `others` for each launch.
+    fn serve(&self, worker: usize, others: &[(usize, thread::Thread)]) {
+        let called = || self.is_in_crew(worker) || self.stops();
+        let ready = || self.has_tiles() || !self.is_in_crew(worker) || self.stops();
+        let mut launch = 0;
+        loop {
+            park_until(called);
+            if self.stops() {
+                return;
+            }
+            let current = self.launch.number.load(Ordering::Relaxed);
+            if current != launch {
+                launch = current;
+                let crew = others.iter().filter(|(other, _)| self.is_in_crew(*other));
+                crew.for_each(|(_, thread)| thread.unpark());
+            }
+            let displaces = self.displaces_executor();
+            if displaces {
+                self.launch.displaced.store(true, Ordering::Relaxed);
+            } else {
+                self.help(worker);
+            }
+            if displaces || !spin_until(HELPER_SPIN, ready) {
+                // Until a large job, the next launch or the end.
+                thread::park();
             }
         }
     }
@@ -137,10 +204,13 @@ fn unpark(helper: &thread::JoinHandle<()>) {
 /// Not `Sync`: only one thread at a time publishes, and a tile cannot publish a job.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
+    /// Helper `i` is worker `i + 1`.
     helpers: Vec<thread::JoinHandle<()>>,
+    costs: ThreadCosts,
     /// Of the thread that publishes.
     parker: Parker,
-    not_sync: PhantomData<Cell<()>>,
+    /// Number of jobs from now on for which no helper is woken. (`Cell`: not `Sync`.)
+    jobs_alone: Cell<u32>,
 }
 
 impl Pool {
@@ -148,39 +218,70 @@ impl Pool {
     pub(crate) fn inline() -> Self {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker));
-        Self { shared, helpers: Vec::new(), parker, not_sync: PhantomData }
+        let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
+        Self { shared, helpers: Vec::new(), costs, parker, jobs_alone: Cell::new(0) }
     }
 
     /// A pool of `threads` threads, including the calling thread.
-    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize, costs: ThreadCosts) -> io::Result<Self> {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker));
         let helpers = Vec::with_capacity(threads);
-        let mut pool = Self { shared, helpers, parker, not_sync: PhantomData };
-        for worker in 1..threads {
+        let mut pool = Self { shared, helpers, costs, parker, jobs_alone: Cell::new(0) };
+        // The highest number first, because a helper holds the handles of those that it wakes.
+        for worker in (1..threads).rev() {
+            let others = woken_by(worker).filter(|other| *other < threads);
+            // The helpers so far are in reverse order.
+            let others: Vec<_> = others
+                .map(|other| (other, pool.helpers[threads - 1 - other].thread().clone()))
+                .collect();
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
-            pool.helpers.push(builder.spawn(move || shared.serve(worker))?);
+            pool.helpers.push(builder.spawn(move || shared.serve(worker, &others))?);
         }
+        pool.helpers.reverse();
         Ok(pool)
     }
 
-    /// Calls `work` once for every index below `count`, on this thread and the helpers.
-    fn each(&self, count: u32, work: Work<'_>) {
+    /// Calls `work` once for every index below `count`, on this thread and the crew. Wakes sleeping
+    /// helpers if `rouse` is set.
+    fn each(&self, count: u32, rouse: bool, work: Work<'_>) {
         let Self { shared, helpers, parker, .. } = self;
         let on_stack: *const Work<'_> = &raw const work;
-        shared.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
+        self.note_processor();
+        shared.job.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
         shared.remaining.store(count as usize, Ordering::Relaxed);
         // A swap, not a store: loom lets a store race with a late claimer's addition in either
         // order.
-        shared.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
-        helpers.iter().take(count as usize - 1).for_each(unpark);
+        shared.job.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
+        if rouse && self.has_free_processor() {
+            helpers.iter().take((count as usize).min(self.crew()) - 1).for_each(unpark);
+        }
         shared.help(0);
         let done = || shared.remaining.load(Ordering::Acquire) == 0;
-        if !spin_until(EXECUTOR_PAUSES, done) {
+        if !spin_until(EXECUTOR_SPIN, done) {
             park_in_until(parker, done);
         }
-        assert!(!shared.panicked.load(Ordering::Relaxed), "a kernel panicked");
+        assert!(!shared.launch.panicked.load(Ordering::Relaxed), "a kernel panicked");
+    }
+
+    /// Whether a helper that wakes now probably gets a processor of its own.
+    fn has_free_processor(&self) -> bool {
+        if self.shared.launch.displaced.swap(false, Ordering::Relaxed) {
+            self.jobs_alone.set(JOBS_ALONE);
+        }
+        let jobs = self.jobs_alone.get();
+        self.jobs_alone.set(jobs.saturating_sub(1));
+        jobs == 0
+    }
+
+    fn note_processor(&self) {
+        let current = processor().unwrap_or(usize::MAX);
+        let noted = &self.shared.launch.processor;
+        // Helpers read this cache line while they spin.
+        if noted.load(Ordering::Relaxed) != current {
+            noted.store(current, Ordering::Relaxed);
+        }
     }
 
     /// Number of threads that may work at the same time, including the caller. Worker numbers are
@@ -189,19 +290,40 @@ impl Pool {
         self.helpers.len() + 1
     }
 
-    /// Sets whether a launch is running. If so, helpers wake up and stay awake; otherwise they
-    /// sleep.
-    pub(crate) fn set_busy(&self, busy: bool) {
-        self.shared.busy.store(busy, Ordering::Relaxed);
-        if busy {
-            self.helpers.iter().for_each(unpark);
+    /// Number of threads that work at the same time now, including the caller.
+    fn crew(&self) -> usize {
+        self.shared.launch.crew.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Costs of this pool's threads.
+    pub(crate) fn costs(&self) -> ThreadCosts {
+        self.costs
+    }
+
+    /// Wakes helpers, so that `threads` threads, including the caller, work on the jobs that follow
+    /// until [`rest`](Self::rest).
+    pub(crate) fn wake(&self, threads: usize) {
+        let threads = threads.min(self.workers());
+        self.note_processor();
+        let launch = &self.shared.launch;
+        launch.crew.store(threads, Ordering::Relaxed);
+        launch.number.fetch_add(1, Ordering::Relaxed);
+        for other in woken_by(0).filter(|other| *other < threads) {
+            unpark(&self.helpers[other - 1]);
         }
     }
 
-    /// Calls `fill(worker, tile)` for every tile of `array`, a row-major `[rows, width]`.
+    /// Lets all helpers sleep.
+    pub(crate) fn rest(&self) {
+        self.shared.launch.crew.store(0, Ordering::Relaxed);
+    }
+
+    /// Calls `fill(worker, tile)` for tiles that cover `array`, a row-major `[rows, width]`, in a
+    /// job of about `nanos` nanoseconds. A tile is a multiple of `(rows, columns)` elements, of
+    /// which one must span the array.
     ///
-    /// The result must not depend on the order of tiles or on the worker's number, which only
-    /// selects scratch memory.
+    /// The result must not depend on tiles or on the worker's number, which only selects scratch
+    /// memory.
     ///
     /// # Panics
     /// If `fill` does.
@@ -210,6 +332,30 @@ impl Pool {
         array: &mut [T],
         width: usize,
         (tile_rows, tile_cols): (usize, usize),
+        nanos: u64,
+        fill: &(dyn Fn(usize, &mut Tile<'_, T>) + Sync),
+    ) {
+        let threads = self.costs.of_job(nanos, self.crew());
+        let tiles = self.costs.tiles(nanos, threads, TILES_PER_THREAD);
+        let tile = if tile_cols < width {
+            (tile_rows, tile_cols * width.div_ceil(tile_cols).div_ceil(tiles))
+        } else {
+            let rows = array.len() / width;
+            (tile_rows * rows.div_ceil(tile_rows).div_ceil(tiles).max(1), tile_cols)
+        };
+        self.tiles(array, width, tile, nanos, fill);
+    }
+
+    /// As [`grid`](Self::grid), with tiles of exactly this size, smaller only at the ends.
+    ///
+    /// # Panics
+    /// If `fill` does.
+    pub(crate) fn tiles<T: Send>(
+        &self,
+        array: &mut [T],
+        width: usize,
+        (tile_rows, tile_cols): (usize, usize),
+        nanos: u64,
         fill: &(dyn Fn(usize, &mut Tile<'_, T>) + Sync),
     ) {
         let grid = Grid::new(array, width, tile_rows, tile_cols);
@@ -221,25 +367,28 @@ impl Pool {
             fill(worker, &mut tile);
         };
         let tiles = grid.tiles();
+        let threads = self.costs.of_job(nanos, self.crew().min(tiles));
         match u32::try_from(tiles) {
-            Ok(count) if count > 1 && self.workers() > 1 => self.each(count, &work),
+            Ok(count) if threads > 1 => {
+                self.each(count, nanos >= self.costs.rouse(), &work);
+            }
             _ => (0..tiles).for_each(|index| work(0, index)),
         }
     }
 }
 
+/// The helpers that a thread wakes: a binary tree, in which the executor is number 0.
+fn woken_by(worker: usize) -> impl Iterator<Item = usize> {
+    [2 * worker + 1, 2 * worker + 2].into_iter()
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.launch.stop.store(true, Ordering::Relaxed);
         self.helpers.iter().for_each(unpark);
         for helper in self.helpers.drain(..) {
             // A helper cannot panic: panics of tiles are caught.
             let _ = helper.join();
         }
     }
-}
-
-/// Rows per tile when a row costs about `width` simple operations: enough work to be worth a claim.
-pub(crate) fn rows_per_tile(width: usize) -> usize {
-    (8192 / width.max(1)).max(1)
 }

@@ -1,20 +1,33 @@
 //! Synchronisation primitives. Package `walla_cpu_models` replaces this module by loom's.
 
+use std::time::{Duration, Instant};
+
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
     sync::{Arc, Mutex, MutexGuard},
     thread,
 };
 
+pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use crossbeam_utils::sync::{Parker, Unparker};
 
-/// Polls `ready` up to `pauses + 1` times, with a spin hint between: some microseconds.
-pub(crate) fn spin_until(pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
-    for _ in 0..pauses {
-        if ready() {
-            return true;
+pub(crate) use crate::system::processor;
+
+/// Polls `ready` for about `time`, with spin hints between.
+pub(crate) fn spin_until(time: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    /// The clock is read once per so many polls, because it takes as long as some of them.
+    const POLLS: u32 = 16;
+    let mut begin = None;
+    loop {
+        for _ in 0..POLLS {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
         }
-        std::hint::spin_loop();
+        // A wait for less than the first polls reads no clock.
+        if begin.get_or_insert_with(Instant::now).elapsed() >= time {
+            return ready();
+        }
     }
-    ready()
 }

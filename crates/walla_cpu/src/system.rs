@@ -121,10 +121,29 @@ pub(crate) fn processor_time() -> Option<Duration> {
     None
 }
 
+/// Number of the processor that runs the calling thread. `None` on systems that this crate does not
+/// ask.
+pub(crate) fn processor() -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    {
+        #[expect(unsafe_code, reason = "a call of the C library")]
+        // SAFETY: it has no arguments and only reads.
+        let processor = unsafe { libc::sched_getcpu() };
+        usize::try_from(processor).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Number of hardware threads that the process may use, as limited by affinity and quotas.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Number of cores that this thread may run on. Hardware threads that share a core count as one; if
 /// the system does not report siblings, each counts as a core.
 pub(crate) fn cores() -> usize {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors();
     // A CPU quota may allow fewer cores than exist.
     cores_from_files(&read).map_or(threads, |cores| cores.clamp(1, threads))
 }
@@ -240,7 +259,6 @@ mod tests {
         assert_eq!(cores("9"), None, "a CPU that nothing is said of");
         assert_eq!(cores("0-4000000000"), None);
         assert_eq!(cores_from_files(&files(&[])), None);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        assert!((1..=threads).contains(&super::cores()));
+        assert!((1..=processors()).contains(&super::cores()));
     }
 }

@@ -3,18 +3,21 @@
 
 mod pool {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
 
     use crate::pool::Pool;
+    use crate::work::ThreadCosts;
 
     #[test]
     fn every_element_belongs_to_exactly_one_tile() {
         for threads in 1..=4 {
-            let pool = Pool::start(threads).unwrap();
+            let pool = Pool::start(threads, ThreadCosts::new(0)).unwrap();
+            pool.wake(threads);
             for (rows, width, tile) in
                 [(5, 7, (2, 3)), (1, 1, (4, 4)), (6, 4, (3, 2)), (0, 3, (1, 1))]
             {
                 let mut array = vec![0_u32; rows * width];
-                pool.grid(&mut array, width, tile, &|worker, tile| {
+                pool.tiles(&mut array, width, tile, 1, &|worker, tile| {
                     assert!(worker < threads);
                     for row in 0..tile.rows {
                         tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
@@ -28,28 +31,73 @@ mod pool {
     /// More threads than cores, so that some threads are descheduled at any point.
     #[test]
     fn thousands_of_jobs_lose_no_tile() {
-        let pool = Pool::start(5).unwrap();
+        let pool = Pool::start(5, ThreadCosts::new(0)).unwrap();
         let mut array = vec![0_u64; 24];
         for job in 0..20_000_u64 {
-            pool.set_busy(job % 64 < 48);
+            match job % 64 {
+                0 => pool.wake(1 + job as usize / 64 % 5),
+                48 => pool.rest(),
+                _ => {}
+            }
             let tiles = 1 + job as usize % 24;
-            pool.grid(&mut array[..tiles], 1, (1, 1), &|_, tile| tile.row_mut(0)[0] += job);
+            pool.tiles(&mut array[..tiles], 1, (1, 1), job % 2, &|_, tile| {
+                tile.row_mut(0)[0] += job;
+            });
         }
         let wanted = |i: u64| (0..20_000).filter(|job| job % 24 >= i).sum::<u64>();
         assert!(array.iter().zip(0..).all(|(x, i)| *x == wanted(i)), "{array:?}");
     }
 
+    /// The executor sleeps while it waits for a helper that holds a tile.
+    #[test]
+    fn jobs_end_when_helpers_are_late() {
+        let pool = Pool::start(4, ThreadCosts::new(0)).unwrap();
+        let mut array = vec![0_u32; 16];
+        for job in 0..50 {
+            pool.wake(4);
+            pool.tiles(&mut array, 1, (1, 1), 1, &|worker, tile| {
+                std::thread::sleep(Duration::from_micros(300 * worker as u64));
+                tile.row_mut(0)[0] += 1;
+            });
+            assert!(array.iter().all(|&x| x == job + 1), "{job}: {array:?}");
+            if job % 3 == 0 {
+                pool.rest();
+            }
+        }
+    }
+
+    /// Tiles cover an array for every estimate of its work and every number of threads.
+    #[test]
+    fn every_choice_covers_the_array() {
+        for threads in 1..=4 {
+            let pool = Pool::start(threads, ThreadCosts::new(300)).unwrap();
+            for (rows, width, tile) in [(37, 4, (1, 4)), (3, 130, (3, 16)), (0, 3, (1, 3))] {
+                let mut array = vec![0_u32; rows * width];
+                for work in (0..24).map(|power| 1 << power) {
+                    pool.wake(threads);
+                    pool.grid(&mut array, width, tile, work, &|_, tile| {
+                        for row in 0..tile.rows {
+                            tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
+                        }
+                    });
+                }
+                assert!(array.iter().all(|&x| x == 24), "{threads} {rows} {width}: {array:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_panic_in_a_tile_reaches_the_caller() {
-        let pool = Pool::start(3).unwrap();
-        let run = || pool.grid(&mut [0; 8], 1, (1, 1), &|_, tile| assert!(tile.row != 5));
+        let pool = Pool::start(3, ThreadCosts::new(0)).unwrap();
+        pool.wake(3);
+        let run = || pool.tiles(&mut [0; 8], 1, (1, 1), 1, &|_, tile| assert!(tile.row != 5));
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     }
 
     #[test]
     #[should_panic(expected = "row 2 of a tile of 2 rows")]
     fn a_tile_accesses_only_its_rows() {
-        Pool::inline().grid(&mut [0; 8], 2, (2, 2), &|_, tile| tile.row_mut(2)[0] = 1);
+        Pool::inline().tiles(&mut [0; 8], 2, (2, 2), 1, &|_, tile| tile.row_mut(2)[0] = 1);
     }
 }
 
@@ -104,13 +152,15 @@ mod executor {
     use crate::machine::Machine;
     use crate::options::Variant;
     use crate::pool::Pool;
+    use crate::work::ThreadCosts;
 
     /// A command that no caller can create represents an internal defect: it must cost the device,
     /// not the process.
     #[test]
     fn a_panic_loses_only_the_device() {
         for inline in [false, true] {
-            let pool = if inline { Pool::inline() } else { Pool::start(2).unwrap() };
+            let pool =
+                if inline { Pool::inline() } else { Pool::start(2, ThreadCosts::new(0)).unwrap() };
             let machine = Machine::new(Variant::Scalar, pool);
             let mut executor = Executor::start(machine, (!inline).then_some(4)).unwrap();
             let pushed = executor.push("launch", Command::Launch { graph: 7 });

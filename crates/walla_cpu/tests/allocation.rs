@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[test]
 fn steps_allocate_nothing() {
     let mut harness = Harness::new(
-        CpuOptions { threads: Some(3), ..CpuOptions::default() },
+        CpuOptions { threads: Some(3), thread_cost_nanos: Some(0), ..CpuOptions::default() },
         Shape::small(TensorType::Q8_0),
     );
     let rows: Vec<Row> = (0..SEQUENCES).map(|s| Row(s, 0, 5, true)).collect();

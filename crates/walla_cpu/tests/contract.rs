@@ -13,7 +13,7 @@ use walla_device::{
 use walla_types::TensorType;
 
 fn threads(count: u32) -> CpuOptions {
-    CpuOptions { threads: Some(count), ..CpuOptions::default() }
+    CpuOptions { threads: Some(count), thread_cost_nanos: Some(0), ..CpuOptions::default() }
 }
 
 /// Serialises the tests that measure time.

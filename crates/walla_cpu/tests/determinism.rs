@@ -64,17 +64,19 @@ fn batches_and_threads_do_not_change_results() {
     for (i, ty) in TensorType::ALL.into_iter().enumerate() {
         for variant in variants() {
             let shape = Shape { seed: i as u32, ..Shape::small(ty) };
-            let options = |threads| CpuOptions {
+            let options = |threads, cost| CpuOptions {
                 variant: Some(variant),
                 threads: Some(threads),
+                thread_cost_nanos: Some(cost),
                 ..CpuOptions::default()
             };
             let sequences = sequences(i as u32);
-            let wanted = alone(options(1), shape, 2, &sequences[2]);
-            for threads in 1..=3 {
-                let mut harness = Harness::new(options(threads), shape);
+            let wanted = alone(options(1, 0), shape, 2, &sequences[2]);
+            // All threads in every op, some in the larger ones, one.
+            for (threads, cost) in [(1, 0), (2, 0), (3, 0), (3, 20), (3, u32::MAX)] {
+                let mut harness = Harness::new(options(threads, cost), shape);
                 let got = in_random_batches(&mut harness, &sequences, 10 * i as u32 + threads);
-                assert!(got[2] == wanted, "{ty} {variant} {threads} threads");
+                assert!(got[2] == wanted, "{ty} {variant} {threads} threads of {cost} ns");
             }
         }
     }
@@ -85,7 +87,12 @@ fn inline_and_threads_agree() {
     let shape = Shape::small(TensorType::Q4_0);
     let sequences = sequences(3);
     let run = |inline| {
-        let options = CpuOptions { inline, threads: Some(2), ..CpuOptions::default() };
+        let options = CpuOptions {
+            inline,
+            threads: Some(2),
+            thread_cost_nanos: Some(0),
+            ..CpuOptions::default()
+        };
         in_random_batches(&mut Harness::new(options, shape), &sequences, 4)
     };
     assert!(run(true) == run(false));

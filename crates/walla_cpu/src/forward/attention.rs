@@ -10,6 +10,7 @@ use crate::operands::{Scores, Values};
 use crate::options::Variant;
 use crate::scalar;
 use crate::tile::Tile;
+use crate::work;
 use crate::workspace::{Scratch, Workspace};
 
 /// Inputs of one layer's attention that do not depend on the row and the head.
@@ -52,7 +53,8 @@ impl Frame<'_> {
         let Ok([q, out]) = slots.get_disjoint_mut([q.0 as usize, out.0 as usize]) else { return };
         let q: &[f32] = q.as_slice();
         let out = &mut out.as_mut_slice()[..rows.len() * width];
-        self.pool.grid(out, width, (tile_rows, part), &|worker, tile| {
+        let nanos = work::attention(attention.vectors(), shape, cells(rows, window));
+        self.pool.tiles(out, width, (tile_rows, part), nanos, &|worker, tile| {
             Workspace::with_scratch(workers, worker, |scratch| {
                 attention.tile(rows, q, width, tile, scratch);
             });
@@ -65,13 +67,29 @@ pub(crate) const GROUP_MAX: usize = 64;
 /// Maximum number of queries whose scores one tile holds.
 pub(crate) const QUERIES: usize = 8;
 
+/// Whether the SIMD kernels apply: f16, and whole registers.
+pub(super) fn has_vectors(variant: Variant, kv: &KvLayer) -> bool {
+    variant.attends_in_vectors()
+        && kv.kv_type == KvType::F16
+        && kv.head_dim.is_multiple_of(16)
+        && kv.page_tokens.is_multiple_of(16)
+}
+
+/// Number of positions to which all rows attend.
+pub(super) fn cells(rows: &[StepRow], window: Option<u32>) -> u64 {
+    let window = window.unwrap_or(u32::MAX);
+    rows.iter().map(|row| cells_of(row, window).len() as u64).sum()
+}
+
+/// Positions that a row attends to.
+fn cells_of(row: &StepRow, window: u32) -> Range<usize> {
+    let end = row.position as usize + 1;
+    end.saturating_sub(window as usize)..end
+}
+
 impl Attention<'_> {
-    /// Whether the SIMD kernels apply: f16, and whole registers.
     fn vectors(&self) -> bool {
-        self.variant.attends_in_vectors()
-            && self.kv.kv_type == KvType::F16
-            && self.kv.head_dim.is_multiple_of(16)
-            && self.kv.page_tokens.is_multiple_of(16)
+        has_vectors(self.variant, self.kv)
     }
 
     /// Rows of a tile. For long runs of one sequence: several rows that share the reads of keys;
@@ -113,8 +131,7 @@ impl Attention<'_> {
 
     /// Positions that a row attends to.
     fn cells(&self, row: &StepRow) -> Range<usize> {
-        let end = row.position as usize + 1;
-        end.saturating_sub(self.window as usize)..end
+        cells_of(row, self.window)
     }
 
     /// The keys that are probably read next, after `row` and `head`: the first page of the next

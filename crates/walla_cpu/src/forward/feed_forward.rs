@@ -3,9 +3,8 @@ use walla_types::Activation;
 
 use super::Frame;
 use super::linear::{Joined, Tools, first};
-use crate::pool::rows_per_tile;
 use crate::workspace::Workspace;
-use crate::{kernels, scalar};
+use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
     /// `x[r] += post(W y[r])`.
@@ -23,7 +22,8 @@ impl Frame<'_> {
         joined.multiply(tools, y, groups, product, padded);
         let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * width];
         // Products are read in place. A norm needs the whole row, in scratch memory.
-        self.pool.grid(x, width, (rows_per_tile(width), width), &|worker, tile| {
+        let nanos = work::elements(x.len());
+        self.pool.grid(x, width, (1, width), nanos, &|worker, tile| {
             for r in 0..tile.rows {
                 let products = &product[(tile.row + r) * padded..][..width];
                 if bias.is_none() && post.is_none() {
@@ -73,7 +73,8 @@ impl Frame<'_> {
             }
         }
         let (product, h) = (&*product, &mut slots[h.0 as usize].as_mut_slice()[..rows * hidden]);
-        self.pool.grid(h, hidden, (rows_per_tile(4 * hidden), hidden), &|_, tile| {
+        let nanos = work::elements(4 * h.len());
+        self.pool.grid(h, hidden, (1, hidden), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 let products = &product[(tile.row + r) * padded..][..padded];
                 let [gate, up] = starts.map(|start| &products[start..][..hidden]);

@@ -6,6 +6,7 @@ use super::Frame;
 use super::linear::{Joined, Tools, first};
 use crate::sample::{self, Draw, Mask};
 use crate::scalar;
+use crate::work;
 use crate::workspace::Workspace;
 
 impl Frame<'_> {
@@ -42,14 +43,18 @@ impl Frame<'_> {
         let rows = &mut result.rows[..outputs.len()];
         // Candidates and result rows are separate arrays. Candidates are written first; rows count
         // them.
-        self.pool.grid(candidates, candidates_width, (1, candidates_width), &|_, tile| {
+        let wanted = outputs.iter().filter(|output| samples(output) && output.candidates > 0);
+        let nanos = work::sample(wanted.count(), self.program.vocab);
+        let tile = (1, candidates_width);
+        self.pool.tiles(candidates, candidates_width, tile, nanos, &|_, tile| {
             let output = &outputs[tile.row];
             let logits = &logits[tile.row * vocab..][..vocab];
             let wanted = if samples(output) { output.candidates as usize } else { 0 };
             let mask = own_mask(output, masks, self.program.vocab);
             sample::candidates(variant, logits, mask, &mut tile.row_mut(0)[..wanted]);
         });
-        self.pool.grid(rows, 1, (1, 1), &|worker, tile| {
+        let nanos = work::sample(rows.len(), self.program.vocab);
+        self.pool.tiles(rows, 1, (1, 1), nanos, &|worker, tile| {
             let output = &outputs[tile.row];
             tile.row_mut(0)[0] = if samples(output) {
                 Workspace::with_scratch(workers, worker, |scratch| {

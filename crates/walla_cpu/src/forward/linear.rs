@@ -6,14 +6,12 @@ use crate::matrix::Matrix;
 use crate::memory::Bytes;
 use crate::operands::{Input, PANEL, Products, ROWS};
 use crate::options::Variant;
-use crate::pool::{Pool, rows_per_tile};
+use crate::pool::Pool;
 use crate::quantise::{GROUP, Group};
 use crate::sync::Mutex;
 use crate::tile::Tile;
+use crate::work;
 use crate::workspace::{Scratch, Workspace};
-
-/// Weight bytes per claim: some microseconds of memory reads.
-const CLAIM_BYTES: usize = 64 * 1024;
 
 impl Frame<'_> {
     /// Normalises `count` rows of `x` (row `pick(i)` for each `i`) into the workspace's `normed`.
@@ -29,7 +27,8 @@ impl Frame<'_> {
         let Workspace { slots, normed, .. } = &mut *self.workspace;
         let x: &[f32] = slots[x.0 as usize].as_slice();
         let normed = &mut normed.as_mut_slice()[..count * width];
-        self.pool.grid(normed, width, (rows_per_tile(width), width), &|_, tile| {
+        let nanos = work::elements(normed.len());
+        self.pool.grid(normed, width, (1, width), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 let x = &x[pick(tile.row + r) * width..][..width];
                 kernels::rms_norm(self.variant, x, weight, norm.eps, tile.row_mut(r));
@@ -55,6 +54,11 @@ pub(super) struct Tools<'a> {
 impl<'a, const N: usize> Joined<'a, N> {
     pub(super) fn new(parts: [&'a Matrix; N]) -> Self {
         Self { parts }
+    }
+
+    /// Estimated nanoseconds of the products of `rows` rows.
+    pub(super) fn nanos(&self, rows: usize) -> u64 {
+        self.parts.iter().map(|part| part.nanos(rows)).sum()
     }
 
     /// First column of each part.
@@ -93,12 +97,8 @@ impl<'a, const N: usize> Joined<'a, N> {
             &[]
         };
         let input = Input { cols, values: x, groups };
-        let panels = self.width() / PANEL;
-        let panel_bytes = self.parts.iter().map(|p| p.held_bytes()).sum::<usize>() / panels;
-        let work = panel_bytes * rows.div_ceil(ROWS).max(1);
-        let claim = CLAIM_BYTES.div_ceil(work.max(1)).max(1);
-        let tile = (rows.max(1), claim * PANEL);
-        tools.pool.grid(&mut out[..rows * width], width, tile, &|worker, tile| {
+        let (tile, nanos) = ((rows.max(1), PANEL), self.nanos(rows));
+        tools.pool.grid(&mut out[..rows * width], width, tile, nanos, &|worker, tile| {
             Workspace::with_scratch(tools.workers, worker, |scratch| {
                 self.tile(input, scratch.row.as_mut_slice(), tile);
             });
@@ -143,7 +143,8 @@ fn round<'a>(tools: Tools<'_>, x: &[f32], cols: usize, groups: &'a mut Bytes) ->
     let groups = &mut groups.as_mut_slice()[..x.len() / GROUP];
     let (full, rest) = groups.split_at_mut(groups.len() / block * block);
     let (x_full, x_rest) = x.split_at(full.len() * GROUP);
-    tools.pool.grid(full, block, (1, block), &|_, tile| {
+    let nanos = work::elements(x_full.len());
+    tools.pool.tiles(full, block, (1, block), nanos, &|_, tile| {
         let x = &x_full[tile.row * ROWS * cols..][..ROWS * cols];
         kernels::round_activations(tools.variant, x, cols, tile.row_mut(0));
     });

@@ -10,14 +10,15 @@ mod short_conv;
 use std::time::{Duration, Instant};
 
 use walla_device::step::{BiasRow, OutputRow, StepHeader, StepRow};
-use walla_device::{MatrixId, Op, Program, Slot};
+use walla_device::{Linear, MatrixId, Op, Program, Slot};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Layer};
 use crate::matrix::Matrix;
 use crate::options::Variant;
-use crate::pool::{Pool, rows_per_tile};
+use crate::pool::Pool;
 use crate::sync::{AtomicBool, Ordering};
 use crate::system;
+use crate::work::{self, StepWork};
 use crate::workspace::{Rope, Workspace};
 
 /// Clock of one step.
@@ -118,6 +119,40 @@ impl Frame<'_> {
         }
     }
 
+    /// Estimated work of the step: of the products and the attention, which are most of it.
+    pub(crate) fn work(&self) -> StepWork {
+        let mut step = StepWork::default();
+        let rows = self.rows.len();
+        let product = |linears: &[&Linear], rows: usize| {
+            linears.iter().map(|l| self.matrices[l.matrix.0 as usize].nanos(rows)).sum()
+        };
+        let mut cells = 0;
+        let mut cells_window = None;
+        for op in &self.program.ops {
+            match op {
+                Op::Qkv { query, key, value, .. } => step.add(product(&[query, key, value], rows)),
+                Op::Attention { shape, window, layer, .. } => {
+                    if cells_window != Some(*window) {
+                        cells_window = Some(*window);
+                        cells = attention::cells(self.rows, *window);
+                    }
+                    let in_vectors = match &self.cache.layers[*layer as usize] {
+                        Layer::Kv(kv) => attention::has_vectors(self.variant, kv),
+                        Layer::Conv(_) => continue,
+                    };
+                    step.add(work::attention(in_vectors, *shape, cells));
+                }
+                Op::Project { linear, .. } => step.add(product(&[linear], rows)),
+                Op::GateUp { gate, up, .. } => step.add(product(&[gate, up], rows)),
+                Op::ShortConv { input: [a, b, c], .. } => step.add(product(&[a, b, c], rows)),
+                Op::Head { linear, .. } => step.add(product(&[linear], self.outputs.len())),
+                Op::Sample => step.add(work::sample(self.outputs.len(), self.program.vocab)),
+                Op::Embed { .. } => {}
+            }
+        }
+        step
+    }
+
     /// Computes cosines and sines of each row's position, once per rope that the program uses.
     ///
     /// The angle is rounded to f32, as the contract requires; its sine and cosine are computed in
@@ -131,20 +166,16 @@ impl Frame<'_> {
             }
             let used = rotations.len().min(self.rows.len() * pairs);
             let magnitude = f64::from(rope.magnitude);
-            self.pool.grid(
-                &mut rotations[..used],
-                pairs,
-                (rows_per_tile(pairs * 64), pairs),
-                &|_, tile| {
-                    for r in 0..tile.rows {
-                        let position = self.rows[tile.row + r].position as f32;
-                        for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
-                            let (sin, cos) = f64::from(position * frequency).sin_cos();
-                            *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
-                        }
+            let nanos = work::elements(used * 64);
+            self.pool.grid(&mut rotations[..used], pairs, (1, pairs), nanos, &|_, tile| {
+                for r in 0..tile.rows {
+                    let position = self.rows[tile.row + r].position as f32;
+                    for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
+                        let (sin, cos) = f64::from(position * frequency).sin_cos();
+                        *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
                     }
-                },
-            );
+                }
+            });
         }
     }
 
@@ -163,7 +194,8 @@ impl Frame<'_> {
         let table = &self.matrices[table.0 as usize];
         let (width, rows, last) = (table.cols, self.rows, &self.cache.last);
         let x = &mut self.workspace.slots[x.0 as usize].as_mut_slice()[..rows.len() * width];
-        self.pool.grid(x, width, (rows_per_tile(width), width), &|_, tile| {
+        let nanos = work::elements(2 * x.len());
+        self.pool.grid(x, width, (1, width), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 // A program with a larger vocabulary may have sampled a token that is out of range
                 // here.

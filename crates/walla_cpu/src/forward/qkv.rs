@@ -3,8 +3,8 @@ use walla_device::{Norm, Op};
 use super::Frame;
 use super::linear::{Joined, Tools, first};
 use crate::cache::Layer;
-use crate::pool::rows_per_tile;
 use crate::scalar;
+use crate::work;
 use crate::workspace::{Rope, Workspace};
 
 impl Frame<'_> {
@@ -49,7 +49,8 @@ impl Frame<'_> {
                 }
             }
         };
-        self.pool.grid(product, width, (rows_per_tile(width), width), &|_, tile| {
+        let nanos = work::elements(2 * product.len());
+        self.pool.grid(product, width, (1, width), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 let (row, numbers) = (tile.row + r, tile.row_mut(r));
                 finish(row, 0, &mut numbers[starts[0]..][..q_width]);

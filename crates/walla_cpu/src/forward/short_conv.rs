@@ -4,8 +4,8 @@ use walla_device::{Linear, Norm, Slot, VectorId};
 use super::Frame;
 use super::linear::{Joined, Tools, first};
 use crate::cache::{ConvLayer, Layer};
-use crate::pool::rows_per_tile;
 use crate::scalar;
+use crate::work;
 use crate::workspace::Workspace;
 
 impl Frame<'_> {
@@ -45,7 +45,8 @@ impl Frame<'_> {
         let products = Inputs { product, padded, rows };
         let kernel = &self.vectors[kernel.0 as usize];
         let out = &mut slots[out.0 as usize].as_mut_slice()[..rows.len() * width];
-        self.pool.grid(out, width, (rows_per_tile(4 * width), width), &|_, tile| {
+        let nanos = work::elements(4 * out.len());
+        self.pool.grid(out, width, (1, width), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 let row = tile.row + r;
                 let out = tile.row_mut(r);

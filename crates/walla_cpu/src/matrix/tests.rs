@@ -6,6 +6,7 @@ use super::*;
 use crate::int_dot;
 use crate::operands::ROWS;
 use crate::quantise::{GROUP, Group};
+use crate::work::ThreadCosts;
 
 fn word(i: u32, seed: u32) -> u32 {
     philox4x32([i, 0, 0, 0], [seed, 5])[0]
@@ -89,7 +90,7 @@ fn packed_rows_are_gathered_bit_for_bit() {
 
 #[test]
 fn panels_do_not_depend_on_the_number_of_threads() {
-    let pool = Pool::start(3).unwrap();
+    let pool = Pool::start(3, ThreadCosts::new(0)).unwrap();
     for (ty, variant) in TensorType::ALL.into_iter().flat_map(|ty| simd().map(move |v| (ty, v))) {
         // The last panel is partial.
         let (rows, cols) = (100, columns(ty)[2]);
@@ -208,7 +209,7 @@ impl WeightSource for InFile {
 
 #[test]
 fn a_matrix_in_a_file_is_read_in_pieces_and_packed_as_one_in_memory() {
-    let pools = [Pool::inline(), Pool::start(3).unwrap()];
+    let pools = [Pool::inline(), Pool::start(3, ThreadCosts::new(0)).unwrap()];
     for (ty, variant) in TensorType::ALL
         .into_iter()
         .flat_map(|ty| Variant::ALL.iter().map(move |variant| (ty, *variant)))
