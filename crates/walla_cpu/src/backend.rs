@@ -64,4 +64,16 @@ mod tests {
     fn unknown_names_are_refused() {
         assert!(CpuBackend::default().open("cuda:0", &OpenOptions::default()).is_err());
     }
+
+    #[test]
+    fn no_threads_are_refused() {
+        let open = |threads| {
+            let options = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
+            CpuBackend::default().open("cpu", &options).map(drop)
+        };
+        assert!(
+            matches!(open(0), Err(DeviceError::Invalid(reason)) if reason.contains("0 threads"))
+        );
+        assert_eq!(open(1), Ok(()));
+    }
 }

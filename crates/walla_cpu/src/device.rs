@@ -59,8 +59,12 @@ impl CpuDevice {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`DeviceError::Unsupported`] if this machine cannot run the requested variant.
+    /// [`DeviceError::Unsupported`] if this machine cannot run the requested variant,
+    /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
+        if options.threads == Some(0) {
+            return Err(DeviceError::Invalid("0 threads: at least 1 is needed".to_owned()));
+        }
         let info = describe(&options);
         let variant = options.variant.unwrap_or_else(Variant::best);
         if variant.score().is_none() {

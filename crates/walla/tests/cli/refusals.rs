@@ -182,6 +182,7 @@ fn missing_or_invalid_arguments_are_refused() {
     refused(&["generate", model, "--prompt", "x", "-n", "0"], &["-n"]);
     refused(&["generate", model, "--prompt", ""], &["prompt is empty"]);
     refused(&["generate", model, "--prompt", "x", "--context", "0"], &["context"]);
+    refused(&["generate", model, "--prompt", "x", "--threads", "0"], &["--threads"]);
     refused(&["bench", model, "--agents", "0"], &["agents"]);
     refused(&["bench", model, "--context", "4294967295"], &["context"]);
     refused(&["bench", model, "--json", "/no/such/folder/f"], &["/no/such/folder/f"]);

@@ -107,8 +107,8 @@ pub struct DeviceArgs {
     /// Device: auto, cpu, cuda:0 (see `walla devices`)
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// CPU threads [default: half of the cores]
-    #[arg(long)]
+    /// Maximum number of CPU threads [default: half of the cores]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
     #[command(flatten)]
     pub share: ShareArgs,
