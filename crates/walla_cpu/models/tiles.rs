@@ -37,7 +37,7 @@ fn jobs_are_finished_before_the_next_is_published() {
     check(|| {
         let pool = start();
         let mut tiles = tiles();
-        pool.wake(2);
+        pool.wake(2, u64::MAX);
         add(&pool, &mut tiles, 1, LARGE);
         add(&pool, &mut tiles, 2, LARGE);
         assert!(tiles.iter().all(|tile| tile.get() == 3));
@@ -50,7 +50,7 @@ fn small_jobs_end_without_helpers() {
     check(|| {
         let pool = start();
         let mut tiles = tiles();
-        pool.wake(2);
+        pool.wake(2, u64::MAX);
         add(&pool, &mut tiles, 1, 0);
         add(&pool, &mut tiles, 2, 0);
         assert!(tiles.iter().all(|tile| tile.get() == 3));
@@ -63,9 +63,9 @@ fn no_wake_up_of_a_launch_is_lost() {
     check(|| {
         let pool = start();
         let mut tiles = tiles();
-        pool.wake(2);
+        pool.wake(2, u64::MAX);
         pool.rest();
-        pool.wake(2);
+        pool.wake(2, u64::MAX);
         add(&pool, &mut tiles, 1, LARGE);
         pool.rest();
         assert!(tiles.iter().all(|tile| tile.get() == 1));
@@ -79,7 +79,7 @@ fn no_thread_waits_after_a_panic_in_a_tile() {
     check(|| {
         let pool = start();
         let mut tiles = tiles();
-        pool.wake(2);
+        pool.wake(2, u64::MAX);
         let run = || {
             pool.tiles(&mut tiles, 1, (1, 1), LARGE, &|_, tile| {
                 tile.row_mut(0)[0].set(1);

@@ -160,8 +160,9 @@ impl Machine {
             result: &mut results.bytes_mut()[first..first + result_bytes],
             workspace,
         };
-        let threads = self.pool.costs().of_step(frame.work(), self.pool.workers());
-        self.pool.wake(threads);
+        let work = frame.work();
+        let threads = self.pool.costs().of_step(work, self.pool.workers());
+        self.pool.wake(threads, work.nanos);
         frame.run(cancel);
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Matrix {
         let failure = Mutex::new(None);
         let panels_per_tile = (READ_BYTES / panel_bytes).max(1);
         let tile = (panels_per_tile, layout.bytes);
-        pool.wake(pool.workers());
+        pool.wake(pool.workers(), u64::MAX);
         pool.tiles(stored.bytes_mut(), layout.bytes, tile, u64::MAX, &|worker, tile| {
             // One buffer per worker, so the lock is free.
             let mut buffer = buffers[worker].lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,7 +36,8 @@
 //! executor waits for two of them at most.
 //!
 //! If every processor is busy, the system may put a helper on the executor's processor. The helper
-//! would then delay the thread that waits for it, so it sleeps without claiming a tile.
+//! would then delay the thread that waits for it, so it sleeps without claiming a tile, and the
+//! executor works alone for a while.
 
 use std::cell::Cell;
 use std::io;
@@ -60,9 +61,10 @@ type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 const HELPER_SPIN: Duration = Duration::from_micros(20);
 /// Time for which the executor spins for claimed tiles before it sleeps: the time of some tiles.
 const EXECUTOR_SPIN: Duration = Duration::from_micros(10);
-/// Jobs for which the executor wakes no helper after one found itself on the executor's processor:
-/// the system has no free processor for it.
-const JOBS_ALONE: u32 = 16;
+/// Estimated work, in nanoseconds, for which the executor wakes no helper after one found itself on
+/// the executor's processor: the system has no free processor for it. Trying again costs some
+/// microseconds.
+const ALONE_NANOS: u64 = 2_000_000;
 /// Tiles per thread of a job, so that a late thread delays it by a part of its share.
 const TILES_PER_THREAD: usize = 4;
 
@@ -209,8 +211,8 @@ pub(crate) struct Pool {
     costs: ThreadCosts,
     /// Of the thread that publishes.
     parker: Parker,
-    /// Number of jobs from now on for which no helper is woken. (`Cell`: not `Sync`.)
-    jobs_alone: Cell<u32>,
+    /// Work from now on for which no helper is woken, in nanoseconds. (`Cell`: not `Sync`.)
+    alone: Cell<u64>,
 }
 
 impl Pool {
@@ -219,7 +221,7 @@ impl Pool {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker));
         let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
-        Self { shared, helpers: Vec::new(), costs, parker, jobs_alone: Cell::new(0) }
+        Self { shared, helpers: Vec::new(), costs, parker, alone: Cell::new(0) }
     }
 
     /// A pool of `threads` threads, including the calling thread.
@@ -227,7 +229,7 @@ impl Pool {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker));
         let helpers = Vec::with_capacity(threads);
-        let mut pool = Self { shared, helpers, costs, parker, jobs_alone: Cell::new(0) };
+        let mut pool = Self { shared, helpers, costs, parker, alone: Cell::new(0) };
         // The highest number first, because a helper holds the handles of those that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
@@ -244,8 +246,8 @@ impl Pool {
     }
 
     /// Calls `work` once for every index below `count`, on this thread and the crew. Wakes sleeping
-    /// helpers if `rouse` is set.
-    fn each(&self, count: u32, rouse: bool, work: Work<'_>) {
+    /// helpers if a job of `nanos` nanoseconds is worth it.
+    fn each(&self, count: u32, nanos: u64, work: Work<'_>) {
         let Self { shared, helpers, parker, .. } = self;
         let on_stack: *const Work<'_> = &raw const work;
         self.note_processor();
@@ -254,7 +256,7 @@ impl Pool {
         // A swap, not a store: loom lets a store race with a late claimer's addition in either
         // order.
         shared.job.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
-        if rouse && self.has_free_processor() {
+        if nanos >= self.costs.rouse() && self.has_free_processor(nanos) {
             helpers.iter().take((count as usize).min(self.crew()) - 1).for_each(unpark);
         }
         shared.help(0);
@@ -265,14 +267,15 @@ impl Pool {
         assert!(!shared.launch.panicked.load(Ordering::Relaxed), "a kernel panicked");
     }
 
-    /// Whether a helper that wakes now probably gets a processor of its own.
-    fn has_free_processor(&self) -> bool {
+    /// Whether a helper that wakes now, for work of `nanos` nanoseconds, probably gets a processor
+    /// of its own. Work longer than the rest of a time alone does not wait for its end.
+    fn has_free_processor(&self, nanos: u64) -> bool {
         if self.shared.launch.displaced.swap(false, Ordering::Relaxed) {
-            self.jobs_alone.set(JOBS_ALONE);
+            self.alone.set(ALONE_NANOS);
         }
-        let jobs = self.jobs_alone.get();
-        self.jobs_alone.set(jobs.saturating_sub(1));
-        jobs == 0
+        let alone = self.alone.get();
+        self.alone.set(alone.saturating_sub(nanos));
+        alone == 0 || alone < nanos
     }
 
     fn note_processor(&self) {
@@ -301,9 +304,11 @@ impl Pool {
     }
 
     /// Wakes helpers, so that `threads` threads, including the caller, work on the jobs that follow
-    /// until [`rest`](Self::rest).
-    pub(crate) fn wake(&self, threads: usize) {
-        let threads = threads.min(self.workers());
+    /// until [`rest`](Self::rest): `nanos` nanoseconds of work. Wakes none if the system has no
+    /// free processor for them.
+    pub(crate) fn wake(&self, threads: usize, nanos: u64) {
+        let is_worth_it = threads > 1 && self.has_free_processor(nanos);
+        let threads = if is_worth_it { threads.min(self.workers()) } else { 1 };
         self.note_processor();
         let launch = &self.shared.launch;
         launch.crew.store(threads, Ordering::Relaxed);
@@ -370,7 +375,7 @@ impl Pool {
         let threads = self.costs.of_job(nanos, self.crew().min(tiles));
         match u32::try_from(tiles) {
             Ok(count) if threads > 1 => {
-                self.each(count, nanos >= self.costs.rouse(), &work);
+                self.each(count, nanos, &work);
             }
             _ => (0..tiles).for_each(|index| work(0, index)),
         }

@@ -12,7 +12,7 @@ mod pool {
     fn every_element_belongs_to_exactly_one_tile() {
         for threads in 1..=4 {
             let pool = Pool::start(threads, ThreadCosts::new(0)).unwrap();
-            pool.wake(threads);
+            pool.wake(threads, u64::MAX);
             for (rows, width, tile) in
                 [(5, 7, (2, 3)), (1, 1, (4, 4)), (6, 4, (3, 2)), (0, 3, (1, 1))]
             {
@@ -35,7 +35,7 @@ mod pool {
         let mut array = vec![0_u64; 24];
         for job in 0..20_000_u64 {
             match job % 64 {
-                0 => pool.wake(1 + job as usize / 64 % 5),
+                0 => pool.wake(1 + job as usize / 64 % 5, u64::MAX),
                 48 => pool.rest(),
                 _ => {}
             }
@@ -54,7 +54,7 @@ mod pool {
         let pool = Pool::start(4, ThreadCosts::new(0)).unwrap();
         let mut array = vec![0_u32; 16];
         for job in 0..50 {
-            pool.wake(4);
+            pool.wake(4, u64::MAX);
             pool.tiles(&mut array, 1, (1, 1), 1, &|worker, tile| {
                 std::thread::sleep(Duration::from_micros(300 * worker as u64));
                 tile.row_mut(0)[0] += 1;
@@ -74,7 +74,7 @@ mod pool {
             for (rows, width, tile) in [(37, 4, (1, 4)), (3, 130, (3, 16)), (0, 3, (1, 3))] {
                 let mut array = vec![0_u32; rows * width];
                 for work in (0..24).map(|power| 1 << power) {
-                    pool.wake(threads);
+                    pool.wake(threads, u64::MAX);
                     pool.grid(&mut array, width, tile, work, &|_, tile| {
                         for row in 0..tile.rows {
                             tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
@@ -89,7 +89,7 @@ mod pool {
     #[test]
     fn a_panic_in_a_tile_reaches_the_caller() {
         let pool = Pool::start(3, ThreadCosts::new(0)).unwrap();
-        pool.wake(3);
+        pool.wake(3, u64::MAX);
         let run = || pool.tiles(&mut [0; 8], 1, (1, 1), 1, &|_, tile| assert!(tile.row != 5));
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     }
