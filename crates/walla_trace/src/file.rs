@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use walla_types::environment;
 
-use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
+use crate::json::{self, BEGINNING, Events};
 use crate::listeners::{FILE, LISTENERS};
 use crate::queue::{self, Record};
 
@@ -286,15 +286,16 @@ fn write(
     is_over: &AtomicBool,
 ) -> io::Result<(u64, u64)> {
     let mut events = Events::begin(BufWriter::with_capacity(1 << 16, file))?;
-    let spans_max = bytes_max / RECORD_BYTES_MAX;
+    let mut bytes_left = bytes_max;
     let (mut spans, mut left_out) = (0, 0);
     loop {
         // Loaded before the queue is emptied, so every span marked before the end is in the file.
         let is_last = is_over.load(Ordering::Acquire);
         loop {
             match receiver.try_recv() {
-                Ok(record) if spans < spans_max => {
+                Ok(record) if json::bytes_max(&record) <= bytes_left => {
                     events.record(&record)?;
+                    bytes_left -= json::bytes_max(&record);
                     spans += 1;
                 }
                 Ok(_) => left_out += 1,

@@ -1,13 +1,14 @@
 //! The subset of the Trace Event Format that Perfetto and `chrome://tracing` need: an array of
-//! objects, one per span.
+//! objects, one per span, two per span of a reply.
 //!
 //! Source: "Trace Event Format" (Google), JSON array format: complete events (`"ph":"X"`,
-//! microseconds) and metadata (`"ph":"M"`). The closing bracket is optional in this format, so a
+//! microseconds), metadata (`"ph":"M"`), and nestable async events (`"ph":"b"`, `"ph":"e"`) for
+//! spans of replies, because replies overlap: events with the same `id` nest. The closing bracket is optional in this format, so a
 //! truncated file can still be read.
 
 use std::io::{self, Write};
 
-use crate::queue::Record;
+use crate::queue::{Record, ReplyTag};
 
 /// All tracks belong to one process.
 const PID: u32 = 1;
@@ -16,7 +17,10 @@ const PID: u32 = 1;
 const TRACKS_PER_LANE: u32 = 8;
 
 /// Maximum length of one record, in bytes. It limits the file's size without counting bytes.
-pub(crate) const RECORD_BYTES_MAX: u64 = 256;
+pub(crate) fn bytes_max(record: &Record) -> u64 {
+    // A span of a reply is two events.
+    if record.reply.is_some() { 320 } else { 256 }
+}
 
 /// First bytes of every file that [`Events`] writes. They identify a trace.
 pub(crate) const BEGINNING: &str =
@@ -39,6 +43,9 @@ impl<W: Write> Events<W> {
     }
 
     pub fn record(&mut self, record: &Record) -> io::Result<()> {
+        if let Some(reply) = record.reply {
+            return self.record_of_reply(record, reply);
+        }
         let tid = tid(record);
         if !self.named.contains(&tid) {
             self.named.push(tid);
@@ -57,6 +64,27 @@ impl<W: Write> Events<W> {
             write!(self.out, ",\"args\":{{\"step\":{step},\"rows\":{}}}", record.rows)?;
         }
         self.out.write_all(b"}")
+    }
+
+    /// Writes begin and end of a span of a reply. Reply ids are unique within an engine, and the
+    /// lane is the thread of the engine.
+    fn record_of_reply(&mut self, record: &Record, reply: ReplyTag) -> io::Result<()> {
+        let ReplyTag { agent, reply_id } = reply;
+        for (ph, nanos) in [("b", record.begin_nanos), ("e", record.end_nanos)] {
+            self.separate()?;
+            write!(
+                self.out,
+                "{{\"ph\":\"{ph}\",\"cat\":\"reply\",\"id\":\"{}.{reply_id}\",\"pid\":{PID},\"tid\":0,\"name\":\"{}\",\"ts\":{}",
+                record.lane,
+                Escaped(record.name),
+                Micros(nanos)
+            )?;
+            if ph == "b" {
+                write!(self.out, ",\"args\":{{\"agent\":{agent}}}")?;
+            }
+            self.out.write_all(b"}")?;
+        }
+        Ok(())
     }
 
     /// Writes a count that applies to the whole file.
@@ -157,6 +185,24 @@ mod tests {
     }
 
     #[test]
+    fn spans_of_a_reply_are_async_events_of_its_agent() {
+        let mut bytes = Vec::new();
+        let mut events = Events::begin(&mut bytes).unwrap();
+        let reply = Some(ReplyTag { agent: 5, reply_id: 9 });
+        let record =
+            Record { name: "prefill", lane: 2, begin_nanos: 1_000, reply, ..Record::default() };
+        events.record(&Record { end_nanos: 3_500, ..record }).unwrap();
+        events.end().unwrap();
+        let events: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let [.., begin, end] = events.as_array().unwrap().as_slice() else { panic!("{events}") };
+        for (event, ph, ts) in [(begin, "b", 1.0), (end, "e", 3.5)] {
+            assert_eq!((&event["ph"], event["ts"].as_f64()), (&ph.into(), Some(ts)));
+            assert_eq!((&event["id"], &event["name"]), (&"2.9".into(), &"prefill".into()));
+        }
+        assert_eq!(begin["args"]["agent"], 5);
+    }
+
+    #[test]
     fn every_file_has_the_same_header() {
         let mut bytes = Vec::new();
         Events::begin(&mut bytes).unwrap();
@@ -176,7 +222,17 @@ mod tests {
             let before = events.out.len();
             events.record(&record).unwrap();
             let written = events.out.len() - before;
-            assert!(written as u64 <= RECORD_BYTES_MAX, "{written} bytes");
+            assert!(written as u64 <= bytes_max(&record), "{written} bytes");
+        }
+        for name in crate::reply::NAMES {
+            let mut bytes = Vec::new();
+            let mut events = Events::begin(&mut bytes).unwrap();
+            let before = events.out.len();
+            let reply = Some(ReplyTag { agent: u64::MAX, reply_id: u64::MAX });
+            let record = Record { name, begin_nanos: u64::MAX - 1, reply, ..Record::default() };
+            events.record(&Record { end_nanos: u64::MAX, lane: u32::MAX, ..record }).unwrap();
+            let written = events.out.len() - before;
+            assert!(written as u64 <= bytes_max(&record), "{name}: {written} bytes");
         }
     }
 }

@@ -27,11 +27,18 @@
 //! | `walla::text` | `encode` | text thread | a prompt becomes tokens |
 //! | `walla::device` | `step` | device | the device runs the program, by the device's clock |
 //! | `walla::device` | `results` | device copies | from the program's end until results are seen |
+//! | `walla::reply` | `first token` | replies | from an ask's arrival at the engine to its first token; contains the next four |
+//! | `walla::reply` | `waiting` | replies | nothing is done for the ask: before the encoding, and between it and the first step |
+//! | `walla::reply` | `encoding` | replies | the prompt is rendered and becomes tokens |
+//! | `walla::reply` | `prefill` | replies | from the launch of the first step with prompt tokens to the launch of the last |
+//! | `walla::reply` | `decode` | replies | from that launch to the first token |
 //!
 //! `copy back` is absent where programs write their results to host memory.
 //!
-//! The two `walla::device` stages are known only after they end. `tracing` receives them as events
-//! with the fields `begin_nanos` and `end_nanos`, on the clock of [`now_nanos`].
+//! The `walla::device` and `walla::reply` stages are known only after they end. `tracing` receives
+//! them as events with the fields `begin_nanos` and `end_nanos`, on the clock of [`now_nanos`].
+//! Stages of replies overlap, so the file has them as async events with the argument `agent`, one
+//! row per reply. Together they are the parts of `Usage::first_token`.
 
 mod clock;
 mod file;
@@ -40,11 +47,13 @@ mod listeners;
 #[cfg(feature = "nvtx")]
 mod nvtx;
 mod queue;
+mod reply;
 mod stage;
 mod track;
 
 pub use clock::{DeviceClock, now_nanos};
 pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
+pub use reply::{FirstToken, first_token};
 pub use stage::{Entered, Stage, StepTimes, device_step, enter, host_span, is_listening};
 pub use track::Track;
 

@@ -24,6 +24,15 @@ pub(crate) struct Record {
     pub end_nanos: u64,
     pub step: Option<u64>,
     pub rows: u32,
+    /// The reply of a span that may overlap the spans of other replies.
+    pub reply: Option<ReplyTag>,
+}
+
+/// Names a reply and its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyTag {
+    pub agent: u64,
+    pub reply_id: u64,
 }
 
 impl Default for Record {
@@ -36,6 +45,7 @@ impl Default for Record {
             end_nanos: 0,
             step: None,
             rows: 0,
+            reply: None,
         }
     }
 }

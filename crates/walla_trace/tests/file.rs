@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use walla_trace::{
-    DeviceClock, Stage, StepTimes, TraceError, TraceFile, device_step, enter, host_span, now_nanos,
+    DeviceClock, FirstToken, Stage, StepTimes, TraceError, TraceFile, device_step, enter,
+    first_token, host_span, now_nanos,
 };
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -63,6 +64,64 @@ fn stages_nest_and_device_steps_use_the_hosts_clock() {
     assert_eq!(step.2, launched_nanos..launched_nanos + 1_000_000);
     assert_eq!(results.2, launched_nanos + 1_000_000..seen_nanos);
     assert!(frame.2.start <= step.2.start && step.2.end <= frame.2.end, "under the host's frame");
+}
+
+/// Spans of replies in a file: id, agent, name, and begin and end in nanoseconds.
+fn replies(path: &Path) -> Vec<(String, u64, String, Range<u64>)> {
+    let events: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let nanos = |event: &Value| (event["ts"].as_f64().unwrap() * 1e3).round() as u64;
+    let (mut spans, mut open) = (Vec::new(), Vec::new());
+    for event in events.as_array().unwrap() {
+        match event["ph"].as_str() {
+            Some("b") => open.push(event),
+            Some("e") => {
+                let begin = open.pop().expect("a begin precedes its end");
+                assert_eq!((&begin["id"], &begin["name"]), (&event["id"], &event["name"]));
+                let text = |name: &str| event[name].as_str().unwrap().to_owned();
+                let agent = begin["args"]["agent"].as_u64().unwrap();
+                spans.push((text("id"), agent, text("name"), nanos(begin)..nanos(event)));
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_empty());
+    spans
+}
+
+#[test]
+fn the_parts_of_a_first_token_fill_its_span() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let trace = TraceFile::start(&path).unwrap();
+    let times = FirstToken {
+        agent: 4,
+        reply_id: 1,
+        arrived_nanos: 10_000,
+        encoding_nanos: 12_000..15_000,
+        prefill_nanos: 19_000..27_000,
+        token_nanos: 30_000,
+    };
+    first_token(&times);
+    // Another agent's ask overlaps it, and its prompt is evaluated in one step.
+    first_token(&FirstToken { agent: 5, reply_id: 2, prefill_nanos: 19_000..19_000, ..times });
+    assert_eq!(trace.finish().unwrap().spans, 6 + 5);
+    let spans = replies(&path);
+    let of_agent = |agent: u64| {
+        let spans = spans.iter().filter(move |span| span.1 == agent);
+        spans.map(|(_, _, name, nanos)| (name.as_str(), nanos.clone())).collect::<Vec<_>>()
+    };
+    let parts = [
+        ("first token", 10_000..30_000),
+        ("waiting", 10_000..12_000),
+        ("encoding", 12_000..15_000),
+        ("waiting", 15_000..19_000),
+        ("prefill", 19_000..27_000),
+        ("decode", 27_000..30_000),
+    ];
+    assert_eq!(of_agent(4), parts);
+    assert_eq!(of_agent(5).last(), Some(&("decode", 19_000..30_000)));
+    assert_ne!(spans[0].0, spans[6].0, "one id per reply");
 }
 
 #[test]

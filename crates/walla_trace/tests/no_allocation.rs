@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use walla_trace::{Stage, TraceFile, enter, host_span, now_nanos};
+use walla_trace::{FirstToken, Stage, TraceFile, enter, first_token, host_span, now_nanos};
 
 struct Counting;
 
@@ -44,6 +44,14 @@ fn allocations_of_marks() -> u64 {
             drop(enter(stage));
         }
         host_span("frame", begin..now_nanos());
+        first_token(&FirstToken {
+            agent: 1,
+            reply_id: 2,
+            arrived_nanos: begin,
+            encoding_nanos: begin + 1..begin + 2,
+            prefill_nanos: begin + 2..begin + 3,
+            token_nanos: begin + 4,
+        });
     }
     IS_COUNTED.set(false);
     ALLOCATIONS.load(Ordering::Relaxed) - before
@@ -56,6 +64,7 @@ fn marks_allocate_nothing() {
     let trace = TraceFile::start(folder.path().join("trace.json")).unwrap();
     assert_eq!(allocations_of_marks(), 0, "a file is written");
     let summary = trace.finish().unwrap();
-    let marks = 1_000 * (Stage::ALL.len() as u64 + 1);
+    // A first token has five spans here: its prefill begins at once.
+    let marks = 1_000 * (Stage::ALL.len() as u64 + 1 + 5);
     assert_eq!(summary.spans + summary.spans_lost, marks);
 }

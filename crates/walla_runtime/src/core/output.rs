@@ -56,6 +56,7 @@ impl Core {
         agent.sequence.append_sampled(output.position, token);
         if reply.usage.first_token_micros == 0 {
             reply.sampled_first(now_micros);
+            reply.trace_first(agent.id, now_micros);
         }
         self.stats.tokens += 1;
         if self.model_text.tokenizer.is_end_of_generation(token) {

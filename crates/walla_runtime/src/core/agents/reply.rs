@@ -1,6 +1,6 @@
 //! An ask and the reply to it.
 
-use crate::api::{FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
+use crate::api::{AgentId, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
@@ -96,6 +96,27 @@ impl Reply {
             decode_micros: now_micros - last,
         };
         self.usage.first_token = times;
+    }
+
+    /// Traces the time to its first token, which was sampled at `now_micros`.
+    pub fn trace_first(&self, agent: AgentId, now_micros: u64) {
+        if !walla_trace::is_listening() {
+            return;
+        }
+        let (first, last) =
+            self.prefill_micros.unwrap_or((self.encoded_micros, self.encoded_micros));
+        let token_nanos = walla_trace::now_nanos();
+        let before = |micros: u64| {
+            token_nanos.saturating_sub(now_micros.saturating_sub(micros).saturating_mul(1_000))
+        };
+        walla_trace::first_token(&walla_trace::FirstToken {
+            agent: agent.0,
+            reply_id: self.reply_id.0,
+            arrived_nanos: before(self.arrived_micros),
+            encoding_nanos: before(self.begun_micros)..before(self.encoded_micros),
+            prefill_nanos: before(first)..before(last),
+            token_nanos,
+        });
     }
 
     /// Moves all times by the duration of a pause.
