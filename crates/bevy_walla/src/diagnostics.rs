@@ -4,11 +4,17 @@ use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticPath, Diagnostics, RegisterDiagnostic};
 use bevy_ecs::prelude::*;
 
+use crate::reply::ReplyFinished;
 use crate::systems::WallaSystems;
 use crate::walla::Walla;
 
-/// Adds walla's counters to Bevy's diagnostics: tokens per second, step and frame times, queue,
-/// pages, agents.
+/// Adds walla's counters to Bevy's diagnostics: tokens per second, step and frame times, times to
+/// the first token, queue, pages, agents.
+///
+/// A first token is measured when its reply has ended, because the end carries its times. If
+/// several replies end in one frame, the one with the latest first token counts, so that short
+/// times do not hide a long one. The four parts are parts of the same reply: their sum is
+/// [`FIRST_TOKEN_MS`](Self::FIRST_TOKEN_MS). Replies without a token are not measured.
 ///
 /// Add it together with [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to
 /// print the values to the console.
@@ -57,6 +63,33 @@ impl WallaDiagnosticsPlugin {
     /// Prompt tokens granted in the latest frame.
     pub const PREFILL_TOKENS: DiagnosticPath = DiagnosticPath::const_new("walla/prefill_tokens");
 
+    /// Prompt tokens evaluated before they are asked for
+    /// ([`background_prefill`](crate::EngineOptions::background_prefill)), for all agents of the
+    /// engine, per second. They are not in [`PREFILL_TOKENS`](Self::PREFILL_TOKENS).
+    pub const BACKGROUND_TOKENS_PER_SECOND: DiagnosticPath =
+        DiagnosticPath::const_new("walla/background_tokens_per_second");
+
+    /// Time from the arrival of an ask at the engine to its first token, in milliseconds.
+    pub const FIRST_TOKEN_MS: DiagnosticPath = DiagnosticPath::const_new("walla/first_token_ms");
+
+    /// Part of it in which the ask waited for earlier replies, a slot or device time, in
+    /// milliseconds.
+    pub const FIRST_TOKEN_WAITING_MS: DiagnosticPath =
+        DiagnosticPath::const_new("walla/first_token_waiting_ms");
+
+    /// Part of it in which the prompt was rendered and tokenised, in milliseconds.
+    pub const FIRST_TOKEN_ENCODING_MS: DiagnosticPath =
+        DiagnosticPath::const_new("walla/first_token_encoding_ms");
+
+    /// Part of it from the first to the last step with prompt tokens, in milliseconds; 0 for one
+    /// step.
+    pub const FIRST_TOKEN_PREFILL_MS: DiagnosticPath =
+        DiagnosticPath::const_new("walla/first_token_prefill_ms");
+
+    /// Part of it from the step with the last prompt token to the first token, in milliseconds.
+    pub const FIRST_TOKEN_DECODE_MS: DiagnosticPath =
+        DiagnosticPath::const_new("walla/first_token_decode_ms");
+
     /// Agents whose request was deferred in the latest frame.
     pub const AGENTS_DEFERRED: DiagnosticPath = DiagnosticPath::const_new("walla/agents_deferred");
 
@@ -72,15 +105,32 @@ impl WallaDiagnosticsPlugin {
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
         walla: Res<Walla>,
-        mut last: Local<Option<(Instant, u64)>>,
+        mut ends: MessageReader<ReplyFinished>,
+        mut last: Local<Option<(Instant, [u64; 2])>>,
     ) {
         let stats = walla.stats();
-        let (now, tokens) = (Instant::now(), stats.tokens);
-        if let Some((then, tokens_then)) = last.replace((now, tokens)) {
+        let (now, counts) = (Instant::now(), [stats.tokens, stats.background_tokens]);
+        if let Some((then, counts_then)) = last.replace((now, counts)) {
             let seconds = now.duration_since(then).as_secs_f64();
             if seconds > 0.0 {
-                let said = tokens.saturating_sub(tokens_then) as f64;
-                diagnostics.add_measurement(&Self::TOKENS_PER_SECOND, || said / seconds);
+                let paths = [&Self::TOKENS_PER_SECOND, &Self::BACKGROUND_TOKENS_PER_SECOND];
+                for ((path, count), before) in paths.into_iter().zip(counts).zip(counts_then) {
+                    let added = count.saturating_sub(before) as f64;
+                    diagnostics.add_measurement(path, || added / seconds);
+                }
+            }
+        }
+        let latest = ends.read().map(|end| end.usage).max_by_key(|usage| usage.first_token_micros);
+        if let Some(usage) = latest.filter(|usage| usage.first_token_micros > 0) {
+            let parts = usage.first_token;
+            for (path, micros) in [
+                (&Self::FIRST_TOKEN_MS, usage.first_token_micros),
+                (&Self::FIRST_TOKEN_WAITING_MS, parts.waiting_micros),
+                (&Self::FIRST_TOKEN_ENCODING_MS, parts.encoding_micros),
+                (&Self::FIRST_TOKEN_PREFILL_MS, parts.prefill_micros),
+                (&Self::FIRST_TOKEN_DECODE_MS, parts.decode_micros),
+            ] {
+                diagnostics.add_measurement(path, || micros as f64 / 1e3);
             }
         }
         diagnostics.add_measurement(&Self::STEP_MS, || stats.step.as_secs_f64() * 1e3);
@@ -112,6 +162,7 @@ impl WallaDiagnosticsPlugin {
 impl Plugin for WallaDiagnosticsPlugin {
     fn build(&self, app: &mut App) {
         app.init_resource::<Walla>()
+            .add_message::<ReplyFinished>()
             .register_diagnostic(Diagnostic::new(Self::TOKENS_PER_SECOND))
             .register_diagnostic(Diagnostic::new(Self::STEP_MS).with_suffix("ms"))
             .register_diagnostic(Diagnostic::new(Self::FRAME_MICROS).with_suffix("µs"))
@@ -127,6 +178,12 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::FRAMES_OVER))
             .register_diagnostic(Diagnostic::new(Self::PREDICTION_ERROR).with_suffix("%"))
             .register_diagnostic(Diagnostic::new(Self::PREFILL_TOKENS))
+            .register_diagnostic(Diagnostic::new(Self::BACKGROUND_TOKENS_PER_SECOND))
+            .register_diagnostic(Diagnostic::new(Self::FIRST_TOKEN_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FIRST_TOKEN_WAITING_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FIRST_TOKEN_ENCODING_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FIRST_TOKEN_PREFILL_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FIRST_TOKEN_DECODE_MS).with_suffix("ms"))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_DEFERRED))
             .add_systems(
                 PreUpdate,

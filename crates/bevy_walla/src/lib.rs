@@ -134,7 +134,12 @@
 //!
 //! **How is the time of a frame spent?** Set `WALLA_TRACE=trace.json` in the environment, or call
 //! [`WallaPlugin::trace`], and open the file in <https://ui.perfetto.dev>. It shows host frame,
-//! device thread, device and copies on separate tracks.
+//! device thread, device and copies on separate tracks, and the parts of each reply's time to its
+//! first token.
+//!
+//! **Why does an agent answer late?** [`ReplyFinished::usage`] has the parts of the time to the
+//! first token: waiting, encoding, prefill and decode ([`FirstTokenTimes`]).
+//! [`WallaDiagnosticsPlugin`], the overlay and traces show them.
 //!
 //! **A model without a chat template?** [`WallaReady`] contains the reason why asks will fail.
 //! [`WallaPlugin::template`] selects another template, for instance `"chatml"`.

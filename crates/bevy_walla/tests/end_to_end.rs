@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
-use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
+use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
@@ -128,10 +128,19 @@ fn the_plugins_budget_can_be_changed_at_run_time_and_is_measured() {
     run_until(&mut app, |app| log(app).ends() == agents.len());
     assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
     let diagnostics = app.world().resource::<DiagnosticsStore>();
+    let value = |path: &DiagnosticPath| diagnostics.get(path).and_then(Diagnostic::value);
     for path in [WallaDiagnosticsPlugin::BUDGET_MS, WallaDiagnosticsPlugin::USED_MS] {
-        let measured = diagnostics.get(&path).and_then(Diagnostic::value);
-        assert!(measured.is_some_and(|value| value > 0.0), "{path:?}");
+        assert!(value(&path).is_some_and(|value| value > 0.0), "{path:?}");
     }
+    let parts = [
+        WallaDiagnosticsPlugin::FIRST_TOKEN_WAITING_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_ENCODING_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_PREFILL_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_DECODE_MS,
+    ];
+    let sum: f64 = parts.iter().filter_map(&value).sum();
+    let first_token = value(&WallaDiagnosticsPlugin::FIRST_TOKEN_MS).unwrap();
+    assert!(first_token > 0.0 && (sum - first_token).abs() < 1e-6, "{sum} of {first_token}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod common;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::Usage;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use common::*;
@@ -221,6 +222,38 @@ fn diagnostics_are_measured() {
     assert!(value(WallaDiagnosticsPlugin::FRAME_MICROS).is_some_and(|v| v > 0.0));
     assert_eq!(value(WallaDiagnosticsPlugin::AGENTS_ACTIVE), Some(1.0));
     assert_eq!(value(WallaDiagnosticsPlugin::ASKS_WAITING), Some(0.0));
+    assert_eq!(value(WallaDiagnosticsPlugin::BACKGROUND_TOKENS_PER_SECOND), Some(0.0));
+    assert_eq!(value(WallaDiagnosticsPlugin::FIRST_TOKEN_MS), None, "no reply has ended");
+}
+
+#[test]
+fn the_latest_first_token_of_a_frame_is_measured_with_its_parts() {
+    use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
+    let mut app = app_with(BackgroundClient::plugin(&echo()));
+    app.add_plugins(WallaDiagnosticsPlugin);
+    updates(&mut app, 2);
+    let value = |app: &App, path: DiagnosticPath| {
+        app.world().resource::<DiagnosticsStore>().get(&path).and_then(Diagnostic::value)
+    };
+    let rate = value(&app, WallaDiagnosticsPlugin::BACKGROUND_TOKENS_PER_SECOND);
+    assert!(rate.is_some_and(|rate| rate > 0.0), "{rate:?}");
+    end_reply(&mut app, usage_with([2_000, 500, 0, 9_000]));
+    end_reply(&mut app, usage_with([300_000, 1_500, 90_000, 10_000]));
+    end_reply(&mut app, Usage::default()); // a reply without a token
+    app.update();
+    let parts = [
+        WallaDiagnosticsPlugin::FIRST_TOKEN_WAITING_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_ENCODING_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_PREFILL_MS,
+        WallaDiagnosticsPlugin::FIRST_TOKEN_DECODE_MS,
+    ];
+    let parts = parts.map(|path| value(&app, path));
+    assert_eq!(parts, [300.0, 1.5, 90.0, 10.0].map(Some));
+    assert_eq!(value(&app, WallaDiagnosticsPlugin::FIRST_TOKEN_MS), Some(401.5));
+    updates(&mut app, 5);
+    let store = app.world().resource::<DiagnosticsStore>();
+    let measured = store.get(&WallaDiagnosticsPlugin::FIRST_TOKEN_MS).unwrap().values().count();
+    assert_eq!(measured, 1, "frames without an end are not measured");
 }
 
 #[test]

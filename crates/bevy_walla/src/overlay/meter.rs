@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
+use walla_runtime::{FirstTokenTimes, Usage};
 
 /// Frames of the histogram: about four seconds at 60 Hz.
 const FRAMES: usize = 256;
@@ -20,6 +21,8 @@ pub(super) struct Meters {
     pub frames: FrameTimes,
     pub device: DeviceTime,
     pub tokens: Rate,
+    pub background_tokens: Rate,
+    pub first_tokens: FirstTokens,
     /// When the latest frame began.
     pub frame_start: Option<Instant>,
     /// When the panel was last refreshed.
@@ -119,6 +122,52 @@ impl DeviceTime {
     }
 }
 
+/// Replies whose first tokens are kept.
+const REPLIES: usize = 64;
+
+/// Times to the first token of the latest replies.
+pub(super) struct FirstTokens {
+    times: [(u64, FirstTokenTimes); REPLIES],
+    next: usize,
+    len: usize,
+}
+
+/// Times to the first token, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FirstTokenSpread {
+    pub latest: u64,
+    pub mean: u64,
+    pub max: u64,
+    /// The parts of `max`.
+    pub max_parts: FirstTokenTimes,
+}
+
+impl Default for FirstTokens {
+    fn default() -> Self {
+        Self { times: [(0, FirstTokenTimes::default()); REPLIES], next: 0, len: 0 }
+    }
+}
+
+impl FirstTokens {
+    /// Adds a reply, if it had a token, and drops the oldest.
+    pub fn add(&mut self, usage: &Usage) {
+        if usage.first_token_micros > 0 {
+            self.times[self.next] = (usage.first_token_micros, usage.first_token);
+            self.next = (self.next + 1) % REPLIES;
+            self.len = (self.len + 1).min(REPLIES);
+        }
+    }
+
+    /// `None` without replies.
+    pub fn spread(&self) -> Option<FirstTokenSpread> {
+        let times = &self.times[..self.len];
+        let (max, max_parts) = times.iter().copied().max_by_key(|(micros, _)| *micros)?;
+        let (latest, _) = self.times[(self.next + REPLIES - 1) % REPLIES];
+        let mean = times.iter().map(|(micros, _)| micros).sum::<u64>() / self.len as u64;
+        Some(FirstTokenSpread { latest, mean, max, max_parts })
+    }
+}
+
 /// Growth of a counter per second, smoothed over about a second.
 #[derive(Default)]
 pub(super) struct Rate {
@@ -180,6 +229,29 @@ mod tests {
         };
         assert_eq!((width(16), width(26), width(33)), (1_000, 1_000, 2_000));
         assert_eq!((width(100), width(9_000)), (5_000, 25_000));
+    }
+
+    #[test]
+    fn the_slowest_first_token_is_kept_with_its_parts_while_it_is_recent() {
+        let usage = |waiting_micros, decode_micros| Usage {
+            first_token_micros: waiting_micros + decode_micros,
+            first_token: FirstTokenTimes { waiting_micros, decode_micros, ..Default::default() },
+            ..Usage::default()
+        };
+        let mut tokens = FirstTokens::default();
+        tokens.add(&Usage::default());
+        assert_eq!(tokens.spread(), None, "a reply without a token does not count");
+        tokens.add(&usage(900, 100));
+        for _ in 1..REPLIES {
+            tokens.add(&usage(0, 100));
+        }
+        let spread = tokens.spread().unwrap();
+        assert_eq!((spread.latest, spread.max), (100, 1_000));
+        assert_eq!(spread.mean, (1_000 + 63 * 100) / 64);
+        assert_eq!(spread.max_parts, usage(900, 100).first_token);
+        tokens.add(&usage(0, 200));
+        let spread = tokens.spread().unwrap();
+        assert_eq!((spread.latest, spread.max), (200, 200), "the oldest is forgotten");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Cost and activity of walla, drawn over the game (feature `overlay`).
 //!
 //! A panel in a corner shows the device time of a frame against its budget, agents by state, tokens
-//! per second, and a histogram of the game's own frame times, which dialogue must not affect. A key
+//! per second, times to the first token, and a histogram of the game's own frame times, which dialogue must not affect. A key
 //! shows and hides it.
 //!
 //! ```no_run
@@ -12,7 +12,7 @@
 //!     .add_plugins((WallaPlugin::default(), WallaOverlayPlugin::default())) // beside DefaultPlugins with `ui`
 //!     .run();
 //! ```
-//! It only reads [`Walla`](crate::Walla), [`Speech`](crate::Speech), and the clock. Counting takes
+//! It only reads [`Walla`](crate::Walla), [`Speech`](crate::Speech), [`ReplyFinished`] and the clock. Counting takes
 //! well under a microsecond per frame and allocates nothing. Texts and bars change a few times a
 //! second ([`WallaOverlay::refreshes_per_second`]), and not at all while the panel is hidden.
 //!
@@ -22,6 +22,9 @@
 //! | `in budget 99.98 % of 5031 frames` | since the engine's start |
 //! | `11 agents: 3 talking, 8 silent` | agents by state, also as a bar |
 //! | `22 tokens/s   step 0.92 ms   plugin 18 µs` | all agents together; the latest step; host time of the plugin's systems in the latest frame |
+//! | `first token 84 ms   mean 62   max 412` | from an ask's arrival at the engine to its first token: of the reply that ended last, and of the latest 64; absent before the first reply |
+//! | `wait 312, encode 1, prefill 90, decode 9` | the parts of the longest of them, in milliseconds ([`FirstTokenTimes`](crate::FirstTokenTimes)) |
+//! | `background prefill 1200 tokens/s` | prompts of idle agents, for all agents together; absent if there was none since the engine's start |
 //! | `frame 16.7 ms   p99 16.9   max 17.4` | of the latest 256 frames, as in the histogram below (heights are logarithmic) |
 
 mod meter;
@@ -37,6 +40,7 @@ use bevy_input::{ButtonInput, InputSystems};
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
+use crate::reply::ReplyFinished;
 use crate::systems::WallaSystems;
 
 /// Draws [`WallaOverlay`]. It needs Bevy's `UiPlugin` and its renderer to be visible; without them
@@ -115,6 +119,7 @@ impl Plugin for WallaOverlayPlugin {
             None => app.init_resource::<WallaOverlay>(),
         };
         app.init_resource::<meter::Meters>()
+            .add_message::<ReplyFinished>()
             .add_message::<ToggleWallaOverlay>()
             .add_systems(Startup, panel::spawn)
             .add_systems(

@@ -26,6 +26,12 @@ pub(super) enum Line {
     Agents,
     /// Tokens per second, and the latest step.
     Voice,
+    /// Times to the first token.
+    FirstToken,
+    /// Parts of the longest of them.
+    FirstTokenParts,
+    /// Tokens evaluated in the background.
+    Background,
     /// Frame times.
     Frames,
     /// An axis label below the histogram, at this many quarters of its width.
@@ -93,6 +99,9 @@ pub(super) fn spawn(mut commands: Commands) {
             line(panel, Line::Agents, PALE);
             track(panel, &STATES.map(|(state, _, color)| (Bar::Agents(state), color)));
             line(panel, Line::Voice, PALE);
+            line(panel, Line::FirstToken, PALE);
+            line(panel, Line::FirstTokenParts, DIM);
+            line(panel, Line::Background, DIM);
             line(panel, Line::Frames, PALE);
             histogram(panel);
         });

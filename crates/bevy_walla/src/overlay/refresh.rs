@@ -6,24 +6,33 @@ use std::time::{Duration, Instant};
 use bevy_color::Color;
 use bevy_ecs::prelude::*;
 use bevy_ui::prelude::*;
+use walla_runtime::FirstTokenTimes;
 
 use super::WallaOverlay;
-use super::meter::{BARS, DeviceUse, Meters, Spread};
+use super::meter::{BARS, DeviceUse, FirstTokenSpread, Meters, Spread};
 use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
 use crate::agent::Agent;
 use crate::engine_client::WallaState;
+use crate::reply::ReplyFinished;
 use crate::speech::Speech;
 use crate::walla::Walla;
 
-/// Counts a frame. Its device time counts only if the engine's counters were updated since the last
+/// Counts a frame and the replies that ended. Its device time counts only if the engine's counters were updated since the last
 /// run: with fixed time steps, an update may have none.
-pub(super) fn count(mut meters: ResMut<Meters>, walla: Option<Res<Walla>>) {
+pub(super) fn count(
+    mut meters: ResMut<Meters>,
+    mut ends: MessageReader<ReplyFinished>,
+    walla: Option<Res<Walla>>,
+) {
     let now = Instant::now();
     if let Some(before) = meters.frame_start.replace(now) {
         meters.frames.add(now.duration_since(before));
     }
     if let Some(walla) = walla.filter(DetectChanges::is_changed) {
         meters.device.add_frame(walla.stats().budget.used);
+    }
+    for end in ends.read() {
+        meters.first_tokens.add(&end.usage);
     }
 }
 
@@ -35,6 +44,10 @@ struct Reading {
     /// Agents in each of [`STATES`].
     agents: [u32; STATES.len()],
     tokens_per_second: f64,
+    /// `None` before the first reply.
+    first_token: Option<FirstTokenSpread>,
+    /// Tokens per second; `None` if there were none since the engine's start.
+    background: Option<f64>,
     frames: Spread,
     bar_micros: u32,
     bars: [f32; BARS],
@@ -46,8 +59,8 @@ pub(super) fn refresh(
     mut meters: ResMut<Meters>,
     walla: Option<Res<Walla>>,
     speeches: Query<&Speech, With<Agent>>,
-    mut lines: Query<(&Line, &mut Text)>,
-    mut bars: Query<(&Bar, &mut Node, &mut BackgroundColor)>,
+    mut lines: Query<(&Line, &mut Text, &mut Node)>,
+    mut bars: Query<(&Bar, &mut Node, &mut BackgroundColor), Without<Line>>,
     mut scratch: Local<String>,
 ) {
     let Some(walla) = walla.filter(|_| overlay.visible) else { return };
@@ -56,22 +69,28 @@ pub(super) fn refresh(
         return;
     }
     meters.refreshed = Some(now);
+    let background_tokens = walla.stats().background_tokens;
+    let background_rate = meters.background_tokens.update(now, background_tokens);
     let bar_micros = meters.frames.bar_micros();
     let reading = Reading {
         device: meters.device.take(walla.stats().device_time),
         budget: walla.stats().budget.budget,
         agents: count_agents(&speeches),
         tokens_per_second: meters.tokens.update(now, walla.stats().tokens),
+        first_token: meters.first_tokens.spread(),
+        background: (background_tokens > 0).then_some(background_rate),
         frames: meters.frames.spread(),
         bar_micros,
         bars: meters.frames.bars(bar_micros),
     };
-    for (line, mut text) in &mut lines {
+    for (line, mut text, mut node) in &mut lines {
         scratch.clear();
         // Writing to a string does not fail.
         let _ = reading.write(*line, &walla, &mut scratch);
         if text.0 != *scratch {
             text.0.clone_from(&scratch);
+            // A line without text takes no space.
+            node.display = if scratch.is_empty() { Display::None } else { Display::Flex };
         }
     }
     for (bar, mut node, mut color) in &mut bars {
@@ -118,6 +137,12 @@ impl Reading {
                     times.total().as_secs_f64() * 1e6,
                 )
             }
+            Line::FirstToken => self.write_first_token(out),
+            Line::FirstTokenParts => self.write_first_token_parts(out),
+            Line::Background => match self.background {
+                Some(rate) => write!(out, "background prefill {rate:.0} tokens/s"),
+                None => Ok(()),
+            },
             Line::Frames => {
                 let Spread { p50, p99, max } = self.frames;
                 let [p50, p99, max] = [p50, p99, max].map(|micros| f64::from(micros) / 1e3);
@@ -139,6 +164,28 @@ impl Reading {
             write!(out, "{} {count} {name}", if place == 0 { ":" } else { "," })?;
         }
         Ok(())
+    }
+
+    /// "first token 84 ms   mean 62   max 412"
+    fn write_first_token(&self, out: &mut String) -> std::fmt::Result {
+        let Some(FirstTokenSpread { latest, mean, max, .. }) = self.first_token else {
+            return Ok(());
+        };
+        let [latest, mean, max] = [latest, mean, max].map(|micros| micros as f64 / 1e3);
+        write!(out, "first token {latest:.0} ms   mean {mean:.0}   max {max:.0}")
+    }
+
+    /// "wait 312, encode 1, prefill 90, decode 9"
+    fn write_first_token_parts(&self, out: &mut String) -> std::fmt::Result {
+        let Some(FirstTokenSpread { max_parts, .. }) = self.first_token else { return Ok(()) };
+        let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
+            max_parts;
+        let parts = [waiting_micros, encoding_micros, prefill_micros, decode_micros];
+        let [waiting, encoding, prefill, decode] = parts.map(|micros| micros as f64 / 1e3);
+        write!(
+            out,
+            "wait {waiting:.0}, encode {encoding:.0}, prefill {prefill:.0}, decode {decode:.0}"
+        )
     }
 
     fn draw(&self, bar: Bar, node: &mut Mut<Node>, color: &mut Mut<BackgroundColor>) {
@@ -218,6 +265,8 @@ fn millis(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use bevy_ecs::message::Messages;
+
     use super::*;
 
     #[test]
@@ -231,6 +280,7 @@ mod tests {
     fn device_time_is_counted_once_per_update_of_the_counters() {
         let mut world = World::new();
         world.init_resource::<Meters>();
+        world.init_resource::<Messages<ReplyFinished>>();
         world.init_resource::<Walla>();
         let count = world.register_system(count);
         world.run_system(count).unwrap();

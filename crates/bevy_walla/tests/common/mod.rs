@@ -3,14 +3,17 @@
 
 pub mod dice;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings};
+use bevy_walla::engine::{AgentId, Command, EngineClient, Event, TrySendError};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{EngineStats, FirstTokenTimes, ReplyId, Usage};
 
 /// All events of replies, one line each, in order.
 #[derive(Resource, Default)]
@@ -32,6 +35,70 @@ pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
         app.update();
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// A client whose engine evaluates ten tokens in the background each time its counters are read.
+pub struct BackgroundClient {
+    engine: ScriptedEngine,
+    tokens: AtomicU64,
+}
+
+impl BackgroundClient {
+    pub fn plugin(engine: &ScriptedEngine) -> WallaPlugin {
+        let engine = engine.clone();
+        WallaPlugin::with_engine_client(move || {
+            Box::new(Self { engine: engine.clone(), tokens: AtomicU64::new(0) })
+        })
+    }
+}
+
+impl EngineClient for BackgroundClient {
+    fn new_agent(&self) -> AgentId {
+        self.engine.new_agent()
+    }
+
+    fn new_reply_id(&self) -> ReplyId {
+        self.engine.new_reply_id()
+    }
+
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        self.engine.try_send(command)
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.engine.try_recv()
+    }
+
+    fn frame(&self) {
+        self.engine.frame();
+    }
+
+    fn state(&self) -> WallaState {
+        self.engine.state()
+    }
+
+    fn stats(&self) -> EngineStats {
+        let background_tokens = self.tokens.fetch_add(10, Ordering::Relaxed) + 10;
+        EngineStats { background_tokens, ..self.engine.stats() }
+    }
+}
+
+/// Usage of a reply with these parts of the time to its first token, in microseconds: waiting,
+/// encoding, prefill, decode.
+pub fn usage_with(
+    [waiting_micros, encoding_micros, prefill_micros, decode_micros]: [u64; 4],
+) -> Usage {
+    let first_token =
+        FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros };
+    let first_token_micros = waiting_micros + encoding_micros + prefill_micros + decode_micros;
+    Usage { first_token_micros, first_token, ..Usage::default() }
+}
+
+/// Publishes the end of a reply, as the plugin does.
+pub fn end_reply(app: &mut App, usage: Usage) {
+    let (agent, reply_id) = (Entity::PLACEHOLDER, ReplyId(1));
+    let reason = FinishReason::EndOfTurn;
+    app.world_mut().write_message(ReplyFinished { agent, reply_id, tag: 0, reason, usage });
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {
