@@ -44,7 +44,8 @@ pub struct Finished {
     pub reasoning: String,
     /// Why the reply ended.
     pub reason: FinishReason,
-    /// Counts and times.
+    /// Counts and times. [`Usage::first_token`] has the parts of the time to the first token:
+    /// waiting, encoding, prefill and decode.
     pub usage: Usage,
 }
 

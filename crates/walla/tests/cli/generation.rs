@@ -101,6 +101,44 @@ fn the_token_limit_holds() {
     );
 }
 
+/// Milliseconds after `name` in a report.
+fn millis(report: &str, name: &str) -> f64 {
+    let at = report.find(name).unwrap_or_else(|| panic!("no {name:?} in {report}")) + name.len();
+    let number = report[at..].trim_start();
+    let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+    number[..end].parse().unwrap_or_else(|error| panic!("{name} of {report}: {error}"))
+}
+
+fn assert_parts(report: &str) {
+    let all = millis(report, "first token after");
+    let parts = ["waiting", "encoding", "prefill", "decode"].map(|name| millis(report, name));
+    // Each is rounded to 0.1 ms.
+    assert!((parts.iter().sum::<f64>() - all).abs() < 0.3, "{report}");
+    assert!(all > 0.0, "{report}");
+}
+
+#[test]
+fn the_parts_of_the_first_token_are_reported() {
+    let ran =
+        run(&["generate", tiny(), "--prompt", "Hi", "-n", "3", "--greedy", "--device", "cpu"]);
+    let report = ran.err.lines().find(|line| line.contains("first token after"));
+    assert_parts(report.unwrap_or_else(|| panic!("{}", ran.err)));
+
+    let chat = ["chat", tiny(), "-n", "3", "--greedy", "--device", "cpu", "--reasoning", "hide"];
+    let times = run_with_input(&[&chat[..], &["--times"]].concat(), "Hello\nHello again\n");
+    let reports: Vec<_> = times.err.lines().filter(|line| line.contains("first token")).collect();
+    assert_eq!(reports.len(), 2, "{}", times.err);
+    reports.iter().for_each(|report| assert_parts(report));
+    assert!(
+        reports[1].contains(" cached)"),
+        "the second prompt begins like the first: {}",
+        times.err
+    );
+    let plain = run_with_input(&chat, "Hello\nHello again\n");
+    assert_eq!(plain.out, times.out);
+    assert!(!plain.err.contains("first token"), "{}", plain.err);
+}
+
 #[test]
 fn a_budget_does_not_change_the_text_and_costs_are_saved() {
     let folder = scratch("cache");

@@ -293,6 +293,10 @@ pub struct Chat {
     /// Whether reasoning is written to standard error
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Visibility::Auto)]
     pub reasoning: Visibility,
+    /// After each reply, write its prompt tokens, the parts of the time to its first token and its
+    /// token rate to standard error
+    #[arg(long)]
+    pub times: bool,
     /// Tokens of the agent's context
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,

@@ -1,13 +1,13 @@
 //! `walla chat`: talk to an agent. Ctrl-C during a reply cancels only the reply. Ctrl-D, or Ctrl-C
 //! without a reply, ends the program.
 //!
-//! Standard output contains only speech; reasoning is written to standard error.
+//! Standard output contains only speech; reasoning and times are written to standard error.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use tokio::io::{BufReader, Stdin};
-use walla::{Agent, AgentSpec, Engine, ReplyEvent, TemplateChoice};
+use walla::{Agent, AgentSpec, Engine, FinishReason, ReplyEvent, TemplateChoice, Usage};
 use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
@@ -15,6 +15,7 @@ use crate::args::{Chat, Switch, Visibility};
 use crate::input::{self, Line};
 use crate::load;
 use crate::note::note;
+use crate::usage::Report;
 
 pub fn run(arguments: &Chat) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -74,7 +75,10 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
         match line {
             Line::Text(line) if line.trim().is_empty() => {}
             Line::Text(line) => {
-                answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
+                let end = answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
+                if let Some((_, usage)) = end.filter(|_| arguments.times) {
+                    note!("{}", Report(usage));
+                }
             }
             // The conversation continues.
             Line::TooLong => {
@@ -100,7 +104,12 @@ async fn prompt(lines: &mut BufReader<Stdin>) -> Result<Option<Line>, Failure> {
     }
 }
 
-async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result<(), Failure> {
+/// Writes the reply to a line. Returns how it ended, unless it failed.
+async fn answer(
+    agent: &Agent,
+    line: String,
+    mut reasoning: Reasoning,
+) -> Result<Option<(FinishReason, Usage)>, Failure> {
     let mut out = std::io::stdout();
     let mut reply = agent.ask(line);
     loop {
@@ -125,7 +134,7 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
     }
     reasoning.end();
     writeln!(out)?;
-    Ok(())
+    Ok(reply.end())
 }
 
 /// Writes reasoning to standard error, dimmed on a terminal, on separate lines. Errors of these

@@ -9,6 +9,7 @@ use crate::Failure;
 use crate::args::Generate;
 use crate::load;
 use crate::note::note;
+use crate::usage::Report;
 
 pub fn run(arguments: &Generate) -> Result<(), Failure> {
     tokio::runtime::Builder::new_current_thread()
@@ -45,7 +46,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     writeln!(out)?;
     if let Some((reason, usage)) = reply.end() {
         note!("stopped: {}", because(reason, arguments));
-        report(Some(usage));
+        note!("{}", Report(usage));
     }
     Ok(())
 }
@@ -64,18 +65,4 @@ fn because(reason: FinishReason, arguments: &Generate) -> String {
         FinishReason::TimedOut => "its time was over".into(),
         FinishReason::ReasoningLength => "the limit of reasoning tokens".into(),
     }
-}
-
-/// Prints tokens per second to standard error.
-pub fn report(usage: Option<walla::Usage>) {
-    let Some(usage) = usage else { return };
-    let decode_micros = usage.total_micros.saturating_sub(usage.first_token_micros);
-    let per_second = |tokens: u32, micros: u64| f64::from(tokens) * 1e6 / micros.max(1) as f64;
-    note!(
-        "{} prompt tokens, first token after {:.1} ms; {} tokens at {:.1} tokens/s",
-        usage.prompt_tokens,
-        usage.first_token_micros as f64 / 1e3,
-        usage.reply_tokens,
-        per_second(usage.reply_tokens.saturating_sub(1), decode_micros),
-    );
 }

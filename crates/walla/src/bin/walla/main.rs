@@ -19,6 +19,7 @@ mod note;
 mod output;
 mod synth;
 mod tokenize;
+mod usage;
 
 use std::process::ExitCode;
 
