@@ -106,10 +106,32 @@ fn check_summary(summary: &Value) {
         assert!(device["per_frame_ms"]["max"].as_f64() > Some(0.0), "{mode}");
         assert!(device["over_budget_share"].as_f64().is_some_and(|s| (0.0..=1.0).contains(&s)));
         assert!(cell["first_token_ms"]["count"].as_u64().is_some(), "{mode}");
+        assert!(cell["engine"]["background_tokens"].is_u64(), "{mode}");
+        check_first_token(&cell["first_token_parts"], cell);
         assert!(cell["deadline_misses_share"].as_f64().is_some(), "{mode}");
     }
     assert!(cells[1]["device_time"]["over_budget_share_as_booked"].is_f64(), "walla has a budget");
     assert!(cells[3]["device_time"]["over_budget_share_as_booked"].is_null(), "blocking has none");
+}
+
+/// Checks the parts of the slowest asks, if a reply began and ended in the measured frames.
+fn check_first_token(parts: &Value, cell: &Value) {
+    if parts.is_null() {
+        return;
+    }
+    let slowest = &parts["slowest_percent_mean"];
+    let millis = |name: &str| slowest[name].as_f64().unwrap_or(f64::NAN);
+    let names = ["waiting_ms", "encoding_ms", "prefill_ms", "decode_ms", "host_ms"];
+    let sum: f64 = names.iter().map(|name| millis(name)).sum();
+    assert!((sum - millis("first_token_ms")).abs() < 0.01, "{parts}");
+    let max = cell["first_token_ms"]["max"].as_f64().unwrap_or(f64::NAN);
+    // The distribution has three digits.
+    assert!(millis("first_token_ms") <= max * 1.01, "{parts} {max}");
+    assert!(parts["asks"].as_u64() >= slowest["asks"].as_u64(), "{parts}");
+    for tokens in ["cached_tokens", "evaluated_tokens"] {
+        assert!(parts[tokens]["median"].as_u64() <= parts[tokens]["max"].as_u64(), "{parts}");
+    }
+    assert!(parts["cached_tokens"]["max"].is_u64(), "{parts}");
 }
 
 /// Checks an SVG with text, and a PNG of twice its size with more than one colour.

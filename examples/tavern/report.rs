@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bevy_walla::FirstTokenTimes;
 use bevy_walla::prelude::*;
 use walla_examples::{Times, print_table};
 
@@ -19,6 +20,8 @@ pub struct Run {
     submit: Times,
     /// From the arrival of an ask at the engine to its first token.
     pub first_token: Times,
+    /// The same with its parts, of each reply.
+    first_tokens: Vec<(u64, FirstTokenTimes)>,
     pub replies: u64,
     pub replies_failed: u64,
     /// When the first frame was measured, with the counters of tokens and steps at that time.
@@ -59,9 +62,26 @@ impl Run {
     /// Adds a reply that has ended.
     pub fn add_reply(&mut self, finished: &ReplyFinished) {
         self.replies += 1;
-        if finished.usage.reply_tokens > 0 {
-            self.first_token.add(Duration::from_micros(finished.usage.first_token_micros));
+        let usage = &finished.usage;
+        if usage.reply_tokens > 0 {
+            self.first_token.add(Duration::from_micros(usage.first_token_micros));
+            self.first_tokens.push((usage.first_token_micros, usage.first_token));
         }
+    }
+
+    /// Parts of the time to the first token of the ask at p99.
+    fn first_token_p99(&self) -> String {
+        let mut sorted = self.first_tokens.clone();
+        sorted.sort_unstable_by_key(|(micros, _)| *micros);
+        let at = (sorted.len() * 99).div_ceil(100).checked_sub(1);
+        let Some((_, parts)) = at.and_then(|at| sorted.get(at)) else { return String::new() };
+        let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
+            *parts;
+        let parts = [waiting_micros, encoding_micros, prefill_micros, decode_micros];
+        let [waiting, encoding, prefill, decode] = parts.map(|micros| micros as f64 / 1e3);
+        format!(
+            "{waiting:.0} waiting + {encoding:.0} encoding + {prefill:.0} prefill + {decode:.0} decode ms"
+        )
     }
 }
 
@@ -81,6 +101,7 @@ pub fn print(without: &Run, with: &Run) {
             ("  Submit", vec![String::new(), with.submit.micros()]),
             ("step on the device", vec![String::new(), with.step.millis()]),
             ("time to first token", vec![String::new(), with.first_token.millis()]),
+            ("  at p99", vec![String::new(), with.first_token_p99()]),
         ],
     );
     println!(

@@ -14,6 +14,7 @@ mod args;
 mod cell;
 mod event;
 mod fields;
+mod first_token;
 mod llama;
 mod load;
 mod measure;

@@ -18,6 +18,7 @@ use crate::args::Mode;
 use crate::cell::Cell;
 use crate::event::Met;
 use crate::fields::{Found, count, list, number, pairs, text, time};
+use crate::first_token::Asks;
 use crate::measure::Times;
 use crate::run::{Bucket, Frame, Outcome};
 use crate::voices::Heard;
@@ -115,6 +116,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "replies_failed": heard.replies_failed,
         "error": heard.error,
         "first_token": heard.first_token.counts(),
+        "asks": heard.asks.to_json(),
         "gaps": heard.gaps.to_vec(),
         "engine": outcome.stats.last().map(|(_, last)| engine_json(outcome, last)),
         "buckets": buckets.iter().map(|bucket| bucket.to_json()).collect::<Vec<_>>(),
@@ -128,6 +130,7 @@ fn engine_json(outcome: &Outcome, last: &EngineStats) -> Value {
         "steps_done": outcome.counted(|stats| stats.steps_done),
         "tokens": outcome.counted(|stats| stats.tokens),
         "prefill_tokens": outcome.counted(|stats| stats.prefill_tokens),
+        "background_tokens": outcome.counted(|stats| stats.background_tokens),
         "frames": outcome.counted(|stats| stats.budget.frames),
         "frames_over": outcome.counted(|stats| stats.budget.frames_over),
         "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
@@ -161,6 +164,7 @@ fn outcome_of(part: &Value) -> Found<Outcome> {
         replies_failed: count(&part["replies_failed"])?,
         error: part["error"].as_str().map(str::to_owned),
         first_token: Times::from_counts(&pairs(&part["first_token"])?),
+        asks: Asks::of(&part["asks"])?,
         ..Heard::default()
     };
     for (gap, value) in heard.gaps.iter_mut().zip(list(&part["gaps"])?) {
@@ -200,6 +204,7 @@ fn stats_of(engine: &Value) -> Found<EngineStats> {
         steps_done: count(&engine["steps_done"])?,
         tokens: count(&engine["tokens"])?,
         prefill_tokens: count(&engine["prefill_tokens"])?,
+        background_tokens: count(&engine["background_tokens"])?,
         budget,
         ..EngineStats::default()
     })

@@ -152,6 +152,7 @@ impl Results<'_> {
             "replies_failed": outcome.heard.replies_failed,
             "first_error": outcome.heard.error,
             "first_token_ms": outcome.heard.first_token.to_json(),
+            "first_token_parts": outcome.heard.asks.summary(),
             "engine": engine_json(outcome),
             "power": outcome.power.to_json(),
             "prefill_event": outcome.met.as_ref().map(Met::to_json),
@@ -161,8 +162,9 @@ impl Results<'_> {
     /// The table as Markdown.
     pub fn table(&self) -> String {
         let mut table = "| mode | device | Hz | agents | frame work p50 / p99 / p99.9 ms | p99 more than alone | stutters | frame side p99 µs | \
-             device p50 / p99 ms | budget | frames within | tokens late | tokens/s | first token p50 / p99 ms |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+             device p50 / p99 ms | budget | frames within | tokens late | tokens/s | first token p50 / p99 / max ms | \
+             slowest 1 %: waiting + encoding + prefill + decode + host ms | prompt tokens cached / evaluated, median (max) | background tokens |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
             .to_owned();
         for outcome in self.outcomes {
             let _ = writeln!(table, "{}", self.row(outcome));
@@ -221,7 +223,8 @@ impl Results<'_> {
         let has_device = has_device_time(cell);
         let within = summary.over_budget_engine.map(|over| 1.0 - over);
         let is_silent = outcome.heard.tokens == 0;
-        let first = &outcome.heard.first_token;
+        let Heard { first_token: first, asks, .. } = &outcome.heard;
+        let dash = || "–".to_owned();
         let cells = [
             cell.mode.name().to_owned(),
             cell.device.clone(),
@@ -244,7 +247,28 @@ impl Results<'_> {
             within.map_or_else(|| "–".into(), |within| format!("{:.2} %", within * 100.0)),
             unless(is_silent, format!("{:.2} %", summary.late_share * 100.0)),
             unless(is_off, format!("{:.0}", summary.tokens_per_second)),
-            unless(is_silent, format!("{:.0} / {:.0}", first.millis(0.5), first.millis(0.99))),
+            unless(
+                is_silent,
+                format!(
+                    "{:.0} / {:.0} / {:.0}",
+                    first.millis(0.5),
+                    first.millis(0.99),
+                    first.millis(1.0)
+                ),
+            ),
+            asks.slowest().map_or_else(dash, |slowest| {
+                slowest.parts_ms.map(|ms| format!("{ms:.0}")).join(" + ")
+            }),
+            asks.cached_tokens().zip(asks.evaluated_tokens()).map_or_else(
+                dash,
+                |(cached, evaluated)| {
+                    format!(
+                        "{} ({}) / {} ({})",
+                        cached.median, cached.max, evaluated.median, evaluated.max
+                    )
+                },
+            ),
+            unless(!has_device, outcome.counted(|stats| stats.background_tokens).to_string()),
         ];
         format!("| {} |", cells.join(" | "))
     }
@@ -266,6 +290,7 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
         "steps": outcome.counted(|stats| stats.steps_done),
         "tokens": outcome.counted(|stats| stats.tokens),
         "prefill_tokens": outcome.counted(|stats| stats.prefill_tokens),
+        "background_tokens": outcome.counted(|stats| stats.background_tokens),
         "frames_booked": outcome.counted(|stats| stats.budget.frames),
         "frames_over": outcome.counted(|stats| stats.budget.frames_over),
         "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
@@ -278,10 +303,12 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use bevy_walla::EngineStats;
     use clap::Parser;
     use walla_benches::machine::Power;
 
     use super::*;
+    use crate::first_token::tests::usage;
 
     #[test]
     fn the_median_of_an_even_count_averages_the_middle_values() {
@@ -324,6 +351,35 @@ mod tests {
         assert!(page.contains("| – | 0 of 1 | – | – | – | – | – | 0 | – |"), "{page}");
         let note = "5 of 5 replies failed, the first because: status 400: no slot is free.";
         assert!(page.contains(note), "{page}");
+    }
+
+    #[test]
+    fn the_slowest_asks_have_their_parts_and_prompts_their_tokens() {
+        let mut heard = Heard { tokens: 9, ..Heard::default() };
+        for (ms, waiting) in [(20, 0), (320, 300)] {
+            heard.first_token.add(Duration::from_millis(ms));
+            heard.asks.add(Duration::from_millis(ms), &usage([waiting, 1, 2, 3], 30, 12));
+        }
+        let mut outcome = outcome(Mode::Walla, 2, heard, &[9]);
+        let stats = EngineStats { background_tokens: 340, ..EngineStats::default() };
+        outcome.stats = vec![(EngineStats::default(), stats)];
+        let page = page(&[outcome]);
+        let row = "| 20 / 320 / 320 | 300 + 1 + 2 + 3 + 14 | 30 (30) / 12 (12) | 340 |";
+        assert!(page.contains(row), "{page}");
+    }
+
+    #[test]
+    fn every_row_has_all_columns() {
+        let heard = || Heard::default();
+        let page = page(&[
+            outcome(Mode::Off, 0, heard(), &[9]),
+            outcome(Mode::Walla, 2, heard(), &[9]),
+            outcome(Mode::Llama, 2, heard(), &[9]),
+        ]);
+        let columns = |line: &str| line.matches('|').count();
+        let rows: Vec<_> = page.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), 5);
+        assert!(rows.iter().all(|row| columns(row) == columns(rows[0])), "{page}");
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl<'a> Bench<'a> {
             }
             _ => None,
         };
-        app.world_mut().resource_mut::<Voices>().measured = Heard::default();
+        app.world_mut().resource_mut::<Voices>().measure();
         let stats = stats(&app);
         let mut measured = Vec::with_capacity(frames);
         let start = Instant::now();

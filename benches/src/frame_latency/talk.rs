@@ -61,7 +61,10 @@ pub fn add_talk(app: &mut App, agents: usize, reply_tokens: u32, voice_rate: f32
     })
     .add_systems(Update, open)
     .add_observer(heard)
-    .add_observer(|end: On<ReplyFinished>, places: Query<&Place>, voices: ResMut<Voices>| {
+    .add_observer(|end: On<ReplyFinished>, places: Query<&Place>, mut voices: ResMut<Voices>| {
+        if let Ok(place) = places.get(end.agent) {
+            voices.finished(place.place, &end.usage);
+        }
         ended(end.agent, None, &places, voices);
     })
     .add_observer(|end: On<ReplyFailed>, places: Query<&Place>, voices: ResMut<Voices>| {

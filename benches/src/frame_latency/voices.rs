@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
+use bevy_walla::Usage;
 
+use crate::first_token::Asks;
 use crate::measure::Times;
 
 /// Statistics of one agent.
@@ -12,6 +14,8 @@ struct Voice {
     asked: Option<Instant>,
     /// When the first token of this reply arrived.
     began: Option<Instant>,
+    /// Time to this token, if it arrived since the measurement began.
+    first_token: Option<Duration>,
     said: u32,
     /// Whether this or an earlier reply had a token.
     has_spoken: bool,
@@ -42,6 +46,8 @@ pub struct Heard {
     /// Error of the first failed reply.
     pub error: Option<String>,
     pub first_token: Times,
+    /// Asks whose first token and end were both measured. Only modes with walla have them.
+    pub asks: Asks,
     /// Histogram of the frames between two tokens of one reply; the last entry counts all longer
     /// gaps.
     pub gaps: [u64; GAPS],
@@ -59,6 +65,7 @@ impl Default for Heard {
             replies_failed: 0,
             error: None,
             first_token: Times::default(),
+            asks: Asks::default(),
             gaps: [0; GAPS],
         }
     }
@@ -75,6 +82,7 @@ impl Heard {
             self.error.clone_from(&other.error);
         }
         self.first_token.add_all(&other.first_token);
+        self.asks.add_all(&other.asks);
         for (gap, more) in self.gaps.iter_mut().zip(other.gaps) {
             *gap += more;
         }
@@ -102,6 +110,12 @@ impl Voices {
     pub fn new(agents: usize, rate: f32) -> Self {
         let measured = Heard::default();
         Self { voices: vec![Voice::default(); agents], rate, frame: 0, measured }
+    }
+
+    /// Begins the measurement.
+    pub fn measure(&mut self) {
+        self.measured = Heard::default();
+        self.voices.iter_mut().for_each(|voice| voice.first_token = None);
     }
 
     pub fn asked(&mut self, agent: usize, now: Instant) {
@@ -132,8 +146,9 @@ impl Voices {
                 began
             }
             None => {
-                if let Some(asked) = voice.asked {
-                    self.measured.first_token.add(now.duration_since(asked));
+                voice.first_token = voice.asked.map(|asked| now.duration_since(asked));
+                if let Some(time) = voice.first_token {
+                    self.measured.first_token.add(time);
                 }
                 *voice.began.insert(now)
             }
@@ -151,6 +166,15 @@ impl Voices {
     /// Number of agents that have not spoken since the beginning.
     pub fn silent(&self) -> usize {
         self.voices.iter().filter(|voice| !voice.has_spoken).count()
+    }
+
+    /// Records the usage of a reply that has finished.
+    pub fn finished(&mut self, agent: usize, usage: &Usage) {
+        if let Some(voice) = self.voices.get_mut(agent)
+            && let Some(heard) = voice.first_token.take()
+        {
+            self.measured.asks.add(heard, usage);
+        }
     }
 
     /// Records the end of a reply, with its error.
@@ -186,6 +210,7 @@ impl Voices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::first_token::tests::usage;
 
     #[test]
     fn a_token_after_its_due_time_is_late() {
@@ -216,6 +241,28 @@ mod tests {
         }
         assert_eq!((voices.measured.tokens, voices.measured.replies), (3, 3));
         assert_eq!(voices.measured.gaps.iter().sum::<u64>(), 0, "no gap between replies");
+    }
+
+    #[test]
+    fn an_ask_counts_if_its_first_token_was_measured() {
+        let usage = usage([1, 1, 2, 3], 4, 8);
+        let mut voices = Voices::new(1, 1.0);
+        let start = Instant::now();
+        let later = start + Duration::from_millis(20);
+        voices.asked(0, start);
+        voices.heard(0, 1, later);
+        voices.measure();
+        voices.finished(0, &usage);
+        assert!(voices.measured.asks.slowest().is_none(), "its first token was before");
+        voices.asked(0, start);
+        voices.heard(0, 1, later);
+        voices.heard(0, 1, later + Duration::from_millis(5));
+        voices.finished(0, &usage);
+        voices.asked(0, start);
+        voices.finished(0, &usage); // without a token
+        let slowest = voices.measured.asks.slowest().unwrap();
+        assert_eq!((slowest.asks, slowest.first_token_ms), (1, 20.0));
+        assert_eq!(slowest.parts_ms, [1.0, 1.0, 2.0, 3.0, 13.0]);
     }
 
     #[test]
