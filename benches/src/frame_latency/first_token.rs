@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::fields::{Found, count, list};
 use crate::measure::rounded;
 
-/// Parts of the time from a game's ask to its first token: those of [`FirstTokenTimes`], and the
-/// rest, in which ask and token wait for the game's frames.
+/// Parts of the time from a game's ask to its first token: the engine's ([`FirstTokenTimes`]), and
+/// the rest, in which ask and token wait for the game's frames.
 pub const PARTS: [&str; 5] = ["waiting", "encoding", "prefill", "decode", "host"];
 
 /// An ask whose reply has ended.
@@ -19,7 +19,7 @@ struct Ask {
     heard_micros: u64,
     /// In the order of [`PARTS`]; their sum is `heard_micros`.
     parts_micros: [u64; PARTS.len()],
-    /// Tokens of the prompt that were in the cache, and those that were not.
+    /// Tokens of the prompt in the cache, and the other ones.
     cached_tokens: u64,
     evaluated_tokens: u64,
 }
@@ -50,7 +50,7 @@ impl Asks {
     pub fn add(&mut self, heard: Duration, usage: &Usage) {
         let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
             usage.first_token;
-        // The engine's clock is read in whole microseconds, so the rest may be one too small.
+        // The engine's clock is read in whole microseconds.
         let heard_micros = (heard.as_micros() as u64).max(usage.first_token_micros);
         let host_micros = heard_micros - usage.first_token_micros;
         let parts_micros =
@@ -71,14 +71,13 @@ impl Asks {
         sorted.sort_by_key(|ask| ask.heard_micros);
         let p99 = sorted.get((sorted.len() * 99).div_ceil(100).checked_sub(1)?)?.heard_micros;
         sorted.retain(|ask| ask.heard_micros >= p99);
-        let mean_ms = |micros: fn(&Ask, usize) -> u64, part: usize| {
-            let sum: u64 = sorted.iter().map(|ask| micros(ask, part)).sum();
-            sum as f64 / sorted.len() as f64 / 1e3
+        let mean_ms = |micros: &dyn Fn(&Ask) -> u64| {
+            sorted.iter().map(micros).sum::<u64>() as f64 / sorted.len() as f64 / 1e3
         };
         Some(Slowest {
             asks: sorted.len(),
-            first_token_ms: mean_ms(|ask, _| ask.heard_micros, 0),
-            parts_ms: std::array::from_fn(|part| mean_ms(|ask, part| ask.parts_micros[part], part)),
+            first_token_ms: mean_ms(&|ask| ask.heard_micros),
+            parts_ms: std::array::from_fn(|part| mean_ms(&|ask| ask.parts_micros[part])),
         })
     }
 

@@ -63,7 +63,7 @@ impl WallaDiagnosticsPlugin {
     /// Prompt tokens granted in the latest frame.
     pub const PREFILL_TOKENS: DiagnosticPath = DiagnosticPath::const_new("walla/prefill_tokens");
 
-    /// Prompt tokens evaluated before they are asked for
+    /// Prompt tokens evaluated before an ask
     /// ([`background_prefill`](crate::EngineOptions::background_prefill)), for all agents of the
     /// engine, per second. They are not in [`PREFILL_TOKENS`](Self::PREFILL_TOKENS).
     pub const BACKGROUND_TOKENS_PER_SECOND: DiagnosticPath =

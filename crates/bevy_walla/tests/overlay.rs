@@ -44,7 +44,7 @@ fn lines(app: &mut App) -> Vec<String> {
     app.world_mut().query::<&Text>().iter(app.world()).map(|text| text.0.clone()).collect()
 }
 
-/// The lines that take space, without those of the histogram's axis.
+/// The lines that take space, without the labels of the histogram's axis.
 fn visible_lines(app: &mut App) -> Vec<String> {
     let mut texts = app.world_mut().query::<(&Text, &Node)>();
     let shown = texts.iter(app.world()).filter(|(_, node)| node.display != Display::None);

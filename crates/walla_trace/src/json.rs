@@ -3,8 +3,8 @@
 //!
 //! Source: "Trace Event Format" (Google), JSON array format: complete events (`"ph":"X"`,
 //! microseconds), metadata (`"ph":"M"`), and nestable async events (`"ph":"b"`, `"ph":"e"`) for
-//! spans of replies, because replies overlap: events with the same `id` nest. The closing bracket is optional in this format, so a
-//! truncated file can still be read.
+//! spans of replies, because replies overlap: events with the same `id` nest. The closing bracket
+//! is optional in this format, so a truncated file can still be read.
 
 use std::io::{self, Write};
 

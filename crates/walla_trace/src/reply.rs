@@ -53,7 +53,7 @@ pub fn first_token(times: &FirstToken) {
         }
         let Range { start: begin_nanos, end: end_nanos } = nanos;
         if is_filed {
-            // The track selects the engine; the spans have rows of their own.
+            // The track selects the engine; each reply has a separate row.
             let (track, reply) = (Track::DeviceThread, Some(ReplyTag { agent, reply_id }));
             queue::push(Record { name, track, begin_nanos, end_nanos, reply, ..Record::default() });
         }

@@ -1,8 +1,8 @@
 //! Cost and activity of walla, drawn over the game (feature `overlay`).
 //!
 //! A panel in a corner shows the device time of a frame against its budget, agents by state, tokens
-//! per second, times to the first token, and a histogram of the game's own frame times, which dialogue must not affect. A key
-//! shows and hides it.
+//! per second, times to the first token, and a histogram of the game's own frame times, which
+//! dialogue must not affect. A key shows and hides it.
 //!
 //! ```no_run
 //! # use bevy_app::App;
@@ -12,9 +12,10 @@
 //!     .add_plugins((WallaPlugin::default(), WallaOverlayPlugin::default())) // beside DefaultPlugins with `ui`
 //!     .run();
 //! ```
-//! It only reads [`Walla`](crate::Walla), [`Speech`](crate::Speech), [`ReplyFinished`] and the clock. Counting takes
-//! well under a microsecond per frame and allocates nothing. Texts and bars change a few times a
-//! second ([`WallaOverlay::refreshes_per_second`]), and not at all while the panel is hidden.
+//! It only reads [`Walla`](crate::Walla), [`Speech`](crate::Speech),
+//! [`ReplyFinished`](crate::ReplyFinished) and the clock. Counting takes well under a microsecond
+//! per frame and allocates nothing. Texts and bars change a few times a second
+//! ([`WallaOverlay::refreshes_per_second`]), and not at all while the panel is hidden.
 //!
 //! | line | meaning |
 //! |---|---|

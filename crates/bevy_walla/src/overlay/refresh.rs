@@ -17,8 +17,8 @@ use crate::reply::ReplyFinished;
 use crate::speech::Speech;
 use crate::walla::Walla;
 
-/// Counts a frame and the replies that ended. Its device time counts only if the engine's counters were updated since the last
-/// run: with fixed time steps, an update may have none.
+/// Counts a frame and the replies that ended. Its device time counts only if the engine's counters
+/// were updated since the last run: with fixed time steps, an update may have none.
 pub(super) fn count(
     mut meters: ResMut<Meters>,
     mut ends: MessageReader<ReplyFinished>,
