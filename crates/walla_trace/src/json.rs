@@ -69,8 +69,9 @@ impl<W: Write> Events<W> {
     /// Writes begin and end of a span of a reply. Reply ids are unique within an engine, and the
     /// lane is the thread of the engine.
     fn record_of_reply(&mut self, record: &Record, reply: ReplyTag) -> io::Result<()> {
-        let ReplyTag { agent, reply_id } = reply;
-        for (ph, nanos) in [("b", record.begin_nanos), ("e", record.end_nanos)] {
+        let ReplyTag { agent, reply_id, ends } = reply;
+        let events = [("b", record.begin_nanos), ("e", record.end_nanos)];
+        for ((ph, nanos), _) in events.into_iter().zip(ends).filter(|(_, is_written)| *is_written) {
             self.separate()?;
             write!(
                 self.out,
@@ -188,7 +189,7 @@ mod tests {
     fn spans_of_a_reply_are_async_events_of_its_agent() {
         let mut bytes = Vec::new();
         let mut events = Events::begin(&mut bytes).unwrap();
-        let reply = Some(ReplyTag { agent: 5, reply_id: 9 });
+        let reply = Some(ReplyTag { agent: 5, reply_id: 9, ends: [true; 2] });
         let record =
             Record { name: "prefill", lane: 2, begin_nanos: 1_000, reply, ..Record::default() };
         events.record(&Record { end_nanos: 3_500, ..record }).unwrap();
@@ -228,7 +229,7 @@ mod tests {
             let mut bytes = Vec::new();
             let mut events = Events::begin(&mut bytes).unwrap();
             let before = events.out.len();
-            let reply = Some(ReplyTag { agent: u64::MAX, reply_id: u64::MAX });
+            let reply = Some(ReplyTag { agent: u64::MAX, reply_id: u64::MAX, ends: [true; 2] });
             let record = Record { name, begin_nanos: u64::MAX - 1, reply, ..Record::default() };
             events.record(&Record { end_nanos: u64::MAX, lane: u32::MAX, ..record }).unwrap();
             let written = events.out.len() - before;

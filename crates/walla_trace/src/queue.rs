@@ -33,6 +33,8 @@ pub(crate) struct Record {
 pub(crate) struct ReplyTag {
     pub agent: u64,
     pub reply_id: u64,
+    /// Write the begin of the span, its end.
+    pub ends: [bool; 2],
 }
 
 impl Default for Record {

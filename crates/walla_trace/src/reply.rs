@@ -39,24 +39,28 @@ pub fn first_token(times: &FirstToken) {
     let FirstToken { agent, reply_id, arrived_nanos, token_nanos, .. } = *times;
     let (encoding, prefill) = (&times.encoding_nanos, &times.prefill_nanos);
     let spans = [
-        ("first token", arrived_nanos..token_nanos),
-        ("waiting", arrived_nanos..encoding.start),
-        ("encoding", encoding.clone()),
-        ("waiting", encoding.end..prefill.start),
-        ("prefill", prefill.clone()),
-        ("decode", prefill.end..token_nanos),
+        // Events at the same time nest in the order of the file.
+        ("first token", arrived_nanos..token_nanos, [true, false]),
+        ("waiting", arrived_nanos..encoding.start, [true; 2]),
+        ("encoding", encoding.clone(), [true; 2]),
+        ("waiting", encoding.end..prefill.start, [true; 2]),
+        ("prefill", prefill.clone(), [true; 2]),
+        ("decode", prefill.end..token_nanos, [true; 2]),
+        ("first token", arrived_nanos..token_nanos, [false, true]),
     ];
     let is_filed = LISTENERS.load(Ordering::Relaxed) & FILE != 0;
-    for (name, nanos) in spans {
+    for (name, nanos, ends) in spans {
         if nanos.is_empty() {
             continue;
         }
         let Range { start: begin_nanos, end: end_nanos } = nanos;
         if is_filed {
             // The track selects the engine; each reply has a separate row.
-            let (track, reply) = (Track::DeviceThread, Some(ReplyTag { agent, reply_id }));
+            let (track, reply) = (Track::DeviceThread, Some(ReplyTag { agent, reply_id, ends }));
             queue::push(Record { name, track, begin_nanos, end_nanos, reply, ..Record::default() });
         }
-        tracing::trace!(target: "walla::reply", name, agent, reply_id, begin_nanos, end_nanos, "span");
+        if ends[1] {
+            tracing::trace!(target: "walla::reply", name, agent, reply_id, begin_nanos, end_nanos, "span");
+        }
     }
 }

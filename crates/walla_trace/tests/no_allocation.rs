@@ -64,7 +64,7 @@ fn marks_allocate_nothing() {
     let trace = TraceFile::start(folder.path().join("trace.json")).unwrap();
     assert_eq!(allocations_of_marks(), 0, "a file is written");
     let summary = trace.finish().unwrap();
-    // A first token has five spans here: its prefill begins at once.
-    let marks = 1_000 * (Stage::ALL.len() as u64 + 1 + 5);
+    // A first token has four parts here, because its prefill begins at once, a begin and an end.
+    let marks = 1_000 * (Stage::ALL.len() as u64 + 1 + 4 + 2);
     assert_eq!(summary.spans + summary.spans_lost, marks);
 }
