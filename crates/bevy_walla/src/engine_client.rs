@@ -61,8 +61,8 @@ pub trait EngineClient: Send + Sync + 'static {
         events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
     }
 
-    /// Grants the steps of one frame. Called in each frame with an open ask. Commands take effect
-    /// without a grant.
+    /// Grants the steps of one frame. Called in each frame with an open ask, or while
+    /// [`EngineStats::background_agents`] is above 0. Commands take effect without a grant.
     fn frame(&self);
 
     /// Begins or ends a pause of all agents of this client. No frame is granted in a pause, so an

@@ -444,3 +444,34 @@ fn a_three_line_app_answers_from_its_persona() {
     run_until(&mut app, |app| log(app).ends() == 1);
     assert!(log(&app).only("sentence").concat().contains("3 silver"), "{:?}", log(&app).0);
 }
+
+/// Cached prompt tokens of each reply.
+#[derive(Resource, Default)]
+struct Cached(Vec<u32>);
+
+/// No agent is asked in this game, so the plugin has to grant frames for the background prefill.
+#[cfg(feature = "demo")]
+#[test]
+fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
+    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).agents_max(4));
+    app.init_resource::<Cached>();
+    app.add_observer(|finished: On<ReplyFinished>, mut cached: ResMut<Cached>| {
+        cached.0.push(finished.usage.cached_tokens);
+    });
+    let lore = "The bridge is closed since the storm. ".repeat(8);
+    let agents = ["Greta", "Odo", "Pip"]
+        .map(|name| app.world_mut().spawn(Agent::persona(format!("You are {name}. {lore}"))).id());
+    let stats = |app: &App| *app.world().resource::<Walla>().stats();
+    run_until(&mut app, |app| stats(app).background_tokens > 3 * 60);
+    run_until(&mut app, |app| stats(app).background_agents == 0);
+    updates(&mut app, 20);
+    let (steps, tokens) = (stats(&app).steps, stats(&app).background_tokens);
+    updates(&mut app, 60);
+    assert_eq!((stats(&app).steps, stats(&app).background_tokens), (steps, tokens));
+    for agent in agents {
+        ask(&mut app, agent, "Who are you?");
+    }
+    run_until(&mut app, |app| log(app).ends() == 3);
+    let cached = &app.world().resource::<Cached>().0;
+    assert!(cached.len() == 3 && cached.iter().all(|&tokens| tokens > 60), "{cached:?}");
+}

@@ -252,13 +252,14 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 20;
+const FIELDS: usize = 21;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
         tokens,
         prefill_tokens,
         background_tokens,
+        background_agents,
         steps,
         steps_done,
         device_time,
@@ -282,6 +283,7 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         tokens,
         prefill_tokens,
         background_tokens,
+        background_agents.into(),
         steps,
         steps_done,
         nanos(device_time),
@@ -307,6 +309,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         tokens,
         prefill_tokens,
         background_tokens,
+        background_agents,
         steps,
         steps_done,
         device_nanos,
@@ -324,6 +327,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         tokens,
         prefill_tokens,
         background_tokens,
+        background_agents: background_agents as u32,
         steps,
         steps_done,
         device_time: Duration::from_nanos(device_nanos),
@@ -417,6 +421,7 @@ mod tests {
             tokens: u64::MAX,
             prefill_tokens: 2,
             background_tokens: 27,
+            background_agents: 26,
             steps: 3,
             steps_done: 2,
             device_time: Duration::from_micros(7),

@@ -58,6 +58,8 @@ pub(crate) struct EngineBridge {
     /// The reason why agents cannot speak.
     failure: Option<WallaError>,
     was_ready: bool,
+    /// Whether the engine evaluates agents in the background, which needs frames.
+    has_background: bool,
     records: AgentMap<Record>,
     id_by_entity: EntityHashMap<AgentId>,
     /// Agents with pending changes, in the order of their first one.
@@ -207,6 +209,7 @@ impl EngineBridge {
             client,
             failure,
             was_ready: false,
+            has_background: false,
             records: AgentMap::default(),
             id_by_entity: EntityHashMap::default(),
             pending_agents: VecDeque::new(),

@@ -205,6 +205,7 @@ impl EngineBridge {
             _ => {}
         }
         let stats = self.client.as_ref().map(|client| client.stats()).unwrap_or_default();
+        self.has_background = stats.background_agents > 0;
         walla.update(state, stats, self.host_times, (self.asks_waiting, self.events_unknown));
     }
 

@@ -34,10 +34,11 @@ pub(crate) fn submit(
     } else {
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
         bridge.send_pending(&mut outbox, &specs);
-        // Granting a frame wakes the device thread, so it is skipped without open asks.
+        // Granting a frame wakes the device thread, so it is skipped if the engine has no use for
+        // it.
         if let Some(client) = &bridge.client
             && !bridge.is_paused
-            && bridge.is_anything_asked()
+            && (bridge.has_background || bridge.is_anything_asked())
         {
             client.frame();
         }

@@ -13,6 +13,10 @@ pub struct EngineStats {
     /// Rows evaluated [in the background](crate::EngineOptions::background_prefill). They are not
     /// in `prefill_tokens`.
     pub background_tokens: u64,
+    /// Agents that the device evaluates in the background and that have enough pages. Under
+    /// [`Pacing::PerFrame`](crate::Pacing::PerFrame) this needs [frames](crate::Client::frame): a
+    /// host that grants none while it has no open ask grants them while this is above 0.
+    pub background_agents: u32,
     /// Steps submitted.
     pub steps: u64,
     /// Steps whose results have been read.

@@ -121,9 +121,8 @@ impl Core {
 
 // Steps.
 impl Core {
-    /// The request of the first agent with tokens to evaluate in the background and enough free
-    /// pages.
-    fn background_request(&self) -> Option<PlanRequest> {
+    /// Agents with tokens to evaluate in the background and enough free pages, by slot.
+    fn with_background(&self) -> impl Iterator<Item = (usize, &AgentState)> {
         let ledger = self.kv.ledger();
         let running = self.agents.iter().filter(|(_, agent)| agent.is_running()).count() as u32;
         // A page for the next tokens of each reply in progress.
@@ -131,13 +130,22 @@ impl Core {
         let candidates = self.agents.iter().filter(|(_, agent)| {
             agent.has_prefill() && self.clients.that_may_step(agent.client).is_some()
         });
-        let fits = |&(slot, agent): &(usize, &AgentState)| {
+        candidates.filter(move |&(slot, agent)| {
             let tokens = self.missing_tokens(slot, agent);
             let wanted = ledger.pages_wanted(SeqId(slot as u32), tokens);
             wanted.is_ok_and(|pages| pages <= free_pages)
-        };
+        })
+    }
+
+    /// Number of agents that are evaluated in the background.
+    pub(super) fn background_agents(&self) -> u32 {
+        self.with_background().count() as u32
+    }
+
+    /// The request of the first of them.
+    fn background_request(&self) -> Option<PlanRequest> {
         let (slot, agent) =
-            candidates.filter(fits).min_by_key(|&(slot, agent)| order(slot, agent))?;
+            self.with_background().min_by_key(|&(slot, agent)| order(slot, agent))?;
         let work = NextWork::Prefill { tokens: self.missing_tokens(slot, agent) };
         Some(PlanRequest::new(SeqId(slot as u32), work))
     }

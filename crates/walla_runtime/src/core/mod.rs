@@ -195,6 +195,7 @@ impl Core {
         self.agents.update_stats(&mut self.stats);
         self.stats.queue_full = self.clients.refused();
         self.kv.update_stats(&mut self.stats);
+        self.stats.background_agents = self.background_agents();
         let device = self.kv.executor().device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
         self.stats.graph_fallbacks = device.graph_fallbacks().total();
