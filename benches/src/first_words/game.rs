@@ -95,28 +95,33 @@ impl Game {
         Self { helpers, barrier, ends, rounds, frame, next: Instant::now() }
     }
 
-    /// Does the work of a frame, then sleeps until the next one. Returns the time of the work in
-    /// milliseconds.
+    /// Does the work of a frame. Returns its time in milliseconds.
     pub fn work(&mut self) -> f64 {
         let start = Instant::now();
         self.barrier.wait();
         work(self.rounds);
         self.barrier.wait();
-        let worked = start.elapsed();
+        start.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Sleeps until the next frame.
+    pub fn rest(&mut self) {
         self.next += self.frame;
         let now = Instant::now();
         if self.next < now {
             self.next = now;
         }
         std::thread::sleep(self.next - now);
-        worked.as_secs_f64() * 1e3
     }
 
     /// Frames without an engine.
     pub fn alone(&mut self, frames: usize) -> Values {
         self.next = Instant::now();
         let mut values = Values::default();
-        (0..frames).for_each(|_| values.add(self.work()));
+        for _ in 0..frames {
+            values.add(self.work());
+            self.rest();
+        }
         values
     }
 

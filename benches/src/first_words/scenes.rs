@@ -288,12 +288,14 @@ impl<'a> Scenes<'a> {
         self.frames(2)
     }
 
-    /// Plays frames of the game.
+    /// Plays frames of the game. As the plugin does, it receives events at the beginning of a frame
+    /// and grants the engine's steps at the end.
     fn frames(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
         for _ in 0..count {
-            self.client.frame();
             self.receive()?;
             self.row.work.add(self.game.work());
+            self.client.frame();
+            self.game.rest();
             let used = self.client.engine().stats().budget.used;
             if !used.is_zero() {
                 self.row.device.add(used.as_secs_f64() * 1e3);
