@@ -2,7 +2,8 @@
 // products of Q, K and V.
 // products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then
 // values; q: [rows, heads * head_dim]. head_dim <= 256.
-// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head.
+// Grid: (up to heads + 2 * kv_heads over 4, rows): warps take a row's heads round-robin. With many
+// rows there are fewer blocks per row, so that sines are computed once for several heads.
 // Bound: memory, some KiB per row.
 // Oracle: walla_cpu's scalar qkv (tests/gpu/parity.rs).
 #include "attention/head.cuh"
@@ -21,39 +22,51 @@ constexpr uint32_t HEAD_DIM_MAX = 256;
 
 template <typename Number>
 __device__ __forceinline__ void append(const AppendParams& p) {
+    constexpr uint32_t LANE_PAIRS = HEAD_DIM_MAX / 2 / WARP;
     __shared__ float staged[APPEND_WARPS][HEAD_DIM_MAX];
     launch_dependents();
-    grid_dependency_wait();
-    const uint32_t r = blockIdx.y;
-    const uint32_t head = blockIdx.x * APPEND_WARPS + threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t heads = p.head.heads;
-    const uint32_t all_heads = heads + 2 * p.kv.kv_heads;
-    if (r >= p.step.header().rows || head >= all_heads)
+    const uint32_t r = blockIdx.y, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (r >= p.step.header().rows)
         return;
     const StepRow row = p.step.row(r);
-    const uint32_t dim = p.kv.head_dim;
-    const bool is_query = head < heads;
-    const bool is_value = head >= heads + p.kv.kv_heads;
-    float* at = staged[threadIdx.x / WARP];
-
-    const float* product = p.products + (size_t(r) * all_heads + head) * dim;
-    for (uint32_t d = lane; d < dim; d += WARP)
-        at[d] = product[d];
-    __syncwarp();
-    if (!is_value)
-        finish_head(p.head, at, dim, lane, is_query ? p.head.query_norm : p.head.key_norm,
-                    is_query ? p.head.query_eps : p.head.key_eps,
-                    [&](uint32_t i) { return sincos_of(p.head, row.position, i); });
-    if (is_query) {
-        float* q = p.q + (size_t(r) * heads + head) * dim;
+    // The same for all heads of the row.
+    float2 sincos[LANE_PAIRS];
+    if (p.head.frequencies)
+#pragma unroll
+        for (uint32_t k = 0; k < LANE_PAIRS; k++)
+            if (lane + k * WARP < p.head.pairs)
+                sincos[k] = sincos_of(p.head, row.position, lane + k * WARP);
+    grid_dependency_wait();
+    const uint32_t heads = p.head.heads, all_heads = heads + 2 * p.kv.kv_heads, dim = p.kv.head_dim;
+    float* at = staged[warp];
+    for (uint32_t head = blockIdx.x * APPEND_WARPS + warp; head < all_heads;
+         head += gridDim.x * APPEND_WARPS) {
+        const bool is_query = head < heads;
+        const bool is_value = head >= heads + p.kv.kv_heads;
+        const float* product = p.products + (size_t(r) * all_heads + head) * dim;
+        __syncwarp();
         for (uint32_t d = lane; d < dim; d += WARP)
-            q[d] = at[d];
-        return;
+            at[d] = product[d];
+        __syncwarp();
+        if (!is_value)
+            finish_head(p.head, at, dim, lane, is_query ? p.head.query_norm : p.head.key_norm,
+                        is_query ? p.head.query_eps : p.head.key_eps, [&](uint32_t i) {
+                            float2 its = sincos[0];
+#pragma unroll
+                            for (uint32_t k = 1; k < LANE_PAIRS; k++)
+                                its = i / WARP == k ? sincos[k] : its;
+                            return its;
+                        });
+        if (is_query) {
+            float* q = p.q + (size_t(r) * heads + head) * dim;
+            for (uint32_t d = lane; d < dim; d += WARP)
+                q[d] = at[d];
+            continue;
+        }
+        const uint32_t kv_head = head - heads - (is_value ? p.kv.kv_heads : 0);
+        store_head<Number>(p.kv, is_value,
+                           cell_of(p.kv, p.step.table(row.table), kv_head, row.position), at, lane);
     }
-    const uint32_t kv_head = head - heads - (is_value ? p.kv.kv_heads : 0);
-    store_head<Number>(p.kv, is_value,
-                       cell_of(p.kv, p.step.table(row.table), kv_head, row.position), at, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(APPEND_WARPS* WARP)

@@ -8,9 +8,9 @@
 // COLUMNS_MAX columns (64 at most), 8 or 16 per warp, and all warps read the same tiles. Decode
 // path: a unit has up to 8 columns, and the warps divide the cells (attention_decode.cuh). A run of
 // rows takes the prefill path if it has more than COLUMNS_MAX columns and either more than
-// RUN_COLUMNS columns or at least RUN_WORK column-chunks; its last unit takes the decode path if it
-// has no more than 8 columns. Both paths split spans over several blocks and compute the same bits
-// (attention.cuh).
+// RUN_COLUMNS columns, or at least RUN_WORK column-chunks, or if prefill units of the whole step
+// occupy half of the blocks; its last unit takes the decode path if it has no more than 8 columns.
+// Both paths split spans over several blocks and compute the same bits (attention.cuh).
 // Grid: as many blocks as are resident at once. Each takes splits round-robin, from the step's last
 // row backwards, because the last rows of a prompt see the most cells.
 // Bound: memory for few columns, otherwise tensor cores.
@@ -303,41 +303,65 @@ struct PrefillAttention {
 // Cuts a step's rows into units: runs of neighbouring rows with one page table and consecutive
 // positions, cut into pieces.
 struct Units {
-    // A bit per row that begins a run, and one for the end of the last row.
-    uint32_t* starts; // [(rows_max + 1) / 32, rounded up]
+    static constexpr uint32_t WORDS = ROWS_MAX / WARP + 1;
+    static_assert(WORDS <= WARP, "a lane per word");
+    struct Shared {
+        uint32_t starts[WORDS]; // a bit per row that begins a run, and one for the end of all rows
+        uint32_t before[WORDS]; // last start before the word, or 0
+        uint32_t after[WORDS];  // first start after the word
+    };
+    Shared& sh;
+    // [rows], copies: the loops below would wait for memory in each iteration.
+    const uint32_t *tables, *positions;
 
+    // Called by the block; needs a barrier after it.
+    __device__ __forceinline__ void find_starts(uint32_t rows) const {
+        for (uint32_t r = threadIdx.x; r / WARP <= rows / WARP; r += blockDim.x) {
+            bool is_start = r == 0 || r == rows;
+            if (r > 0 && r < rows)
+                is_start = tables[r] != tables[r - 1] || positions[r] != positions[r - 1] + 1;
+            const uint32_t bits = __ballot_sync(FULL_MASK, is_start);
+            if (threadIdx.x % WARP == 0)
+                sh.starts[r / WARP] = bits;
+        }
+    }
+    // Called by the first warp.
+    __device__ __forceinline__ void find_neighbours(uint32_t rows) const {
+        const uint32_t lane = threadIdx.x % WARP, bits = lane <= rows / WARP ? sh.starts[lane] : 0;
+        uint32_t last = bits ? lane * WARP + 31 - __clz(bits) : 0,
+                 first = bits ? lane * WARP + __ffs(bits) - 1 : ~0u;
+#pragma unroll
+        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+            const uint32_t lower = __shfl_up_sync(FULL_MASK, last, offset),
+                           upper = __shfl_down_sync(FULL_MASK, first, offset);
+            if (lane >= offset)
+                last = max(last, lower);
+            if (lane + offset < WARP)
+                first = min(first, upper);
+        }
+        const uint32_t before = __shfl_up_sync(FULL_MASK, last, 1),
+                       after = __shfl_down_sync(FULL_MASK, first, 1);
+        if (lane < WORDS)
+            sh.before[lane] = before, sh.after[lane] = after;
+        __syncwarp();
+    }
     __device__ __forceinline__ uint32_t run_begin(uint32_t r) const {
-        uint32_t word = r / WARP, bits = starts[word] & (FULL_MASK >> (31 - r % WARP));
-        while (!bits)
-            bits = starts[--word];
-        return word * WARP + 31 - __clz(bits);
+        const uint32_t word = r / WARP, bits = sh.starts[word] & (FULL_MASK >> (31 - r % WARP));
+        return bits ? word * WARP + 31 - __clz(bits) : sh.before[word];
     }
     __device__ __forceinline__ uint32_t run_end(uint32_t r) const {
-        uint32_t word = (r + 1) / WARP, bits = starts[word] & (FULL_MASK << (r + 1) % WARP);
-        while (!bits)
-            bits = starts[++word];
-        return word * WARP + __ffs(bits) - 1;
+        const uint32_t word = (r + 1) / WARP,
+                       bits = sh.starts[word] & (FULL_MASK << (r + 1) % WARP);
+        return bits ? word * WARP + __ffs(bits) - 1 : sh.after[word];
     }
 
-    // Called by the first warp of a block; `work_of(row, rows)` is columns times chunks of a run.
-    // Returns the number of units; calls `add(unit, row, rows)` for each.
+    // Called by the first warp of a block; `work_of(position, rows)` is columns times chunks of a
+    // run. Returns the number of units; calls `add(unit, row, position, rows)` for each.
     template <typename WorkOf, typename Add>
-    __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads,
-                                            uint32_t columns_max, WorkOf work_of, Add add) const {
+    __device__ __forceinline__ uint32_t cut(uint32_t rows, uint32_t heads, uint32_t columns_max,
+                                            bool is_full, WorkOf work_of, Add add) const {
         const uint32_t lane = threadIdx.x % WARP;
-        const uint32_t rows = step.header().rows;
-        for (uint32_t base = 0; base <= rows; base += WARP) {
-            const uint32_t r = base + lane;
-            bool is_start = r == 0 || r == rows;
-            if (r > 0 && r < rows) {
-                const StepRow here = step.row(r), before = step.row(r - 1);
-                is_start = here.table != before.table || here.position != before.position + 1;
-            }
-            const uint32_t bits = __ballot_sync(FULL_MASK, is_start);
-            if (lane == 0)
-                starts[base / WARP] = bits;
-        }
-        __syncwarp();
+        find_neighbours(rows);
         uint32_t units = 0;
         for (uint32_t base = 0; base < rows; base += WARP) {
             const uint32_t r = base + lane;
@@ -347,15 +371,15 @@ struct Units {
                 const uint32_t first = run_begin(r), end = run_end(r);
                 const uint32_t columns = (end - first) * heads;
                 const bool is_decode =
-                    columns <= columns_max ||
-                    (columns <= RUN_COLUMNS && work_of(first, end - first) < RUN_WORK);
+                    columns <= columns_max || (columns <= RUN_COLUMNS && !is_full &&
+                                               work_of(positions[first], end - first) < RUN_WORK);
                 const uint32_t each = max(1u, (is_decode ? COLUMNS : columns_max) / heads);
                 is_unit = (r - first) % each == 0;
                 length = min(each, end - r);
             }
             const uint32_t all = __ballot_sync(FULL_MASK, is_unit);
             if (is_unit)
-                add(units + __popc(all & ((1u << lane) - 1)), r, length);
+                add(units + __popc(all & ((1u << lane) - 1)), r, positions[r], length);
             units += __popc(all);
         }
         __syncwarp();
@@ -370,7 +394,8 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t split_chunks, units_count, starts[ROWS_MAX / WARP + 1];
+    __shared__ uint32_t split_chunks, units_count;
+    __shared__ Units::Shared runs;
     launch_dependents();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
@@ -382,22 +407,33 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     const auto begin_of = [&](uint32_t position) {
         return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
     };
-    const auto chunks_of = [&](uint32_t row, uint32_t rows) {
-        const uint32_t position = p.step.row(row).position;
+    const auto chunks_of = [&](uint32_t position, uint32_t rows) {
         return KvScheduler::count(begin_of(position) / CHUNK, (position + rows - 1) / CHUNK);
     };
+    // These lists are free until the splits are made.
+    uint32_t *tables = scheduler.first_split, *positions = scheduler.first_slot;
+    const uint32_t rows_here = p.step.header().rows;
+    for (uint32_t r = threadIdx.x; r < rows_here; r += F::THREADS) {
+        const StepRow row = p.step.row(r);
+        tables[r] = row.table, positions[r] = row.position;
+    }
+    const Units units{runs, tables, positions};
+    __syncthreads();
+    units.find_starts(rows_here);
+    __syncthreads();
     if (warp == 0) {
-        const auto work_of = [&](uint32_t row, uint32_t rows) {
-            return rows * heads_max * chunks_of(row, rows);
+        const auto work_of = [&](uint32_t position, uint32_t rows) {
+            return rows * heads_max * chunks_of(position, rows);
         };
+        const bool is_full = 2 * rows_here * heads_max * groups >= gridDim.x * M::COLUMNS_MAX;
         scheduler.units =
-            Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, work_of,
-                              [&](uint32_t unit, uint32_t row, uint32_t rows) {
-                                  scheduler.chunks[unit] =
-                                      chunks_of(row, rows) | (div_up(rows * heads_max, COLUMNS) - 1)
-                                                                 << KvScheduler::PARTS_AT;
-                                  places[unit] = row | rows << 16;
-                              });
+            units.cut(rows_here, heads_max, M::COLUMNS_MAX, is_full, work_of,
+                      [&](uint32_t unit, uint32_t row, uint32_t position, uint32_t rows) {
+                          scheduler.chunks[unit] =
+                              chunks_of(position, rows) | (div_up(rows * heads_max, COLUMNS) - 1)
+                                                              << KvScheduler::PARTS_AT;
+                          places[unit] = row | rows << 16;
+                      });
         scheduler.make<true>(groups, WARPS, p.slots_max, &split_chunks);
         if (threadIdx.x == 0)
             units_count = scheduler.units;

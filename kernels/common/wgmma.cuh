@@ -53,6 +53,27 @@ __device__ __forceinline__ void wgmma_mma(float (&d)[32], const uint32_t (&a)[4]
         : WALLA_SUMS16(0), WALLA_SUMS16(16)
         : WALLA_OPERANDS);
 }
+__device__ __forceinline__ void wgmma_mma(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, "
+        "%68, 1, 1, 1, 0;"
+        : WALLA_SUMS16(0), WALLA_SUMS16(16), WALLA_SUMS16(32), WALLA_SUMS16(48)
+        : WALLA_OPERANDS);
+}
+
+// Changes the registers of each thread of a warpgroup, which all its warps call.
+template <uint32_t COUNT>
+__device__ __forceinline__ void registers_shrink() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <uint32_t COUNT>
+__device__ __forceinline__ void registers_grow() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
 
 // Earlier writes to registers and shared memory are visible to products from here on.
 __device__ __forceinline__ void wgmma_fence() {

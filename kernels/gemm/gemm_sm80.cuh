@@ -31,6 +31,12 @@ __device__ __forceinline__ void gemm_sm80(const GemmSm80Params& p) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ Sm80Shared<GROUPS> storage;
     const Sm80Scheduler<GROUPS> scheduler(p);
+    if (p.by_output && scheduler.row0 >= p.gemm.step.header().outputs) {
+        // No output names rows from here on: most chunks of a prompt have none.
+        launch_dependents();
+        grid_dependency_wait();
+        return;
+    }
     const Sm80Layout<TYPE, GROUPS> layout(scheduler, shared);
     Sm80WeightPipeline<TYPE, GROUPS> weights(scheduler, layout, storage.barriers);
     const Sm80Activations<TYPE, GROUPS> activations(scheduler, layout, storage.barriers);

@@ -3,10 +3,14 @@
 // x[r, k], or a gate of two matrices.
 //
 // x: [rows, K] packed f16; W: [tiles * 16, K] in records (weight.cuh); out: [rows, M] f32, packed
-// f16, or the sums of splits. A CTA takes N rows of x (16, 32 or 64) and 8 tiles, 128 rows of W, or
-// 4. W is operand A (registers, dequantised, M = 64 = four tiles), x is operand B (shared memory, N
-// rows). Each consumer warp has a tile and a run of it. It copies its own weights; one producer
-// warp copies the rows of x, which the warps of a run share, or one producer warp per run.
+// f16, or the sums of splits. A CTA takes N rows of x (16, 32, 64 or 128) and 8 tiles, 128 rows of
+// W, or 4. W is operand A (registers, dequantised, M = 64 = four tiles), x is operand B (shared
+// memory, N rows). Each consumer warp has a tile and a run of it. It copies its own weights; one
+// producer warp copies the rows of x, which the warps of a run share, or one producer warp per run.
+//
+// From 65 rows of x on a warp computes all runs and splits of its tile one after the other
+// (Sequential), unless a cluster is faster (lower/gemm_sm90/sequential.rs). Two warpgroups
+// multiply; a third copies x and computes the norm's factors, and leaves its registers to them.
 //
 // gemm_sm90_config.cuh    split-K modes, shape of a CTA
 // gemm_sm90_scheduler.cuh tile scheduler, shared memory
@@ -16,7 +20,8 @@
 //
 // Grid: (persistent CTAs, or CTA tiles * splits; rows of x / N); for a pair of products
 // (ClusterSplitK, DeferredSplitK) the CTAs of one, then of the other.
-// Bound: bytes of W up to some 32 rows of x, then reads of x from L2.
+// Bound: bytes of W up to some 32 rows of x, then reads of x from L2; with 128 rows per CTA
+// unpacking, products and the epilogue.
 // Oracle: walla_cpu's scalar linear (tests/gpu/parity.rs); the bits equal the results of
 // gemm_skinny.cuh and gemm_sm80.cuh (tests/gpu/determinism.rs).
 #pragma once
@@ -33,6 +38,12 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
     const SharedLayout<G> layout(scheduler, shared, storage);
     const uint32_t run = warp / G::TILES % G::RUNS, tile_in_cta = warp % G::TILES;
     WeightPipeline<G> weights = weight_pipeline(scheduler, layout, warp, run, tile_in_cta);
+    if (p.by_output && scheduler.row0 >= p.gemm.step.header().outputs) {
+        // No output names rows from here on: most chunks of a prompt have none.
+        launch_dependents();
+        grid_dependency_wait();
+        return;
+    }
     const uint32_t early = G::LOADS_LATE && p.gemm.mode >= GATE_SILU ? 1 : p.weight_depth;
 
     launch_dependents();
@@ -45,7 +56,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
             const uint32_t all = gridDim.x * gridDim.y, cta = blockIdx.y * gridDim.x + blockIdx.x;
             prefetch_kv_l2(p, warp * all + cta, G::CONSUMER_WARPS * all);
         }
-    } else if (G::PRODUCER_WARPS == 1 || warp == G::CONSUMER_WARPS) {
+    } else if (warp == G::CONSUMER_WARPS) {
         init_activation_barriers(layout, scheduler);
     }
     __syncthreads();
@@ -54,12 +65,20 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
     grid_dependency_wait();
 
     if (warp >= G::CONSUMER_WARPS) {
-        produce_activations(scheduler, layout, warp);
+        if constexpr (SplitK::IS_SEQUENTIAL)
+            registers_shrink<SEQUENTIAL_PRODUCER_REGISTERS>();
+        if (!SplitK::IS_SEQUENTIAL || warp == G::CONSUMER_WARPS)
+            produce_activations(scheduler, layout, warp);
+        else if (warp <= G::CONSUMER_WARPS + FACTOR_WARPS)
+            produce_factors<G>(storage.factor, scheduler.row0, warp - G::CONSUMER_WARPS - 1,
+                               ctas.index == 0, p.gemm);
         return;
     }
+    if constexpr (SplitK::IS_SEQUENTIAL)
+        registers_grow<SEQUENTIAL_CONSUMER_REGISTERS>();
     Mainloop<G> mainloop(weights, layout, warp, run);
     const Consumer<G> consumer{scheduler, layout, mainloop, storage.factor, warp, run, tile_in_cta};
-    if (SplitK::IS_CLUSTER || SplitK::IS_PERSISTENT) {
+    if (!SplitK::IS_SEQUENTIAL && (SplitK::IS_CLUSTER || SplitK::IS_PERSISTENT)) {
         norm_factors<G::N, G::CONSUMER_WARPS>(storage.factor, scheduler.row0, ctas.index == 0,
                                               p.gemm);
         consumer.sync();
@@ -75,7 +94,7 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
 // the host looks them up by name. lower/gemm_sm90.rs selects them, so the lists have gaps:
 // persistent N 16, 32 and 64; small (4 tiles) N 16 and 32; half_wave N 32 and 64; cluster and
 // deferred all N, for Q4_1, Q5_1 and Q6_K as pairs; workspace N 64, and 32 for records of up to
-// 1,024 bytes.
+// 1,024 bytes; wide (Sequential) N 64 and 128, for Q4_1, Q5_1 and Q6_K as pairs.
 #define GEMM_SM90(NAME, TYPE, N, SPLIT_K, TILES, CTAS)                                             \
     extern "C" __global__ void __launch_bounds__(GemmSm90<TYPE, N, SPLIT_K, TILES>::THREADS, CTAS) \
         NAME(const __grid_constant__ GemmSm90Params p) {                                           \
@@ -84,9 +103,9 @@ __device__ __forceinline__ void gemm_sm90(const GemmSm90Params& p, typename G::S
         gemm_sm90<G>(p, storage, {blockIdx.x, gridDim.x});                                         \
     }
 // The same for a product of TYPE, a product of OTHER, or one of each in one launch.
-#define GEMM_SM90_PAIR(NAME, TYPE, OTHER, N, SPLIT_K)                                            \
+#define GEMM_SM90_PAIR(NAME, TYPE, OTHER, N, SPLIT_K, CTAS)                                      \
     extern "C" __global__ void __launch_bounds__(GemmSm90<TYPE, N, SPLIT_K, CTA_TILES>::THREADS, \
-                                                 2)                                              \
+                                                 CTAS)                                           \
         NAME(const __grid_constant__ GemmSm90PairParams p) {                                     \
         using G = GemmSm90<TYPE, N, SPLIT_K, CTA_TILES>;                                         \
         using H = GemmSm90<OTHER, N, SPLIT_K, CTA_TILES>;                                        \

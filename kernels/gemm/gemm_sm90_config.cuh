@@ -29,7 +29,7 @@ struct GemmSm90Params {
     uint32_t weight_depth;      // stages of a warp's ring of weights, up to DEPTH_MAX
     uint32_t x_depth;           // stages of a run's ring of x, up to DEPTH_MAX
     uint32_t splits_reciprocal; // reciprocal of the splits for `fast_divide`
-    uint32_t reserved;
+    uint32_t by_output;         // x has a row per output of the step (the head)
 };
 static_assert(sizeof(GemmSm90Params) == 400 && offsetof(GemmSm90Params, workspace) == 368 &&
                   offsetof(GemmSm90Params, splits_reciprocal) == 392,
@@ -51,11 +51,6 @@ __host__ __device__ constexpr uint32_t producer_warps(uint32_t n, uint32_t runs,
 // Segments per stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_stage_segments(uint32_t record) {
     return record > 1200 ? 1 : 2;
-}
-
-// Bytes of a stage of a warp's weights, of both halves of its tile.
-__host__ __device__ constexpr uint32_t weights_stage(uint32_t record) {
-    return 2 * weights_stage_segments(record) * record;
 }
 // Segments and bytes of a stage of n rows of x.
 __host__ __device__ constexpr uint32_t x_stage_segments(uint32_t n) {
@@ -79,6 +74,11 @@ __host__ __device__ constexpr uint32_t exchange_floats(uint32_t n) {
 __host__ __device__ constexpr uint32_t kept_floats(uint32_t n) {
     return n > 32 ? n / 2 * WARP : 0;
 }
+// Floats per warp of Sequential: all sums of the first of two runs, then half of the result,
+// transposed.
+__host__ __device__ constexpr uint32_t sequential_floats(uint32_t n) {
+    return n / 2 * WARP;
+}
 
 // Split-K modes. RUNS: runs that a CTA computes at once.
 //
@@ -88,14 +88,14 @@ __host__ __device__ constexpr uint32_t kept_floats(uint32_t n) {
 // preceding kernel has ended, and loads its weights.
 struct Persistent {
     static constexpr bool IS_PERSISTENT = true, HAS_HALF_WAVE = false, IS_CLUSTER = false,
-                          IS_DEFERRED = false;
+                          IS_DEFERRED = false, IS_SEQUENTIAL = false;
     static constexpr uint32_t RUNS = 2;
 };
 // The same, but the last wave is half full: each CTA has 4 tiles in it, which half of its warps
 // compute.
 struct PersistentHalfWave {
     static constexpr bool IS_PERSISTENT = true, HAS_HALF_WAVE = true, IS_CLUSTER = false,
-                          IS_DEFERRED = false;
+                          IS_DEFERRED = false, IS_SEQUENTIAL = false;
     static constexpr uint32_t RUNS = 2;
 };
 // For few tiles: a CTA computes one split, its runs sequentially. A cluster of one CTA per split
@@ -103,7 +103,7 @@ struct PersistentHalfWave {
 // tile, which adds the splits in order. Two CTAs share a multiprocessor.
 struct ClusterSplitK {
     static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = true,
-                          IS_DEFERRED = false;
+                          IS_DEFERRED = false, IS_SEQUENTIAL = false;
     static constexpr uint32_t RUNS = 1;
 };
 // For few tiles with long splits: 16 warps compute both runs of a CTA's split and write the sums to
@@ -111,14 +111,24 @@ struct ClusterSplitK {
 // could not be scheduled at once.
 struct WorkspaceSplitK {
     static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = false,
-                          IS_DEFERRED = false;
+                          IS_DEFERRED = false, IS_SEQUENTIAL = false;
     static constexpr uint32_t RUNS = 2;
 };
 // For few tiles if the consumer adds the splits (DeferredSplits in attention.cuh): a CTA computes
 // one split, of one run, and stores its sums without the rows' factors, which CTA 0 writes.
 struct DeferredSplitK {
     static constexpr bool IS_PERSISTENT = false, HAS_HALF_WAVE = false, IS_CLUSTER = false,
-                          IS_DEFERRED = true;
+                          IS_DEFERRED = true, IS_SEQUENTIAL = false;
+    static constexpr uint32_t RUNS = 1;
+};
+// A warpgroup, of which one warp copies: it gives its registers to the consumer warps.
+constexpr uint32_t SEQUENTIAL_PRODUCER_WARPS = 4;
+constexpr uint32_t SEQUENTIAL_PRODUCER_REGISTERS = 40, SEQUENTIAL_CONSUMER_REGISTERS = 232;
+// For many rows of x: 8 warps compute all splits and runs of a tile sequentially, each dequantising
+// its weights once for 64 or 128 rows. CTAs take tiles round-robin.
+struct Sequential {
+    static constexpr bool IS_PERSISTENT = true, HAS_HALF_WAVE = false, IS_CLUSTER = false,
+                          IS_DEFERRED = false, IS_SEQUENTIAL = true;
     static constexpr uint32_t RUNS = 1;
 };
 
@@ -137,11 +147,14 @@ struct GemmSm90 {
     static constexpr uint32_t TYPE = TYPE_, N = N_, TILES = TILES_;
     static constexpr uint32_t RUNS = SplitK::RUNS, RECORD = Record<TYPE>::BYTES;
     static constexpr uint32_t CONSUMER_WARPS = TILES * RUNS,
-                              PRODUCER_WARPS = producer_warps(N, RUNS, RECORD),
+                              PRODUCER_WARPS = SplitK::IS_SEQUENTIAL
+                                                   ? SEQUENTIAL_PRODUCER_WARPS
+                                                   : producer_warps(N, RUNS, RECORD),
                               THREADS = (CONSUMER_WARPS + PRODUCER_WARPS) * WARP;
     // Segments and bytes of a stage of weights, of half a tile and of both halves.
-    static constexpr uint32_t W_STAGE_SEGMENTS = weights_stage_segments(RECORD),
-                              W_HALF = W_STAGE_SEGMENTS * RECORD, W_STAGE = weights_stage(RECORD);
+    static constexpr uint32_t W_STAGE_SEGMENTS =
+                                  SplitK::IS_SEQUENTIAL ? 1 : weights_stage_segments(RECORD),
+                              W_HALF = W_STAGE_SEGMENTS * RECORD, W_STAGE = 2 * W_HALF;
     // Segments and bytes of a stage of x.
     static constexpr uint32_t X_STAGE_SEGMENTS = x_stage_segments(N), X_STAGE = x_stage(N);
     // Bytes of a tile's sums.
@@ -156,6 +169,7 @@ struct GemmSm90 {
         SplitK::IS_PERSISTENT && !SplitK::HAS_HALF_WAVE && N == 16 && TYPE != F16;
     // Whether gate and up leave memory bandwidth unused: true for 64 rows of x with quantised
     // weights.
-    static constexpr bool LEAVES_MEMORY_IDLE = SplitK::IS_PERSISTENT && N > 32 && TYPE != F16;
+    static constexpr bool LEAVES_MEMORY_IDLE =
+        SplitK::IS_PERSISTENT && !SplitK::IS_SEQUENTIAL && N > 32 && TYPE != F16;
     using Shared = GemmSm90Shared<N, RUNS, TILES>;
 };

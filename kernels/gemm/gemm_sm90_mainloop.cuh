@@ -1,5 +1,5 @@
 // Main loop of gemm_sm90.cuh: a consumer warp unpacks its weights to f16 in registers once for up
-// to 64 rows of x, which its warpgroup's products read from shared memory.
+// to 128 rows of x, which its warpgroup's products read from shared memory.
 #pragma once
 
 #include "common/wgmma.cuh"

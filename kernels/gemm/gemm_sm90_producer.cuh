@@ -109,11 +109,12 @@ __device__ __forceinline__ void init_activation_barriers(const SharedLayout<G>& 
 template <typename G>
 __device__ __forceinline__ void produce_activations(const TileScheduler<G>& scheduler,
                                                     const SharedLayout<G>& layout, uint32_t warp) {
-    constexpr uint32_t WARP_RUNS = G::RUNS / G::PRODUCER_WARPS, LANES = WARP / WARP_RUNS,
-                       X_STAGE_SEGMENTS = G::X_STAGE_SEGMENTS;
+    constexpr uint32_t WARP_RUNS = G::SplitK::IS_SEQUENTIAL ? 1 : G::RUNS / G::PRODUCER_WARPS,
+                       LANES = WARP / WARP_RUNS, X_STAGE_SEGMENTS = G::X_STAGE_SEGMENTS;
     const GemmSm90Params& p = scheduler.p;
     const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t run = (G::PRODUCER_WARPS == 1 ? 0 : warp - G::CONSUMER_WARPS) * WARP_RUNS +
+    const uint32_t run = (G::RUNS == 1 || G::PRODUCER_WARPS == 1 ? 0 : warp - G::CONSUMER_WARPS) *
+                             WARP_RUNS +
                          lane / LANES,
                    group = lane % LANES, count = scheduler.run_count(run),
                    longest = scheduler.run_count(0), row0 = scheduler.row0;

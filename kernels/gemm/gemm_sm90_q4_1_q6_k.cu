@@ -3,9 +3,11 @@
 // in one launch: see gemm_sm90.cuh.
 #include "gemm/gemm_sm90.cuh"
 
-GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_16, Q4_1, Q6K, 16, ClusterSplitK)
-GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_32, Q4_1, Q6K, 32, ClusterSplitK)
-GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_64, Q4_1, Q6K, 64, ClusterSplitK)
-GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_16, Q4_1, Q6K, 16, DeferredSplitK)
-GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_32, Q4_1, Q6K, 32, DeferredSplitK)
-GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_64, Q4_1, Q6K, 64, DeferredSplitK)
+GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_16, Q4_1, Q6K, 16, ClusterSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_32, Q4_1, Q6K, 32, ClusterSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_cluster_q4_1_q6_k_64, Q4_1, Q6K, 64, ClusterSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_16, Q4_1, Q6K, 16, DeferredSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_32, Q4_1, Q6K, 32, DeferredSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_deferred_q4_1_q6_k_64, Q4_1, Q6K, 64, DeferredSplitK, 2)
+GEMM_SM90_PAIR(gemm_sm90_wide_q4_1_q6_k_64, Q4_1, Q6K, 64, Sequential, 1)
+GEMM_SM90_PAIR(gemm_sm90_wide_q4_1_q6_k_128, Q4_1, Q6K, 128, Sequential, 1)

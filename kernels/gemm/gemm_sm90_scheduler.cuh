@@ -25,7 +25,7 @@ struct TileScheduler {
     uint32_t cta_tile0, cta_tiles, cta_tile_step;
     uint32_t row0;                   // first row of x
     uint32_t split_begin, split_end; // segments
-    uint32_t run_segments;           // of a warp: one run, or all runs of the split
+    uint32_t run_segments;           // of a warp: one run, all runs of the split, or all columns
 
     __device__ __forceinline__ TileScheduler(const GemmSm90Params& p, CtaRange ctas) : p(p) {
         splits = SplitK::IS_PERSISTENT ? 1 : p.gemm.splits;
@@ -39,8 +39,12 @@ struct TileScheduler {
         cta_tile_step = SplitK::IS_PERSISTENT ? ctas.count : cta_tiles;
         row0 = blockIdx.y * G::N;
         split_begin = split * p.gemm.split_segments;
-        split_end = min(p.gemm.x.segments, split_begin + p.gemm.split_segments);
-        run_segments = SplitK::IS_CLUSTER ? p.gemm.split_segments : p.gemm.run_segments;
+        split_end = SplitK::IS_SEQUENTIAL
+                        ? p.gemm.x.segments
+                        : min(p.gemm.x.segments, split_begin + p.gemm.split_segments);
+        run_segments = SplitK::IS_SEQUENTIAL ? p.gemm.x.segments
+                       : SplitK::IS_CLUSTER  ? p.gemm.split_segments
+                                             : p.gemm.run_segments;
     }
     __device__ __forceinline__ uint32_t run_begin(uint32_t run) const {
         return min(split_begin + run * run_segments, split_end);

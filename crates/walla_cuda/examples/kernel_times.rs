@@ -2,7 +2,9 @@
 //! the measured memory bandwidth, and the rest.
 //!
 //! `cargo run --release -p walla_cuda --features cupti --example kernel_times --
-//! [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example `llama-3.2-1b:q4_k_m:8:1024`. The profiling
+//! [SHAPE:TYPE[:AGENTS[xTOKENS][:CONTEXT]] …]`, for example `llama-3.2-1b:q4_k_m:8:1024`. With
+//! `xTOKENS` the step reads that many prompt tokens of each agent, the last at position CONTEXT:
+//! `llama-3.2-1b:q4_k_m:1x512:511`. The profiling
 //! library (libcupti) must be on the library search path; without it, only spans from events are
 //! printed.
 //!
@@ -31,17 +33,22 @@ fn main() -> Result<()> {
         let name = parts.next().unwrap_or_default();
         let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
         let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
-        let agents = parts.next().map_or(Ok(1), str::parse)?;
+        let rows = parts.next().unwrap_or("1");
+        let (agents, chunk) = rows.split_once('x').unwrap_or((rows, "1"));
+        let (agents, chunk): (u32, u32) = (agents.parse()?, chunk.parse()?);
         let context = parts.next().map_or(Ok(128), str::parse)?;
-        if !(1..=64).contains(&agents) {
-            return Err("expected 1 to 64 agents".into());
+        if !(1..=64).contains(&agents) || !(1..=512).contains(&(agents * chunk)) {
+            return Err("expected 1 to 64 agents and 512 rows at most".into());
         }
-        run(shape, mixture, agents, context)?;
+        if context + 1 < chunk {
+            return Err("the context is shorter than the prompt's tokens".into());
+        }
+        run(shape, mixture, agents, chunk, context)?;
     }
     Ok(())
 }
 
-fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
+fn run(shape: &Shape, mixture: &str, agents: u32, chunk: u32, context: u32) -> Result<()> {
     let backend = CudaBackend::from_env();
     let options = OpenOptions::default();
     // A separate device, because the memory that the measurement reads stays allocated.
@@ -49,9 +56,9 @@ fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     let bytes_per_second = measured.ok_or("no measurement")?;
     let mut device = backend.open_gpu("cuda:0", &options)?;
     let Prepared { stream, graph, ops, weight_bytes } =
-        prepare(&mut device, shape, mixture, agents, context)?;
+        prepare(&mut device, shape, mixture, (agents, chunk), context)?;
     println!(
-        "{} {mixture}, {agents} agents, context {context}: {:.3} GB of weights, {:.0} GB/s measured",
+        "{} {mixture}, {agents} agents, {chunk} tokens each, context {context}: {:.3} GB of weights, {:.0} GB/s measured",
         shape.name,
         weight_bytes as f64 / 1e9,
         bytes_per_second / 1e9
@@ -93,11 +100,11 @@ fn prepare(
     device: &mut CudaDevice,
     shape: &Shape,
     mixture: &str,
-    agents: u32,
+    (agents, chunk): (u32, u32),
     context: u32,
 ) -> Result<Prepared> {
     let model = model(device, shape, mixture)?;
-    let layout = layout(context);
+    let layout = layout(64.max(agents * chunk), context);
     let cache = device.create_cache(&CacheDesc {
         layers: model.layers.clone(),
         // One page is reserved for padding.
@@ -109,9 +116,9 @@ fn prepare(
     let step = device.create_buffer("step", layout.bytes())?;
     let program = Program {
         name: "a step".to_owned(),
-        phase: Phase::Decode,
-        pure_decode: true,
-        rows_max: agents,
+        phase: if chunk == 1 { Phase::Decode } else { Phase::Prefill },
+        pure_decode: chunk == 1,
+        rows_max: agents * chunk,
         outputs_max: agents,
         context_max: context + PAGE_TOKENS,
         vocab: shape.vocab,
@@ -129,7 +136,9 @@ fn prepare(
     let stream = device.create_stream(StreamPriority::Low)?;
     let prepared = device.prepare(vec![program])?;
     let positions = vec![context; agents as usize];
-    device.write_host(host, 0, layout.bytes(), &mut |bytes| fill(bytes, &layout, &positions))?;
+    device.write_host(host, 0, layout.bytes(), &mut |bytes| {
+        fill(bytes, &layout, &positions, chunk);
+    })?;
     device.upload(stream, host, step, layout.bytes_with(agents))?;
     let graph = prepared.first().ok_or("nothing was prepared")?.graph;
     Ok(Prepared { stream, graph, ops, weight_bytes: model.weight_bytes })

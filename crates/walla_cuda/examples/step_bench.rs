@@ -47,7 +47,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let contexts = only.context.map_or(CONTEXTS.to_vec(), |context| vec![context]);
     let others = contexts.iter().copied().max().unwrap_or_default();
     let first = only.first_context.unwrap_or(others);
-    let layout = layout(first.max(others));
+    let layout = layout(64, first.max(others));
     let cache = d.create_cache(&CacheDesc {
         layers: model.layers.clone(),
         // One page is reserved for padding.
@@ -109,7 +109,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             let mut its = [context; 64];
             its[0] = first;
             d.write_host(host, 0, layout.bytes(), &mut |bytes| {
-                fill(bytes, &layout, &its[..rows as usize]);
+                fill(bytes, &layout, &its[..rows as usize], 1);
             })?;
             let mut best = f64::MAX;
             for _ in 0..4 {

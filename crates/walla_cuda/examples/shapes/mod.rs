@@ -11,10 +11,11 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 pub const PAGE_TOKENS: u32 = 32;
 
-/// The layout for steps of up to 64 agents with contexts of at most `context` tokens.
-pub fn layout(context: u32) -> StepLayout {
+/// The layout for steps of up to `rows` rows of 64 agents with contexts of at most `context`
+/// tokens.
+pub fn layout(rows: u32, context: u32) -> StepLayout {
     StepLayout {
-        rows_max: 64,
+        rows_max: rows,
         outputs_max: 64,
         biases_max: 64,
         sequences_max: 64,
@@ -172,17 +173,17 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
-/// Fills a step: every agent reads one token at its position. Each agent has separate pages,
-/// assigned consecutively from page 1.
+/// Fills a step: every agent reads `chunk` tokens, the last at its position. Each agent has
+/// separate pages, assigned consecutively from page 1.
 ///
 /// # Panics
 /// If there are more agents, or longer contexts, than the layout allows.
-pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32]) {
-    let rows = positions.len() as u32;
+pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32], chunk: u32) {
+    let agents = positions.len() as u32;
     let Some(view) = StepViewMut::new(bytes, layout) else { return };
-    view.header.rows = rows;
-    view.header.outputs = rows;
-    view.header.sequences = rows;
+    view.header.rows = agents * chunk;
+    view.header.outputs = agents;
+    view.header.sequences = agents;
     let tables = view.tables.chunks_exact_mut(layout.pages_per_sequence as usize);
     let mut pages = 1..;
     for (entries, &position) in tables.zip(positions) {
@@ -190,20 +191,23 @@ pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32]) {
         entries.iter_mut().zip(&mut pages).for_each(|(entry, page)| *entry = page);
     }
     for (at, &position) in positions.iter().enumerate() {
-        let r = at as u32;
-        view.rows[at] = StepRow {
-            token: (r * 37 + 5).cast_signed(),
-            position,
-            sequence: r,
-            table: r,
-            previous: StepRow::NONE,
-            output: r.cast_signed(),
-            flags: StepRow::LAST_OF_SEQUENCE,
-            reserved: 0,
-        };
+        let sequence = at as u32;
+        for r in sequence * chunk..(sequence + 1) * chunk {
+            let is_last = r + 1 == (sequence + 1) * chunk;
+            view.rows[r as usize] = StepRow {
+                token: (r * 37 + 5).cast_signed(),
+                position: position - ((sequence + 1) * chunk - 1 - r),
+                sequence,
+                table: sequence,
+                previous: StepRow::NONE,
+                output: if is_last { sequence.cast_signed() } else { StepRow::NONE },
+                flags: if is_last { StepRow::LAST_OF_SEQUENCE } else { 0 },
+                reserved: 0,
+            };
+        }
         view.outputs[at] = OutputRow {
-            row: r,
-            sequence: r,
+            row: (sequence + 1) * chunk - 1,
+            sequence,
             position,
             flags: OutputRow::SAMPLE,
             temperature: 0.7,
@@ -211,7 +215,7 @@ pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32]) {
             top_p: 0.95,
             min_p: 0.05,
             repetition_penalty: 1.0,
-            seed: [r, 1],
+            seed: [sequence, 1],
             ..OutputRow::default()
         };
     }

@@ -22,6 +22,10 @@ use crate::resources::LayerMemory;
 const CHUNK: u32 = 128;
 /// Maximum head dimension of the kernels.
 const HEAD_DIM_MAX: u32 = 256;
+/// Warps of a block of append.cu (`APPEND_WARPS`).
+const APPEND_WARPS: u32 = 4;
+/// Rows up to which each warp of append.cu takes one head.
+const APPEND_ROWS: u32 = 256;
 /// Pages of the next layer may take one part in this number of L2. Twice as much is not retained
 /// until it is read.
 const NEXT_PAGES_SHARE: u64 = 3;
@@ -133,8 +137,16 @@ impl Lowering<'_> {
             return Ok(launches);
         }
         let params = AppendParams { step: self.step(program)?, kv, products, q, head };
-        let grid = [all_heads.div_ceil(4), program.rows_max, 1];
-        launches.push(self.launch(("append", &format!("append_{name}")), grid, 128, &params)?);
+        let blocks = all_heads.div_ceil(APPEND_WARPS);
+        // With many rows, warps take several heads of a row.
+        let blocks_each = (APPEND_ROWS * blocks).div_ceil(program.rows_max).clamp(1, blocks);
+        let grid = [blocks_each, program.rows_max, 1];
+        launches.push(self.launch(
+            ("append", &format!("append_{name}")),
+            grid,
+            32 * APPEND_WARPS,
+            &params,
+        )?);
         Ok(launches)
     }
 
@@ -397,7 +409,7 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK, HEAD_DIM_MAX, TAPS_MAX, page_magic};
+    use super::{APPEND_WARPS, CHUNK, HEAD_DIM_MAX, TAPS_MAX, page_magic};
     use crate::kernel_source::KernelSource;
 
     #[test]
@@ -405,6 +417,7 @@ mod tests {
         let of = |path: &str, name: &str| KernelSource::read(&[path]).constant(name);
         assert_eq!(of("attention/attention.cu", "CHUNK"), CHUNK);
         assert_eq!(of("attention/append.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
+        assert_eq!(of("attention/append.cu", "APPEND_WARPS"), APPEND_WARPS);
         assert_eq!(of("attention/cache_ops.cu", "HEAD_DIM_MAX"), HEAD_DIM_MAX);
         assert_eq!(of("layer/short_conv.cu", "TAPS_MAX"), TAPS_MAX);
     }

@@ -2,6 +2,7 @@
 //! the WGMMA kernels (kernels/gemm/gemm_sm90.cuh).
 
 mod schedule;
+mod sequential;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,8 @@ const DEPTH_MAX: u32 = 8;
 /// the split-K workspace. More stages would delay the rows of x.
 const SPLIT_DEPTH_MAX: u32 = 2;
 const WORKSPACE_DEPTH: u32 = 1;
+/// The same for a block that computes all splits sequentially. Rows of x need the memory.
+const SEQUENTIAL_DEPTH_MAX: u32 = 3;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, for which the weights of a block's 8 tiles are no more bytes than 64
@@ -63,21 +66,23 @@ pub(super) enum Splits {
     Workspace,
     /// Deferred: each block stores one split, and the consumer of the product reduces them.
     Deferred,
+    /// A block computes all splits of its tiles sequentially.
+    Sequential,
 }
 
 impl Splits {
     /// Runs of a tile that a block computes concurrently, each with its own warps and rows of x
-    /// (`SplitK::RUNS`). Blocks of a cluster compute runs sequentially; deferred splits have only
-    /// one run.
+    /// (`SplitK::RUNS`). Blocks of a cluster, and with many rows of x, compute runs sequentially;
+    /// deferred splits have only one run.
     fn runs_at_once(self) -> u32 {
-        if matches!(self, Self::InCluster(_) | Self::Deferred) { 1 } else { 2 }
+        if matches!(self, Self::InCluster(_) | Self::Deferred | Self::Sequential) { 1 } else { 2 }
     }
 }
 
 /// Tiling for blocks that iterate over tiles, or that have one split each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sm90Tiling {
-    /// Rows of x per block: 16, 32 or 64.
+    /// Rows of x per block: 16, 32, 64 or 128.
     pub(super) rows: u32,
     pub(super) splits: Splits,
     /// Tiles per block.
@@ -123,6 +128,9 @@ impl Sm90Tiling {
             && product.rows >= ROWS_MIN;
         if product.rows <= GROUP_ROWS && !is_long || product.group_rows != GROUP_ROWS {
             return None;
+        }
+        if let Some(tiling) = sequential::tiling(product, order, gpu) {
+            return tiling.with_rings(product, order, 1, |tiling| tiling.fits(1, gpu));
         }
         let is_persistent = product.tiles >= TILES_MANY && order.runs == 2;
         if order.splits > if is_persistent { 1 } else { SPLITS_MAX } {
@@ -188,6 +196,7 @@ impl Sm90Tiling {
             (Splits::InCluster(_), _) => "gemm_sm90_cluster",
             (Splits::Workspace, _) => "gemm_sm90_workspace",
             (Splits::Deferred, _) => "gemm_sm90_deferred",
+            (Splits::Sequential, _) => "gemm_sm90_wide",
             (Splits::One, CTA_TILES_SMALL) => "gemm_sm90_small",
             (Splits::One, _) if self.full_wave_tiles.is_some() => "gemm_sm90_half_wave",
             (Splits::One, _) => "gemm_sm90_persistent",
@@ -217,6 +226,11 @@ impl Sm90Tiling {
         (grid, 32 * REDUCE_WARPS)
     }
 
+    /// Segments in a stage of weights (`W_STAGE_SEGMENTS`).
+    fn weights_stage_segments(&self, record_bytes: u32) -> u32 {
+        if self.splits == Splits::Sequential { 1 } else { weights_stage_segments(record_bytes) }
+    }
+
     /// Segments in a stage of x (`X_STAGE_SEGMENTS`).
     fn x_stage_segments(&self) -> u32 {
         if self.rows > 32 { 1 } else { 2 }
@@ -234,9 +248,11 @@ impl Sm90Tiling {
             Splits::One => (order.run, DEPTH_MAX),
             Splits::InCluster(_) | Splits::Deferred => (order.split_segments, SPLIT_DEPTH_MAX),
             Splits::Workspace => (order.run, WORKSPACE_DEPTH),
+            Splits::Sequential => (product.segments, SEQUENTIAL_DEPTH_MAX),
         };
-        let depth_most =
-            (each.div_ceil(weights_stage_segments(product.record_bytes)) * rounds).min(deepest);
+        let depth_most = (each.div_ceil(self.weights_stage_segments(product.record_bytes))
+            * rounds)
+            .min(deepest);
         let x_most = (each.div_ceil(self.x_stage_segments()) * rounds).min(DEPTH_MAX);
         // The producer reuses a stage of x when the next one has been read, so one stage would
         // deadlock.
@@ -266,7 +282,7 @@ impl Sm90Tiling {
             * runs
             * self.depth
             * 2
-            * weights_stage_segments(product.record_bytes)
+            * self.weights_stage_segments(product.record_bytes)
             * product.record_bytes;
         self.shared_bytes = match self.splits {
             Splits::One | Splits::Workspace => {
@@ -276,6 +292,8 @@ impl Sm90Tiling {
                 x + weights + self.tiles * runs * exchange
             }
             Splits::Deferred => x + weights,
+            // All sums of a warp's first run, then half of its result (`sequential_floats`).
+            Splits::Sequential => x + weights + self.tiles * 4 * (n / 2 * 32),
             Splits::InCluster(splits) => {
                 let received = CTA_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {

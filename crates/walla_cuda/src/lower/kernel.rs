@@ -41,7 +41,7 @@ impl Kernel {
     pub(super) fn is_for_pairs(&self) -> bool {
         matches!(
             (self.form, self.rows),
-            ("gemm_sm90_cluster" | "gemm_sm90_deferred", _) | ("gemm_skinny", _)
+            ("gemm_sm90_cluster" | "gemm_sm90_deferred" | "gemm_sm90_wide", _) | ("gemm_skinny", _)
         )
     }
 

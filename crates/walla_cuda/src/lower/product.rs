@@ -237,7 +237,7 @@ impl Lowering<'_> {
             weight_depth: cut.depth,
             x_depth: cut.x_depth,
             splits_reciprocal: Stages::reciprocal(order.splits),
-            reserved: 0,
+            by_output: u32::from(input.by_output),
         };
         let launch = Launch {
             overlap: facts.programmatic_launch,
@@ -358,16 +358,17 @@ impl OrderedProduct {
     ) -> Option<Self> {
         let first = matrices.first()?;
         let layout = Layout::of(first.ty, first.cols as usize)?;
+        let multiplied: Vec<_> =
+            of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
+        let together = tiles(&multiplied, is_gate);
         let product = Product {
             record_bytes: layout.record_bytes() as u32,
             segments: layout.segments as u32,
             tiles: tiles(matrices, is_gate),
+            tiles_of_op: together,
             rows,
             group_rows: group_rows(rows_max, first.cols),
         };
-        let multiplied: Vec<_> =
-            of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
-        let together = tiles(&multiplied, is_gate);
         let cut_as = if together < TILES_MANY { together } else { product.tiles };
         let order = Order::of(cut_as, product.segments, gpu);
         Some(Self { product, order, ty: repack::kernel_name(first.ty) })

@@ -33,6 +33,8 @@ pub(super) struct Product {
     pub(super) segments: u32,
     /// Tiles of all matrices together.
     pub(super) tiles: u32,
+    /// Tiles of all matrices of the op.
+    pub(super) tiles_of_op: u32,
     /// Rows of x.
     pub(super) rows: u32,
     /// Row capacity of a group.

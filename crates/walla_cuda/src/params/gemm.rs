@@ -110,7 +110,7 @@ pub(crate) struct GemmSm90Params {
     pub x_depth: u32,
     /// Reciprocal of the splits ([`Stages::reciprocal`]).
     pub splits_reciprocal: u32,
-    pub reserved: u32,
+    pub by_output: u32,
 }
 
 /// Parameters of kernels/gemm/splitk_reduce.cu.

@@ -4,7 +4,7 @@ use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
 use crate::parity::{distance, tokens};
-use crate::rig::{LONG, Piece, Rig};
+use crate::rig::{LONG, Piece, Rig, WIDE};
 use crate::{bits, gpu_of, oracle};
 
 /// For each of five types: 200 in total, and as many without WGMMA kernels.
@@ -158,6 +158,59 @@ fn steps_of_hundreds_of_rows_match_the_oracle_and_chunked_steps() {
                 let same = row.iter().zip(at_once).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same, "position {position}");
             }
+        }
+    }
+}
+
+/// Every type in steps of hundreds of rows, whose WGMMA products take 64 or 128 rows a block,
+/// against steps of one row: splits of two runs, the last shorter; one split of two runs; two types
+/// in one launch. Without WGMMA kernels (the emulator) only one small shape.
+#[test]
+fn rows_of_steps_of_hundreds_of_rows_equal_rows_of_steps_of_one() {
+    let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
+    let of = |ty| Shape { width: 256, hidden: 8_960, layers: 1, ..Shape::llama(ty) };
+    let types = [q4, TensorType::Q5K, q6, TensorType::Q8_0, TensorType::Q4_0, TensorType::Q5_0];
+    let shapes = types.into_iter().chain([TensorType::F16]).map(|ty| (ty.name(), of(ty)));
+    let pair = Shape {
+        width: 1_024,
+        hidden: 2_048,
+        heads: HeadShape { heads: 64, kv_heads: 8, head_dim: 64 },
+        layers: 1,
+        types: [q4, q4, q6, q4, q4, q4, q6, q6],
+        ..Shape::llama(q4)
+    };
+    let small = Shape { hidden: 512, ..of(q4) };
+    let Some(device) = gpu_of(CudaBackend::from_env()) else { return };
+    let image = device.info().gpu.as_ref().map(|gpu| gpu.kernel_image.clone());
+    let has_wgmma = image.is_some_and(|image| image.starts_with("sm_90a"));
+    drop(device);
+    let large = shapes.chain([("Q4_K and Q6_K", pair)]).filter(|_| has_wgmma);
+    for (name, shape) in large.chain([("small Q4_K", small)]) {
+        let text = tokens(shape.vocab, 412, 9);
+        let piece = |sequence, at: usize, end: usize, all_outputs| Piece {
+            all_outputs,
+            ..Piece::new(sequence, at as u32, &text[at..end])
+        };
+        let mut alone = None;
+        for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
+            let Some(device) = gpu_of(backend) else { return };
+            let mut rig = Rig::with_steps(device, &shape, KvType::F16, (3, false), WIDE);
+            let pieces = [piece(1, 0, 412, false), piece(6, 0, 76, false), piece(0, 0, 24, true)];
+            let found = rig.step(&pieces, 0).logits.split_off(2);
+            let expected = alone.get_or_insert_with(|| {
+                let row = |at| rig.step(&[piece(2, at, at + 1, true)], 0).logits.remove(0);
+                (0..24).map(row).collect::<Vec<_>>()
+            });
+            let same = |found: &[Vec<f32>], what: &str| {
+                for (position, (row, expected)) in found.iter().zip(&*expected).enumerate() {
+                    assert_eq!(bits(row), bits(expected), "{name}, {what}, position {position}");
+                }
+            };
+            same(&found, "512 rows");
+            let first = rig.step(&[piece(3, 0, 24, true), piece(7, 0, 48, false)], 0).logits;
+            same(&first[..24], "72 rows");
+            let later = rig.step(&[piece(4, 0, 24, true), piece(5, 0, 126, false)], 0).logits;
+            same(&later[..24], "150 rows");
         }
     }
 }

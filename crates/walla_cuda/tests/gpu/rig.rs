@@ -47,6 +47,9 @@ pub const LONG: Steps = Steps {
     buckets: &[64, 128, 512],
 };
 
+/// One row, and more rows than a block of a product takes, with and without a full last block.
+pub const WIDE: Steps = Steps { buckets: &[1, 72, 192, 512], ..LONG };
+
 /// Contexts of `context` tokens, whose page tables repeat the same 640 tokens.
 pub const fn far(context: u32) -> Steps {
     Steps {

@@ -22,7 +22,14 @@ fn cut(
 ) -> (Order, Option<Sm90Tiling>) {
     let gpu = gpu(232_448);
     let order = Order::of(tiles, segments, &gpu);
-    let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+    let product = Product {
+        record_bytes,
+        segments,
+        tiles,
+        tiles_of_op: tiles,
+        rows,
+        group_rows: rows.min(8),
+    };
     (order, Sm90Tiling::of(&product, &order, &gpu, reducer))
 }
 
@@ -43,10 +50,10 @@ fn every_product_of_more_than_eight_rows_fits() {
 
 fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: SplitKReducer) {
     let (order, tiling) = cut(tiles, segments, rows, record_bytes, reducer);
-    // These kernels do not take many tiles with several splits, nor more splits than a cluster
-    // has blocks.
+    // With few rows, these kernels do not take many tiles with several splits, nor more splits than
+    // a cluster has blocks.
     let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
-    if order.splits > most {
+    if order.splits > most && rows < sequential::ROWS_MIN {
         assert_eq!(tiling, None);
         return;
     }
@@ -55,14 +62,20 @@ fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), reducer: Sp
     assert!(tiling.rows * tiling.grid[1] >= rows);
     assert!((1..=DEPTH_MAX).contains(&tiling.depth));
     // One stage of x suffices only if there is only one.
-    let is_one = order.split_segments <= tiling.x_stage_segments() && tiling.splits != Splits::One;
+    let each = if tiling.splits == Splits::Sequential { segments } else { order.split_segments };
+    let is_one = each <= tiling.x_stage_segments() && tiling.splits != Splits::One;
     assert!(tiling.x_depth >= 2 || is_one || order.run == 1, "{tiling:?}");
     // 64 rows of x are more bytes than weights of 4 to 6 bits.
     let is_short = tiling.rows == 64 && record_bytes < 1_088;
-    let producers = if is_short { tiling.splits.runs_at_once() } else { 1 };
+    let producers = match tiling.splits {
+        Splits::Sequential => sequential::PRODUCER_WARPS,
+        splits if is_short => splits.runs_at_once(),
+        _ => 1,
+    };
     assert_eq!(tiling.threads, 32 * (tiling.tiles * tiling.splits.runs_at_once() + producers));
     assert_eq!(tiling.form() == "gemm_sm90_small", tiling.tiles == CTA_TILES_SMALL);
-    let product = Product { record_bytes, segments, tiles, rows, group_rows: GROUP_ROWS };
+    let product =
+        Product { record_bytes, segments, tiles, tiles_of_op: tiles, rows, group_rows: GROUP_ROWS };
     let to_workspace = tiling.splits == Splits::Workspace;
     assert_eq!(tiling.sums_bytes(&product, &order) > 0, to_workspace);
     assert!(!to_workspace || reducer == SplitKReducer::Kernel && order.runs == 2);
@@ -128,7 +141,14 @@ fn long_splits_of_many_rows_use_the_workspace_if_all_blocks_are_resident() {
     // Down of Llama 3.2 1B.
     let (order, down) = of(128, 64, 64, SplitKReducer::Kernel);
     assert_eq!((down.form(), down.grid, down.cluster()), ("gemm_sm90_workspace", [128, 1, 1], 0));
-    let product = Product { record_bytes: 640, segments: 64, tiles: 128, rows: 64, group_rows: 8 };
+    let product = Product {
+        record_bytes: 640,
+        segments: 64,
+        tiles: 128,
+        tiles_of_op: 128,
+        rows: 64,
+        group_rows: 8,
+    };
     assert_eq!(down.sums_bytes(&product, &order), 4 * order.splits as usize * 64 * 128 * 16);
     assert_eq!(Sm90Tiling::reduction(&product), ([32, 8, 1], 128));
     assert_eq!(of(128, 64, 64, SplitKReducer::None).1.form(), "gemm_sm90_cluster");
@@ -142,6 +162,47 @@ fn long_splits_of_many_rows_use_the_workspace_if_all_blocks_are_resident() {
     // GPU has multiprocessors.
     assert_eq!(form(128, 16, 64), "gemm_sm90_cluster");
     assert_eq!(form(256, 112, 64), "gemm_sm90_cluster");
+}
+
+#[test]
+fn many_rows_are_multiplied_sequentially_if_that_is_faster() {
+    let of = |tiles, segments, rows, record| {
+        cut(tiles, segments, rows, record, SplitKReducer::None).1.unwrap()
+    };
+    let form = |tiles, segments, rows| {
+        let tiling = of(tiles, segments, rows, 640);
+        (tiling.form(), tiling.rows, tiling.grid)
+    };
+    // Query, key and value; output; gate and up; down of Llama 3.2 1B.
+    assert_eq!(form(192, 16, 512), ("gemm_sm90_wide", 128, [24, 4, 1]));
+    assert_eq!(form(128, 16, 512), ("gemm_sm90_wide", 64, [16, 8, 1]));
+    assert_eq!(form(1_024, 16, 512), ("gemm_sm90_wide", 128, [32, 4, 1]));
+    assert_eq!(form(128, 64, 512), ("gemm_sm90_wide", 64, [16, 8, 1]));
+    assert_eq!(form(1_024, 16, 256), ("gemm_sm90_wide", 128, [64, 2, 1]));
+    assert_eq!(form(128, 64, 256).0, "gemm_sm90_cluster");
+    assert_eq!(form(128, 16, 128).0, "gemm_sm90_cluster");
+    assert_eq!(form(192, 16, 64).0, "gemm_sm90_cluster");
+    // Splits that no cluster takes.
+    assert_eq!(form(1_024, 64, 128).0, "gemm_sm90_wide");
+    let kernels = KernelSource::read(&[
+        "common/walla.cuh",
+        "gemm/weight.cuh",
+        "gemm/gemm_common.cuh",
+        "gemm/gemm_sm90_config.cuh",
+    ]);
+    assert_eq!(kernels.constant("SEQUENTIAL_PRODUCER_WARPS"), sequential::PRODUCER_WARPS);
+    for record in records() {
+        for (tiles, rows) in [(192, 512), (128, 512), (1_024, 96)] {
+            let tiling = of(tiles, 16, rows, record);
+            assert_eq!(tiling.splits, Splits::Sequential);
+            let n = tiling.rows;
+            let rings = tiling.x_depth * kernels.call("x_stage", &[n])[0]
+                + CTA_TILES * tiling.depth * 2 * record;
+            let sums = CTA_TILES * 4 * kernels.call("sequential_floats", &[n])[0];
+            assert_eq!(tiling.shared_bytes, rings + sums);
+            assert!(tiling.x_depth >= 2 && tiling.depth >= 2, "{tiling:?}");
+        }
+    }
 }
 
 #[test]
@@ -172,7 +233,14 @@ fn splits_of_one_run_are_deferred_to_their_consumer() {
 fn few_rows_use_skinny_kernels_unless_k_is_large() {
     let form = |tiles, segments, rows| {
         let order = Order::of(tiles, segments, &gpu(232_448));
-        let product = Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
+        let product = Product {
+            record_bytes: 640,
+            segments,
+            tiles,
+            tiles_of_op: tiles,
+            rows,
+            group_rows: GROUP_ROWS,
+        };
         Sm90Tiling::of(&product, &order, &gpu(232_448), SplitKReducer::None).map(|cut| cut.form())
     };
     for rows in 1..=8 {
@@ -196,11 +264,18 @@ fn every_tiling_has_its_kernel() {
         let record_bytes = layout.record_bytes() as u32;
         let tiles = [1, 4, 33, 128, 192, 256, 384, 511, 512, 1_024, 1_216, 1_792, 3_584, 8_016];
         for (tiles, segments) in tiles.into_iter().flat_map(|n| SEGMENTS.map(|k| (n, k))) {
-            for rows in [5, 8, 9, 16, 17, 32, 33, 64, 65, 512] {
+            for rows in [5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 256, 512] {
                 for reducer in [SplitKReducer::None, SplitKReducer::Kernel, SplitKReducer::Reader] {
                     let order = Order::of(tiles, segments, &gpu(232_448));
                     let group_rows = GROUP_ROWS;
-                    let product = Product { record_bytes, segments, tiles, rows, group_rows };
+                    let product = Product {
+                        record_bytes,
+                        segments,
+                        tiles,
+                        tiles_of_op: tiles,
+                        rows,
+                        group_rows,
+                    };
                     let tiling = Sm90Tiling::of(&product, &order, &gpu(232_448), reducer);
                     let Some(tiling) = tiling else { continue };
                     let kernel = tiling.kernel(repack::kernel_name(ty));
@@ -286,12 +361,13 @@ fn constants_and_shared_memory_match_the_kernels() {
                 let producers = of("producer_warps", &[n, runs, record]);
                 assert_eq!(tiling.threads, 32 * (warps + producers), "{tiling:?}");
                 let rings = runs * tiling.x_depth * of("x_stage", &[n])
-                    + warps * tiling.depth * of("weights_stage", &[record]);
+                    + warps * tiling.depth * 2 * weights_stage_segments(record) * record;
                 let expected = match tiling.splits {
                     Splits::One | Splits::Workspace => {
                         rings + warps * 4 * of("exchange_floats", &[n])
                     }
                     Splits::Deferred => rings,
+                    Splits::Sequential => panic!("few rows"),
                     Splits::InCluster(splits) => {
                         let received = CTA_TILES.next_multiple_of(splits) * 4 * n * 16;
                         let kept = if order.runs > 1 { of("kept_floats", &[n]) } else { 0 };

@@ -14,7 +14,14 @@ fn cut(
     rows: u32,
     record_bytes: u32,
 ) -> (Product, Tiling) {
-    let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+    let product = Product {
+        record_bytes,
+        segments,
+        tiles,
+        tiles_of_op: tiles,
+        rows,
+        group_rows: rows.min(8),
+    };
     let order = Order::of(tiles, segments, gpu);
     let tiling = Tiling::of(&product, &order, gpu);
     let tiling = tiling.unwrap_or_else(|| panic!("{product:?}, {gpu:?}"));
