@@ -238,7 +238,8 @@ impl<'a> Bench<'a> {
             context_tokens: arguments.context,
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
             // One decode token per agent and part of a prompt; whole buckets of 64.
-            rows_max: (agents as u32 + 63).next_multiple_of(64).clamp(128, 512),
+            rows_max: (agents > 64)
+                .then(|| (agents as u32 + 63).next_multiple_of(64).clamp(128, 512)),
             ..EngineOptions::new(source(arguments)?)
         };
         if key.governed {
@@ -248,8 +249,8 @@ impl<'a> Bench<'a> {
         // by 512 tokens per step, the engine's maximum, while a library would prefill a whole
         // prompt.
         Ok(EngineOptions {
-            rows_max: 512,
-            prefill_tokens_max: 512,
+            rows_max: Some(512),
+            prefill_tokens_max: Some(512),
             budget: FrameBudget::Unlimited,
             launch_max: None,
             ..options

@@ -191,11 +191,11 @@ impl WallaPlugin {
         self.change("kv_type", |options| options.kv_type = kv_type)
     }
 
-    /// Maximum prompt tokens of one step. Default: `64`. Longer chunks prefill faster and delay the
-    /// decode of other agents.
+    /// Maximum prompt tokens of one step. Default: `64` on a CPU, 64 to 448 on a GPU. Longer chunks
+    /// prefill faster and delay the decode of other agents.
     #[must_use]
     pub fn prefill_tokens_max(self, tokens: u32) -> Self {
-        self.change("prefill_tokens_max", |options| options.prefill_tokens_max = tokens)
+        self.change("prefill_tokens_max", |options| options.prefill_tokens_max = Some(tokens))
     }
 
     /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`

@@ -141,10 +141,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Maximum prompt tokens of one step. Default 64: longer chunks prefill faster and delay the
-    /// decode of other agents.
+    /// Maximum prompt tokens of one step. Default: 64 on a CPU, 64 to 448 on a GPU. Longer chunks
+    /// prefill faster and delay the decode of other agents.
     pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {
-        self.options.prefill_tokens_max = tokens;
+        self.options.prefill_tokens_max = Some(tokens);
         self
     }
 

@@ -1,6 +1,8 @@
 //! Default values of settings that several crates share. Each is defined here only; options of
 //! other crates take their defaults from here.
 
+use crate::BUCKETS;
+
 /// Sequences with memory at the same time: agents that can speak at the same time.
 pub const SEQUENCES_MAX: u32 = 64;
 
@@ -17,6 +19,23 @@ pub const ROWS_MAX: u32 = 128;
 
 /// Prompt tokens of one step: a prompt may lengthen a step, but not by a multiple.
 pub const PREFILL_TOKENS_MAX: u32 = 64;
+
+/// The same as [`ROWS_MAX`] on a GPU with this number of multiprocessors: the largest bucket with
+/// at most four prompt tokens for each. The weights are read, and a step's kernels launched, once
+/// per chunk, so prefill with 512 rows is twice as fast as with 128. The chunk that a frame's
+/// budget allows may be shorter.
+///
+/// # Examples
+/// ```
+/// use walla_plan::defaults::gpu_rows_max;
+/// assert_eq!([16, 33, 60, 132].map(gpu_rows_max), [128, 192, 256, 512]);
+/// ```
+#[must_use]
+pub fn gpu_rows_max(multiprocessors: u32) -> u32 {
+    let most = SEQUENCES_MAX + multiprocessors.saturating_mul(4);
+    let fitting = BUCKETS.into_iter().rev().find(|rows| *rows <= most);
+    fitting.unwrap_or(ROWS_MAX).max(ROWS_MAX)
+}
 
 /// Device time of a frame on a GPU, in microseconds: a quarter of a frame at 60 Hz.
 pub const BUDGET_MICROS: u32 = 4_166;

@@ -169,11 +169,12 @@ pub struct EngineOptions {
     /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
     /// memory, because few agents have a full context.
     pub kv_tokens: Option<u32>,
-    /// Maximum rows of a step. Default: `128`: 64 agents and a prefill chunk of 64 rows.
-    pub rows_max: u32,
-    /// Maximum prefill tokens of a step. Default: `64`, so that a long prompt does not stall agents
-    /// that speak.
-    pub prefill_tokens_max: u32,
+    /// Maximum rows of a step. Default: `None`: 64 agents and a prefill chunk, `128` on a CPU and,
+    /// by the number of multiprocessors, `128` to `512` on a GPU ([`defaults::gpu_rows_max`]).
+    pub rows_max: Option<u32>,
+    /// Maximum prefill tokens of a step. Default: `None`: the rows that 64 agents leave, at least
+    /// `64`, so that a long prompt does not stall agents that speak.
+    pub prefill_tokens_max: Option<u32>,
     /// Capacity of a client's command queue, at least 1. Default: `1_024`.
     pub command_queue: usize,
     /// Capacity of a client's event queue, at least 1; the client's agents pause while it is full.
@@ -257,8 +258,8 @@ impl EngineOptions {
             wait_for_slot: true,
             agents_parked_max: 16_384,
             kv_tokens: None,
-            rows_max: defaults::ROWS_MAX,
-            prefill_tokens_max: defaults::PREFILL_TOKENS_MAX,
+            rows_max: None,
+            prefill_tokens_max: None,
             command_queue: 1_024,
             event_queue: 4_096,
             kv_type: KvType::default(),
@@ -301,8 +302,8 @@ impl EngineOptions {
         let bounds = [
             ("context_tokens", self.context_tokens as usize, 1..=1 << 20),
             ("agents_max", self.agents_max as usize, 1..=65_536),
-            ("rows_max", self.rows_max as usize, 1..=512),
-            ("prefill_tokens_max", self.prefill_tokens_max as usize, 1..=512),
+            ("rows_max", self.rows_max.unwrap_or(1) as usize, 1..=512),
+            ("prefill_tokens_max", self.prefill_tokens_max.unwrap_or(1) as usize, 1..=512),
             ("command_queue", self.command_queue, 1..=QUEUE_MAX),
             ("event_queue", self.event_queue, 1..=QUEUE_MAX),
             ("agents_parked_max", self.agents_parked_max as usize, 0..=AGENTS_PARKED_MAX),

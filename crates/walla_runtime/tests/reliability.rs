@@ -70,8 +70,8 @@ fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
         agents_max: 8,
-        rows_max: 32,
-        prefill_tokens_max: 16,
+        rows_max: Some(32),
+        prefill_tokens_max: Some(16),
         threads: Some(1),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))

@@ -60,8 +60,8 @@ fn start(path: &Path, lost_at: u64) -> Engine {
     let options = EngineOptions {
         context_tokens: 128,
         agents_max: 8,
-        rows_max: 32,
-        prefill_tokens_max: 16,
+        rows_max: Some(32),
+        prefill_tokens_max: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))
     };

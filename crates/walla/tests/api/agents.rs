@@ -31,7 +31,7 @@ async fn a_change_applies_from_the_next_ask() {
 async fn a_level_of_detail_applies_within_a_reply_and_does_not_change_it() {
     const TOKENS: u32 = 60;
     // A step has one row, and both agents are always late.
-    let (engine, clock) = held(EngineOptions { rows_max: 1, ..options() }).await;
+    let (engine, clock) = held(EngineOptions { rows_max: Some(1), ..options() }).await;
     let late = |seed| AgentSpec { voice_rate: Some(1e9), ..speaker(seed, TOKENS) };
     let agents = [1, 2].map(|seed| engine.agent_with(late(seed)));
     let mut first = agents[0].ask("Hello");

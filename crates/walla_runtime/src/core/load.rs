@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use walla_device::{DeviceKind, OpenOptions, Registry};
+use walla_device::{DeviceInfo, DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
-use walla_plan::defaults::PAGE_TOKENS;
+use walla_plan::defaults::{self, PAGE_TOKENS};
 
 use super::agents::Agents;
 use super::budget::Budget;
@@ -119,7 +119,8 @@ impl Source {
             ..OpenOptions::default()
         };
         let device = registry.open(device, &open)?;
-        let exec_options = exec_options(options, context_tokens);
+        let (rows_max, prefill_tokens_max) = step_sizes(options, device.info());
+        let exec_options = exec_options(options, context_tokens, rows_max);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
@@ -130,7 +131,9 @@ impl Source {
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
         let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
-        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, &mut waiting)?;
+        let model_file = (model, file.file_bytes());
+        let chunk = prefill_tokens_max.min(sequences.limits().tokens_max);
+        let cost = step_cost(options, model_file, chunk, &mut sequences, &mut waiting)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
@@ -159,7 +162,7 @@ impl Source {
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
             deadlines: options.deadlines,
             context_tokens,
-            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            prefill_tokens_max,
             background_prefill: options.background_prefill,
             context_shift: options.context_shift,
             driver_calls_of_load,
@@ -172,13 +175,13 @@ impl Source {
 fn step_cost(
     options: &EngineOptions,
     (model, file_bytes): (&ModelSpec, u64),
+    chunk: u32,
     sequences: &mut Sequences,
     waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, EngineError> {
     if options.budget == FrameBudget::Unlimited {
         return Ok(None);
     }
-    let chunk = options.prefill_tokens_max.clamp(1, sequences.limits().tokens_max);
     let Some(folder) = &options.cost_cache else {
         return Ok(calibrate::calibrate(sequences, chunk, waiting)?);
     };
@@ -197,12 +200,19 @@ fn step_cost(
 /// vocabulary of 128,000 tokens. An agent whose mask does not fit waits for the next step.
 const MASKS_MAX: u32 = 8;
 
-fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
+/// Maximum rows and prompt tokens of a step on a device.
+fn step_sizes(options: &EngineOptions, device: &DeviceInfo) -> (u32, u32) {
+    let gpu = device.gpu.as_ref().map(|gpu| defaults::gpu_rows_max(gpu.multiprocessors_used));
+    let rows = options.rows_max.or(gpu).unwrap_or(defaults::ROWS_MAX).max(1);
+    let rest = rows.saturating_sub(defaults::SEQUENCES_MAX).max(defaults::PREFILL_TOKENS_MAX);
+    (rows, options.prefill_tokens_max.unwrap_or(rest).clamp(1, rows))
+}
+
+fn exec_options(options: &EngineOptions, context_tokens: u32, rows_max: u32) -> ExecOptions {
     let agents_max = options.agents_max.max(1);
     let per_agent = context_tokens.div_ceil(PAGE_TOKENS);
     let all = agents_max.saturating_mul(per_agent);
     let pages = options.kv_tokens.map_or(all, |tokens| tokens.div_ceil(PAGE_TOKENS).min(all));
-    let rows_max = options.rows_max.max(1);
     ExecOptions {
         sequences_max: agents_max,
         context_tokens,

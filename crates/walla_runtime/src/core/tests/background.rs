@@ -348,7 +348,7 @@ fn failed_steps_of_the_background_end_it_and_asks_work() {
 
 #[test]
 fn without_a_budget_a_step_is_short_and_alone() {
-    let mut rig = free(&EngineOptions { prefill_tokens_max: 32, ..prepared() });
+    let mut rig = free(&EngineOptions { prefill_tokens_max: Some(32), ..prepared() });
     // 10 ms per row: an ask waits for one row at most, not for a chunk.
     const SLOW: LinearCost = LinearCost { step_micros: 0.0, row_micros: 10_000.0, ..COST };
     let options = GovernorOptions { budget_micros: None, ..GovernorOptions::default() };

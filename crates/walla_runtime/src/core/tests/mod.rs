@@ -61,8 +61,8 @@ fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
         agents_max: 8,
-        rows_max: 32,
-        prefill_tokens_max: 16,
+        rows_max: Some(32),
+        prefill_tokens_max: Some(16),
         inline_text: true,
         // Its own tests and some simulations set it.
         background_prefill: false,

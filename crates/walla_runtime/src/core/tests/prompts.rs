@@ -113,7 +113,11 @@ fn agents_that_are_asked_in_one_frame_evaluate_their_common_prefix_once() {
         (128, Pacing::default()),
         (256, Pacing::PerFrame { steps: 2 }),
     ] {
-        let options = EngineOptions { rows_max, prefill_tokens_max: rows_max, ..options.clone() };
+        let options = EngineOptions {
+            rows_max: Some(rows_max),
+            prefill_tokens_max: Some(rows_max),
+            ..options.clone()
+        };
         let (prefill_tokens, cached, texts) = asked_together(&options, pacing);
         // The lore has some 110 tokens, a persona and its question some 40 more.
         let found = cached.iter().filter(|&&cached| cached >= 96).count();
@@ -128,8 +132,12 @@ fn agents_that_are_asked_in_one_frame_evaluate_their_common_prefix_once() {
 /// The first of them is cancelled, or loses its client's frames: the others do not wait for it.
 #[test]
 fn a_prompt_waits_for_no_prompt_that_ends() {
-    let options =
-        EngineOptions { context_tokens: 512, prefill_tokens_max: 16, rows_max: 32, ..options() };
+    let options = EngineOptions {
+        context_tokens: 512,
+        prefill_tokens_max: Some(16),
+        rows_max: Some(32),
+        ..options()
+    };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents = [1, 2].map(|seed| rig.agent(speaker(seed, 4)));
     let asks = agents.map(|agent| rig.ask(agent, tokens(&"x".repeat(300))));
