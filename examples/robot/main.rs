@@ -41,7 +41,7 @@ fn main() {
     let arguments = Arguments::parse();
     let plugin = arguments.model.plugin(1).unwrap_or_else(|error| fail(error));
     let mut app = App::new();
-    // The default budget, a quarter of a frame at 60 Hz, is 42 % of a tick.
+    // The default budget is for frames at 60 Hz.
     let plugin = plugin.budget(Duration::from_millis(2));
     app.add_plugins((plugin, base::BasePlugin, talk::TalkPlugin));
     // A loop of a few small systems is more punctual on one thread than on several.

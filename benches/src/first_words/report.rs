@@ -62,6 +62,7 @@ pub fn json(budget: &str, row: &Row, alone: &Values) -> Value {
         "frames": row.frames.0,
         "frames_over": row.frames.1,
         "frame_work_ms": { "p50": row.work.percentile(50.0), "p99": row.work.percentile(99.0) },
+        "frame_work_ms_alone": { "p50": alone.percentile(50.0), "p99": alone.percentile(99.0) },
         "frame_work_ms_p99_added": row.work.percentile(99.0) - alone.percentile(99.0),
         "speech_late_ms": {
             "tokens": row.late.len(), "max": row.late.max(), "over_a_frame": row.late.above(17.0),

@@ -31,7 +31,7 @@ const ASK_BYTES_MAX: usize = 16 << 20;
 ///
 /// | setting | here | in the plugin |
 /// |---|---|---|
-/// | [`budget`](Self::budget) | no limit: a host without frames | a quarter of a frame at 60 Hz |
+/// | [`budget`](Self::budget) | no limit: a host without frames | a quarter of a frame at 60 Hz on a GPU, half of it on a CPU |
 /// | pacing, schedules, bounds of a frame | none: the engine runs freely | `steps_per_frame`, `free_running`, `schedules`, `settings` |
 /// | bounds of open asks | [`asks_max`](Self::asks_max), [`ask_bytes_max`](Self::ask_bytes_max) | per agent: `WallaSettings::asks_per_agent_max` |
 /// | [`registry`](Self::registry) | a method | `with_engine` with an engine that was started with it |

@@ -9,8 +9,8 @@ use crate::sharing::GpuContext;
 /// Options for opening a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Maximum threads of a CPU device, at least 1. Default `None`: half of the cores, at least one;
-    /// the rest is for the game.
+    /// Maximum threads of a CPU device, at least 1. Default `None`: half of the cores, at least
+    /// one; the rest is for the game.
     pub threads: Option<u32>,
     /// Device memory limit in bytes: allocations beyond it return
     /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: the free memory of the device.

@@ -202,16 +202,17 @@ pub struct EngineOptions {
     /// less per token. Default: `None`, [`defaults::CPU_CARRY_FRAMES`] on a CPU and 0 on a GPU,
     /// where a renderer waits for steps.
     pub budget_carry: Option<u32>,
-    /// Whether agents that are not asked are prepared: in device time and KV pages that nothing else
-    /// uses, persona and conversation are evaluated before the next ask, and the oldest turns of a
-    /// full context are dropped and the rest is evaluated again. Then only the question's tokens
-    /// are evaluated at an ask. Replies are the same with and without it. Default: `true`.
+    /// Whether agents that are not asked are prepared: in device time and KV pages that nothing
+    /// else uses, persona and conversation are evaluated before the next ask, and the oldest turns
+    /// of a full context are dropped and the rest is evaluated again. Then only the question's
+    /// tokens are evaluated at an ask. Replies are the same with and without it. Default: `true`.
     pub background_prefill: bool,
     /// Whether the keys of a shortened conversation are shifted to their new positions instead of
     /// being evaluated again. That costs one step instead of hundreds of tokens, but it is an
     /// approximation: the kept turns were evaluated while the dropped ones were visible, so replies
-    /// differ from the replies without this option, and depend on the contents of the cache. No other agent shares shifted tokens. Models with recurrent layers, and models
-    /// whose keys cannot be rotated, are evaluated again. Default: `false`.
+    /// differ from the replies without this option, and depend on the contents of the cache. No
+    /// other agent shares shifted tokens. Models with recurrent layers are evaluated again.
+    /// Default: `false`.
     pub context_shift: bool,
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
     /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.

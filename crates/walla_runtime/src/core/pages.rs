@@ -95,9 +95,9 @@ impl Core {
         best
     }
 
-    /// Whether the prompt of an agent begins as the prompt of another agent that is being evaluated:
-    /// of agents that are asked in the same frame, the first one evaluates their common prefix. An agent that is further, or that is asked with more urgency, waits
-    /// for no other.
+    /// Whether the prompt of an agent begins as the prompt of another agent that is being
+    /// evaluated: of agents that are asked in the same frame, the first one evaluates their common
+    /// prefix. An agent that has evaluated more, or that is more urgent, does not wait.
     pub(super) fn awaits_prefix(&self, slot: usize) -> bool {
         let options = self.kv.ledger().options();
         let Some(agent) = self.agents.get(slot).filter(|_| !options.recurrent) else {
