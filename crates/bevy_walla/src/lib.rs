@@ -86,10 +86,11 @@
 //!
 //! # Cost on the device
 //! Each frame has a device-time budget. Default: a quarter of a frame at 60 Hz on a GPU, half of
-//! it on a CPU ([`WallaPlugin::budget`], at run time [`Walla::set_budget`]). Work that is predicted
-//! not to fit waits for the next frame. Agents with a higher priority or a better level of detail are
-//! scheduled first ([`AgentPriority`], [`LevelOfDetail`]), and due decode tokens before prompts. No
-//! request starves. [`Walla::stats`] and [`WallaDiagnosticsPlugin`] report how the budget is kept.
+//! it on a CPU ([`WallaPlugin::budget`], at run time [`Walla::set_budget`]). Work that is
+//! predicted not to fit waits for the next frame. Agents with a higher priority or a better level
+//! of detail are scheduled first ([`AgentPriority`], [`LevelOfDetail`]), and due decode tokens
+//! before prompts. No request starves. [`Walla::stats`] and [`WallaDiagnosticsPlugin`] report how
+//! the budget is kept.
 //!
 //! # Questions
 //! **Several characters, one model?** All agents share the model and run as one batch. A second
