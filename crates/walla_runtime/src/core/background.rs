@@ -26,6 +26,7 @@ use walla_types::SeqId;
 use super::Core;
 use super::agents::AgentState;
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
+use super::schedule::REST_GAIN_MIN;
 use crate::api::{Pacing, ReplyError};
 
 /// Minimum number of tokens for a step. Fewer are evaluated in a step of the next prompt.
@@ -176,7 +177,9 @@ impl Core {
             return;
         }
         let smallest = StepWork::prefill(1, self.kv.len(slot));
+        let is_rest = !is_unbudgeted && self.budget.governor().is_used();
         let base = Limits {
+            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
             rows_max: self.scheduler.rows_max(),
             prefill_tokens_max: self.prefill_tokens_max,
             steps_max: 1,

@@ -16,6 +16,10 @@ use super::pages::Room;
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
+/// [`Limits::chunk_gain_min`] of the rest of a frame, which is not spent on prefill chunks with
+/// little gain.
+pub(super) const REST_GAIN_MIN: f32 = 1.25;
+
 /// Buffers that are reused from step to step.
 #[derive(Debug)]
 pub(super) struct Scheduler {
@@ -239,10 +243,9 @@ impl Core {
             budget.set_deferred(unserved(&mut requests.iter().map(|request| request.seq)));
             return false;
         }
-        // The rest of a frame is not spent on prefill chunks with little gain.
         let is_rest = !*is_unbudgeted && budget.governor().is_used();
         let base = Limits {
-            chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
+            chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
             rows_max: batch.limits().tokens_max,
             prefill_tokens_max: self.prefill_tokens_max,
             sequences_max: batch.limits().batch_sequences_max,
