@@ -69,8 +69,8 @@ fn start(registry: Registry) -> Engine {
     let options = EngineOptions {
         context_tokens: 128,
         agents_max: 4,
-        rows_max: 32,
-        prefill_tokens_max: 16,
+        rows_max: Some(32),
+        prefill_tokens_max: Some(16),
         // Nothing is measured at load, so that all counted steps belong to replies.
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(data("models/tinystories-260k.gguf")))

@@ -180,7 +180,7 @@ fn settings_are_the_same() {
     assert_eq!((context_tokens, agents_max, agents_parked_max), (77, 5, 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
     assert!(context_shift);
-    assert_eq!((kv_tokens, prefill_tokens_max), (Some(700), 9));
+    assert_eq!((kv_tokens, prefill_tokens_max), (Some(700), Some(9)));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));
     assert_eq!((budget, budget_carry), (FrameBudget::Time(millis(3)), Some(2)));
     assert_eq!(launch_max, Some(millis(1)));
