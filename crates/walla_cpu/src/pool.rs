@@ -31,7 +31,7 @@
 //! [`ThreadCosts`] chooses from estimates of the work: for each launch the crew, the threads that
 //! are awake for it, and for each job the number of tiles. One job of a small product takes less
 //! time than waking a thread, so helpers stay awake during a launch while its serial parts are
-//! short, and only larger jobs wake those that sleep. The crew sleeps when no command is left. It
+//! short, and only larger jobs wake sleeping helpers. The crew sleeps when no command is left. It
 //! is woken as a tree: a wake-up of a thread on a sleeping processor takes up to 10 µs, and so the
 //! executor waits for two of them at most.
 //!
@@ -230,7 +230,7 @@ impl Pool {
         let shared = Arc::new(Shared::new(&parker));
         let helpers = Vec::with_capacity(threads);
         let mut pool = Self { shared, helpers, costs, parker, alone: Cell::new(0) };
-        // The highest number first, because a helper holds the handles of those that it wakes.
+        // The highest number first, because a helper holds the handles of the helpers that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
             // The helpers so far are in reverse order.
@@ -267,8 +267,8 @@ impl Pool {
         assert!(!shared.launch.panicked.load(Ordering::Relaxed), "a kernel panicked");
     }
 
-    /// Whether a helper that wakes now, for work of `nanos` nanoseconds, probably gets a processor
-    /// of its own. Work longer than the rest of a time alone does not wait for its end.
+    /// Whether a helper that wakes now, for work of `nanos` nanoseconds, probably gets another
+    /// processor. Work longer than the rest of a time alone does not wait for its end.
     fn has_free_processor(&self, nanos: u64) -> bool {
         if self.shared.launch.displaced.swap(false, Ordering::Relaxed) {
             self.alone.set(ALONE_NANOS);

@@ -15,7 +15,7 @@ pub(crate) use crate::system::processor;
 
 /// Polls `ready` for about `time`, with spin hints between.
 pub(crate) fn spin_until(time: Duration, mut ready: impl FnMut() -> bool) -> bool {
-    /// The clock is read once per so many polls, because it takes as long as some of them.
+    /// Polls per reading of the clock, which takes as long as some of them.
     const POLLS: u32 = 16;
     let mut begin = None;
     loop {

@@ -38,8 +38,7 @@ impl ThreadCosts {
         if threads == 1 { 1 } else { threads * each as usize }
     }
 
-    /// Waking the first threads of a step: two system calls, of which each may interrupt a sleeping
-    /// core.
+    /// Waking the first threads of a step: two system calls. Each may interrupt a sleeping core.
     const fn step(self) -> u64 {
         64 * self.join
     }
@@ -85,7 +84,7 @@ impl StepWork {
 /// Nanoseconds of a product of `rows` rows with a matrix of `numbers` numbers in `bytes` bytes.
 ///
 /// One thread reads about 24 bytes per nanosecond from the L3 cache. Products per nanosecond are
-/// those of `device -- cached` in the benchmarks, rounded.
+/// from `device -- cached` in the benchmarks, rounded.
 pub(crate) fn product(
     variant: Variant,
     ty: TensorType,
