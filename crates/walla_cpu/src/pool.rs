@@ -230,7 +230,7 @@ impl Pool {
         let shared = Arc::new(Shared::new(&parker));
         let helpers = Vec::with_capacity(threads);
         let mut pool = Self { shared, helpers, costs, parker, alone: Cell::new(0) };
-        // The highest number first, because a helper holds the handles of the helpers that it wakes.
+        // The highest number first, because a helper holds the handles of the ones that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
             // The helpers so far are in reverse order.
