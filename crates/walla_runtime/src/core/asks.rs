@@ -237,10 +237,14 @@ impl Core {
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.sequence.begin(&prompt, self.budget.ticks());
+        // Its tokens have been replaced.
+        agent.background.end();
         let (client, id) = (agent.client, agent.id);
+        // The client's clock: it may be paused.
+        let encoded_micros = self.clients.now_micros(client, now_micros);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.phase = ReplyPhase::Running;
-        reply.encoded_micros = now_micros;
+        reply.encoded_micros = encoded_micros;
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");

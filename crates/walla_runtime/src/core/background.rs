@@ -28,6 +28,7 @@ use super::agents::AgentState;
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use super::schedule::REST_GAIN_MIN;
 use crate::api::{Pacing, ReplyError};
+use crate::engine_core::ClientKey;
 
 /// Minimum number of tokens for a step. Fewer are evaluated in a step of the next prompt.
 const TOKENS_MIN: u32 = 16;
@@ -134,7 +135,7 @@ impl Core {
         candidates.filter(move |&(slot, agent)| {
             let tokens = self.missing_tokens(slot, agent);
             let wanted = ledger.pages_wanted(SeqId(slot as u32), tokens);
-            wanted.is_ok_and(|pages| pages <= free_pages)
+            tokens > 0 && wanted.is_ok_and(|pages| pages <= free_pages)
         })
     }
 
@@ -143,10 +144,20 @@ impl Core {
         self.with_background().count() as u32
     }
 
-    /// The request of the first of them.
+    /// Whether a client has granted steps that the background may use.
+    fn has_granted(&self, client: ClientKey) -> bool {
+        let Some(client) = self.clients.that_may_step(client) else { return false };
+        match client.pacing() {
+            Pacing::FreeRunning => true,
+            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits() > 0,
+            Pacing::PerFrame { .. } => client.grants() > 0,
+        }
+    }
+
+    /// The request of the first of them whose client has granted steps.
     fn background_request(&self) -> Option<PlanRequest> {
-        let (slot, agent) =
-            self.with_background().min_by_key(|&(slot, agent)| order(slot, agent))?;
+        let granted = self.with_background().filter(|(_, agent)| self.has_granted(agent.client));
+        let (slot, agent) = granted.min_by_key(|&(slot, agent)| order(slot, agent))?;
         let work = NextWork::Prefill { tokens: self.missing_tokens(slot, agent) };
         Some(PlanRequest::new(SeqId(slot as u32), work))
     }
@@ -166,14 +177,12 @@ impl Core {
         let pacing = client.pacing();
         let is_unbudgeted =
             self.budget.is_unbudgeted_for(client.pacing()) || !self.budget.has_limit();
-        let is_granted = match pacing {
-            Pacing::FreeRunning => true,
-            Pacing::PerFrame { .. } if !self.budget.has_limit() => client.credits() > 0,
-            Pacing::PerFrame { .. } => client.grants() > 0,
-        };
+        // A reply of a paused or stalled client gets no steps.
+        let has_reply =
+            |agent: &AgentState| agent.reply.is_some() && self.clients.is_schedulable(agent.client);
         let is_quiet = self.kv.executor().in_flight() == 0
-            && self.agents.iter().all(|(_, agent)| agent.reply.is_none());
-        if !is_granted || (is_unbudgeted && !is_quiet) {
+            && !self.agents.iter().any(|(_, agent)| has_reply(agent));
+        if is_unbudgeted && !is_quiet {
             return;
         }
         let smallest = StepWork::prefill(1, self.kv.len(slot));

@@ -166,7 +166,8 @@ impl KvCache {
     /// Whether no other sequence holds pages, so that waiting does not help.
     pub fn is_only_holder(&self, slot: usize) -> bool {
         let slots = self.ledger().options().sequences_max as usize;
-        (0..slots).all(|other| other == slot || self.is_empty(other))
+        let pages = |other: usize| self.ledger().pages(seq(other));
+        (0..slots).all(|other| other == slot || pages(other).is_empty())
     }
 }
 

@@ -228,8 +228,9 @@ impl EngineCore for Core {
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
+                let turns_max = self.context_tokens as usize;
                 if let Some(state) = self.agents.of_client(client, agent) {
-                    state.replace_turns(turns);
+                    state.replace_turns(turns, turns_max);
                 }
             }
             Command::AppendTurns { agent, turns } => {

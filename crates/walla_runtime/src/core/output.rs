@@ -188,6 +188,8 @@ impl Core {
         let usage = reply.usage;
         agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
         agent.flush_turns_after_asks(turns_max);
+        // The next prompt has them, and so does its background prefill.
+        agent.take_changes();
         if agent.is_chat {
             agent.background.restart();
         }

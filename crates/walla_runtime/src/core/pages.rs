@@ -12,10 +12,16 @@ use crate::api::ReplyError;
 
 /// Near before background, then priority, then age of the reply, then slot. The largest has
 /// priority.
-type Urgency = (bool, i32, Reverse<(u64, usize)>);
+pub(super) type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
 /// Minimum number of pages of a common prefix for which a prompt waits.
 const PREFIX_PAGES_MIN: u32 = 2;
+
+/// Maximum number of agents with which a prompt is compared in a plan.
+pub(super) const LEADERS_MAX: usize = 16;
+
+/// An agent for whose prompt others may wait: submitted tokens, urgency, slot.
+pub(super) type Leader = (u32, Option<Urgency>, usize);
 
 /// Maximum ticks that a prompt waits for another agent to evaluate their common prefix.
 const PREFIX_WAIT_TICKS_MAX: u64 = 60;
@@ -97,8 +103,9 @@ impl Core {
 
     /// Whether the prompt of an agent begins as the prompt of another agent that is being
     /// evaluated: of agents that are asked in the same frame, the first one evaluates their common
-    /// prefix. An agent that has evaluated more, or that is more urgent, does not wait.
-    pub(super) fn awaits_prefix(&self, slot: usize) -> bool {
+    /// prefix. An agent that has evaluated more, or that is more urgent, does not wait. Agents of
+    /// other clients are not waited for, because their frames may be rare.
+    pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let options = self.kv.ledger().options();
         let Some(agent) = self.agents.get(slot).filter(|_| !options.recurrent) else {
             return false;
@@ -110,23 +117,49 @@ impl Core {
         let (page, own) = (options.page_tokens, self.kv.len(slot));
         let needed = (own / page + PREFIX_PAGES_MIN) * page;
         let tokens = agent.sequence.tokens();
-        self.agents.iter().any(|(other, leader)| {
+        leaders.iter().any(|&(submitted, urgency, other)| {
+            let Some(leader) = self.agents.get(other) else { return false };
             let theirs = &leader.sequence;
-            if other == slot || tokens.len().min(theirs.tokens().len()) < needed as usize {
+            if other == slot
+                || leader.client != agent.client
+                || tokens.len().min(theirs.tokens().len()) < needed as usize
+            {
                 return false;
             }
             let is_ahead = leader.is_running()
                 && self.can_be_scheduled(other)
-                && (self.kv.len(other), self.urgency(other)) > (own, self.urgency(slot));
+                && (submitted, urgency) > (own, self.urgency(slot));
             let evaluated = theirs.evaluated().len() as u32;
             let in_flight = self.in_flight.tokens_of(other, theirs.epoch());
-            // Nearly all agents fail here.
             if !is_ahead && in_flight <= evaluated {
                 return false;
             }
-            let common = theirs.common_with(tokens) / page * page;
+            let common = theirs.common_with(tokens).min(theirs.exact()) / page * page;
             common >= needed && evaluated < common && (is_ahead || common <= in_flight)
         })
+    }
+
+    /// Finds the agents for whose prompts others may wait: those that have evaluated most and are
+    /// most urgent, at most [`LEADERS_MAX`].
+    pub(super) fn find_leaders(&self, leaders: &mut Vec<Leader>) {
+        leaders.clear();
+        if self.kv.ledger().options().recurrent {
+            return;
+        }
+        for (slot, agent) in self.agents.iter() {
+            let (submitted, evaluated) = (self.kv.len(slot), agent.sequence.evaluated().len());
+            let is_read = self.missing_tokens(slot, agent) == 0
+                && evaluated as u32 >= submitted.min(agent.sequence.exact());
+            if is_read || !(agent.is_running() || submitted as usize > evaluated) {
+                continue;
+            }
+            let leader = (submitted, self.urgency(slot), slot);
+            let at = leaders.partition_point(|other| *other > leader);
+            if at < LEADERS_MAX {
+                leaders.truncate(LEADERS_MAX - 1);
+                leaders.insert(at, leader);
+            }
+        }
     }
 
     /// Shares the prefix of another agent's sequence if it is longer than the agent's own, in whole

@@ -12,7 +12,7 @@ use walla_types::SeqId;
 use super::agents::AgentState;
 use super::clients::ClientState;
 use super::in_flight::{Evaluated, PendingOutput};
-use super::pages::Room;
+use super::pages::{LEADERS_MAX, Leader, Room};
 use super::{Core, STEPS_AHEAD_MAX};
 use crate::api::{Pacing, ReplyError};
 
@@ -25,6 +25,7 @@ pub(super) const REST_GAIN_MIN: f32 = 1.25;
 pub(super) struct Scheduler {
     batch: Batch,
     requests: Vec<PlanRequest>,
+    leaders: Vec<Leader>,
     plan: Plan,
     /// Slots in the batch with their number of rows.
     included: Vec<(usize, u32)>,
@@ -37,6 +38,7 @@ impl Scheduler {
         Self {
             batch: Batch::new(limits),
             requests: Vec::with_capacity(limits.sequences_max as usize),
+            leaders: Vec::with_capacity(LEADERS_MAX),
             plan: Plan::new(limits.sequences_max),
             included: Vec::with_capacity(limits.sequences_max as usize),
             is_unbudgeted: false,
@@ -166,6 +168,8 @@ impl Core {
     fn collect_requests(&mut self, now_micros: u64) {
         let mut requests = std::mem::take(&mut self.scheduler.requests);
         requests.clear();
+        let mut leaders = std::mem::take(&mut self.scheduler.leaders);
+        self.find_leaders(&mut leaders);
         let (mut is_unbudgeted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter() {
             let Some(client) = self.clients.that_may_step(agent.client) else { continue };
@@ -175,7 +179,7 @@ impl Core {
                 _ => (agent.tokens_due(now_micros), false),
             };
             if !self.may_take(client, agent, due, is_prefill)
-                || (is_prefill && self.awaits_prefix(slot))
+                || (is_prefill && self.awaits_prefix(slot, &leaders))
             {
                 continue;
             }
@@ -193,6 +197,7 @@ impl Core {
         self.scheduler.is_unbudgeted = is_unbudgeted;
         self.budget.set_waits_for_window(has_window && !is_unbudgeted);
         self.scheduler.requests = requests;
+        self.scheduler.leaders = leaders;
     }
 
     /// Whether an agent may take another step of its client's grant. `due` of a decode is the

@@ -86,6 +86,11 @@ impl SequenceState {
         &self.tokens[..self.evaluated.min(self.exact) as usize]
     }
 
+    /// Number of tokens, at the beginning, whose cache entries are or will be exact.
+    pub fn exact(&self) -> u32 {
+        self.exact
+    }
+
     /// Draws submitted whose results the host has not read.
     pub fn unread(&self) -> u32 {
         self.unread

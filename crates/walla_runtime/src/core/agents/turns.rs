@@ -10,8 +10,10 @@ use super::{AgentState, Reply, ReplyPhase};
 use crate::api::{EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn};
 
 impl AgentState {
-    /// Replaces the conversation. The caller has cancelled all asks.
-    pub fn replace_turns(&mut self, turns: Vec<Turn>) {
+    /// Replaces the conversation. The caller has cancelled all asks. More than `turns_max` turns
+    /// cannot fit in the context, so the oldest are dropped.
+    pub fn replace_turns(&mut self, mut turns: Vec<Turn>, turns_max: usize) {
+        turns.drain(..turns.len().saturating_sub(turns_max));
         self.turns = Arc::new(turns);
         self.turns_after_asks.clear();
         self.exchanges.clear();

@@ -397,3 +397,60 @@ fn with_shifted_keys_a_full_context_is_not_evaluated_again() {
     let (most, _) = evaluated_of(true, false);
     assert!(most < 100, "{most}");
 }
+
+/// The reply ends with a draw in flight, so all known tokens are submitted.
+#[test]
+fn a_prompt_without_template_ends_the_background_prefill_of_its_agent_only() {
+    let mut rig = framed(&prepared(), 1_000);
+    let stop_tokens = (0..320).map(TokenId).collect();
+    let spec = AgentSpec { stop_tokens, voice_rate: Some(8.0), ..smith(1, 40) };
+    let agent = rig.agent(spec);
+    rig.frame();
+    let other = rig.agent(smith(2, 4));
+    rig.ask(agent, tokens("abc"));
+    (0..300).for_each(|_| rig.frame());
+    assert_eq!(rig.core.stats().background_agents, 0);
+    assert!(rig.core.kv.len(rig.core.agents.slot_of(other).expect("a slot")) > 100);
+    // A cancelled one is not evaluated any more.
+    let before = rig.core.stats().background_tokens;
+    let reply_id = rig.ask(agent, tokens(&"xyz ".repeat(100)));
+    rig.frame();
+    rig.command(Command::Cancel { agent, reply_id });
+    (0..100).for_each(|_| rig.frame());
+    assert_eq!(rig.core.stats().background_tokens, before);
+}
+
+#[test]
+fn clients_that_grant_no_frames_or_pause_do_not_hold_others_back() {
+    const OTHER: ClientKey = ClientKey(1);
+    for is_paused in [false, true] {
+        let mut rig = Rig::new(&prepared(), &inline_cpu(), Pacing::FreeRunning);
+        rig.core.add_client(OTHER, Pacing::default());
+        let first = AgentId(rig.name());
+        rig.command_of(OTHER, Command::AddAgent { agent: first, spec: Box::new(smith(1, 300)) });
+        if is_paused {
+            rig.ask_of(OTHER, first, tokens("abc"));
+            rig.core.frame(OTHER, rig.now_micros);
+            (0..20).for_each(|_| _ = rig.advance());
+            rig.core.set_paused(OTHER, true);
+        }
+        let mine = rig.agent(smith(2, 4));
+        (0..200).for_each(|_| _ = rig.advance());
+        let prepared = rig.core.kv.len(rig.core.agents.slot_of(mine).expect("a slot"));
+        assert!(prepared > 100, "{is_paused}: {prepared}");
+    }
+}
+
+#[test]
+fn a_specification_that_changes_during_a_reply_is_prepared_after_it() {
+    let mut rig = free(&prepared());
+    let agent = rig.agent(smith(1, 30));
+    rig.run();
+    rig.ask(agent, chat("Hi"));
+    (0..6).for_each(|_| _ = rig.advance());
+    rig.command(Command::ChangeAgent { agent, spec: Box::new(smith(2, 4)) });
+    rig.run();
+    let ask = rig.ask(agent, chat("Hi"));
+    rig.run();
+    assert!(evaluated(&rig, ask) < own_tokens("Hi"), "{:?}", rig.reply(ask).usage);
+}

@@ -265,3 +265,24 @@ fn a_conversation_is_cut_to_the_cache() {
         assert!(rig.reply(ask).ends[0].is_ok(), "{:?}", rig.reply(ask).ends);
     }
 }
+
+/// Both prompts fit alone. Pages of the one that is in the batch are reserved, but hold no tokens.
+#[test]
+fn a_prompt_waits_for_the_reserved_pages_of_another() {
+    for (a, b) in [(270, 190), (190, 270), (280, 100)] {
+        let options = EngineOptions {
+            kv_tokens: Some(304),
+            context_tokens: 512,
+            prefill_tokens_max: Some(300),
+            rows_max: Some(400),
+            ..options()
+        };
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::PerFrame { steps: 3 });
+        let [one, two] = [1, 2].map(|seed| rig.agent(speaker(seed, 5)));
+        let asks = [rig.ask(one, tokens(&"x".repeat(a))), rig.ask(two, tokens(&"y".repeat(b)))];
+        (0..200).for_each(|_| rig.frame());
+        for ask in asks {
+            assert!(matches!(rig.reply(ask).ends[..], [Ok(_)]), "{:?}", rig.reply(ask));
+        }
+    }
+}

@@ -152,3 +152,40 @@ fn a_prompt_waits_for_no_prompt_that_ends() {
     // 300 tokens, 16 per frame, and the reply.
     assert!(frames < 28, "{frames}");
 }
+
+/// The other client grants a frame every 0.9 s, so it is not stalled.
+#[test]
+fn a_prompt_waits_for_no_prompt_of_another_client() {
+    const OTHER: ClientKey = ClientKey(1);
+    let options = EngineOptions { context_tokens: 512, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    rig.core.add_client(OTHER, Pacing::default());
+    let slow = AgentId(rig.name());
+    rig.command_of(OTHER, Command::AddAgent { agent: slow, spec: Box::new(speaker(1, 4)) });
+    rig.ask_of(OTHER, slow, tokens(&"x".repeat(300)));
+    rig.core.frame(OTHER, rig.now_micros);
+    (0..10).for_each(|_| _ = rig.advance());
+    let agent = rig.agent(speaker(2, 4));
+    let ask = rig.ask(agent, tokens(&"x".repeat(300)));
+    (0..200).for_each(|_| _ = rig.advance());
+    assert!(matches!(rig.reply(ask).ends[..], [Ok(_)]), "{:?}", rig.reply(ask));
+}
+
+/// The leader has shifted keys, which no other agent shares.
+#[test]
+fn a_prompt_does_not_wait_for_shifted_keys() {
+    let options = EngineOptions { context_tokens: 512, context_shift: true, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
+    let [one, two] = [1, 2].map(|seed| rig.agent(speaker(seed, 60)));
+    let frames = |rig: &mut Rig, count: u32| (0..count).for_each(|_| rig.frame());
+    let parts = ["a", "b", "c"].map(|letter| letter.repeat(100));
+    rig.ask(one, tokens(&(parts.concat() + "0123456789")));
+    frames(&mut rig, 100);
+    // Without the second part: its keys are removed, and the later ones shifted.
+    let shorter = tokens(&format!("{}{}0123456789!", parts[0], parts[2]));
+    rig.ask(one, shorter.clone());
+    frames(&mut rig, 2);
+    let ask = rig.ask(two, shorter);
+    frames(&mut rig, 30);
+    assert!(rig.reply(ask).tokens > 0, "{:?}", rig.reply(ask));
+}
