@@ -220,3 +220,29 @@ fn a_budget_of_zero_also_pauses_free_running_clients() {
     rig.assert_all_ended();
     assert!([ask, waits].iter().all(|&ask| rig.reply(ask).ends == [Ok(FinishReason::Length)]));
 }
+
+/// `hear` checks that the parts of the time to the first token are its sum.
+#[test]
+fn a_pause_while_a_prompt_is_encoded_does_not_count() {
+    let options = EngineOptions { inline_text: false, context_tokens: 512, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let persona = "All of the people here. ".repeat(12);
+    let agent = rig.agent(AgentSpec { persona, ..speaker(1, 4) });
+    let ask = rig.ask(agent, Prompt::Chat("Hi".into()));
+    rig.core.start_asks(rig.now_micros);
+    rig.core.set_paused(HOST, true);
+    // The pause begins with the first of these calls.
+    for round in 0.. {
+        rig.now_micros += 100_000;
+        rig.advance();
+        std::thread::sleep(std::time::Duration::from_micros(200));
+        if round >= 5 && rig.reply(ask).started > 0 {
+            break;
+        }
+    }
+    assert!(rig.reply(ask).ends.is_empty());
+    rig.core.set_paused(HOST, false);
+    rig.run();
+    let first = rig.reply(ask).usage.first_token;
+    assert!(first.encoding_micros < 200_000, "{first:?}");
+}
