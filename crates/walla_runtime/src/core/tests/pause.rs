@@ -235,7 +235,7 @@ fn a_pause_while_a_prompt_is_encoded_does_not_count() {
     for round in 0.. {
         rig.now_micros += 100_000;
         rig.advance();
-        std::thread::sleep(std::time::Duration::from_micros(200));
+        std::thread::sleep(Duration::from_micros(200));
         if round >= 5 && rig.reply(ask).started > 0 {
             break;
         }
