@@ -139,8 +139,8 @@ impl Core {
         })
     }
 
-    /// Finds the agents for whose prompts others may wait: those that have evaluated most and are
-    /// most urgent, at most [`LEADERS_MAX`].
+    /// Finds the agents for whose prompts others may wait: the agents that have evaluated most and
+    /// are most urgent, at most [`LEADERS_MAX`].
     pub(super) fn find_leaders(&self, leaders: &mut Vec<Leader>) {
         leaders.clear();
         if self.kv.ledger().options().recurrent {
