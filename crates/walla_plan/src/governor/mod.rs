@@ -246,10 +246,8 @@ impl Governor {
         let least = smallest_micros * OVERDRAFT;
         let mut limits = base;
         limits.forces = base.forces && self.frames.is_fresh();
-        if let Some(launch_max) = self.options.launch_micros_max {
-            let is_too_long = smallest_micros > launch_max as f32;
-            limits.step_micros_max = if is_too_long { whole(least) } else { launch_max };
-        }
+        limits.step_micros_max =
+            self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
             let most = budget as f32 * (1 + self.options.carry_frames) as f32;
@@ -282,10 +280,8 @@ impl Governor {
         let least = whole(smallest_micros * OVERDRAFT);
         let cost: Option<&dyn CostModel> = Some(&self.corrections);
         let mut limits = Limits { forces: false, cost, device_micros_max: u32::MAX, ..base };
-        if let Some(launch_max) = self.options.launch_micros_max {
-            let is_too_long = smallest_micros > launch_max as f32;
-            limits.step_micros_max = if is_too_long { least } else { launch_max };
-        }
+        limits.step_micros_max =
+            self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
         if let Some(budget) = self.options.budget_micros {
             let is_too_long = smallest_micros > budget as f32;
             limits.device_micros_max = match () {
@@ -295,6 +291,13 @@ impl Governor {
             };
         }
         limits
+    }
+
+    /// The limit of a step by rule 7, if there is one.
+    fn step_micros_max(&self, smallest_micros: f32) -> Option<u32> {
+        let launch_max = self.options.launch_micros_max?;
+        let is_too_long = smallest_micros > launch_max as f32;
+        Some(if is_too_long { whole(smallest_micros * OVERDRAFT) } else { launch_max })
     }
 
     /// The smallest prompt chunk that costs at most [`CHUNK_COST_MAX`] times as much per token as

@@ -130,7 +130,7 @@ impl Core {
         // A page for the next tokens of each reply in progress.
         let free_pages = ledger.free_pages().saturating_sub(running);
         let candidates = self.agents.iter().filter(|(_, agent)| {
-            agent.has_prefill() && self.clients.that_may_step(agent.client).is_some()
+            agent.background.is_prefilling() && self.clients.that_may_step(agent.client).is_some()
         });
         candidates.filter(move |&(slot, agent)| {
             let tokens = self.missing_tokens(slot, agent);
@@ -175,8 +175,7 @@ impl Core {
             return;
         };
         let pacing = client.pacing();
-        let is_unbudgeted =
-            self.budget.is_unbudgeted_for(client.pacing()) || !self.budget.has_limit();
+        let is_unbudgeted = self.budget.is_unbudgeted_for(pacing) || !self.budget.has_limit();
         // A reply of a paused or stalled client gets no steps.
         let has_reply =
             |agent: &AgentState| agent.reply.is_some() && self.clients.is_schedulable(agent.client);

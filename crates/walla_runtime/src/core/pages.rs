@@ -106,15 +106,12 @@ impl Core {
     /// prefix. An agent that has evaluated more, or that is more urgent, does not wait. Agents of
     /// other clients are not waited for, because their frames may be rare.
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
-        let options = self.kv.ledger().options();
-        let Some(agent) = self.agents.get(slot).filter(|_| !options.recurrent) else {
-            return false;
-        };
+        let Some(agent) = self.agents.get(slot) else { return false };
         let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
         if waited >= PREFIX_WAIT_TICKS_MAX {
             return false;
         }
-        let (page, own) = (options.page_tokens, self.kv.len(slot));
+        let (page, own) = (self.kv.ledger().options().page_tokens, self.kv.len(slot));
         let needed = (own / page + PREFIX_PAGES_MIN) * page;
         let tokens = agent.sequence.tokens();
         leaders.iter().any(|&(submitted, urgency, other)| {
@@ -140,7 +137,8 @@ impl Core {
     }
 
     /// Finds the agents for whose prompts others may wait: the agents that have evaluated most and
-    /// are most urgent, at most [`LEADERS_MAX`].
+    /// are most urgent, at most [`LEADERS_MAX`]. None with recurrent layers, whose state covers a
+    /// whole sequence.
     pub(super) fn find_leaders(&self, leaders: &mut Vec<Leader>) {
         leaders.clear();
         if self.kv.ledger().options().recurrent {

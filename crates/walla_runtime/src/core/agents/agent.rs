@@ -150,15 +150,6 @@ impl AgentState {
         self.reply.is_some() || !self.asks.is_empty()
     }
 
-    /// Whether the sequence has tokens that are evaluated: for a reply, or in the background.
-    pub fn has_prefill(&self) -> bool {
-        let waits = |reply: &Reply| reply.phase == ReplyPhase::Encoding;
-        match &self.reply {
-            Some(reply) if !waits(reply) => false,
-            _ => self.background.is_prefilling(),
-        }
-    }
-
     /// Moves the arrival times of its asks and its reply by the duration of a pause.
     pub fn postpone(&mut self, micros: u64) {
         self.asks.iter_mut().for_each(|ask| ask.arrived_micros += micros);

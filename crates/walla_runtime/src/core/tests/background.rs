@@ -9,18 +9,6 @@ use walla_plan::{
 use super::*;
 use crate::api::{Speaker, Turn};
 
-/// 300 µs per step, 20 µs per row.
-const COST: LinearCost = LinearCost {
-    step_micros: 300.0,
-    row_micros: 20.0,
-    context_token_micros: 0.0,
-    prefill_token_micros: 0.0,
-};
-
-fn as_expected(work: StepWork) -> u64 {
-    (COST.predict_micros(work) * 1e3) as u64
-}
-
 fn prepared() -> EngineOptions {
     EngineOptions { background_prefill: true, context_tokens: 512, ..options() }
 }
@@ -31,15 +19,7 @@ fn free(options: &EngineOptions) -> Rig {
 
 /// A rig with a budget per frame.
 fn framed(options: &EngineOptions, budget_micros: u32) -> Rig {
-    let mut rig = Rig::new(options, &inline_cpu(), Pacing::default());
-    let options = GovernorOptions {
-        budget_micros: Some(budget_micros),
-        launch_micros_max: None,
-        ..GovernorOptions::default()
-    };
-    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
-    rig.core.budget.pretend(as_expected);
-    rig
+    Rig::budgeted(options, budget_micros, Pacing::default())
 }
 
 fn chat(question: &str) -> Prompt {

@@ -2,38 +2,16 @@
 
 use std::time::Duration;
 
-use walla_plan::{
-    BUCKETS, CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork, defaults,
-};
+use walla_plan::{BUCKETS, CostModel, StepCost, StepWork, defaults};
 
 use super::*;
-
-/// 300 µs per step, 20 µs per row.
-const COST: LinearCost = LinearCost {
-    step_micros: 300.0,
-    row_micros: 20.0,
-    context_token_micros: 0.0,
-    prefill_token_micros: 0.0,
-};
-
-fn as_expected(work: StepWork) -> u64 {
-    (COST.predict_micros(work) * 1e3) as u64
-}
 
 fn four_times_slower(work: StepWork) -> u64 {
     4 * as_expected(work)
 }
 
 fn rig(budget_micros: u32, pacing: Pacing) -> Rig {
-    let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
-    let options = GovernorOptions {
-        budget_micros: Some(budget_micros),
-        launch_micros_max: None,
-        ..GovernorOptions::default()
-    };
-    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
-    rig.core.budget.pretend(as_expected);
-    rig
+    Rig::budgeted(&options(), budget_micros, pacing)
 }
 
 fn framed(budget_micros: u32) -> Rig {

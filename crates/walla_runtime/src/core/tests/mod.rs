@@ -32,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
 use walla_model::synth::{self, Mixture, Model};
+use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 use walla_types::{Sampling, TokenId};
 
 use super::{Core, Source};
@@ -76,6 +77,18 @@ fn inline_cpu() -> Registry {
     Registry::new().with(CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() }))
 }
 
+/// 300 µs per step, 20 µs per row.
+const COST: LinearCost = LinearCost {
+    step_micros: 300.0,
+    row_micros: 20.0,
+    context_token_micros: 0.0,
+    prefill_token_micros: 0.0,
+};
+
+fn as_expected(work: StepWork) -> u64 {
+    (COST.predict_micros(work) * 1e3) as u64
+}
+
 /// Events of one reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Heard {
@@ -112,6 +125,19 @@ impl Rig {
         let mut core = core.expect("the model loads");
         core.add_client(HOST, pacing);
         Self { core, source, now_micros: 0, names: 0, heard: HashMap::new(), room: None }
+    }
+
+    /// With a budget per frame, on a device with simulated step times.
+    fn budgeted(options: &EngineOptions, budget_micros: u32, pacing: Pacing) -> Self {
+        let mut rig = Self::new(options, &inline_cpu(), pacing);
+        let options = GovernorOptions {
+            budget_micros: Some(budget_micros),
+            launch_micros_max: None,
+            ..GovernorOptions::default()
+        };
+        rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
+        rig.core.budget.pretend(as_expected);
+        rig
     }
 
     fn free() -> Self {

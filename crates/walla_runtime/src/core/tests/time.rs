@@ -3,35 +3,13 @@
 
 use std::time::Duration;
 
-use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
-
 use super::*;
 use crate::engine_core::Control;
 
 const HOUR_MICROS: u64 = 3_600_000_000;
 
-/// 300 µs per step, 20 µs per row.
-const COST: LinearCost = LinearCost {
-    step_micros: 300.0,
-    row_micros: 20.0,
-    context_token_micros: 0.0,
-    prefill_token_micros: 0.0,
-};
-
-fn as_expected(work: StepWork) -> u64 {
-    (COST.predict_micros(work) * 1e3) as u64
-}
-
 fn budgeted(budget_micros: u32, pacing: Pacing) -> Rig {
-    let mut rig = Rig::new(&options(), &inline_cpu(), pacing);
-    let options = GovernorOptions {
-        budget_micros: Some(budget_micros),
-        launch_micros_max: None,
-        ..GovernorOptions::default()
-    };
-    rig.core.budget.replace_governor(Governor::new(options, StepCost::from_linear(COST)));
-    rig.core.budget.pretend(as_expected);
-    rig
+    Rig::budgeted(&options(), budget_micros, pacing)
 }
 
 /// A voice of 180 tokens per second, three per frame.
