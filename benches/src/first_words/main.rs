@@ -68,6 +68,9 @@ struct Args {
     /// Frames per second.
     #[arg(long, default_value_t = 60.0)]
     hz: f64,
+    /// Maximum device time of one step on a GPU, in ms; 0: no limit. Default: the engine's.
+    #[arg(long)]
+    launch_ms: Option<f64>,
     /// Turns the background prefill off.
     #[arg(long)]
     no_background: bool,
@@ -117,7 +120,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             budget,
             ..EngineOptions::new(source.clone())
         };
-        let engine = Engine::start(options)?;
+        let engine = Engine::start(match args.launch_ms {
+            Some(ms) => {
+                let launch_max = (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3));
+                EngineOptions { launch_max, ..options }
+            }
+            None => options,
+        })?;
         let client = engine.client(Pacing::default())?;
         game.wait_until_ready(&engine)?;
         let tokenizer = engine.tokenizer().ok_or("the engine is ready")?;

@@ -56,6 +56,10 @@ pub struct Arguments {
     /// Device-time budget of a frame, in milliseconds [default: a quarter of the period]
     #[arg(long, value_name = "MS")]
     pub budget_ms: Option<f64>,
+    /// Maximum device time of one step on a GPU, in milliseconds; 0: no limit [default: the
+    /// engine's]
+    #[arg(long, value_name = "MS")]
+    pub launch_ms: Option<f64>,
     /// Tokens per second that speech needs: later tokens miss their deadline
     #[arg(long, value_name = "N", default_value_t = 6.0)]
     pub voice_rate: f32,
@@ -152,6 +156,12 @@ impl Arguments {
     pub fn frames_of(&self, mode: Mode) -> usize {
         let alone = self.alone_frames.filter(|_| mode == Mode::Off);
         alone.unwrap_or(self.frames)
+    }
+
+    /// The limit of a step's device time, if it is not the engine's default.
+    pub fn launch_max(&self) -> Option<Option<Duration>> {
+        let limit = |ms: f64| (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3));
+        self.launch_ms.map(limit)
     }
 
     /// Work of a frame at this rate.

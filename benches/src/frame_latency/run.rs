@@ -237,10 +237,14 @@ impl<'a> Bench<'a> {
             threads: arguments.threads,
             context_tokens: arguments.context,
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
-            // One decode token per agent and part of a prompt; whole buckets of 64.
-            rows_max: (agents > 64)
+            // On a CPU, one decode token per agent and part of a prompt; whole buckets of 64.
+            rows_max: (agents > 64 && key.device == "cpu")
                 .then(|| (agents as u32 + 63).next_multiple_of(64).clamp(128, 512)),
             ..EngineOptions::new(source(arguments)?)
+        };
+        let options = EngineOptions {
+            launch_max: arguments.launch_max().unwrap_or(options.launch_max),
+            ..options
         };
         if key.governed {
             return Ok(options);

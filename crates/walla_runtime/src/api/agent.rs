@@ -38,7 +38,8 @@ impl Turn {
 /// Action when a conversation no longer fits in the agent's context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContextPolicy {
-    /// Forget the oldest turns and keep the persona. The default.
+    /// Forget the oldest turns and keep the persona: half of the context at once, or less the first
+    /// time. The default.
     #[default]
     DropOldest,
     /// An ask that does not fit fails with

@@ -61,6 +61,7 @@ pub(super) struct Conversation {
     pub turns: Arc<Vec<Turn>>,
     /// [Size](Turn::size) of all earlier turns, which were dropped.
     pub dropped_size: u64,
+    pub seed: u64,
     pub policy: ContextPolicy,
     pub thinking: bool,
 }
@@ -71,6 +72,7 @@ impl Conversation {
             persona: agent.spec.persona.clone(),
             turns: Arc::clone(&agent.turns),
             dropped_size: agent.dropped_size,
+            seed: agent.spec.sampling.seed(),
             policy: agent.spec.context_policy,
             thinking: agent.spec.thinking,
         }
@@ -315,7 +317,7 @@ fn encode_conversation(
     conversation: &Conversation,
     question: &str,
 ) -> Result<Encoded, ReplyError> {
-    let Conversation { persona, turns, dropped_size, policy, thinking } = conversation;
+    let Conversation { persona, turns, dropped_size, seed, policy, thinking } = conversation;
     let Some(template) = &text.template else {
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
     };
@@ -335,6 +337,7 @@ fn encode_conversation(
             let fitting = Fitting {
                 turns,
                 dropped_size: *dropped_size,
+                offset: offset(persona, *seed),
                 possible: first_possible(turns, limit, text.tokenizer.delta_bytes_max()),
                 limit,
                 question_spare: question_allowance(limit).saturating_sub(question_tokens),
@@ -392,6 +395,8 @@ struct Fitting<'a> {
     turns: &'a [Turn],
     /// See [`Conversation::dropped_size`].
     dropped_size: u64,
+    /// See [`offset`].
+    offset: f32,
     /// See [`first_possible`].
     possible: usize,
     /// Maximum tokens of the prompt.
@@ -413,6 +418,9 @@ impl Fitting<'_> {
     /// All but this part is then evaluated again: `STARTS - 1` tokens for each token of the
     /// conversation. Fewer parts would evaluate less, and drop more of the conversation.
     ///
+    /// The first turns are dropped earlier by [`offset`] parts, and fewer of them. So agents that
+    /// began to talk together do not all evaluate their conversations in the same frames.
+    ///
     /// `encode` makes the prompt that begins with the given turn. It is called O(log(turns)) times.
     fn fit(
         &self,
@@ -424,15 +432,20 @@ impl Fitting<'_> {
             Err(TooLong::Yes(_)) => Ok(None),
             Err(other) => Err(other),
         };
-        if self.possible == 0
-            && let Some(all) = tokens_from(0)?
-        {
-            return Ok(all);
-        }
+        let all = if self.possible == 0 { tokens_from(0)? } else { None };
+        // The room is not known yet; it is less than the limit.
+        let all = match all {
+            Some(all) if all.0.len() <= limit - self.early_tokens(limit) => return Ok(all),
+            all => all,
+        };
         let bare = tokens_from(self.turns.len())?;
-        let bare_tokens = bare.as_ref().map_or(limit, |(tokens, _)| tokens.len());
+        let room = limit - bare.as_ref().map_or(limit, |(tokens, _)| tokens.len());
+        match all {
+            Some(all) if all.0.len() <= limit - self.early_tokens(room) => return Ok(all),
+            _ => {}
+        }
         let mut fitting = bare;
-        let starts = self.starts(limit - bare_tokens);
+        let starts = self.starts(room);
         let (mut low, mut high) = (0, starts.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -448,19 +461,28 @@ impl Fitting<'_> {
         }
     }
 
+    /// Tokens by which the first turns are dropped before the context is full, if turns can have
+    /// `room` tokens.
+    fn early_tokens(&self, room: usize) -> usize {
+        let has_dropped = self.dropped_size > 0;
+        if has_dropped { 0 } else { (room as f32 * self.offset / STARTS as f32) as usize }
+    }
+
     /// Turns with which a shortened conversation may begin, if turns can have `room` tokens: the
     /// first turns behind multiples of a part of `room`, except for a reply whose question is
     /// dropped.
     fn starts(&self, room: usize) -> Vec<usize> {
         let part = (room as f32 * self.bytes_per_token / STARTS as f32).max(1.0) as u64;
+        let offset = (part as f32 * self.offset) as u64;
         let (mut starts, mut before) = (Vec::new(), self.dropped_size);
-        let mut next = (before / part + 1) * part;
+        let point_behind = |before: u64| ((before + offset) / part + 1) * part - offset;
+        let mut next = point_behind(before);
         for (turn, this) in self.turns.iter().enumerate() {
             if before >= next && !is_answer(self.turns, turn) {
                 if turn >= self.possible {
                     starts.push(turn);
                 }
-                next = (before / part + 1) * part;
+                next = point_behind(before);
             }
             before += this.size();
         }
@@ -468,8 +490,20 @@ impl Fitting<'_> {
     }
 }
 
-/// Number of parts in which a conversation that fills its context is dropped.
-const STARTS: usize = 4;
+/// Number of parts in which a conversation that fills its context is dropped. With two, an agent
+/// remembers between half of its context and all of it, and each token of the conversation is
+/// evaluated once more.
+const STARTS: usize = 2;
+
+/// Parts, from 0 to 1, by which an agent's fixed points precede the multiples of a part. Agents of
+/// different personas or seeds have different offsets.
+fn offset(persona: &str, seed: u64) -> f32 {
+    // 64-bit FNV-1a; its upper bits are mixed best.
+    let bytes = persona.bytes().chain(seed.to_le_bytes());
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, mix);
+    (hash >> 40) as f32 / (1 << 24) as f32
+}
 
 /// Whether a turn is a reply to the turn before it. Of several consecutive replies only the first
 /// is.
@@ -526,7 +560,8 @@ mod tests {
     /// Turns of 10 tokens and 26 bytes.
     fn fitting(turns: &[Turn], limit: usize) -> Fitting<'_> {
         let (dropped_size, possible, question_spare, bytes_per_token) = (0, 0, 0, 2.6);
-        Fitting { turns, dropped_size, possible, limit, question_spare, bytes_per_token }
+        let offset = 0.0;
+        Fitting { turns, dropped_size, offset, possible, limit, question_spare, bytes_per_token }
     }
 
     /// Fits prompts of 10 tokens per turn and question; prompts above `tokens_max` tokens are too
@@ -553,17 +588,60 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_is_dropped_and_no_prompt_starts_with_an_answer() {
+    fn a_half_is_dropped_and_no_prompt_starts_with_an_answer() {
         let mut starts = Vec::new();
         for turns in 17..80 {
             let (tokens, dropped, _) = fit_counted(turns, 170, usize::MAX);
             assert!(dropped.is_multiple_of(2), "{turns}: {dropped}");
-            assert!((130..=170).contains(&tokens), "{turns}: {tokens}");
+            assert!((90..=170).contains(&tokens), "{turns}: {tokens}");
             starts.push(dropped);
         }
-        // Of 16 turns that fit, four are dropped at once.
+        // Of 16 turns that fit, eight are dropped at once.
         starts.dedup();
-        assert_eq!(starts, (1..=16).map(|part| 4 * part).collect::<Vec<_>>());
+        assert_eq!(starts, (1..=8).map(|part| 8 * part).collect::<Vec<_>>());
+    }
+
+    /// Whether dropped turns are still part of the conversation makes no difference.
+    #[test]
+    fn first_turns_are_dropped_early_and_then_a_half_each_time() {
+        for (offset, first, points) in
+            [(0.0, 17, [8, 16, 24]), (0.25, 15, [6, 14, 22]), (0.75, 11, [2, 10, 18])]
+        {
+            for forgets in [false, true] {
+                let all = talk(80);
+                let (mut forgotten, mut starts) = (0, Vec::new());
+                for turns in 1..26 {
+                    let dropped_size = all[..forgotten].iter().map(Turn::size).sum();
+                    let left = &all[forgotten..turns];
+                    let whole = Fitting { dropped_size, offset, ..fitting(left, 170) };
+                    let mut encode =
+                        |from: usize| Ok(vec![TokenId(0); 10 * (left.len() - from + 1)]);
+                    let (tokens, dropped) = whole.fit(&mut encode).expect("something fits");
+                    let is_dropped = forgotten + dropped > 0;
+                    assert!(tokens.len() >= if is_dropped { 90 } else { 10 }, "{turns} {offset}");
+                    assert_eq!(is_dropped, turns >= first, "{turns} {offset}");
+                    starts.push(forgotten + dropped);
+                    forgotten += if forgets { dropped } else { 0 };
+                }
+                starts.dedup();
+                assert!(
+                    [0].iter().chain(&points).copied().collect::<Vec<_>>().starts_with(&starts)
+                );
+                assert!(starts.len() >= 3, "{starts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn offsets_are_spread_evenly() {
+        let of =
+            |n: u64| [offset("You are a guard.", n), offset(&format!("You are guard {n}."), 0)];
+        let mut offsets: Vec<_> = (0..500).flat_map(of).collect();
+        assert!(offsets.iter().all(|offset| (0.0..1.0).contains(offset)));
+        offsets.sort_by(f32::total_cmp);
+        for (place, offset) in offsets.iter().enumerate() {
+            assert!((offset - place as f32 / 1e3).abs() < 0.1, "{place}: {offset}");
+        }
     }
 
     /// A prompt may drop turns of the conversation for ever, or only for itself: the next prompt
@@ -593,7 +671,7 @@ mod tests {
             let fitting = Fitting { question_spare, ..fitting(&turns, 170) };
             fitting.fit(&mut encode).expect("something fits").1
         };
-        assert_eq!((dropped(0), dropped(1)), (0, 4));
+        assert_eq!((dropped(0), dropped(1)), (0, 8));
         assert_eq!([question_allowance(100), question_allowance(4_000)], [12, 128]);
     }
 

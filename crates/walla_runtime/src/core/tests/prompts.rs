@@ -39,8 +39,8 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
     rig.assert_all_ended();
     let heard = rig.reply(reply_id);
     assert!(heard.ends[0].is_ok(), "{heard:?}");
-    // Three quarters of the context without the reply.
-    assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
+    // Half of the context without the reply, at least.
+    assert!((40..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
 }
 
 /// The text thread holds a limited number of prompts. Agents that ask again wait behind agents that

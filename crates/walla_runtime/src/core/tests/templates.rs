@@ -114,8 +114,8 @@ fn a_long_conversation_without_user_turns_is_shortened() {
         rig.run();
         let heard = rig.reply(ask);
         assert!(matches!(heard.ends[..], [Ok(_)]), "{heard:?}");
-        // At least three quarters of the context without a long question, minus at most one turn.
-        assert!((300..=480).contains(&heard.usage.prompt_tokens), "{heard:?}");
+        // At least half of the context without a long question, minus at most one turn.
+        assert!((200..=480).contains(&heard.usage.prompt_tokens), "{heard:?}");
     }
 }
 

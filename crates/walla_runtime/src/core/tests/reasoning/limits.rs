@@ -178,8 +178,8 @@ fn old_turns_are_dropped_to_reserve_context_for_reasoning() {
         rig.reply(ask).usage.prompt_tokens
     };
     let plain = prompt_tokens("", false);
-    // At least three quarters of the context without the reply.
-    assert!((118..=246).contains(&plain), "{plain}");
+    // At least half of the context without the reply.
+    assert!((100..=246).contains(&plain), "{plain}");
     for (end, thinking) in [("", true), ("<think>\n", false)] {
         let found = prompt_tokens(end, thinking);
         assert!(found <= 117, "{end:?}: {found}");
