@@ -49,14 +49,14 @@ __device__ __forceinline__ void append(const AppendParams& p) {
             at[d] = product[d];
         __syncwarp();
         if (!is_value)
-            finish_head(p.head, at, dim, lane, is_query ? p.head.query_norm : p.head.key_norm,
-                        is_query ? p.head.query_eps : p.head.key_eps, [&](uint32_t i) {
-                            float2 its = sincos[0];
+            finish_head<HEAD_DIM_MAX / WARP>(p.head, at, dim, lane, is_query, NormsInMemory(),
+                                             [&](uint32_t i) {
+                                                 float2 its = sincos[0];
 #pragma unroll
-                            for (uint32_t k = 1; k < LANE_PAIRS; k++)
-                                its = i / WARP == k ? sincos[k] : its;
-                            return its;
-                        });
+                                                 for (uint32_t k = 1; k < LANE_PAIRS; k++)
+                                                     its = i / WARP == k ? sincos[k] : its;
+                                                 return its;
+                                             });
         if (is_query) {
             float* q = p.q + (size_t(r) * heads + head) * dim;
             for (uint32_t d = lane; d < dim; d += WARP)

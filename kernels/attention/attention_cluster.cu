@@ -8,8 +8,8 @@
 // chunk's result is written to the shared memory of all blocks of the cluster; each block folds its
 // part of the numbers. An mbarrier there counts the bytes, because a cluster barrier with release
 // semantics would wait for all earlier writes, including the row's own key and value in memory. A
-// team's first chunk, the page table and the RoPE factors are read before the products: see
-// attention_decode.cu.
+// team's first chunk, the page table, the RoPE factors and the weights of head norms are read
+// before the products: see attention_decode.cu.
 // Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each.
 // Bound: latency, of two cluster exchanges per round of 4 * RANKS chunks.
 // Oracle: walla_cpu's scalar qkv and attention (tests/gpu/attention.rs).
@@ -28,6 +28,11 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
 }
 
 constexpr uint32_t CLUSTER_RING = 2; // chunks per team: one in use, one in flight
+// Warps without a team, which only prepare heads and fold. Only one team of large heads fits, which
+// would prepare four heads, then the key and the value.
+__host__ __device__ constexpr uint32_t cluster_helpers(uint32_t dim) {
+    return dim / 256 * TILES;
+}
 
 // Bytes of `Cluster::Shared`.
 __host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint32_t teams,
@@ -35,7 +40,8 @@ __host__ __device__ constexpr uint32_t cluster_shared_bytes(uint32_t ranks, uint
     const uint32_t tiles = teams * CLUSTER_RING * 2 * TILES * tile_bytes(dim, is_q8),
                    round = 4 * ranks, products = dim / 64,
                    sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4,
-                   statistics = 2 * round * COLUMNS * 4, head_scratch = teams * TILES * dim * 4,
+                   statistics = 2 * round * COLUMNS * 4,
+                   head_scratch = (teams * TILES + cluster_helpers(dim)) * dim * 4,
                    weights = teams * TILES * WARP * 8, tile_bases = teams * TILES * COLUMNS * 4,
                    all = tiles + sums + statistics + row_heads_bytes(dim, is_q8) + head_scratch;
     return (all + weights + tile_bases + 8 + 127) / 128 * 128;
@@ -46,7 +52,8 @@ struct Cluster {
     // Large clusters are for four rows and fewer: their short contexts stay in L2 from step to
     // step.
     using T = Tile<DIM, Number, RANKS <= 2>;
-    static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
+    static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS + cluster_helpers(DIM),
+                              THREADS = WARPS * WARP;
     static constexpr uint32_t RING = CLUSTER_RING;
     static constexpr uint32_t PRODUCTS = DIM / 64; // per warp: 16 numbers each
     static constexpr uint32_t OWN = PARTS / RANKS; // parts folded by the block
@@ -107,12 +114,16 @@ struct ClusterChunks {
     __device__ __forceinline__ uint32_t chunk_of(uint32_t iteration) const {
         return (iteration * TEAMS + team) * RANKS + rank;
     }
+    // Whether the warp is of no team.
+    __device__ __forceinline__ bool is_helper() const {
+        return cluster_helpers(DIM) > 0 && team >= TEAMS;
+    }
     // Starts the copies of the warp's tiles of keys and values.
     __device__ __forceinline__ void fetch(uint32_t iteration) const {
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
         const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const uint32_t i = chunk_of(iteration);
-        if (i < chunks) {
+        if (i < chunks && !is_helper()) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
             const uint32_t to = shared_address(sh.ring[team][iteration % C::RING][part]);
@@ -287,6 +298,16 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const ClusterChunks<DIM, RANKS, TEAMS, Number> own(p, sh, row);
     own.fetch(0);
     sh.heads.rope_sincos(p.head, own.position, C::THREADS);
+    const auto norms = [&] {
+        // With heads of 64 a lane loads two numbers, and most models have no head norms.
+        if constexpr (DIM == 64) {
+            return NormsInMemory();
+        } else {
+            NormsInRegisters<DIM / WARP> its;
+            its.load(p.head, own.lane);
+            return its;
+        }
+    }();
     if (threadIdx.x == 0)
         mbarrier_init(own.arrived, 1), publish_barriers();
     __syncwarp();
@@ -298,7 +319,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const bool has_own = (own.chunks - 1) % RANKS == own.rank;
     if (own.rank < own.chunks)
         sh.heads.template make<C::WARPS>(
-            p, own.r, own.group, has_own,
+            p, own.r, own.group, norms, has_own,
             cell_of(p.kv, own.cells.table, own.group.kv_head, own.position),
             sh.head_scratch[threadIdx.x / WARP]);
     cluster_wait();
@@ -313,7 +334,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         if (threadIdx.x == 0)
             mbarrier_arrive_expect_tx(own.arrived,
                                       (round_end - round) * C::bytes_of(own.group.heads));
-        for (; own.chunk_of(iteration) < round_end; iteration++)
+        for (; !own.is_helper() && own.chunk_of(iteration) < round_end; iteration++)
             own.attend(iteration, q);
         mbarrier_wait_parity(own.arrived, phase);
         if (fold.is_valid(own.group.heads))
@@ -330,10 +351,11 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
 
 // Names: attention_cluster_<numbers>_<head_dim>_<ranks>x<teams>.
 // BLOCKS: blocks per multiprocessor, for __launch_bounds__.
-#define ATTENTION_CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                      \
-    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(         \
-        TEAMS* TEAM_WARPS* WARP, BLOCKS) NAME(const __grid_constant__ AttendParams p) { \
-        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                \
+#define ATTENTION_CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)             \
+    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1)                   \
+        __launch_bounds__(Cluster<DIM, RANKS, TEAMS, NUMBER>::THREADS, BLOCKS) \
+            NAME(const __grid_constant__ AttendParams p) {                     \
+        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                       \
     }
 ATTENTION_CLUSTER(attention_cluster_f16_64_8x2, __half, 64, 8, 2, 2)
 ATTENTION_CLUSTER(attention_cluster_f16_64_4x2, __half, 64, 4, 2, 2)

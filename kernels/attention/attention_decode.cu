@@ -85,7 +85,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         waited = true;
         pipe.fetch(first, pipe.places, F::HALF);
 
-        sh.heads.template make<WARPS>(p, split.row, group, has_own,
+        sh.heads.template make<WARPS>(p, split.row, group, NormsInMemory(), has_own,
                                       cell_of(p.kv, table, group.kv_head, position),
                                       &sh.sums[0][0][0] + warp * DIM);
         __syncthreads();

@@ -64,10 +64,10 @@ struct RowHeads {
     // Prepares the query heads of the group and, if `has_own`, the key and the value, one warp
     // each; all loads are in flight at once. `at`: the warp's buffer for one head. `own_cell`:
     // index of the row's cell. Needs a barrier before other warps read.
-    template <uint32_t WARPS>
+    template <uint32_t WARPS, typename Norms>
     __device__ __forceinline__ void make(const AttendParams& p, uint32_t row,
-                                         const HeadGroup& group, bool has_own, size_t own_cell,
-                                         float* at) {
+                                         const HeadGroup& group, const Norms& norms, bool has_own,
+                                         size_t own_cell, float* at) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
         const uint32_t jobs = group.heads + (has_own ? 2 : 0);
@@ -122,9 +122,8 @@ struct RowHeads {
             made[j].store(at + lane * EACH);
             __syncwarp();
             if (job < jobs && !is_value)
-                finish_head(p.head, at, DIM, lane, is_query ? p.head.query_norm : p.head.key_norm,
-                            is_query ? p.head.query_eps : p.head.key_eps,
-                            [&](uint32_t i) { return sincos[i]; });
+                finish_head<EACH>(p.head, at, DIM, lane, is_query, norms,
+                                  [&](uint32_t i) { return sincos[i]; });
             if (!is_query && job < jobs) {
                 const Encoder<Number> encoder(at, DIM, lane);
                 Number* numbers =

@@ -25,20 +25,57 @@ __device__ __forceinline__ float2 sincos_of(const HeadRef& h, uint32_t position,
     return make_float2(sine * h.sincos_scale, cosine * h.sincos_scale);
 }
 
-// Norm (`norm` may be null) and RoPE of a warp's head of `dim` numbers in `at`, in place.
-// `sincos(i)` returns sine and cosine of a pair; it is not called without frequencies. Lanes must
-// synchronise after writing `at`; on return they have synchronised again.
-template <typename SinCos>
+// Weights of head norms, from memory: `norm` of the head, the lane's number i.
+struct NormsInMemory {
+    __device__ __forceinline__ float operator()(const float* norm, bool, uint32_t i,
+                                                uint32_t lane) const {
+        return norm[i * WARP + lane];
+    }
+};
+// The same in registers, for kernels with few rows. Weights never change, so a kernel loads them
+// before it waits for its predecessor. Otherwise each load would take a round trip to L2, one after
+// the other, because the compiler keeps them in order with the stores of the head's numbers.
+template <uint32_t EACH>
+struct NormsInRegisters {
+    float query[EACH], key[EACH]; // not set without norms
+
+    // A model has both norms or none.
+    __device__ __forceinline__ void load(const HeadRef& h, uint32_t lane) {
+        if (!h.query_norm)
+            return;
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            query[i] = h.query_norm[i * WARP + lane], key[i] = h.key_norm[i * WARP + lane];
+    }
+    __device__ __forceinline__ float operator()(const float*, bool is_query, uint32_t i,
+                                                uint32_t) const {
+        return is_query ? query[i] : key[i];
+    }
+};
+
+// Norm (if the head has one) and RoPE of a warp's head of `dim` numbers in `at`, in place; `dim` is
+// at most EACH * WARP. `sincos(i)` returns sine and cosine of a pair; it is not called without
+// frequencies. Lanes must synchronise after writing `at`; on return they have synchronised again.
+template <uint32_t EACH, typename Norms, typename SinCos>
 __device__ __forceinline__ void finish_head(const HeadRef& h, float* at, uint32_t dim,
-                                            uint32_t lane, const float* norm, float eps,
+                                            uint32_t lane, bool is_query, const Norms& norms,
                                             SinCos sincos) {
-    if (norm) {
+    if (const float* norm = is_query ? h.query_norm : h.key_norm) {
         float squares = 0.0f;
-        for (uint32_t d = lane; d < dim; d += WARP)
-            squares = fmaf(at[d], at[d], squares);
-        const float factor = rsqrtf(warp_sum(squares) / float(dim) + eps);
-        for (uint32_t d = lane; d < dim; d += WARP)
-            at[d] = at[d] * factor * norm[d];
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            const uint32_t d = i * WARP + lane;
+            if (d < dim)
+                squares = fmaf(at[d], at[d], squares);
+        }
+        const float eps = is_query ? h.query_eps : h.key_eps,
+                    factor = rsqrtf(warp_sum(squares) / float(dim) + eps);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            const uint32_t d = i * WARP + lane;
+            if (d < dim)
+                at[d] = at[d] * factor * norms(norm, is_query, i, lane);
+        }
         __syncwarp();
     }
     if (h.frequencies) {

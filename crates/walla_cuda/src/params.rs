@@ -245,8 +245,14 @@ pub(crate) struct AddNormParams {
     pub y: Address,
     pub weight: Address,
     pub x: Address,
+    /// Weights of the next norm, whose input is written packed; 0: none.
+    pub next_norm: Address,
+    pub packed: PackedRef,
+    pub factors: Address,
     pub width: u32,
     pub eps: f32,
+    pub next_eps: f32,
+    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -342,7 +348,7 @@ const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);
 const _: () = assert!(size_of::<AttendParams>() == 216 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>());
-const _: () = assert!(size_of::<AddNormParams>() == 64);
+const _: () = assert!(size_of::<AddNormParams>() == 112);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);
 const _: () = assert!(size_of::<SampleParams>() == 168);

@@ -37,6 +37,8 @@ pub struct Shape {
     pub heads: HeadShape,
     pub head_norms: bool,
     pub tied: bool,
+    /// As in Gemma 3: post norms, and this window in all but every sixth layer.
+    pub window: Option<u32>,
 }
 
 const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
@@ -44,11 +46,13 @@ const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
 }
 
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 4] = [
-    Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true },
-    Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true },
-    Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true },
-    Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false },
+pub const SHAPES: [Shape; 6] = [
+    Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true, window: None },
+    Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true, window: None },
+    Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true, window: None },
+    Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false, window: None },
+    Shape { name: "gemma-3-270m", width: 640, hidden: 2048, vocab: 262_144, layers: 18, heads: heads(4, 1, 256), head_norms: true, tied: true, window: Some(512) },
+    Shape { name: "gemma-3-1b", width: 1152, hidden: 6912, vocab: 262_144, layers: 26, heads: heads(4, 1, 256), head_norms: true, tied: true, window: Some(512) },
 ];
 
 /// Types in a mixture for layer `i`: value, down, head, and all others.
@@ -68,6 +72,16 @@ fn types(mixture: &str, i: u32, layers: u32) -> Result<[TensorType; 4]> {
     })
 }
 
+/// The type of a matrix whose rows are not a whole number of blocks of `ty`, as in llama.cpp.
+fn fitting(ty: TensorType, cols: u32) -> TensorType {
+    match ty {
+        _ if cols.is_multiple_of(ty.block_elements() as u32) => ty,
+        TensorType::Q4K => TensorType::Q5_0,
+        TensorType::Q6K => TensorType::Q8_0,
+        _ => TensorType::F16,
+    }
+}
+
 struct Loader<'a> {
     device: &'a mut dyn Device,
     noise: Vec<u8>,
@@ -76,6 +90,7 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
+        let ty = fitting(ty, cols);
         let bytes = ty.row_bytes(cols as usize).ok_or("blocks")? * rows as usize;
         // Random codes with small scales: every number is finite and no matrix is all zeros.
         while self.noise.len() < bytes {
@@ -103,6 +118,10 @@ impl Loader<'_> {
 
     fn norm(&mut self, len: u32) -> Result<Norm> {
         Ok(Norm { weight: self.device.load_vector("norm", &vec![1.0; len as usize])?, eps: 1e-5 })
+    }
+
+    fn post_norm(&mut self, shape: &Shape) -> Result<Option<Norm>> {
+        shape.window.map(|_| self.norm(shape.width)).transpose()
     }
 }
 
@@ -150,19 +169,23 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             q,
         });
         let scale = 1.0 / (head_dim as f32).sqrt();
-        ops.push(Op::Attention { q, shape: shape.heads, layer, scale, window: None, out: mixed });
+        let window = shape.window.filter(|_| layer % 6 != 5);
+        ops.push(Op::Attention { q, shape: shape.heads, layer, scale, window, out: mixed });
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
-        ops.push(Op::Project { y: mixed, linear, post_norm: None, x });
+        ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, x });
         ops.push(Op::GateUp {
             x,
             norm: b.norm(shape.width)?,
             gate: b.linear(ty, shape.hidden, shape.width, false)?,
             up: b.linear(ty, shape.hidden, shape.width, false)?,
-            activation: Activation::Silu,
+            activation: match shape.window {
+                Some(_) => Activation::GeluTanh,
+                None => Activation::Silu,
+            },
             h,
         });
         let linear = b.linear(down_ty, shape.width, shape.hidden, false)?;
-        ops.push(Op::Project { y: h, linear, post_norm: None, x });
+        ops.push(Op::Project { y: h, linear, post_norm: b.post_norm(shape)?, x });
     }
     ops.push(Op::Head { x, norm: b.norm(shape.width)?, linear: head });
     ops.push(Op::Sample);

@@ -110,6 +110,11 @@ fn tilings(heads: Heads) -> &'static [[BlockShape; 2]] {
     }
 }
 
+/// Warps of a block of a cluster that are in no team (`cluster_helpers`).
+const fn cluster_helpers(dim: u32) -> u32 {
+    dim / 256 * TILES
+}
+
 /// A cluster of blocks that decodes a row together: number of blocks (ranks), teams of four warps
 /// per block, and resident blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +152,11 @@ impl Cluster {
         }
     }
 
+    /// Warps per block (`Cluster::WARPS`).
+    const fn warps(self, heads: Heads) -> u32 {
+        self.teams * TILES + cluster_helpers(heads.dim)
+    }
+
     /// Bytes of `Cluster::Shared`.
     fn shared_bytes(self, heads: Heads) -> u32 {
         let Self { ranks, teams, .. } = self;
@@ -155,7 +165,7 @@ impl Cluster {
         let products = heads.dim / 64;
         let sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4;
         let statistics = 2 * round * COLUMNS * 4;
-        let making = teams * TILES * heads.dim * 4;
+        let making = self.warps(heads) * heads.dim * 4;
         let weights = teams * TILES * 32 * 8;
         let maxima = teams * TILES * COLUMNS * 4;
         let barrier = 8;
@@ -257,7 +267,7 @@ impl Form {
             file: "attention_cluster",
             name: format!("attention_cluster_{}_{ranks}x{teams}", self.heads.name()),
             grid: [ranks * self.groups, program.rows_max, 1],
-            threads: teams * TILES * 32,
+            threads: 32 * cluster.warps(self.heads),
             shared_bytes: cluster.shared_bytes(self.heads),
         })
     }

@@ -22,6 +22,8 @@ const LINEAR_WARPS: u32 = 8;
 const LINEAR_ROWS_MAX: u64 = 8;
 /// Bytes of one row of x in shared memory: `padded(LINEAR_COLS)` floats.
 const LINEAR_STAGED_BYTES: u32 = 4 * (2048 + 2048 / 32 * 4);
+/// Maximum threads of a block of add_norm.cu (`ADD_NORM_THREADS_MAX`).
+const ADD_NORM_THREADS_MAX: u32 = 1024;
 
 /// Static shared memory of the linear kernels, in bytes (`scratch`).
 const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
@@ -89,11 +91,29 @@ impl Lowering<'_> {
         let mut launches = self.linears(program, &input, &[part], Epilogue::Store)?;
         let weight = self.resources.vector(norm.weight)?;
         same("post norm", weight.len, width)?;
-        let step = self.step(program)?;
-        let params =
-            AddNormParams { step, y, weight: weight.memory.address(), x, width, eps: norm.eps };
+        let mut params = AddNormParams {
+            step: self.step(program)?,
+            y,
+            weight: weight.memory.address(),
+            x,
+            width,
+            eps: norm.eps,
+            ..AddNormParams::default()
+        };
+        let is_on_tensor_cores = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
+        if let Some(norm) = next_norm.filter(|_| is_on_tensor_cores) {
+            let next = self.exactly_normed(program, x_slot, &norm)?;
+            params.next_norm = next.norm;
+            params.packed = next.rows;
+            params.factors = next.pack_factors;
+            params.next_eps = norm.eps;
+            self.normed = Some(next);
+        }
+        // A thread for each four numbers of a row.
+        let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
+        let threads = quads.min(ADD_NORM_THREADS_MAX);
         let grid = [program.rows_max, 1, 1];
-        launches.push(self.launch(("add_norm", "add_norm"), grid, 256, &params)?);
+        launches.push(self.launch(("add_norm", "add_norm"), grid, threads, &params)?);
         Ok(launches)
     }
 
@@ -309,6 +329,8 @@ mod tests {
         assert_eq!(kernels.constant("LINEAR_WARPS"), LINEAR_WARPS);
         let staged = kernels.call("padded", &[kernels.constant("LINEAR_COLS")])[0];
         assert_eq!(4 * staged, LINEAR_STAGED_BYTES);
+        let add_norm = KernelSource::read(&["common/walla.cuh", "layer/add_norm.cu"]);
+        assert_eq!(add_norm.constant("ADD_NORM_THREADS_MAX"), ADD_NORM_THREADS_MAX);
     }
 
     #[test]

@@ -106,6 +106,16 @@ impl Lowering<'_> {
         })
     }
 
+    /// The packed rows that `add_norm` writes for the next norm, with their exact factors.
+    pub(super) fn exactly_normed(
+        &self,
+        program: &Program,
+        slot: Slot,
+        norm: &Norm,
+    ) -> Result<Normed, DeviceError> {
+        Ok(Normed { squares: None, ..self.next_normed(program, slot, norm)? })
+    }
+
     /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
     /// while the other is written.
     pub(super) fn factors(&self, second: bool) -> Address {

@@ -111,6 +111,25 @@ fn rows_of_large_matrices_of_two_types_do_not_depend_on_batch_or_bucket() {
     compare("Q4_K and Q6_K", &shape, LARGE_MIXES);
 }
 
+/// Post norms, whose kernel packs rows for the next norm, and types of rows that are not a multiple
+/// of 256, as in small Gemma models: query and key are Q5_0, values Q8_0.
+#[test]
+fn rows_with_post_norms_do_not_depend_on_batch_or_bucket() {
+    let (q5, q8) = (TensorType::Q5_0, TensorType::Q8_0);
+    let shape = Shape {
+        width: 160,
+        hidden: 256,
+        heads: HeadShape { heads: 4, kv_heads: 1, head_dim: 256 },
+        pairs_count: 128,
+        window: Some(50),
+        head_norms: true,
+        post_norms: true,
+        types: [q5, q5, q8, q5, q5, q5, q5, q8],
+        ..Shape::llama(q5)
+    };
+    compare("post norms, Q5_0 and Q8_0", &shape, MIXES);
+}
+
 /// More rows than a block of a product takes, than a word of attention's lists holds, and than the
 /// sampler samples at once. A prompt of 500 tokens in two steps, batched with others, matches the
 /// oracle, and is bitwise identical when it is read in pieces.

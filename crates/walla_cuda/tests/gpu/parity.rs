@@ -260,3 +260,19 @@ fn wide_rows_agree_with_the_oracle() {
     let shape = Shape { vocab: 10_003, layers: 1, ..Shape::llama(TensorType::Q6K) };
     check("a vocabulary of 10,003", &shape, KvType::F32, HALF);
 }
+
+#[test]
+fn wide_and_uneven_rows_with_post_norms_agree_with_the_oracle() {
+    // More than four numbers for each thread of `add_norm`, and not a multiple of four.
+    for width in [4_160, 54] {
+        let shape = Shape {
+            width,
+            hidden: 64,
+            vocab: 64,
+            post_norms: true,
+            layers: 1,
+            ..Shape::llama(TensorType::BF16)
+        };
+        check(&format!("post norms, width of {width}"), &shape, KvType::F32, HALF);
+    }
+}

@@ -4,7 +4,7 @@ use walla_device::{
 
 use super::{
     BlockShape, CHUNK, CHUNKS_FEW, CLUSTER_RING, COLUMNS, Cluster, Form, Heads, ROWS_MAX, SPAN,
-    TILE, TILES, tilings,
+    TILE, TILES, cluster_helpers, tilings,
 };
 use crate::kernel_source::KernelSource;
 use crate::lower::attention::partials_bytes;
@@ -285,6 +285,7 @@ fn shared_memory_matches_the_kernels() {
     for (dim, is_q8) in [64, 128, 256].into_iter().flat_map(|dim| [(dim, false), (dim, true)]) {
         let heads = Heads { dim, is_q8 };
         let q8 = u32::from(is_q8);
+        assert_eq!(kernels.call("cluster_helpers", &[dim])[0], cluster_helpers(dim));
         for tiling in tilings(heads).iter().flatten() {
             let laid = kernels.call("decode_shared_bytes", &[tiling.warps, tiling.ring, dim, q8]);
             assert_eq!(tiling.shared_bytes(heads) - lists, laid[0], "{heads:?}, {tiling:?}");
