@@ -8,7 +8,7 @@
 // memory, N rows). Each consumer warp has a tile and a run of it. It copies its own weights; one
 // producer warp copies the rows of x, which the warps of a run share, or one producer warp per run.
 //
-// From 65 rows of x on a warp computes all runs and splits of its tile one after the other
+// From 65 rows of x on a warp computes all runs and splits of its tile in sequence
 // (Sequential), unless a cluster is faster (lower/gemm_sm90/sequential.rs). Two warpgroups
 // multiply; a third copies x and computes the norm's factors, and leaves its registers to them.
 //

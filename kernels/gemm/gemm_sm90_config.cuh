@@ -121,7 +121,7 @@ struct DeferredSplitK {
                           IS_DEFERRED = true, IS_SEQUENTIAL = false;
     static constexpr uint32_t RUNS = 1;
 };
-// A warpgroup, of which one warp copies: it gives its registers to the consumer warps.
+// A warpgroup with one warp that copies: it gives its registers to the consumer warps.
 constexpr uint32_t SEQUENTIAL_PRODUCER_WARPS = 4;
 constexpr uint32_t SEQUENTIAL_PRODUCER_REGISTERS = 40, SEQUENTIAL_CONSUMER_REGISTERS = 232;
 // For many rows of x: 8 warps compute all splits and runs of a tile sequentially, each dequantising

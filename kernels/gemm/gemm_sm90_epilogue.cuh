@@ -330,7 +330,7 @@ struct QuadRows {
     }
 };
 
-// Sequential: a warp computes its tile's runs one after the other, adds them in order, and writes
+// Sequential: a warp computes its tile's runs in sequence, adds them in order, and writes
 // the result.
 template <typename G>
 struct Epilogue<G, Sequential> {
