@@ -80,6 +80,31 @@ fn the_benchmark_draws_its_scene_and_reports_all_modes() {
     assert!(scene.colors() > 200, "only {} colours: nothing drawn?", scene.colors());
 }
 
+#[test]
+fn the_benchmark_compares_launch_limits_under_a_load_of_prompts() {
+    if !has_vulkan() {
+        return;
+    }
+    let json = scratch("launch").join("out.json");
+    let mut latency = Command::new(env!("CARGO_BIN_EXE_rendered_latency"));
+    latency.args(["--device", "cpu", "--agents", "2", "--size", "96x64", "--cubes", "40"]);
+    latency.args(["--frames", "24", "--rounds", "2", "--settle", "4"]);
+    latency.args(["--modes", "off,on", "--launch-ms", "2,0", "--prompt-tokens", "100"]);
+    latency.arg("--json").arg(&json);
+    run(&mut latency);
+
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let modes = report["modes"].as_array().unwrap();
+    let limits: Vec<_> = modes.iter().map(|mode| mode["launch_ms"].as_f64()).collect();
+    assert_eq!(limits, [None, Some(2.0), Some(0.0)]);
+    for mode in &modes[1..] {
+        let rate = |key: &str| mode[key].as_f64().unwrap();
+        let (prompts, tokens) = (rate("prompt_tokens_per_second"), rate("tokens_per_second"));
+        assert!(prompts > 10.0 * tokens.max(0.1), "most of the work is prefill: {mode}");
+    }
+    assert_eq!(modes[0]["steps_per_second"], 0.0, "{report:#}");
+}
+
 /// A virtual display; stopped when dropped.
 struct Display {
     server: Child,

@@ -26,12 +26,13 @@ pub fn print(session: &Session, adapter: &RenderAdapterInfo, model: Option<&Mode
         })
     });
     let modes: Vec<Value> =
-        session.results.iter().map(|results| json(results, stutter_ms)).collect();
+        session.results.iter().map(|results| json(session, results, stutter_ms)).collect();
     let report = json!({
         "renderer": { "name": adapter.name, "driver": adapter.driver, "driver_info": adapter.driver_info },
         "model": model,
         "agents": arguments.agents,
         "budget_ms": arguments.budget_ms,
+        "prompt_tokens": arguments.prompt_tokens,
         "voice_rate": arguments.voice_rate,
         "width": arguments.size.0,
         "height": arguments.size.1,
@@ -58,23 +59,30 @@ pub fn print(session: &Session, adapter: &RenderAdapterInfo, model: Option<&Mode
         arguments.agents,
     );
     let stutters = format!("over {stutter_ms:.1}");
+    let labels: Vec<String> =
+        session.results.iter().map(|results| arguments.label(results.load)).collect();
     let rows = |row: &dyn Fn(&Results) -> Vec<String>| -> Vec<(&str, Vec<String>)> {
-        session.results.iter().map(|results| (results.mode.name(), row(results))).collect()
+        let labels = labels.iter().map(String::as_str);
+        labels.zip(session.results.iter().map(row)).collect()
     };
     let spread_head = ["mode", "p50 ms", "p95", "p99", "p99.9", "max"];
     let mut head = spread_head.to_vec();
-    head.extend([&stutters, "frames", "frames/s", "tokens/s", "device ms a frame"]);
+    head.extend([&stutters, "frames", "frames/s"]);
     println!("\nFrom the beginning of a frame to that of the next:");
     print_table(&head, &rows(&|results| interval_row(results, stutter_ms)));
     println!("\nFrom the beginning of a frame to the end of its work on the GPU:");
     print_table(&spread_head, &rows(&|results| spread_row(&results.drawn)));
     println!("\nThe renderer's part of that, on the CPU and then on the GPU:");
     print_table(&spread_head, &rows(&|results| spread_row(&results.rendering)));
+    println!("\nWork of the model:");
+    let head =
+        ["mode", "tokens/s", "prompt tokens/s", "device ms a frame", "ms a step", "over budget"];
+    print_table(&head, &rows(&work_row));
 }
 
 /// Expected time of a frame: the period, or the median without dialogue if there is no fixed rate.
 fn expected_millis(session: &Session) -> f64 {
-    let off = session.results.iter().find(|results| results.mode == Mode::Off);
+    let off = session.results.iter().find(|results| results.load.mode == Mode::Off);
     period(session.arguments.rate)
         .map(|period| period.as_secs_f64() * 1e3)
         .or_else(|| off.or(session.results.first()).map(|results| results.interval.millis(0.5)))
@@ -87,9 +95,18 @@ fn interval_row(results: &Results, stutter_ms: f64) -> Vec<String> {
     row.push(results.interval.longer_than(stutter_ms).to_string());
     row.push(results.interval.count().to_string());
     row.push(format!("{:.1}", results.frames as f64 / seconds));
-    row.push(format!("{:.0}", results.tokens as f64 / seconds));
-    row.push(format!("{:.3}", device_millis(results)));
     row
+}
+
+fn work_row(results: &Results) -> Vec<String> {
+    let seconds = results.seconds.max(1e-9);
+    vec![
+        format!("{:.0}", results.tokens as f64 / seconds),
+        format!("{:.0}", results.prompt_tokens as f64 / seconds),
+        format!("{:.3}", device_millis(results)),
+        format!("{:.3}", step_millis(results)),
+        results.frames_over.to_string(),
+    ]
 }
 
 fn spread_row(times: &Times) -> Vec<String> {
@@ -100,10 +117,16 @@ fn device_millis(results: &Results) -> f64 {
     results.device.as_secs_f64() * 1e3 / results.frames.max(1) as f64
 }
 
-fn json(results: &Results, stutter_ms: f64) -> Value {
+/// Mean device time of a step.
+fn step_millis(results: &Results) -> f64 {
+    results.device.as_secs_f64() * 1e3 / results.steps.max(1) as f64
+}
+
+fn json(session: &Session, results: &Results, stutter_ms: f64) -> Value {
     let seconds = results.seconds.max(1e-9);
     json!({
-        "mode": results.mode.name(),
+        "mode": results.load.mode.name(),
+        "launch_ms": session.arguments.launch_ms(results.load),
         "interval_ms": spread(&results.interval),
         "drawn_ms": spread(&results.drawn),
         "rendering_ms": spread(&results.rendering),
@@ -111,8 +134,11 @@ fn json(results: &Results, stutter_ms: f64) -> Value {
         "stutters": results.interval.longer_than(stutter_ms),
         "frames_per_second": results.frames as f64 / seconds,
         "tokens_per_second": results.tokens as f64 / seconds,
+        "prompt_tokens_per_second": results.prompt_tokens as f64 / seconds,
+        "background_tokens_per_second": results.background_tokens as f64 / seconds,
         "steps_per_second": results.steps as f64 / seconds,
         "device_ms_per_frame": device_millis(results),
+        "device_ms_per_step": step_millis(results),
         "frames_over_budget": results.frames_over,
     })
 }

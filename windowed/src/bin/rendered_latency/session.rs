@@ -7,15 +7,14 @@ use bevy::prelude::*;
 use bevy::render::renderer::RenderAdapterInfo;
 use bevy::render::view::screenshot::{Screenshot, ScreenshotCaptured};
 use bevy_walla::EngineStats;
-use bevy_walla::prelude::*;
 use walla_examples::fail;
 
-use crate::dialogue::Talk;
 use crate::free::FreeDecoder;
+use crate::games::Games;
 use crate::meter::{DrawnFrames, Frame, Times};
 use crate::report;
 use crate::scene::Canvas;
-use crate::{Arguments, Mode};
+use crate::{Arguments, Load, Mode};
 
 /// Frames before the first turn: shaders are compiled and buffers reach their sizes.
 const WARM_UP_FRAMES: u32 = 90;
@@ -28,7 +27,7 @@ pub struct SessionPlugin {
 #[derive(Resource)]
 pub struct Session {
     pub arguments: Arguments,
-    /// One entry per mode.
+    /// One entry per mode and launch limit.
     pub results: Vec<Results>,
     /// Turns so far; each mode has one turn per round.
     turns: usize,
@@ -44,7 +43,7 @@ pub struct Session {
 
 /// Measurements of a mode, all rounds together.
 pub struct Results {
-    pub mode: Mode,
+    pub load: Load,
     /// From the beginning of a frame to the beginning of the next.
     pub interval: Times,
     /// From the beginning of a frame to the end of its work on the GPU.
@@ -56,6 +55,8 @@ pub struct Results {
     pub seconds: f64,
     pub frames: u64,
     pub tokens: u64,
+    pub prompt_tokens: u64,
+    pub background_tokens: u64,
     pub steps: u64,
     pub device: Duration,
     pub frames_over: u64,
@@ -69,7 +70,7 @@ pub fn period(rate: u32) -> Option<Duration> {
 impl Plugin for SessionPlugin {
     fn build(&self, app: &mut App) {
         let arguments = self.arguments.clone();
-        let results = arguments.modes.iter().map(|mode| Results::new(*mode)).collect();
+        let results = arguments.loads().into_iter().map(Results::new).collect();
         app.insert_resource(Session {
             arguments,
             results,
@@ -81,15 +82,15 @@ impl Plugin for SessionPlugin {
             finished: false,
         })
         .add_systems(First, begin)
-        .add_systems(Last, end)
-        .add_observer(|failed: On<WallaFailed>| fail(&failed.error));
+        .add_systems(PostUpdate, talk)
+        .add_systems(Last, end);
     }
 }
 
 impl Results {
-    fn new(mode: Mode) -> Self {
+    fn new(load: Load) -> Self {
         Self {
-            mode,
+            load,
             interval: Times::new(),
             drawn: Times::new(),
             rendering: Times::new(),
@@ -97,6 +98,8 @@ impl Results {
             seconds: 0.0,
             frames: 0,
             tokens: 0,
+            prompt_tokens: 0,
+            background_tokens: 0,
             steps: 0,
             device: Duration::ZERO,
             frames_over: 0,
@@ -107,6 +110,8 @@ impl Results {
         self.seconds += seconds;
         self.frames += u64::from(frames);
         self.tokens += now.tokens - before.tokens;
+        self.prompt_tokens += now.prefill_tokens - before.prefill_tokens;
+        self.background_tokens += now.background_tokens - before.background_tokens;
         self.steps += now.steps - before.steps;
         self.device += now.device_time.saturating_sub(before.device_time);
         self.frames_over += now.budget.frames_over - before.budget.frames_over;
@@ -119,6 +124,11 @@ impl Session {
         self.turns % self.results.len().max(1)
     }
 
+    /// The current mode; `None` before the first turn.
+    fn load(&self) -> Option<Load> {
+        self.results.get(self.place()).map(|results| results.load).filter(|_| self.warmed_up)
+    }
+
     fn is_settled(&self) -> bool {
         self.warmed_up && self.frames >= self.arguments.settle
     }
@@ -128,9 +138,8 @@ impl Session {
 fn begin(
     mut session: ResMut<Session>,
     mut frame: ResMut<Frame>,
-    mut talk: ResMut<Talk>,
     free: Option<Res<FreeDecoder>>,
-    walla: Res<Walla>,
+    games: NonSend<Games>,
     drawn: Res<DrawnFrames>,
 ) {
     let session = &mut *session;
@@ -141,10 +150,9 @@ fn begin(
         }
     }
     let place = session.place();
-    let mode = session.results.get(place).map(|results| results.mode).filter(|_| session.warmed_up);
-    talk.0 = mode == Some(Mode::On);
+    let load = session.load();
     if let Some(free) = &free {
-        free.set(mode == Some(Mode::Free));
+        free.set(load.is_some_and(|load| load.mode == Mode::Free));
     }
     let now = Instant::now();
     let turn = session.is_settled().then_some(place);
@@ -155,22 +163,29 @@ fn begin(
         results.interval.add(now.duration_since(then));
     }
     if turn.is_some() && session.since.is_none() {
-        session.since = Some((now, counters(mode, &walla, free.as_deref())));
+        session.since = Some((now, counters(load, &games, free.as_deref())));
     }
     *frame = Frame { began: now, turn };
 }
 
-fn counters(mode: Option<Mode>, walla: &Walla, free: Option<&FreeDecoder>) -> EngineStats {
-    match (mode, free) {
+/// Runs the agents' frame.
+fn talk(session: Res<Session>, mut games: NonSendMut<Games>) {
+    let load = session.load().filter(|load| load.mode == Mode::On);
+    games.update(load.map(|load| load.limit));
+}
+
+fn counters(load: Option<Load>, games: &Games, free: Option<&FreeDecoder>) -> EngineStats {
+    let limit = load.map_or(0, |load| load.limit);
+    match (load.map(|load| load.mode), free) {
         (Some(Mode::Free), Some(free)) => free.stats(),
-        _ => *walla.stats(),
+        _ => games.counters(limit).0,
     }
 }
 
 /// Counts the frame; ends the turn, and the program after the last one.
 fn end(
     mut session: ResMut<Session>,
-    walla: Res<Walla>,
+    games: NonSend<Games>,
     free: Option<Res<FreeDecoder>>,
     adapter: Res<RenderAdapterInfo>,
     canvas: Res<Canvas>,
@@ -186,7 +201,7 @@ fn end(
     if session.is_settled()
         && let Some(results) = session.results.get_mut(place)
     {
-        results.plugin.add(walla.host_times().total());
+        results.plugin.add(games.counters(results.load.limit).1.total());
     }
     if !session.warmed_up {
         session.warmed_up = session.frames >= WARM_UP_FRAMES;
@@ -199,7 +214,7 @@ fn end(
     if let Some((since, before)) = session.since.take()
         && let Some(results) = session.results.get_mut(place)
     {
-        let now = counters(Some(results.mode), &walla, free.as_deref());
+        let now = counters(Some(results.load), &games, free.as_deref());
         let frames = session.arguments.frames;
         results.add(since.elapsed().as_secs_f64(), frames, &before, &now);
     }
@@ -209,7 +224,7 @@ fn end(
         return;
     }
     session.finished = true;
-    report::print(session, &adapter, walla.model());
+    report::print(session, &adapter, games.model());
     match session.arguments.picture.clone() {
         None => {
             exit.write(AppExit::Success);
