@@ -50,7 +50,7 @@ pub struct Results {
     pub drawn: Times,
     /// The renderer's part of that.
     pub rendering: Times,
-    /// Host time of walla's systems per frame.
+    /// Host time of walla's systems per frame of mode `on`.
     pub plugin: Times,
     pub seconds: f64,
     pub frames: u64,
@@ -200,6 +200,7 @@ fn end(
     let place = session.place();
     if session.is_settled()
         && let Some(results) = session.results.get_mut(place)
+        && results.load.mode == Mode::On
     {
         results.plugin.add(games.counters(results.load.limit).1.total());
     }
