@@ -2,8 +2,8 @@
 //!
 //! The limit of an engine is constant. So each limit has a separate engine, and a headless Bevy app
 //! with walla's plugin and the agents. All limits alternate in one process under the same
-//! conditions. The app of the current turn is updated once per frame, in `PostUpdate` of the scene's
-//! app. The other apps are not updated, so their engines get no frames.
+//! conditions. The app of the current turn is updated once per frame, in `PostUpdate` of the
+//! scene's app. The other apps are not updated, so their engines get no frames.
 
 use bevy::prelude::*;
 use bevy_walla::engine::Engine;
