@@ -217,9 +217,10 @@ pub struct EngineOptions {
     /// Whether the budget also applies to [free-running](crate::Pacing::FreeRunning) clients, in
     /// windows of 1/60 s. Default: `false`. A budget set at run time always applies to them.
     pub budget_free_running: bool,
-    /// Maximum predicted device time of one step on a GPU: the longest time for which a renderer on
-    /// the same GPU waits. `None`: no limit. Default: 2 ms. It does not limit steps of a CPU,
-    /// because the operating system can preempt them.
+    /// Maximum predicted device time of one step on a GPU, with a budget or without. A renderer on
+    /// the same GPU waits for this time at most. Short steps evaluate fewer prompt tokens per
+    /// millisecond. `None`: no limit. Default: 4 ms. It does not limit steps of a CPU, because the
+    /// operating system can preempt them.
     pub launch_max: Option<Duration>,
     /// Folder that caches measured step costs per device and model. A file that is damaged or from
     /// another build is ignored and replaced. Default: `None`, costs are measured at each load.

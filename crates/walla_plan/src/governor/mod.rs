@@ -97,8 +97,8 @@ pub struct GovernorOptions {
     /// [`defaults::BUDGET_MICROS`].
     pub budget_micros: Option<u32>,
     /// Maximum device time of one step, in microseconds; `None`: no limit. Default:
-    /// [`defaults::LAUNCH_MICROS_MAX`]. A renderer on the same device waits for the running step,
-    /// so this bounds the delay of its next launch by walla.
+    /// [`defaults::LAUNCH_MICROS_MAX`]. A renderer on the same device waits for the running step
+    /// at most.
     pub launch_micros_max: Option<u32>,
     /// Frames over their budget that the margin of predictions allows, per 1,000 frames. Frames
     /// with outliers do not count. Default: [`defaults::FRAMES_OVER_PER_1000`].
