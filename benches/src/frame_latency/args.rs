@@ -66,6 +66,11 @@ pub struct Arguments {
     /// Maximum tokens of one reply
     #[arg(long, value_name = "N", default_value_t = 120)]
     pub reply_tokens: u32,
+    /// Agents speak digits only. The next prompt contains the text of random words as other tokens
+    /// than the sampled ones, so each reply of random weights is evaluated twice; replies of
+    /// trained models mostly become the same tokens, and so do digits
+    #[arg(long)]
+    pub digits: bool,
     /// Prompt tokens of a new agent in the middle of each cell; 0: no new agent
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub prefill_event: u32,

@@ -203,8 +203,11 @@ impl<'a> Bench<'a> {
             let new_client = move || Box::new(client.clone()) as Box<dyn EngineClient>;
             app.add_plugins(WallaPlugin::with_engine_client(new_client));
         }
-        let Arguments { reply_tokens, voice_rate, prefill_event, .. } = *self.arguments;
+        let Arguments { reply_tokens, voice_rate, prefill_event, digits, .. } = *self.arguments;
         talk::add_talk(app, cell.agents, reply_tokens, voice_rate);
+        if digits {
+            talk::speak_digits(app);
+        }
         if prefill_event > 0 {
             event::add_newcomer(app);
         }

@@ -1,10 +1,12 @@
 //! Agents that speak continuously, through the plugin.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
+use bevy_walla::{Sampling, TokenMask, Tokenizer};
 
 use crate::voices::Voices;
 
@@ -90,6 +92,52 @@ fn open(
             commands.ask(agent, question(turn));
         }
     }
+}
+
+/// Restricts all agents to digits, before their first ask.
+pub fn speak_digits(app: &mut App) {
+    app.add_systems(PreUpdate, restrict_to_digits);
+}
+
+#[derive(Component)]
+struct Restricted;
+
+fn restrict_to_digits(
+    agents: Query<(Entity, &Place), Without<Restricted>>,
+    walla: Res<Walla>,
+    mut voices: ResMut<Voices>,
+    mut commands: Commands,
+) {
+    let Some(tokenizer) = walla.tokenizer() else { return };
+    if agents.is_empty() {
+        return;
+    }
+    let digits = digits(tokenizer);
+    for (agent, place) in &agents {
+        let mut agent = commands.entity(agent);
+        agent.insert(Restricted);
+        match &digits {
+            Some(sampling) => _ = agent.insert(sampling.clone()),
+            None => voices.ended(place.place, Some("the tokenizer joins digits".into())),
+        }
+    }
+}
+
+/// Sampling of digits that the tokenizer reads one by one, in any order.
+fn digits(tokenizer: &Tokenizer) -> Option<AgentSampling> {
+    let encode = |text: &str| tokenizer.encode_untrusted(text).ok();
+    let texts = ('0'..='9').map(|digit| digit.to_string());
+    let tokens: Vec<_> = texts
+        .map(|text| encode(&text))
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect();
+    let (all, twice) = (encode("0123456789")?, encode("00112233445566778899")?);
+    let is_apart = tokens == all && twice.len() == 20 && tokens.len() == 10;
+    let mask = TokenMask::allow(tokenizer.vocab_size() as u32, tokens).ok()?;
+    let sampling = Sampling::builder().allowed_tokens(Arc::new(mask)).build().ok()?;
+    is_apart.then_some(AgentSampling(sampling))
 }
 
 fn heard(delta: On<ReplyDelta>, places: Query<&Place>, mut voices: ResMut<Voices>) {

@@ -238,8 +238,8 @@ impl WallaPlugin {
         self.change("context_shift", |options| options.context_shift = shifts)
     }
 
-    /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for this
-    /// time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
+    /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for
+    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
     #[must_use]
     pub fn launch_max(self, time: impl Into<Option<Duration>>) -> Self {
         let time = time.into();

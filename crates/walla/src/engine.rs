@@ -185,8 +185,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for this
-    /// time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
+    /// Maximum predicted device time of one step on a GPU. A renderer on the same GPU waits for
+    /// this time at most. `None`: no limit. Default: 4 ms. See [`EngineOptions::launch_max`].
     pub fn launch_max(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.options.launch_max = time.into();
         self

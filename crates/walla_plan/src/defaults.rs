@@ -54,9 +54,9 @@ pub const CPU_FRAMES_OVER_PER_1000: u32 = 10;
 /// Frames of unused budget that a CPU may use later.
 pub const CPU_CARRY_FRAMES: u32 = 3;
 
-/// Device time of one step on a GPU, in microseconds: a little less than the default budget. Next to
-/// a renderer, a limit of 2 ms shortens the renderer's part of a frame by 0.3 ms in the median and
-/// costs 40 % of the prompt tokens per second (`benches/results/rendered-latency.md`).
+/// Device time of one step on a GPU, in microseconds: a little less than the default budget. Next
+/// to a renderer, a limit of 2 ms shortens the renderer's part of a frame by 0.3 ms in the median
+/// and costs 40 % of the prompt tokens per second (`benches/results/rendered-latency.md`).
 pub const LAUNCH_MICROS_MAX: u32 = 4_000;
 
 const _: () = assert!(ROWS_MAX == SEQUENCES_MAX + PREFILL_TOKENS_MAX);
