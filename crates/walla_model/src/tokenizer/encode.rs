@@ -80,19 +80,19 @@ impl Tokenizer {
         fragments: &[Fragment],
         tokens: &mut Vec<TokenId>,
     ) {
-        self.encode_fragments_avoiding(text, fragments, Avoided::none(), tokens);
+        self.encode_fragments_avoiding(text, fragments, (true, Avoided::none()), tokens);
     }
 
-    /// As [`encode_fragments`](Self::encode_fragments), without the avoided tokens.
+    /// As [`encode_fragments`](Self::encode_fragments), without the avoided tokens. The text starts
+    /// as after a special token, or continues other text.
     pub(super) fn encode_fragments_avoiding(
         &self,
         text: &str,
         fragments: &[Fragment],
-        avoided: Avoided<'_>,
+        (mut is_after_special, avoided): (bool, Avoided<'_>),
         tokens: &mut Vec<TokenId>,
     ) {
         let mut merger = Merger::default();
-        let mut is_after_special = true;
         for fragment in fragments {
             match fragment {
                 Fragment::Token(token) => tokens.push(*token),

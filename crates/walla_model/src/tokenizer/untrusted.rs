@@ -45,11 +45,29 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
     pub fn encode_untrusted(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.encode_untrusted_at(text, true)
+    }
+
+    /// As [`encode_untrusted`](Self::encode_untrusted), for text that continues other text: no
+    /// space is added before it, whether or not the vocabulary [adds
+    /// one](Self::adds_space_prefix).
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
+    pub fn encode_continuation(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.encode_untrusted_at(text, false)
+    }
+
+    fn encode_untrusted_at(
+        &self,
+        text: &str,
+        is_start: bool,
+    ) -> Result<Vec<TokenId>, TokenizerError> {
         self.check_length(text.len())?;
         let fragments = self.partition.cut_untrusted(text);
         let avoided = Avoided::trusted_only(&self.kinds);
         let mut tokens = Vec::new();
-        self.encode_fragments_avoiding(text, &fragments, avoided, &mut tokens);
+        self.encode_fragments_avoiding(text, &fragments, (is_start, avoided), &mut tokens);
         Ok(tokens)
     }
 }

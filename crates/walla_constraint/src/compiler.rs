@@ -1,0 +1,232 @@
+//! Compiles constraints to grammars.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Logger, regex_to_lark};
+
+use crate::cache::Cache;
+use crate::constraint::Source;
+use crate::json::{self, JsonWhitespace};
+use crate::vocabulary::first_line;
+use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, regex};
+
+/// Limits and settings of a [`Compiler`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompilerOptions {
+    /// White space between the tokens of JSON. Default: [`JsonWhitespace::Compact`].
+    pub whitespace: JsonWhitespace,
+    /// Maximum length of a source in bytes. Default: 256 KiB.
+    pub source_bytes_max: usize,
+    /// Maximum number of schemas, properties and values in a JSON schema, and of texts in a choice.
+    /// Default: 10,000.
+    pub nodes_max: usize,
+    /// Maximum number of symbols in the productions of a grammar. Default: 100,000.
+    pub grammar_symbols_max: usize,
+    /// Maximum work to build the lexer, in steps of about 20 ns. Default: 1,000,000.
+    pub compile_fuel: u64,
+    /// Maximum work of the lexer for one mask, in steps of about 70 ns. Default: 200,000.
+    pub mask_fuel: u64,
+    /// Maximum number of parser items for one mask, of about 50 ns each. Default: 50,000.
+    pub mask_items_max: usize,
+    /// Maximum number of lexer states of one reply, of 1 to 2 kB each. Default: 50,000.
+    pub lexer_states_max: usize,
+    /// Maximum number of cached results. Default: 256.
+    pub cache_entries_max: usize,
+    /// Maximum size of cached grammars in bytes, estimated. Default: 64 MiB.
+    pub cache_bytes_max: usize,
+}
+
+impl Default for CompilerOptions {
+    fn default() -> Self {
+        Self {
+            whitespace: JsonWhitespace::Compact,
+            source_bytes_max: 256 << 10,
+            nodes_max: 10_000,
+            grammar_symbols_max: 100_000,
+            compile_fuel: 1_000_000,
+            mask_fuel: 200_000,
+            mask_items_max: 50_000,
+            lexer_states_max: 50_000,
+            cache_entries_max: 256,
+            cache_bytes_max: 64 << 20,
+        }
+    }
+}
+
+/// Result of a compilation; failures are cached too.
+type Compiled = Result<Arc<Grammar>, ConstraintError>;
+
+/// Compiles constraints for one vocabulary and caches the results.
+///
+/// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds and
+/// runs on the calling thread: call it on a worker thread, not in a frame. Two threads that compile
+/// the same constraint at the same time both do the work.
+///
+/// # Examples
+/// ```
+/// # fn run(vocabulary: walla_constraint::Vocabulary) -> Result<(), Box<dyn std::error::Error>> {
+/// use walla_constraint::{Compiler, CompilerOptions, Constraint};
+///
+/// let compiler = Compiler::new(vocabulary, CompilerOptions::default());
+/// let grammar = compiler.compile(&Constraint::choice(["yes", "no"]))?;
+/// let matcher = grammar.matcher();
+/// assert!(!matcher.has_ended());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Compiler {
+    vocabulary: Vocabulary,
+    options: CompilerOptions,
+    cache: Mutex<Cache<Constraint, Compiled>>,
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiler").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Compiler {
+    /// A compiler with an empty cache.
+    #[must_use]
+    pub fn new(vocabulary: Vocabulary, options: CompilerOptions) -> Self {
+        let cache = Mutex::new(Cache::new(options.cache_entries_max, options.cache_bytes_max));
+        Self { vocabulary, options, cache }
+    }
+
+    /// The vocabulary.
+    #[must_use]
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// The grammar of a constraint, from the cache if it is there.
+    ///
+    /// # Errors
+    /// [`ConstraintError`] names the defect or the exceeded limit.
+    pub fn compile(&self, constraint: &Constraint) -> Result<Arc<Grammar>, ConstraintError> {
+        let too_large = |bytes| ConstraintError::TooLarge {
+            what: "the length of the source in bytes",
+            value: bytes as u64,
+            value_max: self.options.source_bytes_max as u64,
+        };
+        let bytes = constraint.source_bytes();
+        if bytes > self.options.source_bytes_max {
+            return Err(too_large(bytes)); // not cached: the key would be large
+        }
+        if let Some(compiled) = self.cache().get(constraint) {
+            return compiled;
+        }
+        let compiled = self.compile_anew(constraint).map(Arc::new);
+        let size = compiled.as_ref().map_or(0, |grammar| grammar.bytes());
+        self.cache().insert(constraint.clone(), compiled.clone(), bytes + size);
+        compiled
+    }
+
+    /// Number of cached results and their estimated size in bytes.
+    #[must_use]
+    pub fn cached(&self) -> (usize, usize) {
+        let cache = self.cache();
+        (cache.len(), cache.bytes())
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Compiled>> {
+        // The cache is consistent at every point where it could panic.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn compile_anew(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
+        let options = &self.options;
+        let source = match &constraint.0 {
+            Source::JsonSchema(schema) => {
+                let lowered = json::lower(schema, options.nodes_max, options.whitespace)?;
+                TopLevelGrammar::from_json_schema(lowered)
+            }
+            Source::Regex(text) => {
+                regex::check(text)?;
+                TopLevelGrammar::from_lark(format!("start: /{}/", regex_to_lark(text, "")))
+            }
+            Source::Choice(texts) => {
+                if texts.is_empty() || texts.iter().any(|text| text.is_empty()) {
+                    return Err(ConstraintError::EmptyChoice);
+                }
+                if texts.len() > options.nodes_max {
+                    return Err(ConstraintError::TooLarge {
+                        what: "the number of texts",
+                        value: texts.len() as u64,
+                        value_max: options.nodes_max as u64,
+                    });
+                }
+                let quoted: Vec<String> = texts.iter().map(|text| lark::quote(text)).collect();
+                TopLevelGrammar::from_lark(format!("start: TEXT\nTEXT: {}", quoted.join("|")))
+            }
+            Source::Lark(text) => TopLevelGrammar::from_lark(lark::lower(
+                text,
+                &self.vocabulary,
+                options.nodes_max,
+                options.whitespace,
+            )?),
+        };
+        let parser = self.vocabulary.factory().create_parser_from_init_ext(
+            GrammarInit::Serialized(source),
+            Logger::new(0, 0),
+            InferenceCapabilities {
+                ff_tokens: self.vocabulary.has_forced_tokens(),
+                ..InferenceCapabilities::default()
+            },
+            self.limits(),
+        );
+        let parser = parser.map_err(|error| named(&constraint.0, &format!("{error:#}")))?;
+        Grammar::new(parser, self.vocabulary.clone(), constraint.source_bytes())
+    }
+
+    fn limits(&self) -> ParserLimits {
+        let options = &self.options;
+        ParserLimits {
+            initial_lexer_fuel: options.compile_fuel,
+            step_lexer_fuel: options.mask_fuel,
+            step_max_items: options.mask_items_max,
+            max_lexer_states: options.lexer_states_max,
+            max_grammar_size: options.grammar_symbols_max,
+            verbose_errors: false,
+            ..ParserLimits::default()
+        }
+    }
+}
+
+/// The typed error for a message of the library.
+fn named(source: &Source, message: &str) -> ConstraintError {
+    let line = first_line(message);
+    let unsupported = |keyword: &str| ConstraintError::UnsupportedKeyword {
+        keyword: keyword.to_owned(),
+        at: String::new(),
+        reason: line.clone(),
+    };
+    let has = |text: &str| message.contains(text);
+    if line.starts_with("panic: ") {
+        return ConstraintError::Internal { message: line };
+    }
+    if ["too large", "too complex", "fuel", "too many", "too big", "exceeded", "limit"]
+        .iter()
+        .any(|word| has(word))
+    {
+        return ConstraintError::TooComplex { message: line };
+    }
+    if has("Unsatisfiable schema") || has("unsatisfiable") || has("Regex is empty") {
+        return ConstraintError::Unsatisfiable { reason: line };
+    }
+    match source {
+        Source::JsonSchema(_) if has("oneOf") => unsupported("oneOf"),
+        Source::JsonSchema(_) if has("min/maxProperties") => unsupported("minProperties"),
+        Source::JsonSchema(_) if has("patternProperty") => unsupported("patternProperties"),
+        Source::JsonSchema(_) if has("multipleOf") => unsupported("multipleOf"),
+        Source::JsonSchema(_) if has("circular references") => unsupported("$ref"),
+        Source::JsonSchema(_) => ConstraintError::Internal { message: line },
+        Source::Regex(_) => ConstraintError::Regex { offset: 0, message: line },
+        Source::Choice(_) => ConstraintError::Internal { message: line },
+        Source::Lark(_) => ConstraintError::Lark { message: line },
+    }
+}

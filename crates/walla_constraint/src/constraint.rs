@@ -1,0 +1,105 @@
+//! What a reply must conform to.
+
+use std::sync::Arc;
+
+/// A limit on the text of a reply: plain data that is [compiled](crate::Compiler::compile) once per
+/// vocabulary.
+///
+/// Equal constraints share one compiled grammar. The sources are shared, so a clone is cheap.
+///
+/// # Examples
+/// ```
+/// use walla_constraint::Constraint;
+///
+/// let price = Constraint::json_schema(r#"{"type": "integer", "minimum": 1}"#);
+/// let code = Constraint::regex("[A-Z]{2}-[0-9]{4}");
+/// let answer = Constraint::choice(["yes", "no"]);
+/// assert_eq!(answer, Constraint::choice(["no", "yes", "no"]));
+/// # let _ = (price, code);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Constraint(pub(crate) Source);
+
+/// The source of a constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    JsonSchema(Arc<str>),
+    Regex(Arc<str>),
+    /// Sorted, without duplicates.
+    Choice(Arc<[Arc<str>]>),
+    Lark(Arc<str>),
+}
+
+impl Constraint {
+    /// JSON that is valid by a schema, given as JSON text.
+    ///
+    /// The schema is one of [JSON Schema 2020-12](https://json-schema.org/draft/2020-12), 2019-09
+    /// or draft 7. The [crate documentation](crate#json-schemas) lists the supported keywords. A
+    /// schema with any other keyword does not compile.
+    ///
+    /// Properties are written in the order of the schema.
+    pub fn json_schema(schema: impl Into<Arc<str>>) -> Self {
+        Self(Source::JsonSchema(schema.into()))
+    }
+
+    /// As [`json_schema`](Self::json_schema), from a parsed schema.
+    #[must_use]
+    pub fn json_schema_value(schema: &serde_json::Value) -> Self {
+        Self::json_schema(schema.to_string())
+    }
+
+    /// Text that a regular expression matches from its start to its end.
+    ///
+    /// The syntax is that of the [`regex`](https://docs.rs/regex/latest/regex/#syntax) crate.
+    /// Anchors may stand at the start and the end, where they change nothing. Word boundaries are
+    /// not supported.
+    pub fn regex(regex: impl Into<Arc<str>>) -> Self {
+        Self(Source::Regex(regex.into()))
+    }
+
+    /// One of several texts. The order and duplicates do not matter.
+    pub fn choice<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
+        let mut texts: Vec<Arc<str>> = texts.into_iter().map(Into::into).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        Self(Source::Choice(texts.into()))
+    }
+
+    /// Text of a context-free grammar, in the [dialect of
+    /// Lark](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) of `llguidance`.
+    ///
+    /// The start rule is `start`. `%json { … }` embeds a JSON schema, which is checked as in
+    /// [`json_schema`](Self::json_schema). The [crate documentation](crate#lark-grammars) describes
+    /// special tokens and the directives that are refused.
+    pub fn lark(grammar: impl Into<Arc<str>>) -> Self {
+        Self(Source::Lark(grammar.into()))
+    }
+
+    /// Length of the source in bytes.
+    #[must_use]
+    pub fn source_bytes(&self) -> usize {
+        match &self.0 {
+            Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => text.len(),
+            Source::Choice(texts) => texts.iter().map(|text| text.len()).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn equal_sources_are_equal_constraints() {
+        let texts = ["b", "a", "b"];
+        assert_eq!(Constraint::choice(texts), Constraint::choice(vec!["a".to_owned(), "b".into()]));
+        assert_ne!(Constraint::regex("a"), Constraint::lark("a"));
+        let schema = json!({"type": "null"});
+        assert_eq!(
+            Constraint::json_schema_value(&schema),
+            Constraint::json_schema(r#"{"type":"null"}"#)
+        );
+        assert_eq!(Constraint::choice(texts).source_bytes(), 2);
+    }
+}

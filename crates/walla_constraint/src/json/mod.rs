@@ -1,0 +1,59 @@
+//! JSON schemas: [parsed](parse) strictly, [combined](merge), [checked](check) and
+//! [written](emit) in the subset that the library enforces exactly.
+//!
+//! The library ignores keywords that it does not know, and its treatment of some known ones is not
+//! exact (see [`parse`] and [`emit`]). So it never sees a schema as written.
+
+mod check;
+mod emit;
+mod format;
+mod merge;
+mod parse;
+mod pattern;
+mod schema;
+mod values;
+
+pub(crate) use pattern::parse as parse_regex;
+use serde_json::Value;
+
+use crate::ConstraintError;
+
+/// White space between the tokens of JSON text, outside strings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JsonWhitespace {
+    /// None. A model cannot lose itself in white space, and the text is shortest.
+    #[default]
+    Compact,
+    /// One space after each comma and colon, as many models are trained to write.
+    Spaced,
+    /// Between any two tokens up to 16 spaces, or a line break and up to 16 spaces.
+    Flexible,
+}
+
+/// The schema in the library's subset, for the text of a schema.
+pub(crate) fn lower(
+    text: &str,
+    nodes_max: usize,
+    whitespace: JsonWhitespace,
+) -> Result<Value, ConstraintError> {
+    let source: Value = serde_json::from_str(text).map_err(|error| json_error(&error))?;
+    lower_value(&source, nodes_max, whitespace)
+}
+
+/// As [`lower`], for a parsed schema.
+pub(crate) fn lower_value(
+    source: &Value,
+    nodes_max: usize,
+    whitespace: JsonWhitespace,
+) -> Result<Value, ConstraintError> {
+    let document = parse::parse(source, nodes_max)?;
+    check::check_references(&document)?;
+    let document = merge::merge(document, nodes_max.saturating_mul(4))?;
+    check::check_values(&document)?;
+    Ok(emit::emit(&document, whitespace))
+}
+
+pub(crate) fn json_error(error: &serde_json::Error) -> ConstraintError {
+    let (line, column) = (error.line(), error.column());
+    ConstraintError::Json { line, column, message: error.to_string() }
+}

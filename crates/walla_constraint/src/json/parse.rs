@@ -1,0 +1,530 @@
+//! Parses a schema and refuses every keyword that cannot be enforced.
+//!
+//! Keywords: [JSON Schema 2020-12](https://json-schema.org/draft/2020-12/json-schema-validation).
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::format;
+use super::pattern;
+use super::values;
+use super::schema::{Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type};
+use crate::ConstraintError;
+
+/// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level.
+const DEPTH_MAX: usize = 32;
+
+/// Maximum value of a length or count. A reply is never that long.
+const COUNT_MAX: u64 = 65_535;
+
+/// Keywords without an effect on validity.
+const ANNOTATIONS: [&str; 12] = [
+    "$anchor",
+    "$comment",
+    "$defs",
+    "definitions",
+    "title",
+    "description",
+    "default",
+    "deprecated",
+    "example",
+    "examples",
+    "readOnly",
+    "writeOnly",
+];
+
+/// Drafts with a `$schema` that is accepted. All supported keywords mean the same in them.
+const DRAFTS: [&str; 3] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+];
+
+/// Keywords that are known and refused.
+const REFUSED: [(&str, &str); 27] = [
+    ("$dynamicAnchor", "dynamic references are not resolved"),
+    ("$dynamicRef", "dynamic references are not resolved"),
+    ("$recursiveAnchor", "dynamic references are not resolved"),
+    ("$recursiveRef", "dynamic references are not resolved"),
+    ("$vocabulary", "it belongs to meta-schemas"),
+    ("additionalItems", "use \"items\" after \"prefixItems\""),
+    ("contains", "a grammar cannot count matching items"),
+    ("contentEncoding", "the content of a string is not decoded"),
+    ("contentMediaType", "the content of a string is not decoded"),
+    ("contentSchema", "the content of a string is not decoded"),
+    ("dependencies", "a grammar cannot remember which properties occurred"),
+    ("dependentRequired", "a grammar cannot remember which properties occurred"),
+    ("dependentSchemas", "a grammar cannot remember which properties occurred"),
+    ("discriminator", "use \"const\" in the alternatives"),
+    ("else", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("id", "use \"$ref\" within the document"),
+    ("if", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("maxContains", "a grammar cannot count matching items"),
+    ("minContains", "a grammar cannot count matching items"),
+    ("not", "a grammar cannot negate a schema"),
+    ("nullable", "use the type \"null\""),
+    ("propertyNames", "use \"patternProperties\""),
+    ("then", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("unevaluatedItems", "use \"items\""),
+    ("unevaluatedProperties", "use \"additionalProperties\""),
+    ("uniqueItems", "a grammar cannot compare items"),
+    ("x-guidance", "settings belong to the compiler"),
+];
+
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+
+/// Parses the schema and the schemas that it refers to.
+pub(super) fn parse(source: &Value, nodes_max: usize) -> Result<Document, ConstraintError> {
+    let mut parser = Parser {
+        source,
+        nodes: 0,
+        nodes_max,
+        targets: HashMap::new(),
+        pending: Vec::new(),
+    };
+    let root = parser.schema(source, &At::root(), 0)?;
+    let mut definitions = Vec::new();
+    while let Some((pointer, target)) = parser.pending.get(definitions.len()).cloned() {
+        definitions.push(parser.schema(target, &At(pointer), 0)?);
+    }
+    Ok(Document { root, definitions })
+}
+
+/// JSON pointer of a schema.
+#[derive(Clone, Debug)]
+pub(super) struct At(String);
+
+impl At {
+    pub(super) fn root() -> Self {
+        Self(String::new())
+    }
+
+    fn child(&self, token: &str) -> Self {
+        Self(format!("{}/{}", self.0, token.replace('~', "~0").replace('/', "~1")))
+    }
+
+    pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
+        let (keyword, at) = (keyword.to_owned(), self.0.clone());
+        ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }
+    }
+
+    fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
+        let (keyword, at) = (keyword.to_owned(), self.0.clone());
+        ConstraintError::InvalidKeyword { keyword, at, expected }
+    }
+}
+
+struct Parser<'s> {
+    source: &'s Value,
+    nodes: usize,
+    nodes_max: usize,
+    /// Index of each definition by its JSON pointer.
+    targets: HashMap<String, usize>,
+    /// Pointer and value of each definition.
+    pending: Vec<(String, &'s Value)>,
+}
+
+/// The keywords of a schema while it is parsed.
+struct Keywords<'a, 's> {
+    map: &'s Map<String, Value>,
+    at: &'a At,
+    depth: usize,
+}
+
+impl<'s> Keywords<'_, 's> {
+    fn get(&self, keyword: &str) -> Option<&'s Value> {
+        self.map.get(keyword)
+    }
+
+    fn number(&self, keyword: &str) -> Result<Option<f64>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        let number = value.as_f64().ok_or_else(|| self.at.invalid(keyword, "a number"))?;
+        if number.abs() > NUMBER_MAX {
+            let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
+            return Err(self.at.unsupported(keyword, reason));
+        }
+        Ok(Some(number))
+    }
+
+    fn count(&self, keyword: &str) -> Result<Option<u64>, ConstraintError> {
+        let Some(number) = self.number(keyword)? else { return Ok(None) };
+        if number < 0.0 || number.fract() != 0.0 {
+            return Err(self.at.invalid(keyword, "a non-negative integer"));
+        }
+        if number > COUNT_MAX as f64 {
+            let reason = format!("{number} is more than {COUNT_MAX}");
+            return Err(self.at.unsupported(keyword, reason));
+        }
+        Ok(Some(number as u64))
+    }
+
+    fn list(&self, keyword: &str) -> Result<Option<&'s Vec<Value>>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        value.as_array().map(Some).ok_or_else(|| self.at.invalid(keyword, "an array"))
+    }
+
+    fn text(&self, keyword: &str) -> Result<Option<&'s str>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.at.invalid(keyword, "a string"))
+    }
+}
+
+impl<'s> Parser<'s> {
+    fn count_node(&mut self) -> Result<(), ConstraintError> {
+        self.nodes += 1;
+        if self.nodes <= self.nodes_max {
+            return Ok(());
+        }
+        Err(ConstraintError::TooLarge {
+            what: "the number of schemas, properties and values",
+            value: self.nodes as u64,
+            value_max: self.nodes_max as u64,
+        })
+    }
+
+    fn schema(&mut self, value: &'s Value, at: &At, depth: usize) -> Result<Schema, ConstraintError> {
+        self.count_node()?;
+        if depth > DEPTH_MAX {
+            return Err(ConstraintError::TooLarge {
+                what: "the nesting depth of schemas",
+                value: depth as u64,
+                value_max: DEPTH_MAX as u64,
+            });
+        }
+        let map = match value {
+            Value::Bool(true) => return Ok(Schema::default()),
+            Value::Bool(false) => return Ok(Schema::never()),
+            Value::Object(map) => map,
+            _ => {
+                let expected = "an object or a boolean";
+                let (parent, keyword) = at.0.rsplit_once('/').unwrap_or_default();
+                return Err(At(parent.to_owned()).invalid(keyword, expected));
+            }
+        };
+        let keywords = Keywords { map, at, depth };
+        self.check_names(&keywords)?;
+        let mut parts = Vec::new();
+        parts.extend(self.types(&keywords)?.map(Part::Types));
+        parts.extend(self.values(&keywords)?.map(Part::Values));
+        parts.extend(self.reference(&keywords)?.map(Part::Ref));
+        for part in self.schemas(&keywords, "allOf")?.unwrap_or_default() {
+            parts.extend(part.parts);
+        }
+        parts.extend(self.schemas(&keywords, "anyOf")?.map(Part::Any));
+        parts.extend(self.schemas(&keywords, "oneOf")?.map(Part::One));
+        Ok(Schema { parts })
+    }
+
+    /// Refuses every keyword that no other function reads.
+    fn check_names(&self, keywords: &Keywords<'_, 's>) -> Result<(), ConstraintError> {
+        let at = keywords.at;
+        for (name, value) in keywords.map {
+            let name = name.as_str();
+            match name {
+                "type" | "enum" | "const" | "$ref" | "allOf" | "anyOf" | "oneOf" | "minimum"
+                | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+                | "minLength" | "maxLength" | "pattern" | "format" | "items" | "prefixItems"
+                | "minItems" | "maxItems" | "properties" | "patternProperties"
+                | "additionalProperties" | "required" | "minProperties" | "maxProperties" => {}
+                "uniqueItems" if *value == Value::Bool(false) => {}
+                "$schema" => {
+                    let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;
+                    if !DRAFTS.contains(&draft.trim_end_matches('#')) {
+                        return Err(at.unsupported(name, format!("unknown draft {draft}")));
+                    }
+                }
+                // Elsewhere it changes the target of references.
+                "$id" if at.0.is_empty() => {}
+                "$id" => return Err(at.unsupported(name, "only the root may have it")),
+                _ if ANNOTATIONS.contains(&name) => {}
+                _ => {
+                    let known = REFUSED.iter().find(|(known, _)| *known == name);
+                    let reason = known.map_or("unknown keyword", |(_, reason)| reason);
+                    return Err(at.unsupported(name, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The types of a schema with a keyword that depends on the type.
+    fn types(&mut self, keywords: &Keywords<'_, 's>) -> Result<Option<Vec<Type>>, ConstraintError> {
+        let names: Option<Vec<&str>> = match keywords.get("type") {
+            None => None,
+            Some(Value::String(name)) => Some(vec![name]),
+            Some(Value::Array(names)) if !names.is_empty() => {
+                names.iter().map(Value::as_str).collect::<Option<_>>()
+            }
+            Some(_) => Some(Vec::new()),
+        };
+        let expected = "one of the seven types, or a list of them";
+        let is_valid = |names: &Vec<&str>| {
+            !names.is_empty() && names.iter().all(|name| TYPES.contains(name))
+        };
+        if keywords.get("type").is_some() && !names.as_ref().is_some_and(is_valid) {
+            return Err(keywords.at.invalid("type", expected));
+        }
+        let has = |name: &str| names.as_ref().is_none_or(|names| names.contains(&name));
+        let limits = keywords.map.keys().filter(|name| is_type_keyword(name));
+        let is_limited = limits.count() > 0;
+        let (range, integers) = self.range(keywords)?;
+        let text = text(keywords)?;
+        let items = self.items(keywords)?;
+        let fields = self.fields(keywords)?;
+        if names.is_none() && !is_limited {
+            return Ok(None);
+        }
+        let mut types = Vec::new();
+        types.extend(has("null").then_some(Type::Null));
+        types.extend(has("boolean").then_some(Type::Boolean));
+        if has("number") {
+            types.push(Type::Number(range));
+        } else if has("integer") {
+            types.push(Type::Integer(integers));
+        }
+        types.extend(has("string").then_some(Type::String(text)));
+        types.extend(has("array").then_some(Type::Array(items)));
+        types.extend(has("object").then_some(Type::Object(fields)));
+        Ok(Some(types))
+    }
+
+    /// The limits of numbers, and those of integers.
+    fn range(&self, keywords: &Keywords<'_, 's>) -> Result<(Range, Range), ConstraintError> {
+        let multiple_of = keywords.number("multipleOf")?;
+        if let Some(multiple) = multiple_of {
+            if multiple <= 0.0 {
+                return Err(keywords.at.invalid("multipleOf", "a positive number"));
+            }
+            if values::scale(multiple).is_none() {
+                let reason = format!("{multiple} is no exact decimal of at most six digits");
+                return Err(keywords.at.unsupported("multipleOf", reason));
+            }
+        }
+        let mut range = Range {
+            min: keywords.number("minimum")?,
+            max: keywords.number("maximum")?,
+            above: keywords.number("exclusiveMinimum")?,
+            below: keywords.number("exclusiveMaximum")?,
+            multiple_of,
+        };
+        let mut integers = range.clone();
+        if let Some(name) = keywords.text("format")? {
+            if let Some((min, max)) = format::integer_range(name) {
+                integers.min = Some(integers.min.map_or(min, |own| own.max(min)));
+                integers.max = Some(integers.max.map_or(max, |own| own.min(max)));
+                // The specification defines these formats for numbers; a value with decimals has
+                // no such format.
+                range.min = integers.min;
+                range.max = integers.max;
+            }
+        }
+        Ok((range, integers))
+    }
+
+    fn items(&mut self, keywords: &Keywords<'_, 's>) -> Result<Items, ConstraintError> {
+        if keywords.get("items").is_some_and(Value::is_array) {
+            return Err(keywords.at.unsupported("items", "use \"prefixItems\" for a list"));
+        }
+        Ok(Items {
+            prefix: self.schemas(keywords, "prefixItems")?.unwrap_or_default(),
+            rest: self.child(keywords, "items")?,
+            min: keywords.count("minItems")?.unwrap_or(0),
+            max: keywords.count("maxItems")?,
+        })
+    }
+
+    fn fields(&mut self, keywords: &Keywords<'_, 's>) -> Result<Fields, ConstraintError> {
+        let at = keywords.at;
+        let patterns = self.properties(keywords, "patternProperties")?;
+        let patterns = patterns.into_iter().map(|(regex, schema)| {
+            let regex = pattern::lower(&regex)
+                .map_err(|reason| at.unsupported("patternProperties", reason))?;
+            Ok((regex, schema))
+        });
+        let patterns: Vec<_> = patterns.collect::<Result<_, ConstraintError>>()?;
+        let names = keywords.list("required")?.map_or(&[][..], Vec::as_slice);
+        let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
+        let mut required: Vec<String> = Vec::new();
+        for name in names.ok_or_else(|| at.invalid("required", "an array of strings"))? {
+            self.count_node()?;
+            if !required.iter().any(|known| known == name) {
+                required.push(name.to_owned());
+            }
+        }
+        let fields = Fields {
+            properties: self.properties(keywords, "properties")?,
+            patterns,
+            rest: self.child(keywords, "additionalProperties")?,
+            required,
+            min: keywords.count("minProperties")?.unwrap_or(0),
+            max: keywords.count("maxProperties")?,
+        };
+        check_counts(&fields, at)?;
+        Ok(fields)
+    }
+
+    fn properties(
+        &mut self,
+        keywords: &Keywords<'_, 's>,
+        keyword: &str,
+    ) -> Result<Vec<(String, Schema)>, ConstraintError> {
+        let Some(value) = keywords.get(keyword) else { return Ok(Vec::new()) };
+        let expected = "an object of schemas";
+        let map = value.as_object().ok_or_else(|| keywords.at.invalid(keyword, expected))?;
+        let at = keywords.at.child(keyword);
+        let schemas = map.iter().map(|(name, schema)| {
+            let schema = self.schema(schema, &at.child(name), keywords.depth + 1)?;
+            Ok((name.clone(), schema))
+        });
+        schemas.collect()
+    }
+
+    fn child(
+        &mut self,
+        keywords: &Keywords<'_, 's>,
+        keyword: &str,
+    ) -> Result<Option<Box<Schema>>, ConstraintError> {
+        let Some(value) = keywords.get(keyword) else { return Ok(None) };
+        let schema = self.schema(value, &keywords.at.child(keyword), keywords.depth + 1)?;
+        Ok(Some(Box::new(schema)))
+    }
+
+    fn schemas(
+        &mut self,
+        keywords: &Keywords<'_, 's>,
+        keyword: &str,
+    ) -> Result<Option<Vec<Schema>>, ConstraintError> {
+        let Some(list) = keywords.list(keyword)? else { return Ok(None) };
+        if list.is_empty() {
+            return Err(keywords.at.invalid(keyword, "a non-empty array of schemas"));
+        }
+        let at = keywords.at.child(keyword);
+        let schemas = list.iter().enumerate().map(|(index, schema)| {
+            self.schema(schema, &at.child(&index.to_string()), keywords.depth + 1)
+        });
+        schemas.collect::<Result<_, _>>().map(Some)
+    }
+
+    fn values(
+        &mut self,
+        keywords: &Keywords<'_, 's>,
+    ) -> Result<Option<Vec<Value>>, ConstraintError> {
+        let (constant, list) = (keywords.get("const"), keywords.list("enum")?);
+        let mut values: Option<Vec<Value>> = list.cloned();
+        if values.as_ref().is_some_and(Vec::is_empty) {
+            return Err(keywords.at.invalid("enum", "a non-empty array"));
+        }
+        for (keyword, value) in
+            list.into_iter().flatten().map(|v| ("enum", v)).chain(constant.map(|v| ("const", v)))
+        {
+            self.count_node()?;
+            let supported = values::check(value, &mut || self.count_node());
+            supported?.map_err(|reason| keywords.at.unsupported(keyword, reason))?;
+        }
+        if let Some(constant) = constant {
+            let is_listed = |list: &Vec<Value>| {
+                list.iter().any(|value| values::is_equal(value, constant))
+            };
+            let is_allowed = values.as_ref().is_none_or(is_listed);
+            values = Some(if is_allowed { vec![constant.clone()] } else { Vec::new() });
+        }
+        Ok(values)
+    }
+
+    fn reference(&mut self, keywords: &Keywords<'_, 's>) -> Result<Option<usize>, ConstraintError> {
+        let Some(reference) = keywords.text("$ref")? else { return Ok(None) };
+        let outside = || {
+            let reason = format!("{reference} is not a JSON pointer within the document");
+            keywords.at.unsupported("$ref", reason)
+        };
+        let pointer = reference.strip_prefix('#').ok_or_else(outside)?;
+        if !pointer.is_empty() && !pointer.starts_with('/') {
+            return Err(outside());
+        }
+        let pointer = decode_percent(pointer).ok_or_else(outside)?;
+        let target = self.source.pointer(&pointer);
+        let target = target.ok_or_else(|| keywords.at.invalid("$ref", "the path of a schema"))?;
+        if let Some(&index) = self.targets.get(&pointer) {
+            return Ok(Some(index));
+        }
+        let index = self.pending.len();
+        self.targets.insert(pointer.clone(), index);
+        self.pending.push((pointer, target));
+        Ok(Some(index))
+    }
+}
+
+fn is_type_keyword(name: &str) -> bool {
+    matches!(
+        name,
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+            | "minLength" | "maxLength" | "pattern" | "format" | "items" | "prefixItems"
+            | "minItems" | "maxItems" | "properties" | "patternProperties"
+            | "additionalProperties" | "required" | "minProperties" | "maxProperties"
+    )
+}
+
+fn text(keywords: &Keywords<'_, '_>) -> Result<Text, ConstraintError> {
+    let mut text = Text {
+        min: keywords.count("minLength")?.unwrap_or(0),
+        max: keywords.count("maxLength")?,
+        patterns: Vec::new(),
+        formats: Vec::new(),
+    };
+    if let Some(regex) = keywords.text("pattern")? {
+        let lowered =
+            pattern::lower(regex).map_err(|reason| keywords.at.unsupported("pattern", reason))?;
+        text.patterns.push(lowered);
+    }
+    if let Some(name) = keywords.text("format")? {
+        match format::lookup(name) {
+            Some(format::Format::Pattern(regex)) => text.patterns.push(regex),
+            Some(format::Format::Library(name)) => text.formats.push(name),
+            Some(format::Format::Number) => {}
+            None => return Err(keywords.at.unsupported("format", format!("\"{name}\""))),
+        }
+    }
+    Ok(text)
+}
+
+/// Refuses counts of properties that the grammar cannot enforce. It cannot count optional
+/// properties, nor distinct names of additional ones.
+pub(super) fn check_counts(fields: &Fields, at: &At) -> Result<(), ConstraintError> {
+    let required = fields.required.len() as u64;
+    let is_optional =
+        |(name, schema): &&(String, Schema)| !fields.required.contains(name) && !schema.is_never();
+    let optional = fields.properties.iter().filter(is_optional).count() as u64;
+    let (min, max) = (fields.min.saturating_sub(required), fields.max);
+    // One of the optional properties: at least one, or at most one.
+    let is_one_of = fields.is_closed()
+        && min <= 1
+        && max.is_none_or(|max| max == required + 1);
+    let max_matters = max.is_some_and(|max| !fields.is_closed() || max < required + optional);
+    let reason = "only exact for required properties and one further property";
+    if min > 0 && ((optional > 0 && !is_one_of) || min > 1) {
+        return Err(at.unsupported("minProperties", reason));
+    }
+    if max_matters && optional > 0 && !is_one_of {
+        return Err(at.unsupported("maxProperties", reason));
+    }
+    Ok(())
+}
+
+/// Replaces `%` and two hexadecimal digits by the byte (RFC 3986).
+fn decode_percent(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        if byte == b'%' {
+            let (digits, behind) = behind.split_at_checked(2)?;
+            let digits = std::str::from_utf8(digits).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = behind;
+        } else {
+            bytes.push(byte);
+            rest = behind;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}

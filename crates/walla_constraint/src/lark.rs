@@ -1,0 +1,145 @@
+//! Lark grammars: embedded schemas are lowered, and directives that change limits are refused.
+//!
+//! Syntax: <https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md>.
+
+use serde_json::Value;
+
+use crate::json::{self, JsonWhitespace};
+use crate::{ConstraintError, Vocabulary};
+
+/// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
+const NESTING_MAX: usize = 24;
+
+/// Directives that are refused: `%llguidance` changes what a grammar may produce, for example
+/// invalid UTF-8.
+const REFUSED: [&str; 1] = ["%llguidance"];
+
+/// A text as a string of the grammar.
+pub(crate) fn quote(text: &str) -> String {
+    // JSON leaves this control character as it is; the grammar does not allow it.
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+/// The grammar with lowered schemas.
+pub(crate) fn lower(
+    source: &str,
+    vocabulary: &Vocabulary,
+    nodes_max: usize,
+    whitespace: JsonWhitespace,
+) -> Result<String, ConstraintError> {
+    let mut lowered = String::with_capacity(source.len());
+    let (mut rest, mut depth) = (source, 0_usize);
+    while let Some(next) = rest.chars().next() {
+        let offset = source.len() - rest.len();
+        if let Some(schema) = rest.strip_prefix("%json") {
+            let mut values = serde_json::Deserializer::from_str(schema).into_iter::<Value>();
+            let value = match values.next() {
+                Some(Ok(value)) => value,
+                Some(Err(error)) => return Err(json::json_error(&error)),
+                None => return Err(at(source, offset, "a schema must follow %json")),
+            };
+            let end = values.byte_offset();
+            lowered.push_str("%json ");
+            lowered.push_str(&json::lower_value(&value, nodes_max, whitespace)?.to_string());
+            rest = schema.get(end..).unwrap_or_default();
+            continue;
+        }
+        if let Some(directive) = REFUSED.iter().find(|directive| rest.starts_with(**directive)) {
+            return Err(at(source, offset, &format!("{directive} is not supported")));
+        }
+        match next {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > NESTING_MAX {
+            let message = format!("more than {NESTING_MAX} nested parentheses");
+            return Err(at(source, offset, &message));
+        }
+        let length = token_bytes(rest);
+        let token = rest.get(..length).unwrap_or(rest);
+        if is_special(token) && !token.starts_with("<[") && !vocabulary.has_special(token) {
+            let message = format!("the vocabulary has no special token {token}");
+            return Err(at(source, offset, &message));
+        }
+        lowered.push_str(token);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    Ok(lowered)
+}
+
+/// Length of the token at the start of a text: a string, a regular expression, a comment, a special
+/// token or one character.
+fn token_bytes(text: &str) -> usize {
+    let one = text.chars().next().map_or(0, char::len_utf8);
+    let quoted = |end: char| {
+        let mut is_escaped = false;
+        for (at, c) in text.char_indices().skip(1) {
+            match c {
+                _ if is_escaped => is_escaped = false,
+                '\\' => is_escaped = true,
+                _ if c == end => return at + c.len_utf8(),
+                _ => {}
+            }
+        }
+        text.len()
+    };
+    if text.starts_with("//") || text.starts_with('#') {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    match text.chars().next() {
+        Some('"') => quoted('"'),
+        Some('/') => quoted('/'),
+        Some('<') => {
+            let end = text.char_indices().skip(1).find(|(_, c)| c.is_whitespace() || "<>".contains(*c));
+            match end {
+                Some((at, '>')) if at > 1 => at + 1,
+                _ => one,
+            }
+        }
+        _ => one,
+    }
+}
+
+fn is_special(token: &str) -> bool {
+    token.starts_with('<') && token.ends_with('>') && token.len() > 2
+}
+
+/// An error with line and column.
+fn at(source: &str, offset: usize, message: &str) -> ConstraintError {
+    let before = source.get(..offset).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    ConstraintError::Lark { message: format!("{line}({column}): {message}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_whole() {
+        for (text, token) in [
+            (r#""a\"b" c"#, r#""a\"b""#),
+            (r"/a\/[{(]/i b", r"/a\/[{(]/"),
+            ("# ( {\nx", "# ( {"),
+            ("// %json\nx", "// %json"),
+            ("<tool_call> x", "<tool_call>"),
+            ("< x>", "<"),
+            ("é", "é"),
+        ] {
+            assert_eq!(&text[..token_bytes(text)], token);
+        }
+    }
+
+    #[test]
+    fn positions_count_from_one() {
+        let error = at("a\nbc", 3, "x");
+        assert_eq!(error.to_string(), "Lark grammar: 2(2): x");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(quote("a\"\n\u{1}\u{7f}"), "\"a\\\"\\n\\u0001\\u007f\"");
+    }
+}
