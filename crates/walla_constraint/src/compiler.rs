@@ -23,7 +23,7 @@ pub struct CompilerOptions {
     /// Maximum number of schemas, properties and values in a JSON schema, and of texts in a choice.
     /// Default: 10,000.
     pub nodes_max: usize,
-    /// Maximum number of symbols in the productions of a grammar. Default: 100,000.
+    /// Maximum number of symbols in the productions of a grammar. Default: 20,000.
     pub grammar_symbols_max: usize,
     /// Maximum work to build the lexer, in steps of about 20 ns. Default: 1,000,000.
     pub compile_fuel: u64,
@@ -45,7 +45,7 @@ impl Default for CompilerOptions {
             whitespace: JsonWhitespace::Compact,
             source_bytes_max: 256 << 10,
             nodes_max: 10_000,
-            grammar_symbols_max: 100_000,
+            grammar_symbols_max: 20_000,
             compile_fuel: 1_000_000,
             mask_fuel: 200_000,
             mask_items_max: 50_000,
@@ -56,14 +56,17 @@ impl Default for CompilerOptions {
     }
 }
 
+/// Stack of a compilation in bytes. The limits of depths and counts keep it below a quarter.
+const STACK_BYTES: usize = 16 << 20;
+
 /// Result of a compilation; failures are cached too.
 type Compiled = Result<Arc<Grammar>, ConstraintError>;
 
 /// Compiles constraints for one vocabulary and caches the results.
 ///
-/// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds and
-/// runs on the calling thread: call it on a worker thread, not in a frame. Two threads that compile
-/// the same constraint at the same time both do the work.
+/// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds, and
+/// the caller waits for it: call it on a worker thread, not in a frame. Two threads that compile the
+/// same constraint at the same time both do the work.
 ///
 /// # Examples
 /// ```
@@ -120,7 +123,7 @@ impl Compiler {
         if let Some(compiled) = self.cache().get(constraint) {
             return compiled;
         }
-        let compiled = self.compile_anew(constraint).map(Arc::new);
+        let compiled = self.compile_with_stack(constraint).map(Arc::new);
         let size = compiled.as_ref().map_or(0, |grammar| grammar.bytes());
         self.cache().insert(constraint.clone(), compiled.clone(), bytes + size);
         compiled
@@ -136,6 +139,19 @@ impl Compiler {
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Compiled>> {
         // The cache is consistent at every point where it could panic.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles on a thread with a stack of known size: the library recurses.
+    fn compile_with_stack(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
+        let internal = |message: String| ConstraintError::Internal { message };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("walla-grammar".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || self.compile_anew(constraint))
+                .map_err(|error| internal(error.to_string()))?;
+            thread.join().unwrap_or_else(|_| Err(internal("the compiler panicked".to_owned())))
+        })
     }
 
     fn compile_anew(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
@@ -209,7 +225,7 @@ fn named(source: &Source, message: &str) -> ConstraintError {
     if line.starts_with("panic: ") {
         return ConstraintError::Internal { message: line };
     }
-    if ["too large", "too complex", "fuel", "too many", "too big", "exceeded", "limit"]
+    if ["too large", "too complex", "fuel", "too many", "too big", "exceeded", "limit", "Unable to determine"]
         .iter()
         .any(|word| has(word))
     {

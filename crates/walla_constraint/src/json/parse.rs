@@ -18,6 +18,13 @@ const DEPTH_MAX: usize = 32;
 /// Maximum value of a length or count. A reply is never that long.
 const COUNT_MAX: u64 = 65_535;
 
+/// Maximum number of named properties of an object: the library recurses over them, and the time to
+/// exclude their names from additional properties grows with the square of the number.
+const PROPERTIES_MAX: usize = 1_000;
+
+/// Maximum number of patterns of an object: the library compares each one with each other one.
+const PATTERNS_MAX: usize = 32;
+
 /// Keywords without an effect on validity.
 const ANNOTATIONS: [&str; 12] = [
     "$anchor",
@@ -344,6 +351,7 @@ impl<'s> Parser<'s> {
         });
         let patterns: Vec<_> = patterns.collect::<Result<_, ConstraintError>>()?;
         let names = keywords.list("required")?.map_or(&[][..], Vec::as_slice);
+        check_number(REQUIRED, names.len(), PROPERTIES_MAX)?;
         let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
         let mut required: Vec<String> = Vec::new();
         for name in names.ok_or_else(|| at.invalid("required", "an array of strings"))? {
@@ -488,9 +496,22 @@ fn text(keywords: &Keywords<'_, '_>) -> Result<Text, ConstraintError> {
     Ok(text)
 }
 
-/// Refuses counts of properties that the grammar cannot enforce. It cannot count optional
-/// properties, nor distinct names of additional ones.
+/// What [`PROPERTIES_MAX`] limits besides properties.
+const REQUIRED: &str = "the number of required properties of an object";
+
+fn check_number(what: &'static str, value: usize, value_max: usize) -> Result<(), ConstraintError> {
+    if value <= value_max {
+        return Ok(());
+    }
+    Err(ConstraintError::TooLarge { what, value: value as u64, value_max: value_max as u64 })
+}
+
+/// Refuses too many properties, and counts of properties that the grammar cannot enforce. It cannot
+/// count optional properties, nor distinct names of additional ones.
 pub(super) fn check_counts(fields: &Fields, at: &At) -> Result<(), ConstraintError> {
+    check_number("the number of properties of an object", fields.properties.len(), PROPERTIES_MAX)?;
+    check_number("the number of patterns of an object", fields.patterns.len(), PATTERNS_MAX)?;
+    check_number(REQUIRED, fields.required.len(), PROPERTIES_MAX)?;
     let required = fields.required.len() as u64;
     let is_optional =
         |(name, schema): &&(String, Schema)| !fields.required.contains(name) && !schema.is_never();

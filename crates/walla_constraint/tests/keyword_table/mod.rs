@@ -154,7 +154,7 @@ pub const SUPPORTED: &[(&str, &str, &[&str])] = &[
     ("$ref", r##"{"$ref":"#/$defs/i","minimum":3,"$defs":{"i":{"type":"integer"}}}"##, &[]),
     ("$ref", r##"{"$ref":"#/$defs/a%25%20b~0~1","$defs":{"a% b~/":{"type":"string"}}}"##, &[]),
     ("$ref", r##"{"$ref":"#/$defs/l","$defs":{"l":{"type":"array","items":{"$ref":"#/$defs/l"}}}}"##, &["[[],[[]]]"]),
-    ("properties", r##"{"type":"object","properties":{"a":{"$ref":"#"}},"additionalProperties":false}"##,
+    ("additionalProperties", r##"{"type":"object","properties":{"a":{"$ref":"#"}},"additionalProperties":false}"##,
         &[r#"{"a":{"a":{}}}"#]),
     ("$ref", r##"{"type":"array","prefixItems":[{"type":"null"}],"items":false,"$ref":"#/$defs/b",
         "$defs":{"b":{"minItems":1}}}"##, &["[null]"]),
