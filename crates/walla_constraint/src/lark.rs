@@ -58,9 +58,19 @@ pub(crate) fn lower(
         }
         let length = token_bytes(rest);
         let token = rest.get(..length).unwrap_or(rest);
-        if is_special(token) && !token.starts_with("<[") && !vocabulary.has_special(token) {
-            let message = format!("the vocabulary has no special token {token}");
-            return Err(at(source, offset, &message));
+        if token.starts_with("<[") {
+            return Err(at(source, offset, "tokens are named by their text, not by id"));
+        }
+        if is_special(token) {
+            let message = match vocabulary.special(token) {
+                None => Some("the vocabulary has no special token"),
+                // The library accepts it at the end of a grammar only.
+                Some(special) if vocabulary.is_end(special) => Some("a reply ends at the token"),
+                Some(_) => None,
+            };
+            if let Some(message) = message {
+                return Err(at(source, offset, &format!("{message} {token}")));
+            }
         }
         lowered.push_str(token);
         rest = rest.get(length..).unwrap_or_default();

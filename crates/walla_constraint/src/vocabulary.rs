@@ -152,9 +152,9 @@ impl Vocabulary {
         &self.0.factory
     }
 
-    /// Whether a grammar may name this special token, for example `<tool_call>`.
-    pub(crate) fn has_special(&self, name: &str) -> bool {
-        self.0.env.trie.get_special_token(name).is_some()
+    /// The special token with this text, for example `<tool_call>`.
+    pub(crate) fn special(&self, text: &str) -> Option<TokenId> {
+        self.0.env.trie.get_special_token(text).map(TokenId)
     }
 }
 
