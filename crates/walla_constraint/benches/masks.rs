@@ -15,7 +15,7 @@ use walla_types::TokenId;
 const REPLIES: u64 = 40;
 const TOKENS_MAX: usize = 120;
 
-/// Constraints of a game.
+/// Constraints of a game, and two that are hard for the lexer.
 fn constraints() -> Vec<(&'static str, Constraint)> {
     let names: Vec<String> = (0..64).map(|index| format!("item number {index}")).collect();
     vec![
@@ -43,7 +43,26 @@ fn constraints() -> Vec<(&'static str, Constraint)> {
             ),
         ),
         ("any JSON object", Constraint::json_schema(r#"{"type":"object"}"#)),
+        ("action", action()),
+        ("hard regex", Constraint::regex("(.*a.{12}b){3}")),
+        (
+            "hard pattern",
+            Constraint::json_schema(
+                r#"{"type":"string","pattern":"(\\w{1,20} ){3,40}\\p{L}+","maxLength":500}"#,
+            ),
+        ),
     ]
+}
+
+/// Free text, then a call in the format of a model with text markers.
+fn action() -> Constraint {
+    Constraint::lark(
+        r#"start: text ("CALL" call)?
+        text: /(.|\n)*/
+        call: %json {"type":"object","properties":{"name":{"enum":["give","move","refuse"]},
+            "target":{"enum":["Greta","Odo","gate","forge"]},"count":{"type":"integer","minimum":0}},
+            "required":["name","target","count"],"additionalProperties":false}"#,
+    )
 }
 
 /// xorshift64*.
@@ -87,30 +106,54 @@ struct Times {
     forced: usize,
 }
 
-fn replies(grammar: &Grammar) -> Times {
-    let mut times = Times::default();
+/// One reply. Each step's duration is the minimum of three runs with the same tokens: other
+/// processes interrupt some steps, but not the same one three times.
+fn reply(grammar: &Grammar, seed: u64, times: &mut Times) {
     let mut words = vec![0; grammar.vocabulary().mask_words()];
-    for seed in 1..=REPLIES {
-        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
-        let start = Instant::now();
-        let mut matcher = grammar.matcher();
-        times.clone.push(start.elapsed().as_secs_f64() * 1e6);
-        for _ in 0..TOKENS_MAX {
+    let mut steps: Vec<[f64; 2]> = Vec::new();
+    let mut outcomes = Vec::new();
+    let mut clone = f64::INFINITY;
+    for run in 0..3 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut matcher = None;
+        clone = clone.min(micros(|| matcher = Some(grammar.matcher())));
+        let mut matcher = matcher.expect("made");
+        for step in 0..TOKENS_MAX {
             if matcher.has_ended() {
                 break;
             }
-            let mut outcome = MaskOutcome::Open;
-            let elapsed = micros(|| outcome = matcher.mask(&mut words).expect("within the limits"));
-            times.tokens += 1;
-            match outcome {
-                MaskOutcome::Forced(_) => times.forced += 1,
-                _ => times.mask.push(elapsed),
-            }
+            let mut outcome = Ok(MaskOutcome::Open);
+            let mask = micros(|| outcome = matcher.mask(&mut words));
+            let Ok(outcome) = outcome else { break }; // a limit: only in the hard constraints
             let token = sample(&mut random, &words);
-            let accept = micros(|| matcher.accept(token).expect("allowed"));
-            times.accept.push(accept);
+            let mut result = Ok(());
+            let accept = micros(|| result = matcher.accept(token));
+            if run == 0 {
+                steps.push([mask, accept]);
+                outcomes.push(outcome);
+            } else {
+                let least = &mut steps[step];
+                *least = [least[0].min(mask), least[1].min(accept)];
+            }
+            if result.is_err() {
+                break;
+            }
         }
     }
+    times.clone.push(clone);
+    times.tokens += steps.len();
+    for ([mask, accept], outcome) in steps.into_iter().zip(outcomes) {
+        match outcome {
+            MaskOutcome::Forced(_) => times.forced += 1,
+            _ => times.mask.push(mask),
+        }
+        times.accept.push(accept);
+    }
+}
+
+fn replies(grammar: &Grammar) -> Times {
+    let mut times = Times::default();
+    (1..=REPLIES).for_each(|seed| reply(grammar, seed, &mut times));
     times
 }
 
@@ -176,4 +219,15 @@ fn main() {
         let Ok(file) = Gguf::open(folder.join(format!("{name}.gguf"))) else { continue };
         measure(name, Tokenizer::from_gguf(&file).expect("valid"));
     }
+    let Ok(file) = Gguf::open(folder.join("llama-bpe.gguf")) else { return };
+    let mut vocabulary = walla_model::tokenizer::Vocabulary::from_gguf(&file).expect("valid");
+    // Pairs of words, as large vocabularies have.
+    let words: Vec<&str> = vocabulary.tokens.iter().copied().skip(1_000).take(2_000).collect();
+    let pairs = words.iter().flat_map(|a| words.iter().map(move |b| format!("{a}{b}")));
+    let pairs: Vec<String> = pairs.step_by(29).take(262_144 - vocabulary.tokens.len()).collect();
+    vocabulary.tokens.extend(pairs.iter().map(String::as_str));
+    if let Some(types) = &mut vocabulary.token_types {
+        types.resize(vocabulary.tokens.len(), 1);
+    }
+    measure("large", Tokenizer::new(&vocabulary).expect("valid"));
 }

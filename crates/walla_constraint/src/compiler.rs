@@ -222,12 +222,26 @@ fn named(source: &Source, message: &str) -> ConstraintError {
         reason: line.clone(),
     };
     let has = |text: &str| message.contains(text);
+    let is_schema = matches!(source, Source::JsonSchema(_));
+    if is_schema && has("intersection stack level") {
+        // Only properties with patterns are combined by the library.
+        return unsupported("patternProperties");
+    }
     if line.starts_with("panic: ") {
         return ConstraintError::Internal { message: line };
     }
-    if ["too large", "too complex", "fuel", "too many", "too big", "exceeded", "limit", "Unable to determine"]
-        .iter()
-        .any(|word| has(word))
+    if [
+        "too large",
+        "too complex",
+        "fuel",
+        "too many",
+        "too big",
+        "exceeded",
+        "limit",
+        "Unable to determine",
+    ]
+    .iter()
+    .any(|word| has(word))
     {
         return ConstraintError::TooComplex { message: line };
     }

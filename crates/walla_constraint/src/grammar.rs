@@ -36,11 +36,8 @@ impl Grammar {
         source_bytes: usize,
     ) -> Result<Self, ConstraintError> {
         let bytes = BASE_BYTES + source_bytes * SIZE_FACTOR;
-        let grammar = Self {
-            prototype: Mutex::new(llguidance::Matcher::new(Ok(parser))),
-            vocabulary,
-            bytes,
-        };
+        let grammar =
+            Self { prototype: Mutex::new(llguidance::Matcher::new(Ok(parser))), vocabulary, bytes };
         let mut first = grammar.shallow_matcher();
         let mut words = vec![0; grammar.vocabulary.mask_words()];
         first.mask(&mut words).map_err(|error| match error {

@@ -101,7 +101,8 @@ fn token_bytes(text: &str) -> usize {
         Some('"') => quoted('"'),
         Some('/') => quoted('/'),
         Some('<') => {
-            let end = text.char_indices().skip(1).find(|(_, c)| c.is_whitespace() || "<>".contains(*c));
+            let end =
+                text.char_indices().skip(1).find(|(_, c)| c.is_whitespace() || "<>".contains(*c));
             match end {
                 Some((at, '>')) if at > 1 => at + 1,
                 _ => one,

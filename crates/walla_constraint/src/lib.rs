@@ -1,5 +1,98 @@
 //! Constrained output: limits the text of a reply by a JSON schema, a regular expression, a list of
-//! texts or a grammar.
+//! texts or a grammar. Adapts [`llguidance`] to the tokenizers of [`walla_model`].
+//!
+//! | type | lifetime | purpose |
+//! |---|---|---|
+//! | [`Constraint`] | plain data | what the text must conform to |
+//! | [`Vocabulary`] | one per model | the tokens, prepared for masks |
+//! | [`Compiler`] | one per model | compiles constraints, with limits and a cache |
+//! | [`Grammar`] | one per constraint | shared by all replies with this constraint |
+//! | [`Matcher`] | one per reply | masks, forced tokens and the end of the reply |
+//!
+//! A reply proceeds in steps: [`Matcher::mask`], sample a token of the mask, [`Matcher::accept`].
+//! [`Matcher::forced`] returns the tokens that need no sampling. The reply is complete when
+//! [`Matcher::has_ended`]. A reply that is cut before that, for example by a limit of tokens, is not
+//! valid.
+//!
+//! # Limits
+//!
+//! Sources may come from model output or from players: every one is a value or a typed error within
+//! the limits of [`CompilerOptions`]. Panics of the library are caught and become
+//! [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a panic hook when
+//! it is used first; the hook calls the previous one for all other panics. Nothing is written to
+//! standard error.
+//!
+//! # JSON schemas
+//!
+//! A keyword is enforced or refused with [`ConstraintError::UnsupportedKeyword`]; none is ignored.
+//!
+//! | keyword | condition |
+//! |---|---|
+//! | `type`, `const`, `enum` | |
+//! | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | up to 2^53 - 1 |
+//! | `multipleOf` | an exact decimal with at most six decimals |
+//! | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 65,535 |
+//! | `pattern` | ECMA-262 without assertions other than `^` and `$`, backreferences and flags |
+//! | `format` | `date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`; of numbers the names that `schemars` writes (`int32`, `uint8`, `float` …), as a range |
+//! | `items`, `prefixItems` | |
+//! | `properties`, `required` | at most 1,000 |
+//! | `additionalProperties` | |
+//! | `patternProperties` | at most 32 patterns that match no common name; not combined with another schema of properties |
+//! | `minProperties`, `maxProperties` | for required properties and one further property |
+//! | `allOf`, `anyOf` | |
+//! | `oneOf` | of alternatives with different types or constants, so that one value matches at most one |
+//! | `$ref`, `$defs`, `definitions` | JSON pointers in the document; a recursive reference has no other keywords that restrict properties or items |
+//! | `uniqueItems` | `false` |
+//! | `title`, `description`, `default`, `examples`, `example`, `deprecated`, `readOnly`, `writeOnly`, `$comment`, `$anchor`, `$schema`, `$id` at the root | no effect on validity |
+//!
+//! The grammar allows a subset of the valid texts:
+//!
+//! - Properties are written in the order of the schema, additional ones at the end.
+//! - JSON is [compact](JsonWhitespace) by default.
+//! - Numbers lie within ±(2^53 - 1) and have no exponent. Integers have no decimals and are never
+//!   `-0`. So every JSON parser reads them exactly.
+//! - Strings have no `\u` escapes. Control characters other than `\b`, `\f`, `\n`, `\r` and `\t`
+//!   cannot be written.
+//! - Formats of text allow common forms only, for example no leap seconds.
+//!
+//! Strings, arrays and additional properties without a limit have no limit in the grammar: only the
+//! limit of the reply ends them. Set `maxLength` and `maxItems`, and `additionalProperties` to
+//! `false`. A name may occur twice among additional properties; parsers use the last one.
+//!
+//! # Lark grammars
+//!
+//! The [syntax](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) has rules,
+//! terminals, regular expressions, `%json { … }` and special tokens, such as `<tool_call>`. A
+//! special token is a [reserved token](walla_model::tokenizer::Tokenizer::is_reserved) of the
+//! vocabulary, named by its text. A name that the vocabulary does not have is an error, as is a
+//! token that ends a generation. Text in quotes never becomes a special token. Refused are
+//! `%llguidance`, because it changes limits, and ids of tokens (`<[5]>`).
+//!
+//! # Examples
+//!
+//! ```
+//! use std::sync::Arc;
+//! use walla_constraint::{Compiler, CompilerOptions, Constraint, MaskOutcome, Vocabulary};
+//! use walla_model::{Gguf, tokenizer::Tokenizer};
+//!
+//! let file = Gguf::from_static(walla_demo_model::GGUF)?;
+//! let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
+//! let compiler = Compiler::new(Vocabulary::new(tokenizer)?, CompilerOptions::default());
+//! let order = Constraint::json_schema(
+//!     r#"{"type": "object", "properties": {"item": {"enum": ["nails", "sword"]}},
+//!         "required": ["item"], "additionalProperties": false}"#,
+//! );
+//! let mut matcher = compiler.compile(&order)?.matcher();
+//! let mut forced = Vec::new();
+//! assert!(matcher.forced(&mut forced)? > 0); // {"item":"
+//! for token in forced {
+//!     matcher.accept(token)?;
+//! }
+//! let mut words = vec![0; compiler.vocabulary().mask_words()];
+//! assert_eq!(matcher.mask(&mut words)?, MaskOutcome::Open); // n… or s…
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

@@ -238,3 +238,33 @@ fn set(words: &mut [u32], token: u32) {
         *word |= 1 << (token % u32::BITS);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use walla_model::{Gguf, tokenizer::Tokenizer};
+
+    use super::*;
+    use crate::{Compiler, CompilerOptions, Constraint};
+
+    /// The library panics inside; the panic becomes a final error of this matcher only.
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        let file = Gguf::from_static(walla_demo_model::GGUF).unwrap();
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
+        let vocabulary = Vocabulary::new(tokenizer).unwrap();
+        let compiler = Compiler::new(vocabulary, CompilerOptions::default());
+        let grammar = compiler.compile(&Constraint::choice(["a", "b"])).unwrap();
+        let mut matcher = grammar.matcher();
+        let mut words = vec![0; compiler.vocabulary().mask_words()];
+        assert!(matcher.inner.test_trigger_lexer_error().is_err());
+        let error = matcher.mask(&mut words).unwrap_err();
+        assert!(matches!(&error, MatchError::Internal { message } if message.contains("panic")));
+        assert!(error.is_final());
+        assert_eq!(matcher.accept(TokenId(1)), Err(error.clone()));
+        assert_eq!(matcher.rollback(0), Err(error));
+        assert!(!matcher.has_ended() && !matcher.is_complete());
+        assert_eq!(grammar.matcher().mask(&mut words), Ok(MaskOutcome::Open));
+    }
+}

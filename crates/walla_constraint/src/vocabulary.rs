@@ -213,7 +213,8 @@ impl TokenizerEnv for Env {
             let valid = chunk.valid();
             if !valid.is_empty() {
                 let spelled = self.spelling(valid);
-                tokens.extend(spelled.unwrap_or_else(|| self.trie.greedy_tokenize(valid.as_bytes())));
+                tokens
+                    .extend(spelled.unwrap_or_else(|| self.trie.greedy_tokenize(valid.as_bytes())));
             }
             tokens.extend(self.trie.greedy_tokenize(chunk.invalid()));
         }

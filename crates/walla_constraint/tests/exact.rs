@@ -26,17 +26,28 @@ fn languages() -> Vec<(Constraint, Vec<String>)> {
             Constraint::choice(["yes", "no", "nothing", "née", "日本", "日曜", "🙂!", "🙁"]),
             own(&["yes", "no", "nothing", "née", "日本", "日曜", "🙂!", "🙁"]),
         ),
-        (Constraint::choice([" a", "  a", "\n", "▁a", "<0x41>"]), own(&[" a", "  a", "\n", "▁a", "<0x41>"])),
+        (
+            Constraint::choice([" a", "  a", "\n", "▁a", "<0x41>"]),
+            own(&[" a", "  a", "\n", "▁a", "<0x41>"]),
+        ),
         (Constraint::regex("[abc]{1,2}"), pairs.clone()),
         (Constraint::regex("(the |The )?(horse|horseshoe|horses)"), {
             let starts = ["", "the ", "The "];
-            starts.iter().flat_map(|s| ["horse", "horseshoe", "horses"].map(|e| format!("{s}{e}"))).collect()
+            starts
+                .iter()
+                .flat_map(|s| ["horse", "horseshoe", "horses"].map(|e| format!("{s}{e}")))
+                .collect()
         }),
         (schema(&json!({"type": "integer", "minimum": -12, "maximum": 103})), numbers.clone()),
-        (schema(&json!({"enum": ["a\"b", "é", 1, null]})), own(&["\"a\\\"b\"", "\"é\"", "1", "null"])),
         (
-            schema(&json!({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}},
-                "required": ["b"], "additionalProperties": false})),
+            schema(&json!({"enum": ["a\"b", "é", 1, null]})),
+            own(&["\"a\\\"b\"", "\"é\"", "1", "null"]),
+        ),
+        (
+            schema(
+                &json!({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}},
+                "required": ["b"], "additionalProperties": false}),
+            ),
             own(&["{\"b\":null}", "{\"a\":true,\"b\":null}", "{\"a\":false,\"b\":null}"]),
         ),
         (
@@ -52,7 +63,8 @@ fn languages() -> Vec<(Constraint, Vec<String>)> {
 
 /// The tokens that may follow a text, by brute force over the vocabulary.
 fn oracle(tokenizer: &Tokenizer, texts: &[String], before: &[u8]) -> Vec<TokenId> {
-    let rests: Vec<&[u8]> = texts.iter().filter_map(|t| t.as_bytes().strip_prefix(before)).collect();
+    let rests: Vec<&[u8]> =
+        texts.iter().filter_map(|t| t.as_bytes().strip_prefix(before)).collect();
     let is_complete = rests.iter().any(|rest| rest.is_empty());
     let tokens = (0..tokenizer.vocab_size() as u32).map(TokenId);
     let continues = |token: &TokenId| {
@@ -69,7 +81,8 @@ fn oracle(tokenizer: &Tokenizer, texts: &[String], before: &[u8]) -> Vec<TokenId
 /// Walks through the languages with random tokens and compares every mask.
 fn check_exact(compiler: &Compiler, tokenizer: &Tokenizer, walks: u64) {
     for (constraint, texts) in languages() {
-        let grammar = compiler.compile(&constraint).unwrap_or_else(|e| panic!("{constraint:?}: {e}"));
+        let grammar =
+            compiler.compile(&constraint).unwrap_or_else(|e| panic!("{constraint:?}: {e}"));
         for seed in 1..=walks {
             let mut random = Random(seed * 0x9e37_79b9);
             let (mut matcher, mut before) = (grammar.matcher(), Vec::new());

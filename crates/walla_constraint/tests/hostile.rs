@@ -78,7 +78,11 @@ fn deep_sources_are_refused() {
             let result = compiled(&compiler, &Constraint::json_schema(schema.clone()));
             assert!(depth < 30 || result.is_err() || schema.contains("const"), "{schema}");
         }
-        for regex in [nested("(", ")", depth, "a"), nested("(?:a|", ")", depth, "a"), nested("(", "){1,9}", depth, "a")] {
+        for regex in [
+            nested("(", ")", depth, "a"),
+            nested("(?:a|", ")", depth, "a"),
+            nested("(", "){1,9}", depth, "a"),
+        ] {
             let result = compiled(&compiler, &Constraint::regex(regex));
             assert!(depth < 64 || result.is_err());
         }
@@ -102,21 +106,39 @@ fn large_sources_are_bounded() {
         (0..count).map(of).collect::<Vec<_>>().join(",")
     };
     let sources = [
-        Constraint::json_schema(format!("{{\"enum\":[{}]}}", many(9_000, &|i| format!("\"v{i}\"")))),
+        Constraint::json_schema(format!(
+            "{{\"enum\":[{}]}}",
+            many(9_000, &|i| format!("\"v{i}\""))
+        )),
         Constraint::json_schema(format!("{{\"enum\":[{}]}}", many(9_000, &|i| i.to_string()))),
-        Constraint::json_schema(format!("{{\"properties\":{{{}}}}}", many(5_000, &|i| format!("\"p{i}\":{{}}")))),
+        Constraint::json_schema(format!(
+            "{{\"properties\":{{{}}}}}",
+            many(5_000, &|i| format!("\"p{i}\":{{}}"))
+        )),
         Constraint::json_schema(format!(
             "{{\"properties\":{{{}}},\"additionalProperties\":false}}",
             many(4_000, &|i| format!("\"p{i}\":{{\"type\":\"integer\",\"maximum\":{i}}}"))
         )),
-        Constraint::json_schema(format!("{{\"required\":[{}]}}", many(9_000, &|i| format!("\"p{i}\"")))),
+        Constraint::json_schema(format!(
+            "{{\"required\":[{}]}}",
+            many(9_000, &|i| format!("\"p{i}\""))
+        )),
         Constraint::json_schema(format!(
             "{{\"patternProperties\":{{{}}}}}",
             many(200, &|i| format!("\"^p{i}$\":{{}}"))
         )),
-        Constraint::json_schema(format!("{{\"anyOf\":[{}]}}", many(3_000, &|i| format!("{{\"minLength\":{i}}}")))),
-        Constraint::json_schema(format!("{{\"oneOf\":[{}]}}", many(2_000, &|i| format!("{{\"const\":\"{i}\"}}")))),
-        Constraint::json_schema(format!("{{\"allOf\":[{}]}}", many(3_000, &|i| format!("{{\"minimum\":{i}}}")))),
+        Constraint::json_schema(format!(
+            "{{\"anyOf\":[{}]}}",
+            many(3_000, &|i| format!("{{\"minLength\":{i}}}"))
+        )),
+        Constraint::json_schema(format!(
+            "{{\"oneOf\":[{}]}}",
+            many(2_000, &|i| format!("{{\"const\":\"{i}\"}}"))
+        )),
+        Constraint::json_schema(format!(
+            "{{\"allOf\":[{}]}}",
+            many(3_000, &|i| format!("{{\"minimum\":{i}}}"))
+        )),
         Constraint::json_schema(format!(
             "{{\"allOf\":[{}]}}",
             many(20, &|i| format!("{{\"anyOf\":[{{\"minimum\":{i}}},{{\"maximum\":{i}}}]}}"))
@@ -129,7 +151,10 @@ fn large_sources_are_bounded() {
         Constraint::regex("a{1,65000}b"),
         Constraint::regex("x".repeat(100_000)),
         Constraint::lark(format!("start: {}", vec!["\"a\""; 20_000].join(" | "))),
-        Constraint::lark((0..5_000).map(|i| format!("r{i}: r{} \"a\"\n", i + 1)).collect::<String>() + "r5000: \"b\"\nstart: r0"),
+        Constraint::lark(
+            (0..5_000).map(|i| format!("r{i}: r{} \"a\"\n", i + 1)).collect::<String>()
+                + "r5000: \"b\"\nstart: r0",
+        ),
     ];
     for source in sources {
         drop(compiled(&compiler, &source));
@@ -212,10 +237,8 @@ fn sources_that_are_not_of_their_kind_are_refused() {
     }
     for text in ["", "nul", "{", "1", "\"a\"", "[]", "null", "{\"type\":\"null\"} x"] {
         let error = error(Constraint::json_schema(text));
-        let is_typed = matches!(
-            error,
-            ConstraintError::Json { .. } | ConstraintError::InvalidKeyword { .. }
-        );
+        let is_typed =
+            matches!(error, ConstraintError::Json { .. } | ConstraintError::InvalidKeyword { .. });
         assert!(is_typed, "{text}: {error:?}");
     }
     for (text, offset) in [("", 0), ("a(", 1), ("a[b", 1), ("a{2,1}", 1), ("é*+(", 4)] {
@@ -228,12 +251,27 @@ fn sources_that_are_not_of_their_kind_are_refused() {
         let error = error(Constraint::regex(text));
         assert!(matches!(error, ConstraintError::Regex { .. }), "{text}: {error:?}");
     }
-    for text in ["", "start", "start: (", "start: other", "start: \"a", "start: /(/", "begin: \"a\"", "start: %json", "start: %json {",
-        "start: @other", "start: <none>", "%llguidance {}\nstart: \"a\"", "start: start"] {
+    for text in [
+        "",
+        "start",
+        "start: (",
+        "start: other",
+        "start: \"a",
+        "start: /(/",
+        "begin: \"a\"",
+        "start: %json",
+        "start: %json {",
+        "start: @other",
+        "start: <none>",
+        "%llguidance {}\nstart: \"a\"",
+        "start: start",
+    ] {
         let error = error(Constraint::lark(text));
         let is_typed = matches!(
             error,
-            ConstraintError::Lark { .. } | ConstraintError::Json { .. } | ConstraintError::Unsatisfiable { .. }
+            ConstraintError::Lark { .. }
+                | ConstraintError::Json { .. }
+                | ConstraintError::Unsatisfiable { .. }
         );
         assert!(is_typed, "{text}: {error:?}");
     }

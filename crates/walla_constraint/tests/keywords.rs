@@ -46,12 +46,12 @@ const POSITIONS: [Position; 6] = [
         |schema| json!({"type": "array", "items": schema, "minItems": 1, "maxItems": 2}),
         |value| json!([value]),
     ),
+    ("an alternative", |schema| json!({"anyOf": [schema, {"const": "another"}]}), |value| value),
     (
-        "an alternative",
-        |schema| json!({"anyOf": [schema, {"const": "another"}]}),
+        "a definition",
+        |schema| json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": schema}}),
         |value| value,
     ),
-    ("a definition", |schema| json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": schema}}), |value| value),
     ("a part of allOf", |schema| json!({"allOf": [schema, true]}), |value| value),
 ];
 
@@ -67,7 +67,8 @@ fn at(position: &Position, mut schema: Value) -> Value {
 }
 
 fn instances() -> &'static [Value] {
-    static ALL: LazyLock<Vec<Value>> = LazyLock::new(|| INSTANCES.iter().map(|t| parse(t)).collect());
+    static ALL: LazyLock<Vec<Value>> =
+        LazyLock::new(|| INSTANCES.iter().map(|t| parse(t)).collect());
     &ALL
 }
 
@@ -109,8 +110,22 @@ fn check_supported(keyword: &str, base: &Value, extra: &[Value], position: &Posi
             violations += usize::from(is_valid(base, value) || is_valid(&relaxed, value));
         }
     }
-    let has_no_effect = matches!(keyword, "title" | "description" | "default" | "deprecated" | "$comment"
-        | "examples" | "readOnly" | "writeOnly" | "$schema" | "$id" | "$defs" | "uniqueItems" | "$anchor");
+    let has_no_effect = matches!(
+        keyword,
+        "title"
+            | "description"
+            | "default"
+            | "deprecated"
+            | "$comment"
+            | "examples"
+            | "readOnly"
+            | "writeOnly"
+            | "$schema"
+            | "$id"
+            | "$defs"
+            | "uniqueItems"
+            | "$anchor"
+    );
     assert!(violations > 0 || has_no_effect, "{case}: no instance violates only this keyword");
     assert!(written > 0, "{case}: no valid instance can be written");
     let grammar = walk.compile(&schema(&whole)).unwrap();
@@ -214,7 +229,9 @@ fn combinations_are_enforced() {
             0 => json!({"allOf": [left, right]}),
             1 => json!({"anyOf": [left, right]}),
             2 => json!({"oneOf": [left, right]}),
-            _ => json!({"type": "object", "properties": {"a": left, "b": right}, "required": ["b"]}),
+            _ => {
+                json!({"type": "object", "properties": {"a": left, "b": right}, "required": ["b"]})
+            }
         };
         whole["$defs"] = Value::Object(definitions);
         let Ok(grammar) = compiler.compile(&schema(&whole)) else { continue };
@@ -222,8 +239,8 @@ fn combinations_are_enforced() {
         for seed in 1..=3 {
             let Some(text) = reply(&grammar, &small_tokenizer(), seed, 200) else { continue };
             finished += 1;
-            let value: Value =
-                serde_json::from_str(&text).unwrap_or_else(|error| panic!("{whole}: {text}: {error}"));
+            let value: Value = serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{whole}: {text}: {error}"));
             assert!(is_valid(&whole, &value), "{whole}: {text}");
         }
     }

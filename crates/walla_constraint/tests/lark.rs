@@ -141,7 +141,10 @@ fn names_of_special_tokens_are_checked() {
     assert!(common::accepts(&text.unwrap(), "<tool_calls>"));
     for ids in ["<[5]>", "<[5-9]>", "<[*]>", "<[^3]>"] {
         let error = compiler.compile(&Constraint::lark(format!("start: {ids}"))).unwrap_err();
-        assert_eq!(error.to_string(), "Lark grammar: 1(8): tokens are named by their text, not by id");
+        assert_eq!(
+            error.to_string(),
+            "Lark grammar: 1(8): tokens are named by their text, not by id"
+        );
     }
 }
 

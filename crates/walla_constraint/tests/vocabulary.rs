@@ -29,7 +29,10 @@ fn check_any_text(lists: &Lists) -> Vec<TokenId> {
             Err(error) => error.error_len().is_none(),
         };
         tokenizer.is_end_of_generation(*token)
-            || (is_start && !bytes.is_empty() && bytes.len() <= 1_000 && !tokenizer.is_reserved(*token))
+            || (is_start
+                && !bytes.is_empty()
+                && bytes.len() <= 1_000
+                && !tokenizer.is_reserved(*token))
     };
     let all = (0..tokenizer.vocab_size() as u32).map(TokenId);
     assert_eq!(tokens, all.filter(starts_text).collect::<Vec<_>>());
@@ -48,9 +51,17 @@ fn only_tokens_with_text_are_text() {
     let control = TokenId(lists.add("<|opens|>", CONTROL, 0.0));
     let tokens = check_any_text(&lists);
     for (token, is_allowed) in [
-        (unused, false), (empty, false), (first, true), (twin, true), (long, false),
-        (invalid, false), (control, false), (TokenId(0xff), false), (TokenId(0xf5), false),
-        (TokenId(0xf0), true), (TokenId(0x80), false),
+        (unused, false),
+        (empty, false),
+        (first, true),
+        (twin, true),
+        (long, false),
+        (invalid, false),
+        (control, false),
+        (TokenId(0xff), false),
+        (TokenId(0xf5), false),
+        (TokenId(0xf0), true),
+        (TokenId(0x80), false),
     ] {
         assert_eq!(tokens.contains(&token), is_allowed, "{token}");
     }

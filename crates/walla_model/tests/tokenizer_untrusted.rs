@@ -135,6 +135,26 @@ fn the_only_token_of_a_byte_is_used() {
 }
 
 #[test]
+fn a_continuation_has_no_space_before_it() {
+    let tokenizer = sentence_piece().tokenizer();
+    assert!(tokenizer.adds_space_prefix());
+    let text_of = |tokens: &[TokenId]| {
+        let bytes = tokens.iter().flat_map(|&token| tokenizer.token_bytes(token));
+        String::from_utf8(bytes.copied().collect()).unwrap()
+    };
+    for text in ["the end", " the", "</s>é", ""] {
+        assert_eq!(text_of(&tokenizer.encode_continuation(text).unwrap()), text);
+    }
+    assert_eq!(text_of(&tokenizer.encode_untrusted("the end").unwrap()), " the end");
+    let tokenizer = byte_level("gpt-2").tokenizer();
+    for text in ["the end", " the", "<|im_end|>é"] {
+        assert_eq!(tokenizer.encode_continuation(text), tokenizer.encode_untrusted(text));
+    }
+    let tokenizer = tokenizer.with_text_bytes_max(3);
+    assert!(tokenizer.encode_continuation("abcd").is_err());
+}
+
+#[test]
 fn the_limit_holds() {
     let tokenizer = byte_level("gpt-2").tokenizer().with_text_bytes_max(3);
     assert!(

@@ -43,10 +43,9 @@ pub(super) fn check_references(document: &Document) -> Result<(), ConstraintErro
     loop {
         let before = removed.iter().filter(|&&is_removed| is_removed).count();
         for (index, targets) in edges.iter().enumerate() {
-            if targets.iter().all(|&target| removed.get(target) == Some(&true)) {
-                if let Some(is_removed) = removed.get_mut(index) {
-                    *is_removed = true;
-                }
+            let are_removed = targets.iter().all(|&target| removed.get(target) == Some(&true));
+            if let Some(is_removed) = removed.get_mut(index) {
+                *is_removed |= are_removed;
             }
         }
         let after = removed.iter().filter(|&&is_removed| is_removed).count();

@@ -98,9 +98,7 @@ impl Emitter<'_> {
     fn part(&mut self, part: &Part) -> Value {
         match part {
             Part::Never => Value::Bool(false),
-            Part::Types(types) => {
-                any_of(types.iter().flat_map(|ty| self.typed(ty)).collect())
-            }
+            Part::Types(types) => any_of(types.iter().flat_map(|ty| self.typed(ty)).collect()),
             Part::Any(schemas) => any_of(schemas.iter().map(|s| self.schema(s)).collect()),
             Part::One(schemas) => {
                 let alternatives: Vec<Value> =

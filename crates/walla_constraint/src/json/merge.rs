@@ -1,7 +1,8 @@
 //! Combines the parts of each schema to one part. The library would combine them too, but it
 //! expands values without restrictions, and treats recursive references without a limit.
 
-use super::parse::{At, check_counts};
+use super::keywords::At;
+use super::parse::check_counts;
 use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
 use crate::ConstraintError;
@@ -50,7 +51,11 @@ impl Merger<'_> {
         self.combine(parts, stack)
     }
 
-    fn schemas(&mut self, all: &[Schema], stack: Stack<'_>) -> Result<Vec<Schema>, ConstraintError> {
+    fn schemas(
+        &mut self,
+        all: &[Schema],
+        stack: Stack<'_>,
+    ) -> Result<Vec<Schema>, ConstraintError> {
         all.iter().map(|schema| self.schema(schema, stack)).collect()
     }
 
@@ -97,7 +102,11 @@ impl Merger<'_> {
     }
 
     /// One schema from parts whose schemas are combined.
-    fn combine(&mut self, mut parts: Vec<Part>, stack: Stack<'_>) -> Result<Schema, ConstraintError> {
+    fn combine(
+        &mut self,
+        mut parts: Vec<Part>,
+        stack: Stack<'_>,
+    ) -> Result<Schema, ConstraintError> {
         values::narrow(&mut parts);
         if parts.iter().any(|part| matches!(part, Part::Never)) {
             return Ok(Schema::never());
@@ -185,9 +194,10 @@ impl Merger<'_> {
             (Type::Null, Type::Null) => Some(Type::Null),
             (Type::Boolean, Type::Boolean) => Some(Type::Boolean),
             (Type::Number(left), Type::Number(right)) => Some(Type::Number(ranges(left, right)?)),
-            (Type::Integer(left) | Type::Number(left), Type::Integer(right) | Type::Number(right)) => {
-                Some(Type::Integer(ranges(left, right)?))
-            }
+            (
+                Type::Integer(left) | Type::Number(left),
+                Type::Integer(right) | Type::Number(right),
+            ) => Some(Type::Integer(ranges(left, right)?)),
             (Type::String(left), Type::String(right)) => Some(Type::String(texts(left, right))),
             (Type::Array(left), Type::Array(right)) => {
                 Some(Type::Array(self.items(left, right, stack)?))
@@ -211,7 +221,12 @@ impl Merger<'_> {
         })
     }
 
-    fn items(&mut self, left: &Items, right: &Items, stack: Stack<'_>) -> Result<Items, ConstraintError> {
+    fn items(
+        &mut self,
+        left: &Items,
+        right: &Items,
+        stack: Stack<'_>,
+    ) -> Result<Items, ConstraintError> {
         let anything = Schema::default();
         let at = |items: &Items, index: usize| {
             let item = items.prefix.get(index).or(items.rest.as_deref());
@@ -258,7 +273,8 @@ impl Merger<'_> {
             }
         }
         let mut required = left.required.clone();
-        required.extend(right.required.iter().filter(|name| !left.required.contains(name)).cloned());
+        required
+            .extend(right.required.iter().filter(|name| !left.required.contains(name)).cloned());
         let fields = Fields {
             properties,
             patterns: left.patterns.iter().chain(&right.patterns).cloned().collect(),

@@ -7,6 +7,7 @@
 mod check;
 mod emit;
 mod format;
+mod keywords;
 mod merge;
 mod parse;
 mod pattern;

@@ -4,19 +4,17 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::format;
+use super::keywords::{At, Keywords, TYPES, decode_percent, is_type_keyword};
 use super::pattern;
+use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
-use super::schema::{Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type};
 use crate::ConstraintError;
 
 /// Maximum nesting depth of schemas: the library recurses, with kilobytes of stack per level.
 const DEPTH_MAX: usize = 32;
-
-/// Maximum value of a length or count. A reply is never that long.
-const COUNT_MAX: u64 = 65_535;
 
 /// Maximum number of named properties of an object: the library recurses over them, and the time to
 /// exclude their names from additional properties grows with the square of the number.
@@ -25,101 +23,16 @@ const PROPERTIES_MAX: usize = 1_000;
 /// Maximum number of patterns of an object: the library compares each one with each other one.
 const PATTERNS_MAX: usize = 32;
 
-/// Keywords without an effect on validity.
-const ANNOTATIONS: [&str; 12] = [
-    "$anchor",
-    "$comment",
-    "$defs",
-    "definitions",
-    "title",
-    "description",
-    "default",
-    "deprecated",
-    "example",
-    "examples",
-    "readOnly",
-    "writeOnly",
-];
-
-/// Drafts with a `$schema` that is accepted. All supported keywords mean the same in them.
-const DRAFTS: [&str; 3] = [
-    "https://json-schema.org/draft/2020-12/schema",
-    "https://json-schema.org/draft/2019-09/schema",
-    "http://json-schema.org/draft-07/schema",
-];
-
-/// Keywords that are known and refused.
-const REFUSED: [(&str, &str); 27] = [
-    ("$dynamicAnchor", "dynamic references are not resolved"),
-    ("$dynamicRef", "dynamic references are not resolved"),
-    ("$recursiveAnchor", "dynamic references are not resolved"),
-    ("$recursiveRef", "dynamic references are not resolved"),
-    ("$vocabulary", "it belongs to meta-schemas"),
-    ("additionalItems", "use \"items\" after \"prefixItems\""),
-    ("contains", "a grammar cannot count matching items"),
-    ("contentEncoding", "the content of a string is not decoded"),
-    ("contentMediaType", "the content of a string is not decoded"),
-    ("contentSchema", "the content of a string is not decoded"),
-    ("dependencies", "a grammar cannot remember which properties occurred"),
-    ("dependentRequired", "a grammar cannot remember which properties occurred"),
-    ("dependentSchemas", "a grammar cannot remember which properties occurred"),
-    ("discriminator", "use \"const\" in the alternatives"),
-    ("else", "a grammar cannot negate a schema; use \"anyOf\""),
-    ("id", "use \"$ref\" within the document"),
-    ("if", "a grammar cannot negate a schema; use \"anyOf\""),
-    ("maxContains", "a grammar cannot count matching items"),
-    ("minContains", "a grammar cannot count matching items"),
-    ("not", "a grammar cannot negate a schema"),
-    ("nullable", "use the type \"null\""),
-    ("propertyNames", "use \"patternProperties\""),
-    ("then", "a grammar cannot negate a schema; use \"anyOf\""),
-    ("unevaluatedItems", "use \"items\""),
-    ("unevaluatedProperties", "use \"additionalProperties\""),
-    ("uniqueItems", "a grammar cannot compare items"),
-    ("x-guidance", "settings belong to the compiler"),
-];
-
-const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
-
 /// Parses the schema and the schemas that it refers to.
 pub(super) fn parse(source: &Value, nodes_max: usize) -> Result<Document, ConstraintError> {
-    let mut parser = Parser {
-        source,
-        nodes: 0,
-        nodes_max,
-        targets: HashMap::new(),
-        pending: Vec::new(),
-    };
+    let mut parser =
+        Parser { source, nodes: 0, nodes_max, targets: HashMap::new(), pending: Vec::new() };
     let root = parser.schema(source, &At::root(), 0)?;
     let mut definitions = Vec::new();
     while let Some((pointer, target)) = parser.pending.get(definitions.len()).cloned() {
         definitions.push(parser.schema(target, &At(pointer), 0)?);
     }
     Ok(Document { root, definitions })
-}
-
-/// JSON pointer of a schema.
-#[derive(Clone, Debug)]
-pub(super) struct At(String);
-
-impl At {
-    pub(super) fn root() -> Self {
-        Self(String::new())
-    }
-
-    fn child(&self, token: &str) -> Self {
-        Self(format!("{}/{}", self.0, token.replace('~', "~0").replace('/', "~1")))
-    }
-
-    pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
-        let (keyword, at) = (keyword.to_owned(), self.0.clone());
-        ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }
-    }
-
-    fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
-        let (keyword, at) = (keyword.to_owned(), self.0.clone());
-        ConstraintError::InvalidKeyword { keyword, at, expected }
-    }
 }
 
 struct Parser<'s> {
@@ -130,51 +43,6 @@ struct Parser<'s> {
     targets: HashMap<String, usize>,
     /// Pointer and value of each definition.
     pending: Vec<(String, &'s Value)>,
-}
-
-/// The keywords of a schema while it is parsed.
-struct Keywords<'a, 's> {
-    map: &'s Map<String, Value>,
-    at: &'a At,
-    depth: usize,
-}
-
-impl<'s> Keywords<'_, 's> {
-    fn get(&self, keyword: &str) -> Option<&'s Value> {
-        self.map.get(keyword)
-    }
-
-    fn number(&self, keyword: &str) -> Result<Option<f64>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        let number = value.as_f64().ok_or_else(|| self.at.invalid(keyword, "a number"))?;
-        if number.abs() > NUMBER_MAX {
-            let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
-            return Err(self.at.unsupported(keyword, reason));
-        }
-        Ok(Some(number))
-    }
-
-    fn count(&self, keyword: &str) -> Result<Option<u64>, ConstraintError> {
-        let Some(number) = self.number(keyword)? else { return Ok(None) };
-        if number < 0.0 || number.fract() != 0.0 {
-            return Err(self.at.invalid(keyword, "a non-negative integer"));
-        }
-        if number > COUNT_MAX as f64 {
-            let reason = format!("{number} is more than {COUNT_MAX}");
-            return Err(self.at.unsupported(keyword, reason));
-        }
-        Ok(Some(number as u64))
-    }
-
-    fn list(&self, keyword: &str) -> Result<Option<&'s Vec<Value>>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        value.as_array().map(Some).ok_or_else(|| self.at.invalid(keyword, "an array"))
-    }
-
-    fn text(&self, keyword: &str) -> Result<Option<&'s str>, ConstraintError> {
-        let Some(value) = self.get(keyword) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.at.invalid(keyword, "a string"))
-    }
 }
 
 impl<'s> Parser<'s> {
@@ -190,7 +58,12 @@ impl<'s> Parser<'s> {
         })
     }
 
-    fn schema(&mut self, value: &'s Value, at: &At, depth: usize) -> Result<Schema, ConstraintError> {
+    fn schema(
+        &mut self,
+        value: &'s Value,
+        at: &At,
+        depth: usize,
+    ) -> Result<Schema, ConstraintError> {
         self.count_node()?;
         if depth > DEPTH_MAX {
             return Err(ConstraintError::TooLarge {
@@ -210,7 +83,7 @@ impl<'s> Parser<'s> {
             }
         };
         let keywords = Keywords { map, at, depth };
-        self.check_names(&keywords)?;
+        keywords.check_names()?;
         let mut parts = Vec::new();
         parts.extend(self.types(&keywords)?.map(Part::Types));
         parts.extend(self.values(&keywords)?.map(Part::Values));
@@ -221,38 +94,6 @@ impl<'s> Parser<'s> {
         parts.extend(self.schemas(&keywords, "anyOf")?.map(Part::Any));
         parts.extend(self.schemas(&keywords, "oneOf")?.map(Part::One));
         Ok(Schema { parts })
-    }
-
-    /// Refuses every keyword that no other function reads.
-    fn check_names(&self, keywords: &Keywords<'_, 's>) -> Result<(), ConstraintError> {
-        let at = keywords.at;
-        for (name, value) in keywords.map {
-            let name = name.as_str();
-            match name {
-                "type" | "enum" | "const" | "$ref" | "allOf" | "anyOf" | "oneOf" | "minimum"
-                | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
-                | "minLength" | "maxLength" | "pattern" | "format" | "items" | "prefixItems"
-                | "minItems" | "maxItems" | "properties" | "patternProperties"
-                | "additionalProperties" | "required" | "minProperties" | "maxProperties" => {}
-                "uniqueItems" if *value == Value::Bool(false) => {}
-                "$schema" => {
-                    let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;
-                    if !DRAFTS.contains(&draft.trim_end_matches('#')) {
-                        return Err(at.unsupported(name, format!("unknown draft {draft}")));
-                    }
-                }
-                // Elsewhere it changes the target of references.
-                "$id" if at.0.is_empty() => {}
-                "$id" => return Err(at.unsupported(name, "only the root may have it")),
-                _ if ANNOTATIONS.contains(&name) => {}
-                _ => {
-                    let known = REFUSED.iter().find(|(known, _)| *known == name);
-                    let reason = known.map_or("unknown keyword", |(_, reason)| reason);
-                    return Err(at.unsupported(name, reason));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The types of a schema with a keyword that depends on the type.
@@ -266,9 +107,8 @@ impl<'s> Parser<'s> {
             Some(_) => Some(Vec::new()),
         };
         let expected = "one of the seven types, or a list of them";
-        let is_valid = |names: &Vec<&str>| {
-            !names.is_empty() && names.iter().all(|name| TYPES.contains(name))
-        };
+        let is_valid =
+            |names: &Vec<&str>| !names.is_empty() && names.iter().all(|name| TYPES.contains(name));
         if keywords.get("type").is_some() && !names.as_ref().is_some_and(is_valid) {
             return Err(keywords.at.invalid("type", expected));
         }
@@ -316,15 +156,13 @@ impl<'s> Parser<'s> {
             multiple_of,
         };
         let mut integers = range.clone();
-        if let Some(name) = keywords.text("format")? {
-            if let Some((min, max)) = format::integer_range(name) {
-                integers.min = Some(integers.min.map_or(min, |own| own.max(min)));
-                integers.max = Some(integers.max.map_or(max, |own| own.min(max)));
-                // The specification defines these formats for numbers; a value with decimals has
-                // no such format.
-                range.min = integers.min;
-                range.max = integers.max;
-            }
+        if let Some((min, max)) = keywords.text("format")?.and_then(format::integer_range) {
+            integers.min = Some(integers.min.map_or(min, |own| own.max(min)));
+            integers.max = Some(integers.max.map_or(max, |own| own.min(max)));
+            // The specification defines these formats for numbers; a value with decimals has
+            // no such format.
+            range.min = integers.min;
+            range.max = integers.max;
         }
         Ok((range, integers))
     }
@@ -431,9 +269,8 @@ impl<'s> Parser<'s> {
             supported?.map_err(|reason| keywords.at.unsupported(keyword, reason))?;
         }
         if let Some(constant) = constant {
-            let is_listed = |list: &Vec<Value>| {
-                list.iter().any(|value| values::is_equal(value, constant))
-            };
+            let is_listed =
+                |list: &Vec<Value>| list.iter().any(|value| values::is_equal(value, constant));
             let is_allowed = values.as_ref().is_none_or(is_listed);
             values = Some(if is_allowed { vec![constant.clone()] } else { Vec::new() });
         }
@@ -461,16 +298,6 @@ impl<'s> Parser<'s> {
         self.pending.push((pointer, target));
         Ok(Some(index))
     }
-}
-
-fn is_type_keyword(name: &str) -> bool {
-    matches!(
-        name,
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
-            | "minLength" | "maxLength" | "pattern" | "format" | "items" | "prefixItems"
-            | "minItems" | "maxItems" | "properties" | "patternProperties"
-            | "additionalProperties" | "required" | "minProperties" | "maxProperties"
-    )
 }
 
 fn text(keywords: &Keywords<'_, '_>) -> Result<Text, ConstraintError> {
@@ -518,9 +345,7 @@ pub(super) fn check_counts(fields: &Fields, at: &At) -> Result<(), ConstraintErr
     let optional = fields.properties.iter().filter(is_optional).count() as u64;
     let (min, max) = (fields.min.saturating_sub(required), fields.max);
     // One of the optional properties: at least one, or at most one.
-    let is_one_of = fields.is_closed()
-        && min <= 1
-        && max.is_none_or(|max| max == required + 1);
+    let is_one_of = fields.is_closed() && min <= 1 && max.is_none_or(|max| max == required + 1);
     let max_matters = max.is_some_and(|max| !fields.is_closed() || max < required + optional);
     let reason = "only exact for required properties and one further property";
     if min > 0 && ((optional > 0 && !is_one_of) || min > 1) {
@@ -530,22 +355,4 @@ pub(super) fn check_counts(fields: &Fields, at: &At) -> Result<(), ConstraintErr
         return Err(at.unsupported("maxProperties", reason));
     }
     Ok(())
-}
-
-/// Replaces `%` and two hexadecimal digits by the byte (RFC 3986).
-fn decode_percent(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        if byte == b'%' {
-            let (digits, behind) = behind.split_at_checked(2)?;
-            let digits = std::str::from_utf8(digits).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = behind;
-        } else {
-            bytes.push(byte);
-            rest = behind;
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

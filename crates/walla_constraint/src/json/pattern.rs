@@ -3,10 +3,12 @@
 //! `pattern` has the syntax of ECMA-262 with Unicode semantics; the library's syntax is that of
 //! Rust. Where both differ, the expression is translated or refused.
 
+use llguidance::derivre::RegexBuilder;
+use llguidance::regex_to_lark;
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{
-    AssertionKind, Ast, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, GroupKind, LiteralKind, Span,
-    SpecialLiteralKind, Visitor, visit,
+    AssertionKind, Ast, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, GroupKind, LiteralKind,
+    Span, SpecialLiteralKind, Visitor, visit,
 };
 
 /// Maximum nesting depth of groups.
@@ -31,6 +33,9 @@ pub(super) fn lower(regex: &str) -> Result<String, String> {
         from = span.end.offset;
     }
     lowered.push_str(regex.get(from..).unwrap_or_default());
+    // The library refuses anchors in the middle.
+    let built = RegexBuilder::new().mk_regex_for_serach(&regex_to_lark(&lowered, "dw"));
+    built.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
     Ok(lowered)
 }
 
@@ -102,19 +107,14 @@ impl Visitor for Translator {
         }
     }
 
-    fn visit_class_set_binary_op_pre(
-        &mut self,
-        op: &ClassSetBinaryOp,
-    ) -> Result<(), Self::Err> {
+    fn visit_class_set_binary_op_pre(&mut self, op: &ClassSetBinaryOp) -> Result<(), Self::Err> {
         Err((op.span.start.offset, "operators in classes are not part of ECMA-262"))
     }
 }
 
 fn check_literal(kind: &LiteralKind, at: usize) -> Result<(), (usize, &'static str)> {
     match kind {
-        LiteralKind::Special(SpecialLiteralKind::Bell) => {
-            Err((at, "\\a is not part of ECMA-262"))
-        }
+        LiteralKind::Special(SpecialLiteralKind::Bell) => Err((at, "\\a is not part of ECMA-262")),
         _ => Ok(()),
     }
 }
@@ -134,9 +134,20 @@ mod tests {
     #[test]
     fn other_syntax_is_refused_with_its_position() {
         let refused = [
-            ("a\\b", 1), ("(?i)a", 0), ("a(?=b)", 1), ("[a&&b]", 1), ("[[:alpha:]]", 1),
-            ("(?P<n>a)", 0), ("a(?i:b)", 1), ("(a)\\1", 3), ("[a[b]]", 2), ("a{2,1}", 1),
-            ("\\A", 0), ("[\\S]", 1), ("(", 0), ("\\a", 0),
+            ("a\\b", 1),
+            ("(?i)a", 0),
+            ("a(?=b)", 1),
+            ("[a&&b]", 1),
+            ("[[:alpha:]]", 1),
+            ("(?P<n>a)", 0),
+            ("a(?i:b)", 1),
+            ("(a)\\1", 3),
+            ("[a[b]]", 2),
+            ("a{2,1}", 1),
+            ("\\A", 0),
+            ("[\\S]", 1),
+            ("(", 0),
+            ("\\a", 0),
         ];
         for (regex, offset) in refused {
             let reason = lower(regex).unwrap_err();

@@ -118,11 +118,11 @@ fn admits(types: &[Type], value: &Value) -> Option<bool> {
         (Type::Array(_), Value::Array(_)) | (Type::Object(_), Value::Object(_)) => None,
         _ => Some(false),
     });
-    decisions.fold(Some(false), |all, one| match (all, one) {
-        (Some(true), _) | (_, Some(true)) => Some(true),
-        (None, _) | (_, None) => None,
-        _ => Some(false),
-    })
+    let decisions: Vec<Option<bool>> = decisions.collect();
+    if decisions.contains(&Some(true)) {
+        return Some(true);
+    }
+    (!decisions.contains(&None)).then_some(false)
 }
 
 impl Text {

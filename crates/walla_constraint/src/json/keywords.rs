@@ -1,0 +1,232 @@
+//! The keywords of one schema: which ones exist, and the types of their values.
+
+use serde_json::{Map, Value};
+
+use super::schema::NUMBER_MAX;
+use crate::ConstraintError;
+
+/// Maximum value of a length or count. A reply is never that long.
+const COUNT_MAX: u64 = 65_535;
+
+/// Keywords without an effect on validity.
+const ANNOTATIONS: [&str; 12] = [
+    "$anchor",
+    "$comment",
+    "$defs",
+    "definitions",
+    "title",
+    "description",
+    "default",
+    "deprecated",
+    "example",
+    "examples",
+    "readOnly",
+    "writeOnly",
+];
+
+/// Drafts with a `$schema` that is accepted. All supported keywords mean the same in them.
+const DRAFTS: [&str; 3] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+];
+
+/// Keywords that are known and refused.
+const REFUSED: [(&str, &str); 27] = [
+    ("$dynamicAnchor", "dynamic references are not resolved"),
+    ("$dynamicRef", "dynamic references are not resolved"),
+    ("$recursiveAnchor", "dynamic references are not resolved"),
+    ("$recursiveRef", "dynamic references are not resolved"),
+    ("$vocabulary", "it belongs to meta-schemas"),
+    ("additionalItems", "use \"items\" after \"prefixItems\""),
+    ("contains", "a grammar cannot count matching items"),
+    ("contentEncoding", "the content of a string is not decoded"),
+    ("contentMediaType", "the content of a string is not decoded"),
+    ("contentSchema", "the content of a string is not decoded"),
+    ("dependencies", "a grammar cannot remember which properties occurred"),
+    ("dependentRequired", "a grammar cannot remember which properties occurred"),
+    ("dependentSchemas", "a grammar cannot remember which properties occurred"),
+    ("discriminator", "use \"const\" in the alternatives"),
+    ("else", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("id", "use \"$ref\" within the document"),
+    ("if", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("maxContains", "a grammar cannot count matching items"),
+    ("minContains", "a grammar cannot count matching items"),
+    ("not", "a grammar cannot negate a schema"),
+    ("nullable", "use the type \"null\""),
+    ("propertyNames", "use \"patternProperties\""),
+    ("then", "a grammar cannot negate a schema; use \"anyOf\""),
+    ("unevaluatedItems", "use \"items\""),
+    ("unevaluatedProperties", "use \"additionalProperties\""),
+    ("uniqueItems", "a grammar cannot compare items"),
+    ("x-guidance", "settings belong to the compiler"),
+];
+
+pub(super) const TYPES: [&str; 7] =
+    ["null", "boolean", "integer", "number", "string", "array", "object"];
+
+/// JSON pointer of a schema.
+#[derive(Clone, Debug)]
+pub(super) struct At(pub(super) String);
+
+impl At {
+    pub(super) fn root() -> Self {
+        Self(String::new())
+    }
+
+    pub(super) fn child(&self, token: &str) -> Self {
+        Self(format!("{}/{}", self.0, token.replace('~', "~0").replace('/', "~1")))
+    }
+
+    pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
+        let (keyword, at) = (keyword.to_owned(), self.0.clone());
+        ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }
+    }
+
+    pub(super) fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
+        let (keyword, at) = (keyword.to_owned(), self.0.clone());
+        ConstraintError::InvalidKeyword { keyword, at, expected }
+    }
+}
+
+/// The keywords of a schema while it is parsed.
+pub(super) struct Keywords<'a, 's> {
+    pub(super) map: &'s Map<String, Value>,
+    pub(super) at: &'a At,
+    pub(super) depth: usize,
+}
+
+impl<'s> Keywords<'_, 's> {
+    pub(super) fn get(&self, keyword: &str) -> Option<&'s Value> {
+        self.map.get(keyword)
+    }
+
+    pub(super) fn number(&self, keyword: &str) -> Result<Option<f64>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        let number = value.as_f64().ok_or_else(|| self.at.invalid(keyword, "a number"))?;
+        if number.abs() > NUMBER_MAX {
+            let reason = format!("{value} is beyond 2^53 - 1, the range of exact numbers");
+            return Err(self.at.unsupported(keyword, reason));
+        }
+        Ok(Some(number))
+    }
+
+    pub(super) fn count(&self, keyword: &str) -> Result<Option<u64>, ConstraintError> {
+        let Some(number) = self.number(keyword)? else { return Ok(None) };
+        if number < 0.0 || number.fract() != 0.0 {
+            return Err(self.at.invalid(keyword, "a non-negative integer"));
+        }
+        if number > COUNT_MAX as f64 {
+            let reason = format!("{number} is more than {COUNT_MAX}");
+            return Err(self.at.unsupported(keyword, reason));
+        }
+        Ok(Some(number as u64))
+    }
+
+    pub(super) fn list(&self, keyword: &str) -> Result<Option<&'s Vec<Value>>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        value.as_array().map(Some).ok_or_else(|| self.at.invalid(keyword, "an array"))
+    }
+
+    pub(super) fn text(&self, keyword: &str) -> Result<Option<&'s str>, ConstraintError> {
+        let Some(value) = self.get(keyword) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.at.invalid(keyword, "a string"))
+    }
+
+    /// Refuses every keyword that no other function reads.
+    pub(super) fn check_names(&self) -> Result<(), ConstraintError> {
+        let at = self.at;
+        for (name, value) in self.map {
+            let name = name.as_str();
+            match name {
+                "type"
+                | "enum"
+                | "const"
+                | "$ref"
+                | "allOf"
+                | "anyOf"
+                | "oneOf"
+                | "minimum"
+                | "maximum"
+                | "exclusiveMinimum"
+                | "exclusiveMaximum"
+                | "multipleOf"
+                | "minLength"
+                | "maxLength"
+                | "pattern"
+                | "format"
+                | "items"
+                | "prefixItems"
+                | "minItems"
+                | "maxItems"
+                | "properties"
+                | "patternProperties"
+                | "additionalProperties"
+                | "required"
+                | "minProperties"
+                | "maxProperties" => {}
+                "uniqueItems" if *value == Value::Bool(false) => {}
+                "$schema" => {
+                    let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;
+                    if !DRAFTS.contains(&draft.trim_end_matches('#')) {
+                        return Err(at.unsupported(name, format!("unknown draft {draft}")));
+                    }
+                }
+                // Elsewhere it changes the target of references.
+                "$id" if at.0.is_empty() => {}
+                "$id" => return Err(at.unsupported(name, "only the root may have it")),
+                _ if ANNOTATIONS.contains(&name) => {}
+                _ => {
+                    let known = REFUSED.iter().find(|(known, _)| *known == name);
+                    let reason = known.map_or("unknown keyword", |(_, reason)| reason);
+                    return Err(at.unsupported(name, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a keyword restricts values of one type.
+pub(super) fn is_type_keyword(name: &str) -> bool {
+    matches!(
+        name,
+        "minimum"
+            | "maximum"
+            | "exclusiveMinimum"
+            | "exclusiveMaximum"
+            | "multipleOf"
+            | "minLength"
+            | "maxLength"
+            | "pattern"
+            | "format"
+            | "items"
+            | "prefixItems"
+            | "minItems"
+            | "maxItems"
+            | "properties"
+            | "patternProperties"
+            | "additionalProperties"
+            | "required"
+            | "minProperties"
+            | "maxProperties"
+    )
+}
+
+/// Replaces `%` and two hexadecimal digits by the byte (RFC 3986).
+pub(super) fn decode_percent(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        if byte == b'%' {
+            let (digits, behind) = behind.split_at_checked(2)?;
+            let digits = std::str::from_utf8(digits).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = behind;
+        } else {
+            bytes.push(byte);
+            rest = behind;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
