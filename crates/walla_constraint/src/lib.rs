@@ -30,7 +30,7 @@
 //! |---|---|
 //! | `type`, `const`, `enum` | |
 //! | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | up to 2^53 - 1 |
-//! | `multipleOf` | an exact decimal with at most six decimals |
+//! | `multipleOf` | an exact decimal with at most six decimals; up to 1,000 without the decimal point |
 //! | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 65,535 |
 //! | `pattern` | ECMA-262 without assertions other than `^` and `$`, backreferences and flags |
 //! | `format` | `date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`; of numbers the names that `schemars` writes (`int32`, `uint8`, `float` …), as a range |

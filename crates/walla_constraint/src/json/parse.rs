@@ -144,7 +144,8 @@ impl<'s> Parser<'s> {
                 return Err(keywords.at.invalid("multipleOf", "a positive number"));
             }
             if values::scale(multiple).is_none() {
-                let reason = format!("{multiple} is no exact decimal of at most six digits");
+                let reason =
+                    format!("{multiple} is no exact decimal up to 1,000 without its decimal point");
                 return Err(keywords.at.unsupported("multipleOf", reason));
             }
         }

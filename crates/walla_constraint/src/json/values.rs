@@ -5,6 +5,10 @@ use serde_json::{Number, Value};
 use super::schema::{NUMBER_MAX, Part, Range, Text, Type};
 use crate::ConstraintError;
 
+/// Maximum of a number of `multipleOf` without its decimal point. The library has a state for each
+/// remainder, and computes remainders in 32 bits without a check.
+const MULTIPLE_MAX: u64 = 1_000;
+
 /// Refuses a value that the grammar cannot write. `count` is called for each nested value.
 pub(super) fn check(
     value: &Value,
@@ -138,7 +142,8 @@ impl Text {
 impl Range {
     fn contains(&self, number: f64) -> bool {
         let is_multiple = self.multiple_of.is_none_or(|multiple| {
-            let (Some((step, digits)), Some((value, own))) = (scale(multiple), scale(number.abs()))
+            let (Some((step, digits)), Some((value, own))) =
+                (scale(multiple), decimal(number.abs()))
             else {
                 return number == 0.0;
             };
@@ -192,9 +197,9 @@ impl Range {
     }
 }
 
-/// A positive number as a whole number and a number of decimals, as the library computes them: up
-/// to six decimals, and 2^32 - 1. `None` if it is no such number.
-pub(super) fn scale(number: f64) -> Option<(u64, u32)> {
+/// A positive number as a whole number and a number of decimals, at most six, as the library
+/// computes them. `None` if it is no such number.
+fn decimal(number: f64) -> Option<(u64, u32)> {
     let (mut value, mut digits) = (number, 0);
     while value.fract() != 0.0 {
         if digits == 6 {
@@ -203,14 +208,19 @@ pub(super) fn scale(number: f64) -> Option<(u64, u32)> {
         value *= 10.0;
         digits += 1;
     }
-    (value > 0.0 && value <= f64::from(u32::MAX)).then_some((value as u64, digits))
+    (value > 0.0 && value <= NUMBER_MAX).then_some((value as u64, digits))
+}
+
+/// As [`decimal`], for a number of `multipleOf`.
+pub(super) fn scale(number: f64) -> Option<(u64, u32)> {
+    decimal(number).filter(|&(value, _)| value <= MULTIPLE_MAX)
 }
 
 /// The least common multiple of two numbers, if it can be [scaled](scale).
 pub(super) fn common_multiple(left: f64, right: f64) -> Option<f64> {
     let ((left, own), (right, other)) = (scale(left)?, scale(right)?);
     let digits = own.max(other);
-    let to = |value: u64, own: u32| value * 10_u64.pow(digits - own); // below 2^32 * 10^6
+    let to = |value: u64, own: u32| value * 10_u64.pow(digits - own); // at most 10^12
     let (left, right) = (to(left, own), to(right, other));
     let common = (left / gcd(left, right)).checked_mul(right)?;
     let number = common as f64 / 10_f64.powi(digits as i32);
@@ -240,6 +250,8 @@ mod tests {
         assert_eq!(scale(30.0), Some((30, 0)));
         assert_eq!(scale(1e-9), None);
         assert_eq!(scale(0.0), None);
+        assert_eq!((scale(1e3), scale(1_001.0)), (Some((1_000, 0)), None));
+        assert_eq!(decimal(5e9), Some((5_000_000_000, 0)));
     }
 
     #[test]
@@ -247,7 +259,7 @@ mod tests {
         assert_eq!(common_multiple(4.0, 6.0), Some(12.0));
         assert_eq!(common_multiple(0.5, 0.2), Some(1.0));
         assert_eq!(common_multiple(1.5, 2.0), Some(6.0));
-        assert_eq!(common_multiple(99_999.0, 100_000.0), None);
+        assert_eq!(common_multiple(99.0, 1_000.0), None);
     }
 
     #[test]
