@@ -2,7 +2,6 @@
 //! measured if it is there; the one with 262,144 tokens is the largest of them with additional
 //! tokens.
 
-use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -187,8 +186,8 @@ fn measure(name: &str, tokenizer: Tokenizer) {
         bytes as f64 / f64::from(1 << 20)
     );
     println!(
-        "{:<16} {:>10} {:>10}   mask, µs: mean, p99, max   {:>8} {:>9} {:>8}",
-        "constraint", "compile µs", "matcher µs", "accept", "forced", "kB/reply"
+        "{:<16} {:>10} {:>10}   mask, µs: mean, p99, max   {:>8} {:>9}",
+        "constraint", "compile µs", "matcher µs", "accept", "forced"
     );
     for (name, constraint) in constraints() {
         let compiler = Compiler::new(vocabulary.clone(), CompilerOptions::default());
@@ -198,15 +197,10 @@ fn measure(name: &str, tokenizer: Tokenizer) {
         let mut times = replies(&grammar);
         let clone = times.clone.iter().sum::<f64>() / times.clone.len() as f64;
         let accept = times.accept.iter().sum::<f64>() / times.accept.len() as f64;
-        let before = resident_bytes();
-        let kept: Vec<_> = (0..100).map(|_| grammar.matcher()).collect();
-        let reply_bytes = resident_bytes().saturating_sub(before) / 100;
-        black_box(kept);
         println!(
-            "{name:<16} {compile:>10.0} {clone:>10.1}   {}   {accept:>8.1} {:>8.0}% {:>8}",
+            "{name:<16} {compile:>10.0} {clone:>10.1}   {}   {accept:>8.1} {:>8.0}%",
             summary(&mut times.mask),
             100.0 * times.forced as f64 / times.tokens as f64,
-            reply_bytes / 1000,
         );
     }
 }

@@ -65,8 +65,8 @@ type Compiled = Result<Arc<Grammar>, ConstraintError>;
 /// Compiles constraints for one vocabulary and caches the results.
 ///
 /// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds, and
-/// the caller waits for it: call it on a worker thread, not in a frame. Two threads that compile the
-/// same constraint at the same time both do the work.
+/// the caller waits for it: call it on a worker thread, not in a frame. Two threads that compile
+/// the same constraint at the same time both do the work.
 ///
 /// # Examples
 /// ```

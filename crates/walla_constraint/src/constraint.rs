@@ -1,4 +1,4 @@
-//! What a reply must conform to.
+//! Constraints as plain data.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Constraint {
     /// Text that a regular expression matches from its start to its end.
     ///
     /// The syntax is that of the [`regex`](https://docs.rs/regex/latest/regex/#syntax) crate.
-    /// Anchors may stand at the start and the end, where they change nothing. Word boundaries are
+    /// Anchors are allowed at the start and the end, and change nothing there. Word boundaries are
     /// not supported.
     pub fn regex(regex: impl Into<Arc<str>>) -> Self {
         Self(Source::Regex(regex.into()))

@@ -16,7 +16,7 @@ const SIZE_FACTOR: usize = 32;
 /// A constraint, compiled for one vocabulary. Any number of replies can use it at the same time.
 pub struct Grammar {
     /// Never advanced; each reply gets an independent copy. The copy has the lexer states of the
-    /// first mask, and never those of other replies: a reply is limited by its own text only.
+    /// first mask, and never the states of other replies: only its text can exceed a limit.
     prototype: Mutex<llguidance::Matcher>,
     vocabulary: Vocabulary,
     bytes: usize,

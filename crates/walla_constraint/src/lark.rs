@@ -10,7 +10,7 @@ use crate::{ConstraintError, Vocabulary};
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
 const NESTING_MAX: usize = 24;
 
-/// Directives that are refused: `%llguidance` changes what a grammar may produce, for example
+/// Directives that are refused: `%llguidance` changes the texts of a grammar, for example
 /// invalid UTF-8.
 const REFUSED: [&str; 1] = ["%llguidance"];
 

@@ -3,7 +3,7 @@
 //!
 //! | type | lifetime | purpose |
 //! |---|---|---|
-//! | [`Constraint`] | plain data | what the text must conform to |
+//! | [`Constraint`] | plain data | a condition on the text of a reply |
 //! | [`Vocabulary`] | one per model | the tokens, prepared for masks |
 //! | [`Compiler`] | one per model | compiles constraints, with limits and a cache |
 //! | [`Grammar`] | one per constraint | shared by all replies with this constraint |
@@ -11,16 +11,16 @@
 //!
 //! A reply proceeds in steps: [`Matcher::mask`], sample a token of the mask, [`Matcher::accept`].
 //! [`Matcher::forced`] returns the tokens that need no sampling. The reply is complete when
-//! [`Matcher::has_ended`]. A reply that is cut before that, for example by a limit of tokens, is not
-//! valid.
+//! [`Matcher::has_ended`]. A reply that is cut before that, for example by a limit of tokens, is
+//! not valid.
 //!
 //! # Limits
 //!
 //! Sources may come from model output or from players: every one is a value or a typed error within
 //! the limits of [`CompilerOptions`]. Panics of the library are caught and become
-//! [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a panic hook when
-//! it is used first; the hook calls the previous one for all other panics. Nothing is written to
-//! standard error.
+//! [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a panic hook
+//! when it is used first; the hook calls the previous one for all other panics. Nothing is written
+//! to standard error.
 //!
 //! # JSON schemas
 //!
@@ -49,7 +49,7 @@
 //!
 //! - Properties are written in the order of the schema, additional ones at the end.
 //! - JSON is [compact](JsonWhitespace) by default.
-//! - Numbers lie within ±(2^53 - 1) and have no exponent. Integers have no decimals and are never
+//! - Numbers are within ±(2^53 - 1) and have no exponent. Integers have no decimals and are never
 //!   `-0`. So every JSON parser reads them exactly.
 //! - Strings have no `\u` escapes. Control characters other than `\b`, `\f`, `\n`, `\r` and `\t`
 //!   cannot be written.

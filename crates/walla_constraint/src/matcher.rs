@@ -66,7 +66,7 @@ impl Matcher {
         Self { inner, vocabulary, pending, accepted, failure: None }
     }
 
-    /// Writes the tokens that may come next: one bit per token, the lowest bit first. Words and
+    /// Writes the set of allowed tokens: one bit per token, the lowest bit first. Words and
     /// bits beyond the vocabulary become 0.
     ///
     /// Takes some 50 µs; a difficult position can take milliseconds, up to the limits of
@@ -94,7 +94,7 @@ impl Matcher {
         }
         let allowed = self.inner.compute_mask();
         let allowed = allowed.map_err(|error| self.fail(&error.to_string()))?;
-        // The library's set has room for one token more than the vocabulary.
+        // The library's set has one token more than the vocabulary.
         mask.copy_from_slice(allowed.as_slice().get(..needed).unwrap_or_default());
         let used = self.vocabulary.tokens() as u32 % u32::BITS;
         if let Some(last) = mask.last_mut().filter(|_| used != 0) {

@@ -76,7 +76,7 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// Prepares the tokens of a tokenizer, with default options. Takes some 100 ms for 128,000
+    /// Prepares the tokens of a tokenizer, with default options. Takes some 300 ms for 128,000
     /// tokens.
     ///
     /// # Errors

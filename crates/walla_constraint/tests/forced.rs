@@ -33,7 +33,7 @@ fn constraints() -> Vec<Constraint> {
     ]
 }
 
-/// Replies with and without the use of `forced` are equal, and forced tokens are what they must be.
+/// Replies with and without the use of `forced` are equal, and all allowed spellings agree with the forced text.
 fn check(tokenizer: &Arc<Tokenizer>) {
     let compiler = compiler(tokenizer.clone());
     assert!(compiler.vocabulary().has_forced_tokens());

@@ -136,7 +136,7 @@ impl<'s> Parser<'s> {
         Ok(Some(types))
     }
 
-    /// The limits of numbers, and those of integers.
+    /// The limits of numbers, and the limits of integers.
     fn range(&self, keywords: &Keywords<'_, 's>) -> Result<(Range, Range), ConstraintError> {
         let multiple_of = keywords.number("multipleOf")?;
         if let Some(multiple) = multiple_of {

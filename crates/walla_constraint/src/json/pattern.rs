@@ -20,7 +20,7 @@ const DOT: &str = "[^\\n\\r\\x{2028}\\x{2029}]";
 /// ECMA-262: `\s`, the items of a class.
 const SPACE: &str = "\\t-\\r \\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}\\x{FEFF}";
 
-/// The expression in the library's syntax, or the reason why there is none.
+/// The expression in the library's syntax, or the reason of the refusal.
 pub(super) fn lower(regex: &str) -> Result<String, String> {
     let ast = parse(regex).map_err(|(offset, message)| format!("byte {offset}: {message}"))?;
     let at = |(offset, message): (usize, &str)| format!("byte {offset}: {message}");

@@ -41,8 +41,8 @@ pub(super) fn check(
     Ok(Ok(()))
 }
 
-/// Whether a character needs the escape `\u`, which the grammar does not allow: it would be a second
-/// spelling of property names.
+/// Whether a character needs the escape `\u`, which the grammar does not allow: it would be a
+/// second spelling of property names.
 fn is_unwritable(c: char) -> bool {
     (c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{8}' | '\u{c}')) || c == '\u{7f}'
 }
