@@ -33,7 +33,8 @@ fn constraints() -> Vec<Constraint> {
     ]
 }
 
-/// Replies with and without the use of `forced` are equal, and all allowed spellings agree with the forced text.
+/// Replies with and without the use of `forced` are equal, and all allowed spellings agree with the
+/// forced text.
 fn check(tokenizer: &Arc<Tokenizer>) {
     let compiler = compiler(tokenizer.clone());
     assert!(compiler.vocabulary().has_forced_tokens());

@@ -1,7 +1,7 @@
 //! Formats of strings and numbers.
 //!
-//! Dates and times are written as patterns, because the library's formats allow 29 February in every
-//! year and leap seconds at any minute.
+//! Dates and times are written as patterns, because the library's formats allow 29 February in
+//! every year and leap seconds at any minute.
 
 use super::schema::NUMBER_MAX;
 
