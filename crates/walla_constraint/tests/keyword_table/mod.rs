@@ -315,6 +315,51 @@ pub const SUPPORTED: &[(&str, &str, &[&str])] = &[
         "$defs":{"b":{"minItems":1}}}"##,
         &["[null]"],
     ),
+    (
+        "required",
+        r#"{"required":["ab"],"patternProperties":{"^a":{"type":"integer"}},"additionalProperties":false}"#,
+        &[r#"{"ab":1}"#, r#"{"ab":"x"}"#, r#"{"ab":1,"ac":2}"#, r#"{"ab":1,"ac":"x"}"#],
+    ),
+    (
+        "minProperties",
+        r#"{"type":"object","patternProperties":{"^a":true},"additionalProperties":false,"minProperties":1}"#,
+        &[r#"{"ab":1}"#],
+    ),
+    (
+        "type",
+        r#"{"type":"object","properties":{"a":true,"b":false},"additionalProperties":false,"maxProperties":1}"#,
+        &[],
+    ),
+    (
+        "additionalProperties",
+        r##"{"$ref":"#/$defs/o","required":["b"],"additionalProperties":false,"properties":{"b":{"minimum":2}},
+        "$defs":{"o":{"type":"object","properties":{"a":true,"b":{"type":"integer"}}}}}"##,
+        &[r#"{"b":2}"#, r#"{"a":1,"b":2}"#, r#"{"b":1}"#, r#"{"b":2.5}"#],
+    ),
+    (
+        "anyOf",
+        r#"{"type":"object","properties":{"k":{"enum":["x","y"]},"v":true},"required":["k"],
+        "anyOf":[{"properties":{"k":{"const":"x"},"v":{"type":"integer"}}},
+        {"properties":{"k":{"const":"y"},"v":{"type":"string"}}}]}"#,
+        &[
+            r#"{"k":"x","v":1}"#,
+            r#"{"k":"x","v":"1"}"#,
+            r#"{"k":"y","v":"1"}"#,
+            r#"{"k":"y","v":1}"#,
+        ],
+    ),
+    (
+        "oneOf",
+        r#"{"type":"object","required":["v"],"oneOf":[{"properties":{"v":{"type":"integer"}},"required":["v"]},
+        {"properties":{"v":{"type":"null"}},"required":["v"]}]}"#,
+        &[r#"{"v":1}"#, r#"{"v":null}"#, r#"{"v":"x"}"#],
+    ),
+    ("enum", r#"{"type":"array","enum":[[1],[1,"a"],{"a":1}],"maxItems":1}"#, &[]),
+    (
+        "enum",
+        r#"{"enum":[{"a":1},{"a":"x"},{"a":1,"b":2}],"properties":{"a":{"type":"integer"}}}"#,
+        &[],
+    ),
     // Annotations
     ("title", r#"{"type":"null","title":"T"}"#, &[]),
     ("description", r#"{"type":"null","description":"D"}"#, &[]),
