@@ -156,3 +156,28 @@ fn integers_have_one_spelling_and_fit_their_type() {
         assert!(!accepts(json!(true), text), "{text}");
     }
 }
+
+/// A property name has one spelling, so a second property of this name cannot be written.
+#[test]
+fn strings_have_one_spelling() {
+    let compiler = common::exact_compiler(small("llama32-q4_0"));
+    let accepts = |value: &Value, text: &str| {
+        common::accepts(&compiler.compile(&schema(value)).unwrap(), text)
+    };
+    let open = json!({"type": "object", "properties": {"a": {"type": "integer"}, "\n": true}});
+    for text in ["{\"a\":1,\"b\":\"x\"}", "{\"a\":1,\"\\n\":2,\"\\t\":3}"] {
+        assert!(accepts(&open, text), "{text}");
+    }
+    for text in [
+        "{\"a\":1,\"\\u0061\":\"x\"}",
+        "{\"\\u0061\":\"x\"}",
+        "{\"a\":1,\"a\":\"x\"}",
+        "{\"\\n\":1,\"\\u000a\":2}",
+        "{\"b\":\"\\u0041\"}",
+    ] {
+        assert!(!accepts(&open, text), "{text}");
+    }
+    for text in ["\"\\u0041\"", "\"\\/\"", "\"\\x\"", "\"\n\"", "\"\u{1}\"", "\"\\ud800\""] {
+        assert!(!accepts(&json!({"type": "string"}), text), "{text}");
+    }
+}
