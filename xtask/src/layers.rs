@@ -55,11 +55,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    (
-        "walla_constraint",
-        2,
-        &["llguidance", "regex-syntax", "serde_json", "thiserror"],
-    ),
+    ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),

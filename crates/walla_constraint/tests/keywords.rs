@@ -97,8 +97,7 @@ fn check_supported(keyword: &str, base: &Value, extra: &[Value], position: &Posi
     let Compilers { exact, walk } = compilers();
     let grammar = exact.compile(&schema(&whole)).unwrap_or_else(|error| panic!("{case}: {error}"));
     let (mut violations, mut written) = (0, 0);
-    let [of_whole, of_base, relaxed] =
-        [&whole, base, &without(base, keyword)].map(|schema| validator(schema));
+    let [of_whole, of_base, relaxed] = [&whole, base, &without(base, keyword)].map(validator);
     for value in instances().iter().chain(extra) {
         let instance = position.2(value.clone());
         let text = instance.to_string();
