@@ -1,7 +1,6 @@
 //! The executor: owns a device and everything on it that one model needs.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
@@ -11,13 +10,12 @@ use walla_device::{
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
 use walla_trace::{Stage, enter};
-use walla_types::TokenMask;
 
 use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
-use crate::masks::Masks;
+use crate::masks::{Masks, StepMask};
 use crate::options::ExecOptions;
 use crate::program::{self, Buffers};
 use crate::ring::{Completed, Ring, StepShape};
@@ -251,10 +249,10 @@ impl Executor {
         ubatch: &UBatch,
         ledger: &KvLedger,
         sampling: &SamplingOf<'_>,
-        masks: &mut Vec<Arc<TokenMask>>,
+        masks: &mut Vec<StepMask>,
     ) -> Result<u64, ExecError> {
         let (biases, candidates) = fill::extras(ubatch, sampling, self.vocab, masks)?;
-        self.masks.join_held(masks);
+        self.masks.place(masks);
         let mut logits = std::mem::take(&mut self.logits_wanted);
         logits.clear();
         let first_output = ubatch.output_rows().start;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use walla_device::CacheCommand;
 use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
 use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
-use walla_types::{Sampling, SeqId, TokenMask};
+use walla_types::{Sampling, SeqId};
 
 use crate::error::ExecError;
+use crate::masks::StepMask;
 
 /// Sampling parameters of a sequence; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
@@ -19,7 +20,7 @@ pub(crate) fn extras(
     ubatch: &UBatch,
     sampling: &SamplingOf<'_>,
     vocab: u32,
-    masks: &mut Vec<Arc<TokenMask>>,
+    masks: &mut Vec<StepMask>,
 ) -> Result<(u32, bool), ExecError> {
     let (mut biases, mut candidates) = (0, false);
     for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
@@ -32,17 +33,17 @@ pub(crate) fn extras(
             if !mask.allows_some_of(vocab) {
                 return Err(ExecError::NothingAllowed { seq: row.seq, vocab });
             }
-            masks.push(Arc::clone(mask));
+            masks.push(StepMask { mask: Arc::clone(mask), place: 0 });
         }
     }
     Ok((biases, candidates))
 }
 
-/// Index in `masks` of the mask of `sampling`. Masks are compared by pointer: comparing their
-/// contents would take longer than copying.
-fn place_of(masks: &[Arc<TokenMask>], sampling: &Sampling) -> Option<usize> {
+/// Place of the mask of `sampling`. Masks are compared by pointer: comparing their contents would
+/// take longer than copying.
+fn place_of(masks: &[StepMask], sampling: &Sampling) -> Option<u32> {
     let mask = sampling.allowed_tokens()?;
-    masks.iter().position(|other| Arc::ptr_eq(other, mask))
+    masks.iter().find(|other| Arc::ptr_eq(&other.mask, mask)).map(|other| other.place)
 }
 
 /// Writes rows, outputs, biases and page tables. Outputs are numbered from the micro-batch's first
@@ -53,7 +54,7 @@ pub(crate) fn fill(
     ledger: &KvLedger,
     pages_per_sequence: usize,
     sampling: &SamplingOf<'_>,
-    masks: &[Arc<TokenMask>],
+    masks: &[StepMask],
 ) {
     let first_output = ubatch.output_rows().start;
     for (table, run) in ubatch.runs().iter().enumerate() {
@@ -76,7 +77,7 @@ pub(crate) fn fill(
             continue;
         };
         *place = output_row(row, index as u32, sampling, biases);
-        place.mask = place_of(masks, sampling).map_or(0, |place| place as u32 + 1);
+        place.mask = place_of(masks, sampling).map_or(0, |place| place + 1);
         for bias in sampling.biases() {
             view.biases[biases as usize] = BiasRow { token: bias.token.0, bias: bias.bias };
             biases += 1;

@@ -5,14 +5,11 @@
 //! The device owns a slot from `submit` until its `copied` event completes; the host owns it until
 //! `release`. Steps acquire and release slots in order, so two counters describe the whole state.
 
-use std::sync::Arc;
-
 use walla_device::step::{StepHeader, StepLayout};
 use walla_device::{Device, DeviceError, EventId, HostId};
 
-use walla_types::TokenMask;
-
 use crate::error::ExecError;
+use crate::masks::StepMask;
 
 /// Counts of a step, and its requests for logits and masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +26,8 @@ pub(crate) struct StepShape<'a> {
     pub candidates: bool,
     /// Outputs whose logits are copied to the host.
     pub logits: &'a [u32],
-    /// Masks of the step; an output refers to one by its index here plus one.
-    pub masks: &'a [Arc<TokenMask>],
+    /// Masks of the step; an output refers to one by its place plus one.
+    pub masks: &'a [StepMask],
 }
 
 impl StepShape<'_> {
@@ -42,7 +39,7 @@ impl StepShape<'_> {
             sequences: self.sequences,
             biases: self.biases,
             ring_slot,
-            masks: self.masks.len() as u32,
+            masks: self.masks.iter().map(|mask| mask.place + 1).max().unwrap_or(0),
             reserved: [0; 8],
         }
     }

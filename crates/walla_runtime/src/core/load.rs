@@ -196,10 +196,6 @@ fn step_cost(
     Ok(cost)
 }
 
-/// Maximum number of different masks of allowed tokens in one step: 128 KB of device memory for a
-/// vocabulary of 128,000 tokens. An agent whose mask does not fit waits for the next step.
-const MASKS_MAX: u32 = 8;
-
 /// Maximum rows and prompt tokens of a step on a device.
 fn step_sizes(options: &EngineOptions, device: &DeviceInfo) -> (u32, u32) {
     let gpu = device.gpu.as_ref().map(|gpu| defaults::gpu_rows_max(gpu.multiprocessors_used));
@@ -222,7 +218,8 @@ fn exec_options(options: &EngineOptions, context_tokens: u32, rows_max: u32) -> 
         rows_max,
         outputs_max: agents_max.min(rows_max),
         logits_rows_max: 0,
-        masks_max: MASKS_MAX,
+        // Every agent can have a mask of its own.
+        masks_max: agents_max.min(rows_max),
         mapped_results: true,
         kv_type: options.kv_type,
         ring: STEPS_AHEAD_MAX + 1,

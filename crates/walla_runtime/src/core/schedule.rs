@@ -1,7 +1,5 @@
 //! Schedules the rows of the next step and fills its batch.
 
-use std::sync::Arc;
-
 use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, Batch, BatchLimits, CostModel, Deferral, Deferred, Detail, KvLedger, Limits,
@@ -419,25 +417,17 @@ impl Core {
         true
     }
 
-    /// Checks the agent's mask of allowed tokens, if it has one. Returns `false` if the step cannot
-    /// hold it in addition to the masks in the batch, or if it allows no token of this vocabulary,
-    /// which fails the reply.
+    /// Checks the agent's mask of allowed tokens, if it has one. Returns `false` if it allows no
+    /// token of this vocabulary, which fails the reply.
     fn admit_mask(&mut self, slot: usize) -> bool {
-        let mask_of = |slot: usize| self.agents.get(slot)?.spec.sampling.allowed_tokens();
-        let Some(mask) = mask_of(slot) else { return true };
-        if !mask.allows_some_of(self.kv.executor().vocab()) {
+        let vocab = self.kv.executor().vocab();
+        let agent = self.agents.get(slot);
+        let mask = agent.and_then(|agent| agent.spec.sampling.allowed_tokens());
+        let is_usable = mask.is_none_or(|mask| mask.allows_some_of(vocab));
+        if !is_usable {
             self.fail(slot, ReplyError::NothingAllowed);
-            return false;
         }
-        let slots = || self.scheduler.included.iter().map(|&(slot, _)| slot);
-        let is_first = |&slot: &usize| {
-            let Some(mask) = mask_of(slot) else { return false };
-            let mut same = slots().filter(|&s| mask_of(s).is_some_and(|m| Arc::ptr_eq(m, mask)));
-            same.next() == Some(slot)
-        };
-        let is_there = slots().filter_map(mask_of).any(|other| Arc::ptr_eq(other, mask));
-        let different = slots().filter(is_first).count() as u32;
-        is_there || different < self.kv.executor().options().masks_max
+        is_usable
     }
 
     /// Removes an agent's rows from the batch, because its sequence has been dropped.

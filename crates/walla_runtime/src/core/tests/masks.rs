@@ -35,8 +35,8 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
     assert!(alone.iter().all(|token| mask.allows(*token)), "{alone:?}");
     assert!(alone.iter().any(|token| *token != alone[0]), "there is a choice: {alone:?}");
 
-    // More masks than one step can hold, shared masks, and agents without a mask: every reply ends
-    // and uses only its own mask.
+    // A mask for each agent, shared masks, and agents without a mask: every reply ends and uses
+    // only its own mask.
     let options = EngineOptions { agents_max: 16, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let masks: Vec<_> = (0..11).map(|i| allowing(i * 20..i * 20 + 7)).collect();
@@ -56,6 +56,25 @@ fn a_reply_has_only_allowed_tokens_independent_of_other_masks() {
     }
     assert_eq!(sampled_tokens(&rig, agents[13].0, 5), alone, "other agents change nothing");
     assert_eq!(sampled_tokens(&rig, agents[0].0, 5), sampled_tokens(&rig, agents[11].0, 5));
+}
+
+#[test]
+fn agents_with_masks_of_their_own_share_steps() {
+    let steps = |mask_of: &dyn Fn(u64) -> Option<Arc<TokenMask>>| {
+        let options = EngineOptions { agents_max: 30, ..options() };
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        for n in 0..30 {
+            let spec = mask_of(n).map_or_else(|| speaker(n, 20), |mask| masked(n, &mask));
+            let agent = rig.agent(spec);
+            rig.ask(agent, tokens("ab"));
+        }
+        rig.run();
+        rig.assert_all_ended();
+        rig.core.stats().steps
+    };
+    let same = allowing(97..120);
+    let with_one = steps(&|_| Some(Arc::clone(&same)));
+    assert_eq!(steps(&|n| Some(allowing([97 + n as u32, 98 + n as u32, 99 + n as u32]))), with_one);
 }
 
 fn rig_vocab() -> u32 {
