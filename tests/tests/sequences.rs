@@ -145,7 +145,7 @@ fn the_ring_and_the_bucket_have_bounds() {
     let mut step = |sequences: &mut Sequences| {
         batch.clear();
         batch.push(TokenInput::Id(TokenId(65)), None, SeqId(0), Output::Sample).expect("room");
-        sequences.submit(&mut batch, &|_| Some(&greedy))
+        sequences.submit(&mut batch, &|_| Some((&greedy).into()))
     };
     assert_eq!(step(&mut sequences).expect("one"), 0);
     assert_eq!(step(&mut sequences).expect("two"), 1);
@@ -181,7 +181,7 @@ fn a_refused_step_leaves_no_results() {
     for step in 0..4 {
         batch.clear();
         batch.push(TokenInput::Id(TokenId(65)), None, SeqId(0), Output::Sample).expect("room");
-        assert_eq!(sequences.submit(&mut batch, &|_| Some(&greedy)).expect("room"), step);
+        assert_eq!(sequences.submit(&mut batch, &|_| Some((&greedy).into())).expect("room"), step);
         let is_refused = step >= 2;
         if is_refused {
             match sequences.poll() {
@@ -215,7 +215,7 @@ fn candidates_are_the_most_likely_tokens() {
     let last = batch.len() - 1;
     batch.truncate(last);
     batch.push(TokenInput::Id(TokenId(9)), None, SeqId(0), Output::SampleAndLogits).expect("room");
-    sequences.submit(&mut batch, &|_| Some(&sampling)).expect("it runs");
+    sequences.submit(&mut batch, &|_| Some((&sampling).into())).expect("it runs");
     let completed = sequences.wait().expect("it lives").expect("in flight");
     let mut logits = Vec::new();
     sequences

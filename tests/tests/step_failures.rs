@@ -58,7 +58,7 @@ fn submit(sequences: &mut Sequences, seq: u32, tokens: &[TokenId]) -> Result<u64
         batch.push(TokenInput::Id(token), None, SeqId(seq), output).expect("room");
     }
     let greedy = Sampling::greedy();
-    sequences.submit(&mut batch, &|_| Some(&greedy))
+    sequences.submit(&mut batch, &|_| Some((&greedy).into()))
 }
 
 #[test]
@@ -93,7 +93,8 @@ fn a_step_without_rows_is_refused_without_side_effects() {
     let before = begun();
     let none = UBatch::with_capacity(8);
     let greedy = Sampling::greedy();
-    let refused = sequences.executor.submit_ubatch(&none, &sequences.ledger, &|_| Some(&greedy));
+    let refused =
+        sequences.executor.submit_ubatch(&none, &sequences.ledger, &|_| Some((&greedy).into()));
     let Err(refused @ ExecError::NoRows) = refused else { panic!("{refused:?}") };
     assert!(refused.nothing_happened());
     assert_eq!(begun(), before);

@@ -13,7 +13,7 @@ use walla_trace::{Stage, enter};
 
 use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
-use crate::fill::{self, SamplingOf};
+use crate::fill::{self, DrawOf};
 use crate::load::Weights;
 use crate::masks::{Masks, StepMask};
 use crate::options::ExecOptions;
@@ -236,10 +236,10 @@ impl Executor {
         &mut self,
         ubatch: &UBatch,
         ledger: &KvLedger,
-        sampling: &SamplingOf<'_>,
+        draw: &DrawOf<'_>,
     ) -> Result<u64, ExecError> {
         let mut masks = self.masks.take_list();
-        let step = self.submit_with(ubatch, ledger, sampling, &mut masks);
+        let step = self.submit_with(ubatch, ledger, draw, &mut masks);
         self.masks.keep_list(masks);
         step
     }
@@ -248,10 +248,10 @@ impl Executor {
         &mut self,
         ubatch: &UBatch,
         ledger: &KvLedger,
-        sampling: &SamplingOf<'_>,
+        draw: &DrawOf<'_>,
         masks: &mut Vec<StepMask>,
     ) -> Result<u64, ExecError> {
-        let (biases, candidates) = fill::extras(ubatch, sampling, self.vocab, masks)?;
+        let (biases, candidates) = fill::extras(ubatch, draw, self.vocab, masks)?;
         self.masks.place(masks);
         let mut logits = std::mem::take(&mut self.logits_wanted);
         logits.clear();
@@ -269,7 +269,7 @@ impl Executor {
         };
         let pages_per_sequence = self.layout.pages_per_sequence as usize;
         let step = self.submit(&shape, &mut |view| {
-            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling, masks);
+            fill::fill(view, ubatch, ledger, pages_per_sequence, draw, masks);
         });
         self.logits_wanted = logits;
         step

@@ -5,30 +5,46 @@ use std::sync::Arc;
 use walla_device::CacheCommand;
 use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
 use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
-use walla_types::{Sampling, SeqId};
+use walla_types::{Sampling, SeqId, TokenMask};
 
 use crate::error::ExecError;
 use crate::masks::StepMask;
 
-/// Sampling parameters of a sequence; `None` for sequences that only want logits.
-pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
+/// How the next token of a sequence is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    /// The sampling parameters. Their mask is not used.
+    pub sampling: &'a Sampling,
+    /// Tokens that may be drawn; `None`: all.
+    pub mask: Option<&'a Arc<TokenMask>>,
+}
+
+impl<'a> From<&'a Sampling> for Draw<'a> {
+    /// A draw with the mask of the sampling parameters.
+    fn from(sampling: &'a Sampling) -> Self {
+        Self { sampling, mask: sampling.allowed_tokens() }
+    }
+}
+
+/// The draw of a sequence; `None` for sequences that only want logits.
+pub type DrawOf<'a> = dyn Fn(SeqId) -> Option<Draw<'a>> + 'a;
 
 /// Returns the number of biases of a micro-batch's outputs, and whether any output requests
 /// candidates. Collects each of their masks once. Refuses a mask that allows no token of the
 /// vocabulary.
 pub(crate) fn extras(
     ubatch: &UBatch,
-    sampling: &SamplingOf<'_>,
+    draw: &DrawOf<'_>,
     vocab: u32,
     masks: &mut Vec<StepMask>,
 ) -> Result<(u32, bool), ExecError> {
     let (mut biases, mut candidates) = (0, false);
     for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
-        let Some(sampling) = sampling(row.seq) else { continue };
+        let Some(Draw { sampling, mask }) = draw(row.seq) else { continue };
         biases += sampling.biases().len() as u32;
         candidates |= sampling.candidates() > 0;
-        if let Some(mask) = sampling.allowed_tokens()
-            && place_of(masks, sampling).is_none()
+        if let Some(mask) = mask
+            && place_of(masks, mask).is_none()
         {
             if !mask.allows_some_of(vocab) {
                 return Err(ExecError::NothingAllowed { seq: row.seq, vocab });
@@ -39,10 +55,9 @@ pub(crate) fn extras(
     Ok((biases, candidates))
 }
 
-/// Place of the mask of `sampling`. Masks are compared by pointer: comparing their contents would
-/// take longer than copying.
-fn place_of(masks: &[StepMask], sampling: &Sampling) -> Option<u32> {
-    let mask = sampling.allowed_tokens()?;
+/// Place of a mask. Masks are compared by pointer: comparing their contents would take longer than
+/// copying.
+fn place_of(masks: &[StepMask], mask: &Arc<TokenMask>) -> Option<u32> {
     masks.iter().find(|other| Arc::ptr_eq(&other.mask, mask)).map(|other| other.place)
 }
 
@@ -53,7 +68,7 @@ pub(crate) fn fill(
     ubatch: &UBatch,
     ledger: &KvLedger,
     pages_per_sequence: usize,
-    sampling: &SamplingOf<'_>,
+    draw: &DrawOf<'_>,
     masks: &[StepMask],
 ) {
     let first_output = ubatch.output_rows().start;
@@ -72,12 +87,12 @@ pub(crate) fn fill(
     for (index, row) in ubatch.rows().iter().enumerate() {
         let Some(output) = row.output_row else { continue };
         let place = &mut view.outputs[(output - first_output) as usize];
-        let Some(sampling) = sampling(row.seq).filter(|_| row.output.samples()) else {
+        let Some(Draw { sampling, mask }) = draw(row.seq).filter(|_| row.output.samples()) else {
             *place = logits_only(row, index as u32);
             continue;
         };
         *place = output_row(row, index as u32, sampling, biases);
-        place.mask = place_of(masks, sampling).map_or(0, |place| place + 1);
+        place.mask = mask.and_then(|mask| place_of(masks, mask)).map_or(0, |place| place + 1);
         for bias in sampling.biases() {
             view.biases[biases as usize] = BiasRow { token: bias.token.0, bias: bias.bias };
             biases += 1;

@@ -27,7 +27,7 @@ pub use buckets::PreparedBucket;
 pub use error::ExecError;
 pub use evaluate::Evaluator;
 pub use executor::Executor;
-pub use fill::SamplingOf;
+pub use fill::{Draw, DrawOf};
 pub use lockstep::{Lockstep, StepNanos};
 pub use options::ExecOptions;
 pub use ring::Completed;

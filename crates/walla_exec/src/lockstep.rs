@@ -104,7 +104,7 @@ impl Lockstep {
 
     fn submit(&mut self) -> Result<(), StepError> {
         let sampling = &self.sampling;
-        self.sequences.submit(&mut self.batch, &|_| Some(sampling))?;
+        self.sequences.submit(&mut self.batch, &|_| Some(sampling.into()))?;
         Ok(())
     }
 

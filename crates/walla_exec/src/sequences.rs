@@ -8,7 +8,7 @@ use walla_types::SeqId;
 
 use crate::error::ExecError;
 use crate::executor::Executor;
-use crate::fill::SamplingOf;
+use crate::fill::DrawOf;
 use crate::ring::Completed;
 
 /// Why a batch was not run. No sequence grew, but pages may have been reserved for it.
@@ -111,11 +111,7 @@ impl Sequences {
     ///
     /// # Errors
     /// See [`StepError`].
-    pub fn submit(
-        &mut self,
-        batch: &mut Batch,
-        sampling: &SamplingOf<'_>,
-    ) -> Result<u64, StepError> {
+    pub fn submit(&mut self, batch: &mut Batch, draw: &DrawOf<'_>) -> Result<u64, StepError> {
         self.executor.check_room()?;
         let checked = batch.check(&self.ledger)?;
         self.ledger.reserve_batch(checked, &mut self.commands)?;
@@ -123,7 +119,7 @@ impl Sequences {
         // A batch is limited to the rows of a step, so one micro-batch takes all of it.
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.tokens_max, &mut self.ubatch);
-        let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, sampling)?;
+        let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, draw)?;
         self.ledger.append_reserved(checked);
         self.ledger.retire(step);
         Ok(step)

@@ -44,6 +44,7 @@ pub use options::{
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
 pub use status::{EngineState, ModelCard};
+pub use walla_constraint::{Constraint, ConstraintError, MatchError, VocabularyError};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{
     BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,

@@ -149,11 +149,16 @@ impl ReplyParts {
         }
     }
 
+    /// Whether the next text is speech, unless it is a marker or left out.
+    pub(crate) fn is_speaking(&self) -> bool {
+        let Some(splitter) = &self.splitter else { return true };
+        matches!(splitter.mode, Mode::Off | Mode::Speech)
+    }
+
     /// Whether a token with these bytes would be speech, so that it may be a stop token.
     pub(crate) fn would_speak(&self, bytes: &[u8]) -> bool {
-        let Some(splitter) = &self.splitter else { return true };
-        let is_left_out = splitter.skips_space && is_space(bytes);
-        matches!(splitter.mode, Mode::Off | Mode::Speech) && !is_left_out
+        let skips_space = self.splitter.as_ref().is_some_and(|splitter| splitter.skips_space);
+        self.is_speaking() && !(skips_space && is_space(bytes))
     }
 
     /// Switches to speech after the engine has closed the open block.

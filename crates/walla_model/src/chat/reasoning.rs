@@ -202,6 +202,12 @@ impl ReasoningMarkers {
         self.tokens.iter().find(|(marker, _)| *marker == token).map(|&(_, marker)| marker)
     }
 
+    /// Tokens that open a block.
+    pub fn opening_tokens(&self) -> impl Iterator<Item = TokenId> + '_ {
+        let opens = |(_, marker): &&(TokenId, Marker)| matches!(marker, Marker::Open(_));
+        self.tokens.iter().filter(opens).map(|&(token, _)| token)
+    }
+
     /// Markers that are recognised by their text. None is a prefix of another.
     #[must_use]
     pub fn texts(&self) -> &[(&'static str, Marker)] {

@@ -1,5 +1,6 @@
 //! Agents: specification, conversation and prompts.
 
+use walla_constraint::Constraint;
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
@@ -94,6 +95,14 @@ pub struct AgentSpec {
     /// A reply ends at any of these tokens in its speech, in addition to the model's end-of-turn
     /// tokens. Like the latter, they are not part of the text.
     pub stop_tokens: Vec<TokenId>,
+    /// Condition on the speech of a reply: a JSON schema, a regular expression, a choice or a
+    /// grammar. The reply ends where the grammar ends. It conforms to the grammar if it finishes
+    /// with [`FinishReason::EndOfTurn`](crate::FinishReason::EndOfTurn); a reply that a limit or a
+    /// stop string ends is cut. Default: none.
+    ///
+    /// Masks are computed on worker threads. A reply with a constraint has one step in flight, and
+    /// waits for its next mask. Other agents do not wait for it. Reasoning is not constrained.
+    pub constraint: Option<Constraint>,
     /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
     pub turns: Vec<Turn>,
 }
@@ -114,6 +123,7 @@ impl AgentSpec {
             context_policy: ContextPolicy::default(),
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
+            constraint: None,
             turns: Vec::new(),
         }
     }

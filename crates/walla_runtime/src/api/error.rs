@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use walla_constraint::{ConstraintError, MatchError, VocabularyError};
 use walla_model::chat::TemplateState;
 
 /// Reason why a reply failed. Other agents continue, except for [`ReplyError::EngineGone`].
@@ -62,6 +63,16 @@ pub enum ReplyError {
     /// The text cannot be encoded, or the chat template failed.
     #[error("{0}")]
     Text(String),
+    /// The agent's constraint cannot be used.
+    #[error("the constraint cannot be used: {0}")]
+    Constraint(Arc<ConstraintError>),
+    /// The vocabulary of the model cannot be used with constraints.
+    #[error("the vocabulary cannot be used with constraints: {0}")]
+    ConstraintVocabulary(Arc<VocabularyError>),
+    /// The grammar of the constraint cannot be continued after the text so far: the next mask
+    /// exceeds a limit, or no token of the vocabulary conforms.
+    #[error("the constraint cannot be continued: {0}")]
+    ConstraintStopped(Arc<MatchError>),
     /// The model has no working chat template, and [`Prompt::Chat`](crate::Prompt::Chat) needs one:
     /// start the engine with another [`template`](crate::EngineOptions::template), or ask with
     /// [`Prompt::Raw`](crate::Prompt::Raw).

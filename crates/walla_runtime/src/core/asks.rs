@@ -251,7 +251,8 @@ impl Core {
         let says_nothing = agent.spec.reply_tokens_max == 0;
         self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });
         if says_nothing {
-            self.finish(slot, FinishReason::Length, now_micros);
+            return self.finish(slot, FinishReason::Length, now_micros);
         }
+        self.begin_constraint(slot);
     }
 }

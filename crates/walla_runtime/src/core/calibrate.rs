@@ -175,7 +175,7 @@ fn time(
         }
     }
     sequences.flush_cache_ops()?;
-    sequences.submit(&mut batch, &|_| Some(&sampling))?;
+    sequences.submit(&mut batch, &|_| Some((&sampling).into()))?;
     let mut nanos = 0;
     if let Some(completed) = wait(sequences, waiting)? {
         sequences.executor.read_results(completed, &mut |view| {

@@ -54,7 +54,9 @@ impl Core {
     /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
-        let Self { model_text, prompts, mut agents, clients, stats, budget, kv, .. } = lost;
+        let Self {
+            model_text, prompts, constraints, mut agents, clients, stats, budget, kv, ..
+        } = lost;
         let slots = self.agents.slots();
         let is_same = Arc::ptr_eq(&self.model_text, &model_text) && agents.slots() == slots;
         for agent in agents.iter_mut() {
@@ -63,6 +65,7 @@ impl Core {
         }
         self.model_text = model_text;
         self.prompts = prompts;
+        self.constraints = constraints;
         self.agents = agents;
         self.clients = clients;
         self.budget.inherit(&budget);

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeTo};
 
-use walla_exec::{Completed, ExecError, Executor, SamplingOf, Sequences, StepError};
+use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
 use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
 use walla_types::SeqId;
 
@@ -72,12 +72,8 @@ impl KvCache {
     }
 
     /// See [`Sequences::submit`].
-    pub fn submit(
-        &mut self,
-        batch: &mut Batch,
-        sampling: &SamplingOf<'_>,
-    ) -> Result<u64, StepError> {
-        self.sequences.submit(batch, sampling)
+    pub fn submit(&mut self, batch: &mut Batch, draw: &DrawOf<'_>) -> Result<u64, StepError> {
+        self.sequences.submit(batch, draw)
     }
 
     /// The rows of the latest step.

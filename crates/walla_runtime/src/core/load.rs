@@ -12,6 +12,7 @@ use super::agents::Agents;
 use super::budget::Budget;
 use super::calibrate::Waiting;
 use super::clients::Clients;
+use super::constraints::Constraints;
 use super::cost_file::Key;
 use super::encode::{EncodeWorker, PromptEncoder};
 use super::in_flight::InFlight;
@@ -156,6 +157,10 @@ impl Source {
                 context_tokens,
             ),
             prompts: PromptEncoder::new(worker),
+            constraints: Constraints::new(
+                Arc::clone(text),
+                (!options.inline_text).then(std::thread::current),
+            ),
             kv,
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),

@@ -12,6 +12,7 @@ mod budget;
 mod calibrate;
 mod clients;
 mod collect;
+mod constraints;
 mod cost_file;
 mod deadline;
 mod encode;
@@ -42,6 +43,7 @@ use walla_plan::governor::BucketError;
 use self::agents::{Agents, Ask};
 use self::budget::Budget;
 use self::clients::Clients;
+use self::constraints::Constraints;
 use self::encode::PromptEncoder;
 use self::in_flight::InFlight;
 use self::kv_cache::KvCache;
@@ -72,6 +74,7 @@ const RETRIES_MAX: u32 = 3;
 /// | one agent, its reply | [`agents`] | specification, conversation, asks, reply | fields |
 /// | sequence of an agent | [`agents`] | tokens that the host knows | methods only |
 /// | `prompts` | [`encode`] | prompts in the text thread | methods only |
+/// | `constraints` | [`constraints`] | worker threads of masks | methods only |
 /// | `kv` | [`kv_cache`] | executor, KV ledger, page limit, page claim | methods; the ledger is read |
 /// | `scheduler` | [`schedule`] | plan and batch of a step | methods only |
 /// | `budget` | [`budget`] | governor, frames | methods only |
@@ -85,6 +88,7 @@ const RETRIES_MAX: u32 = 3;
 /// | held text, stop strings, open block | `AgentState::output` |
 /// | known tokens, unread draws, epoch | `AgentState::sequence` |
 /// | submitted positions | `kv.len(slot)` |
+/// | grammar, mask of the next draw | [`ReplyConstraint`](constraints::ReplyConstraint) in `Reply::constraint` |
 /// | outputs that are not read | pending outputs in `in_flight` |
 /// | prompt that is being encoded | job in `prompts` |
 /// | tokens that are evaluated before an ask | `AgentState::background`, `AgentState::sequence` |
@@ -98,6 +102,7 @@ pub(crate) struct Core {
     clients: Clients,
     agents: Agents,
     prompts: PromptEncoder,
+    constraints: Constraints,
     // Scheduling.
     kv: KvCache,
     scheduler: Scheduler,
@@ -298,7 +303,10 @@ impl EngineCore for Core {
         self.end_stalled_reply(now_micros);
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
-        while self.collect_prompts(now_micros) || self.encode_in_background(now_micros) {
+        while self.collect_prompts(now_micros)
+            || self.collect_masks(now_micros, emit)
+            || self.encode_in_background(now_micros)
+        {
             self.start_asks(now_micros);
         }
         // Events that are still undelivered afterwards wait for a slow host, whose agents pause.

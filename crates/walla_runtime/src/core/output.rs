@@ -75,6 +75,31 @@ impl Core {
         }
         let stopped = self.emit_text(output.slot, token, now_micros, emit);
         self.finish_if_over(output.slot, stopped, now_micros);
+        self.sampled_under_constraint(output.slot, token);
+    }
+
+    /// Takes tokens that follow without a draw. Returns whether the reply continues.
+    pub(super) fn take_forced(
+        &mut self,
+        slot: usize,
+        tokens: &[TokenId],
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) -> bool {
+        for token in tokens {
+            let Some(agent) = self.agents.get_mut(slot) else { return false };
+            if agent.reply.is_none() {
+                return false;
+            }
+            agent.sequence.append_known(&[*token]);
+            if let Some(reply) = agent.reply.as_mut().filter(|r| r.usage.first_token_micros == 0) {
+                reply.sampled_first(now_micros);
+                reply.trace_first(agent.id, now_micros);
+            }
+            let stopped = self.emit_text(slot, *token, now_micros, emit);
+            self.finish_if_over(slot, stopped, now_micros);
+        }
+        self.agents.get(slot).is_some_and(|agent| agent.reply.is_some())
     }
 
     /// Sends the text that the token completes. Returns `true` if it completes a stop string.

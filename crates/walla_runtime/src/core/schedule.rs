@@ -9,6 +9,7 @@ use walla_types::SeqId;
 
 use super::agents::AgentState;
 use super::clients::ClientState;
+use super::constraints::ReplyConstraint;
 use super::in_flight::{Evaluated, PendingOutput};
 use super::pages::{LEADERS_MAX, Leader, Room};
 use super::{Core, STEPS_AHEAD_MAX};
@@ -135,7 +136,15 @@ impl Core {
     fn work_of(&self, slot: usize) -> Option<NextWork> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
         let submitted = self.kv.len(slot);
-        match self.missing_tokens(slot, agent) {
+        let constraint = agent.reply.as_ref().and_then(|reply| reply.constraint.as_ref());
+        let mut missing = self.missing_tokens(slot, agent);
+        if constraint.is_some_and(ReplyConstraint::awaits_mask) {
+            // The last token is submitted with the draw behind it.
+            missing = missing.saturating_sub(1);
+        }
+        match missing {
+            // No draw is launched ahead: its mask depends on the token before it.
+            0 if constraint.is_some() => None,
             // All known tokens are submitted; the next input is the sampled token on the device.
             // None without such a draw, or with two.
             0 if agent.sequence.unread() == 0 || agent.sequence.unread() >= STEPS_AHEAD_MAX => None,
@@ -360,7 +369,8 @@ impl Core {
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
-        if !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
+        // A shared prefix may have all tokens but the one that awaits its mask.
+        if rows == 0 || !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
         }
         self.scheduler.add(slot, rows);
@@ -422,7 +432,7 @@ impl Core {
     fn admit_mask(&mut self, slot: usize) -> bool {
         let vocab = self.kv.executor().vocab();
         let agent = self.agents.get(slot);
-        let mask = agent.and_then(|agent| agent.spec.sampling.allowed_tokens());
+        let mask = agent.and_then(|agent| agent.draw().mask);
         let is_usable = mask.is_none_or(|mask| mask.allows_some_of(vocab));
         if !is_usable {
             self.fail(slot, ReplyError::NothingAllowed);
@@ -446,8 +456,8 @@ impl Core {
         }
         drop(stage);
         let agents = &self.agents;
-        let sampling = |seq: SeqId| agents.get(seq.index()).map(|agent| &agent.spec.sampling);
-        let step = self.kv.submit(&mut self.scheduler.batch, &sampling)?;
+        let draw = |seq: SeqId| agents.get(seq.index()).map(AgentState::draw);
+        let step = self.kv.submit(&mut self.scheduler.batch, &draw)?;
         self.record_submitted(step, now_micros);
         Ok(true)
     }

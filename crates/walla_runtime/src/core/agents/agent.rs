@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use walla_exec::Draw;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
@@ -10,6 +11,7 @@ use super::background::BackgroundPrefill;
 use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
+use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
 
@@ -159,6 +161,14 @@ impl AgentState {
     /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
     pub fn is_running(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
+    }
+
+    /// How the next token is drawn.
+    pub fn draw(&self) -> Draw<'_> {
+        let sampling = &self.spec.sampling;
+        let constraint = self.reply.as_ref().and_then(|reply| reply.constraint.as_ref());
+        let mask = constraint.and_then(ReplyConstraint::mask);
+        Draw { sampling, mask: mask.or_else(|| sampling.allowed_tokens()) }
     }
 
     /// Number of earlier tokens that the agent's penalties consider.

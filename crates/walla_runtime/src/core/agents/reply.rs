@@ -1,6 +1,7 @@
 //! An ask and the reply to it.
 
 use crate::api::{AgentId, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
+use crate::core::constraints::ReplyConstraint;
 
 /// An ask that waits for the agent's earlier replies.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(in crate::core) struct Reply {
     pub blocks_closed: u32,
     /// Number of recomputations of its sequence after failed steps.
     pub retries: u32,
+    /// Its grammar, if its text is constrained.
+    pub constraint: Option<ReplyConstraint>,
 }
 
 impl Reply {
@@ -70,6 +73,7 @@ impl Reply {
             reasoning_tokens_max: 0,
             blocks_closed: 0,
             retries: 0,
+            constraint: None,
         }
     }
 }

@@ -54,7 +54,7 @@ fn only_the_question_is_evaluated_at_the_first_ask() {
         assert!(expected.contains(&evaluated(&rig, ask)), "{:?}", rig.reply(ask).usage);
         let (stats, usage) = (rig.core.stats(), rig.reply(ask).usage);
         let before = if background_prefill { usage.cached_tokens } else { 0 };
-        assert_eq!(stats.background_tokens, before.into());
+        assert_eq!(stats.background_tokens, u64::from(before));
     }
 }
 

@@ -4,6 +4,7 @@
 mod background;
 mod budget;
 mod clients;
+mod constraints;
 mod deadlines;
 mod determinism;
 mod fallback;

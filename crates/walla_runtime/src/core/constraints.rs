@@ -1,0 +1,163 @@
+//! Constrained replies: grammars, masks and forced tokens, computed on worker threads.
+//!
+//! The matcher of a reply is either with the core, together with the mask of the next draw, or with
+//! a worker, which accepts tokens and computes the next mask. Meanwhile the core submits all known
+//! tokens of the reply but the last one, because the draw behind it needs the mask. So a late mask
+//! delays its reply and changes no token.
+
+mod worker;
+
+use std::sync::Arc;
+
+use walla_constraint::{Constraint, Matcher};
+use walla_model::chat::Marker;
+use walla_types::{TokenId, TokenMask};
+
+pub(super) use self::worker::Constraints;
+use self::worker::{Job, JobId, Progress, Work};
+use super::Core;
+use super::agents::AgentState;
+use crate::api::FinishReason;
+use crate::engine_core::Emit;
+
+/// The grammar of a reply.
+#[derive(Debug)]
+pub(super) struct ReplyConstraint {
+    constraint: Constraint,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The reply has not begun to speak: draws are not constrained.
+    Reasoning,
+    /// A worker has the matcher. The number is that of its job.
+    Busy(u64),
+    /// The mask of the next draw.
+    Ready { matcher: Box<Matcher>, mask: Arc<TokenMask> },
+}
+
+impl ReplyConstraint {
+    /// Whether the next draw must wait for its mask.
+    pub fn awaits_mask(&self) -> bool {
+        matches!(self.state, State::Busy(_))
+    }
+
+    /// The mask of the next draw.
+    pub fn mask(&self) -> Option<&Arc<TokenMask>> {
+        match &self.state {
+            State::Ready { mask, .. } => Some(mask),
+            State::Reasoning | State::Busy(_) => None,
+        }
+    }
+}
+
+impl Core {
+    /// Begins the constraint of a reply whose prompt is encoded.
+    pub(super) fn begin_constraint(&mut self, slot: usize) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let (Some(reply), Some(constraint)) = (agent.reply.as_mut(), &agent.spec.constraint) else {
+            return;
+        };
+        let constraint = constraint.clone();
+        reply.constraint = Some(ReplyConstraint { constraint, state: State::Reasoning });
+        if agent.output.is_speaking() {
+            self.start_matcher(slot);
+        }
+    }
+
+    /// Compiles the grammar, and requests the first mask.
+    fn start_matcher(&mut self, slot: usize) {
+        let opening = self.opening_tokens(slot);
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Some(constraint) = agent.reply.as_ref().and_then(|reply| reply.constraint.as_ref())
+        else {
+            return;
+        };
+        let work = Work::Begin { constraint: constraint.constraint.clone(), opening };
+        self.request_mask(slot, work);
+    }
+
+    /// Tokens that open a block of reasoning, if the agent may reason before it speaks.
+    fn opening_tokens(&self, slot: usize) -> Vec<TokenId> {
+        let Some(agent) = self.agents.get(slot) else { return Vec::new() };
+        let has_spoken = agent.output.speech_tokens() > 0 || agent.output.reasoning_tokens() > 0;
+        match &self.model_text.reasoning {
+            Some(markers) if agent.spec.thinking && agent.is_chat && !has_spoken => {
+                markers.opening_tokens().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn request_mask(&mut self, slot: usize, work: Work) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let (id, allowed) = (agent.id, agent.spec.sampling.allowed_tokens().cloned());
+        let Some(reply) = agent.reply.as_mut() else { return };
+        let Some(constraint) = reply.constraint.as_mut() else { return };
+        let number = self.constraints.next_number();
+        constraint.state = State::Busy(number);
+        let job_id = JobId { agent: id, reply_id: reply.reply_id, number };
+        if let Err(error) = self.constraints.submit(Job { id: job_id, work, allowed }) {
+            self.fail(slot, error);
+        }
+    }
+
+    /// A token of a constrained reply was sampled, and its text emitted.
+    pub(super) fn sampled_under_constraint(&mut self, slot: usize, token: TokenId) {
+        let markers = self.model_text.reasoning.as_ref();
+        let opens = matches!(markers.and_then(|m| m.of_token(token)), Some(Marker::Open(_)));
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let is_speaking = agent.output.is_speaking();
+        let Some(reply) = agent.reply.as_mut() else { return };
+        let Some(constraint) = reply.constraint.as_mut() else { return };
+        match std::mem::replace(&mut constraint.state, State::Reasoning) {
+            State::Ready { matcher, .. } if !opens => {
+                self.request_mask(slot, Work::Continue { matcher, token });
+            }
+            // The block of reasoning is closed.
+            State::Reasoning if is_speaking => self.start_matcher(slot),
+            // A block of reasoning was opened.
+            State::Ready { .. } | State::Reasoning => {}
+            busy @ State::Busy(_) => constraint.state = busy,
+        }
+    }
+
+    /// Takes masks from the workers. Returns `true` if there were any.
+    pub(super) fn collect_masks(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> bool {
+        let mut any = false;
+        while let Some((id, result)) = self.constraints.collect() {
+            any = true;
+            let Some(slot) = self.agents.slot_of(id.agent) else { continue };
+            let waits = |agent: &&mut AgentState| {
+                let reply = agent.reply.as_ref().filter(|reply| reply.reply_id == id.reply_id);
+                let constraint = reply.and_then(|reply| reply.constraint.as_ref());
+                constraint.is_some_and(|c| matches!(c.state, State::Busy(n) if n == id.number))
+            };
+            let Some(agent) = self.agents.get_mut(slot).filter(waits) else { continue };
+            let client = agent.client;
+            match result {
+                Ok(progress) => {
+                    let now_micros = self.clients.now_micros(client, now_micros);
+                    self.take_mask(slot, progress, now_micros, emit);
+                }
+                Err(error) => self.fail(slot, error),
+            }
+        }
+        any
+    }
+
+    fn take_mask(&mut self, slot: usize, progress: Progress, now_micros: u64, emit: &mut Emit<'_>) {
+        let Progress { matcher, forced, mask } = progress;
+        if !self.take_forced(slot, &forced, now_micros, emit) {
+            return;
+        }
+        let Some(mask) = mask else {
+            return self.finish(slot, FinishReason::EndOfTurn, now_micros);
+        };
+        let reply = self.agents.get_mut(slot).and_then(|agent| agent.reply.as_mut());
+        if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
+            constraint.state = State::Ready { matcher, mask };
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Replies that conform to a constraint.
+
+use std::sync::Arc;
+
+use walla_constraint::{Constraint, ConstraintError};
+use walla_types::TokenMask;
+
+use super::*;
+
+/// A horse for sale.
+const OFFER: &str = r#"{
+    "type": "object",
+    "properties": {
+        "item": {"enum": ["horse", "horseshoe", "saddle"]},
+        "price": {"type": "integer", "minimum": 1, "maximum": 99},
+        "note": {"type": "string", "maxLength": 6}
+    },
+    "required": ["item", "price", "note"],
+    "additionalProperties": false
+}"#;
+
+fn roomy() -> EngineOptions {
+    EngineOptions { agents_max: 16, context_tokens: 256, ..options() }
+}
+
+fn free(options: &EngineOptions) -> Rig {
+    Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
+}
+
+fn constrained(seed: u64, constraint: Constraint) -> AgentSpec {
+    AgentSpec { constraint: Some(constraint), ..speaker(seed, 120) }
+}
+
+fn offer(seed: u64) -> AgentSpec {
+    constrained(seed, Constraint::json_schema(OFFER))
+}
+
+/// Whether a text is an offer: written by hand, independent of the library.
+fn is_offer(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix(r#"{"item":""#) else { return false };
+    let Some((item, rest)) = rest.split_once(r#"","price":"#) else { return false };
+    let Some((price, note)) = rest.split_once(r#","note":""#) else { return false };
+    let Some(note) = note.strip_suffix(r#""}"#) else { return false };
+    let has_price = price.parse::<u32>().is_ok_and(|price| (1..=99).contains(&price));
+    let characters = note.replace("\\\\", "x").replace("\\", "").chars().count();
+    ["horse", "horseshoe", "saddle"].contains(&item) && has_price && characters <= 6
+}
+
+#[test]
+fn replies_conform_and_end_where_the_grammar_ends() {
+    let mut rig = free(&roomy());
+    let asks: Vec<_> = (0..12)
+        .map(|seed| {
+            let agent = rig.agent(offer(seed));
+            rig.ask(agent, tokens("sell"))
+        })
+        .collect();
+    rig.run();
+    rig.assert_all_ended();
+    let texts: Vec<_> = asks.iter().map(|ask| rig.reply(*ask)).collect();
+    for heard in &texts {
+        assert_eq!(heard.ends, [Ok(FinishReason::EndOfTurn)], "{heard:?}");
+        assert!(is_offer(&heard.text), "{heard:?}");
+        assert!(heard.usage.first_token_micros > 0);
+    }
+    assert!(texts.iter().any(|heard| heard.text != texts[0].text), "there is a choice");
+}
+
+/// Neither the constraint of another agent nor the number of agents changes a token.
+#[test]
+fn other_agents_and_their_constraints_change_no_token() {
+    let plain = alone(&roomy(), speaker(5, 40), "hello").text;
+    let single = {
+        let mut rig = free(&roomy());
+        let agent = rig.agent(offer(3));
+        let ask = rig.ask(agent, tokens("hello"));
+        rig.run();
+        rig.reply(ask).clone()
+    };
+    let mut rig = free(&roomy());
+    let speaking = rig.agent(speaker(5, 40));
+    let first = rig.ask(speaking, tokens("hello"));
+    let same = rig.agent(offer(3));
+    let second = rig.ask(same, tokens("hello"));
+    for seed in 10..20 {
+        let choice = Constraint::choice([format!("yes {seed}"), format!("no {seed}")]);
+        let agent = rig.agent(constrained(seed, choice));
+        rig.ask(agent, tokens("hello"));
+    }
+    rig.run();
+    rig.assert_all_ended();
+    assert_eq!(rig.reply(first).text, plain);
+    assert_eq!(rig.reply(second).text, single.text);
+    assert!(is_offer(&single.text), "{single:?}");
+}
+
+#[test]
+fn forced_tokens_are_evaluated_as_prompt_rows() {
+    let mut rig = free(&roomy());
+    let text = "The bridge over the river is closed since the storm.";
+    let agent = rig.agent(constrained(1, Constraint::choice([text])));
+    let ask = rig.ask(agent, tokens("ab"));
+    rig.run();
+    let heard = rig.reply(ask);
+    assert_eq!((heard.text.as_str(), &heard.ends[..]), (text, &[Ok(FinishReason::EndOfTurn)][..]));
+    assert_eq!(rig.core.stats().tokens, 0, "nothing was sampled");
+    // A text that two choices share is forced too, up to the difference.
+    let agent = rig.agent(constrained(1, Constraint::choice(["the same a", "the same b"])));
+    rig.ask(agent, tokens("ab"));
+    rig.run();
+    assert!((1..=2).contains(&rig.core.stats().tokens), "{}", rig.core.stats().tokens);
+    rig.assert_all_ended();
+}
+
+#[test]
+fn a_limit_cuts_a_reply_and_says_so() {
+    let mut rig = free(&roomy());
+    let agent = rig.agent(AgentSpec { reply_tokens_max: 7, ..offer(1) });
+    let cut = rig.ask(agent, tokens("ab"));
+    let stopping = AgentSpec { stop_strings: vec!["price".into()], ..offer(1) };
+    let agent = rig.agent(stopping);
+    let stopped = rig.ask(agent, tokens("ab"));
+    rig.run();
+    assert_eq!(rig.reply(cut).ends, [Ok(FinishReason::Length)]);
+    assert_eq!(rig.reply(cut).tokens, 7);
+    assert_eq!(rig.reply(stopped).ends, [Ok(FinishReason::Stop { index: 0 })]);
+    assert!(!rig.reply(stopped).text.contains("price"));
+}
+
+#[test]
+fn an_unusable_constraint_fails_its_own_reply_with_the_reason() {
+    let mut rig = free(&roomy());
+    let refused = constrained(1, Constraint::json_schema(r#"{"not": {"type": "string"}}"#));
+    let agents = [refused, offer(2)].map(|spec| rig.agent(spec));
+    let asks = agents.map(|agent| rig.ask(agent, tokens("ab")));
+    rig.run();
+    let Err(ReplyError::Constraint(error)) = &rig.reply(asks[0]).ends[0] else {
+        panic!("{:?}", rig.reply(asks[0]));
+    };
+    let ConstraintError::UnsupportedKeyword { keyword, .. } = &**error else { panic!("{error}") };
+    assert_eq!(keyword, "not");
+    assert!(is_offer(&rig.reply(asks[1]).text));
+    rig.assert_all_ended();
+}
+
+/// The agent's own mask holds too; together they may allow nothing.
+#[test]
+fn the_agents_mask_and_the_constraint_hold_together() {
+    let digits = TokenMask::allow(300, (0x30..0x3a).map(TokenId)).expect("a mask");
+    let with_digits = |constraint| {
+        let spec = constrained(4, constraint);
+        let sampling = spec.sampling.to_builder().allowed_tokens(Arc::new(digits.clone()));
+        AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
+    };
+    let mut rig = free(&roomy());
+    let agents = [Constraint::regex("[0-9a-z]{4}x?"), Constraint::choice(["abc", "abd"])];
+    let agents = agents.map(|constraint| rig.agent(with_digits(constraint)));
+    let asks = agents.map(|agent| rig.ask(agent, tokens("ab")));
+    rig.run();
+    let heard = rig.reply(asks[0]);
+    assert!(heard.text.len() >= 4 && heard.text.bytes().all(|b| b.is_ascii_digit()), "{heard:?}");
+    assert_eq!(rig.reply(asks[1]).ends, [Err(ReplyError::NothingAllowed)]);
+}
+
+#[test]
+fn a_reply_that_is_cancelled_or_removed_while_its_mask_is_computed_ends_once() {
+    let mut rig = free(&roomy());
+    for removes in [false, true] {
+        for rounds in 0..30 {
+            let agent = rig.agent(offer(rounds));
+            let reply_id = rig.ask(agent, tokens("ab"));
+            for _ in 0..rounds {
+                rig.advance();
+            }
+            rig.command(match removes {
+                true => Command::RemoveAgent { agent },
+                false => Command::Cancel { agent, reply_id },
+            });
+            rig.run();
+            assert_eq!(rig.reply(reply_id).ends.len(), 1);
+        }
+    }
+}
