@@ -8,7 +8,7 @@ use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{AgentSpec, ContextPolicy, Detail};
+use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
 use crate::ask::{Ask, asks_written};
@@ -23,7 +23,7 @@ use crate::speech::Speech;
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default.
+/// first eight sets it to its default. [`AgentConstraint`] is optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -304,6 +304,31 @@ impl Default for AgentReasoning {
     }
 }
 
+/// Condition on the text of the agent's replies, from the next reply on: a JSON schema, a regular
+/// expression, a choice or a grammar. The reply ends where the grammar ends, and then finishes with
+/// [`FinishReason::EndOfTurn`](crate::FinishReason::EndOfTurn); with another reason it is cut.
+/// Without the component, replies are free.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn setup(mut commands: Commands) {
+///     commands.spawn((
+///         Agent::persona("You guard the gate. Do you open it for the player?"),
+///         AgentConstraint(Constraint::choice(["open", "refuse"])),
+///     ));
+/// }
+/// ```
+#[derive(Component, Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Clone, Debug, PartialEq, Hash)
+)]
+#[component(on_remove = setting_removed, summary_tick)]
+pub struct AgentConstraint(pub Constraint);
+
 /// All components that define an agent for the engine. A component that was removed counts as its
 /// default. Each has a summary tick, so that [`AgentPartsContiguousItem::changed_columns`] costs no
 /// time per agent.
@@ -319,10 +344,11 @@ pub(crate) struct AgentParts {
     limits: Option<Ref<'static, ReplyLimits>>,
     context: Option<Ref<'static, AgentContext>>,
     reasoning: Option<Ref<'static, AgentReasoning>>,
+    constraint: Option<Ref<'static, AgentConstraint>>,
 }
 
 /// Components of an agent in [`AgentParts`].
-pub(crate) const PARTS: usize = 9;
+pub(crate) const PARTS: usize = 10;
 
 impl<'w> AgentPartsContiguousItem<'w, '_> {
     /// The columns of one table of agents, each `None` if no component in it has changed since the
@@ -338,6 +364,7 @@ impl<'w> AgentPartsContiguousItem<'w, '_> {
             changed_column(self.limits),
             changed_column(self.context),
             changed_column(self.reasoning),
+            changed_column(self.constraint),
         ]
     }
 }
@@ -365,6 +392,7 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.limits)
             || changed(&self.context)
             || changed(&self.reasoning)
+            || changed(&self.constraint)
     }
 
     /// Whether its level of detail has changed since the querying system last ran.
@@ -394,6 +422,7 @@ impl AgentPartsItem<'_, '_> {
             context_policy: self.context.as_ref().map(|c| c.0).unwrap_or_default(),
             stop_strings: limits.stop_strings,
             stop_tokens: limits.stop_tokens,
+            constraint: self.constraint.as_ref().map(|c| c.0.clone()),
             ..AgentSpec::new(self.agent.persona.clone())
         }
     }

@@ -31,6 +31,7 @@
 //! | [`LevelOfDetail`] | 0: every step that its voice rate needs (feature `lod`: set by distance) |
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; oldest turns dropped |
 //! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
+//! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
 //!
 //! | state | |
 //! |---|---|
@@ -126,8 +127,8 @@
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
-//! asks and messages are registered by name. [`AgentSampling`], [`AgentContext`], [`Conversation`],
-//! [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`],
+//! [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
 //! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
@@ -177,8 +178,8 @@ mod trace;
 mod walla;
 
 pub use agent::{
-    Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
-    ReplyLimits, VoiceRate,
+    Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
+    LevelOfDetail, ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
 pub use conversation::Conversation;
@@ -198,11 +199,11 @@ pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions,
-    DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats, FinishReason,
-    FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, ModelCard, ModelSource,
-    ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs,
-    Tokenizer, TokenizerError, Turn, Usage,
+    BudgetStats, BuiltInTemplate, Constraint, ConstraintError, ContextPolicy, DELTA_BYTES_MAX,
+    Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
+    FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, MatchError,
+    ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -211,12 +212,12 @@ pub use walla_types::{
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
-        AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, ContextPolicy, Conversation,
-        FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
-        ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech, SpeechState, Turn,
-        VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
-        WallaSettings, WallaState, WallaSystems, walla_ready,
+        Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling,
+        AgentSeed, Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, Constraint,
+        ContextPolicy, Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed,
+        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
+        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
+        WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

@@ -3,8 +3,8 @@
 use bevy_app::App;
 
 use crate::agent::{
-    Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
-    ReplyLimits, VoiceRate,
+    Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
+    LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
@@ -26,6 +26,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<ReplyLimits>()
         .register_type::<AgentContext>()
         .register_type::<AgentReasoning>()
+        .register_type::<AgentConstraint>()
         .register_type::<Conversation>()
         .register_type::<Speech>()
         .register_type::<Ask>()

@@ -18,7 +18,7 @@ fn edit<T: Component<Mutability = Mutable>>(agent: &mut EntityWorldMut, edit: im
     edit(&mut agent.get_mut::<T>().expect("an agent has all components"));
 }
 
-const CHANGES: [Change; 13] = [
+const CHANGES: [Change; 14] = [
     (|agent| edit::<Agent>(agent, |a| a.persona.push('!')), "ChangeAgent"),
     (|agent| edit::<AgentSampling>(agent, |a| *a = AgentSampling::greedy()), "ChangeAgent"),
     (|agent| edit::<AgentSeed>(agent, |a| a.0 += 1), "ChangeAgent"),
@@ -31,6 +31,7 @@ const CHANGES: [Change; 13] = [
     (|agent| edit::<Conversation>(agent, |talk| talk.push(Speaker::User, "x")), "AppendTurns"),
     (|agent| edit::<Conversation>(agent, Conversation::clear), "SetConversation"),
     (|agent| _ = agent.insert(AgentSeed(77)), "ChangeAgent"),
+    (|agent| _ = agent.insert(AgentConstraint(Constraint::regex("[0-9]"))), "ChangeAgent"),
     (|agent| _ = agent.insert(Conversation::default()), "SetConversation"),
 ];
 

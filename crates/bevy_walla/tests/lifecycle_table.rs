@@ -77,7 +77,7 @@ fn an_overwritten_agent_changes_the_persona_and_cancels_nothing() {
 /// Sets one component to another value, and removes it.
 type Setting = (fn(&mut EntityWorldMut), fn(&mut EntityWorldMut));
 
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 9] = [
     (
         |agent| _ = agent.insert(AgentSampling::greedy()),
         |agent| _ = agent.remove::<AgentSampling>(),
@@ -97,6 +97,10 @@ const SETTINGS: [Setting; 8] = [
     (
         |agent| _ = agent.insert(AgentReasoning::thinking(77)),
         |agent| _ = agent.remove::<AgentReasoning>(),
+    ),
+    (
+        |agent| _ = agent.insert(AgentConstraint(Constraint::choice(["yes", "no"]))),
+        |agent| _ = agent.remove::<AgentConstraint>(),
     ),
 ];
 

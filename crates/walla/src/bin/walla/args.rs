@@ -1,11 +1,16 @@
 //! Arguments of the command.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use walla::Constraint;
 use walla_device::{GpuContext, OpenOptions};
 use walla_model::chat::TemplateChoice;
+
+use crate::Failure;
 
 /// Run language model agents for games and robots: inspect model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -269,9 +274,56 @@ pub struct Generate {
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
+    pub constraint: ConstraintArgs,
+    #[command(flatten)]
     pub budget: BudgetArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+/// Maximum bytes of a schema or grammar that are read: more than the engine accepts.
+const SOURCE_BYTES_MAX: u64 = 1 << 20;
+
+/// Condition on the text of replies.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct ConstraintArgs {
+    /// Replies are JSON that conforms to the schema in this file
+    #[arg(long, value_name = "FILE")]
+    pub json_schema: Option<PathBuf>,
+    /// Replies match this regular expression, from beginning to end
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    pub regex: Option<String>,
+    /// Replies are one of these texts
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', allow_hyphen_values = true)]
+    pub choice: Vec<String>,
+    /// Replies conform to the Lark grammar in this file
+    #[arg(long, value_name = "FILE")]
+    pub lark: Option<PathBuf>,
+}
+
+impl ConstraintArgs {
+    /// The constraint, if there is one.
+    pub fn constraint(&self) -> Result<Option<Constraint>, Failure> {
+        let read = |path: &Path| {
+            let mut text = String::new();
+            let file = File::open(path);
+            let read = file.and_then(|file| file.take(SOURCE_BYTES_MAX).read_to_string(&mut text));
+            match read {
+                Ok(_) => Ok(text),
+                Err(error) => Err(Failure::from(format!("{}: {error}", path.display()))),
+            }
+        };
+        Ok(match self {
+            Self { json_schema: Some(file), .. } => Some(Constraint::json_schema(read(file)?)),
+            Self { lark: Some(file), .. } => Some(Constraint::lark(read(file)?)),
+            Self { regex: Some(regex), .. } => Some(Constraint::regex(regex.as_str())),
+            Self { choice, .. } if !choice.is_empty() => {
+                Some(Constraint::choice(choice.iter().map(String::as_str)))
+            }
+            Self { .. } => None,
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -306,6 +358,8 @@ pub struct Chat {
     pub pre: PreArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub constraint: ConstraintArgs,
     #[command(flatten)]
     pub budget: BudgetArgs,
     #[command(flatten)]

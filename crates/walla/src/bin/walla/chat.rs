@@ -63,12 +63,14 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
         reply_tokens_max: arguments.tokens,
         thinking: arguments.thinking == Some(Switch::On),
         reasoning_tokens_max: arguments.reasoning_tokens,
+        constraint: arguments.constraint.constraint()?,
         ..AgentSpec::new(arguments.persona.clone())
     };
     let has_switch = engine.model().is_some_and(|model| model.thinking_switch);
     if arguments.thinking.is_some() && !has_switch {
         note!("--thinking has no effect: the model's chat template has no switch for reasoning");
     }
+    let is_constrained = spec.constraint.is_some();
     let agent = engine.agent_with(spec);
     let mut lines = BufReader::new(tokio::io::stdin());
     while let Some(line) = prompt(&mut lines).await? {
@@ -76,6 +78,11 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
             Line::Text(line) if line.trim().is_empty() => {}
             Line::Text(line) => {
                 let end = answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
+                if is_constrained
+                    && end.is_some_and(|(reason, _)| reason != FinishReason::EndOfTurn)
+                {
+                    note!("the reply is cut: it does not conform to the constraint");
+                }
                 if let Some((_, usage)) = end.filter(|_| arguments.times) {
                     note!("{}", Report(usage));
                 }

@@ -31,8 +31,10 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,
+        constraint: arguments.constraint.constraint()?,
         ..AgentSpec::new("")
     };
+    let is_constrained = spec.constraint.is_some();
     let agent = engine.agent_with(spec);
     let prompt = arguments.prompt.clone();
     let prompt = if arguments.special { Prompt::RawTrusted(prompt) } else { Prompt::Raw(prompt) };
@@ -47,6 +49,9 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     if let Some((reason, usage)) = reply.end() {
         note!("stopped: {}", because(reason, arguments));
         note!("{}", Report(usage));
+        if is_constrained && reason != FinishReason::EndOfTurn {
+            return Err("the reply is cut: it does not conform to the constraint".into());
+        }
     }
     Ok(())
 }

@@ -64,6 +64,9 @@ pub(in crate::core) struct Constraints {
     done: (Sender<Done>, Receiver<Done>),
     threads: usize,
     number: u64,
+    /// Calls of `collect` that return nothing before the next result.
+    #[cfg(test)]
+    pub delays: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -88,7 +91,15 @@ impl Constraints {
             queue: Mutex::default(),
             wakes: Condvar::new(),
         };
-        Self { shared: Arc::new(shared), waker, done: channel(), threads: 0, number: 0 }
+        Self {
+            shared: Arc::new(shared),
+            waker,
+            done: channel(),
+            threads: 0,
+            number: 0,
+            #[cfg(test)]
+            delays: VecDeque::new(),
+        }
     }
 
     /// The number of the next job.
@@ -132,6 +143,14 @@ impl Constraints {
 
     /// Returns a finished job, if there is one.
     pub(super) fn collect(&mut self) -> Option<Done> {
+        #[cfg(test)]
+        if let Some(delay) = self.delays.front_mut() {
+            if *delay > 0 {
+                *delay -= 1;
+                return None;
+            }
+            self.delays.pop_front();
+        }
         self.done.1.try_recv().ok()
     }
 }

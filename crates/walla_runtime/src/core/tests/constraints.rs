@@ -94,6 +94,39 @@ fn other_agents_and_their_constraints_change_no_token() {
     assert!(is_offer(&single.text), "{single:?}");
 }
 
+/// Masks that arrive late delay their replies, change no token, and hold up no other agent.
+#[test]
+fn late_masks_change_no_token() {
+    let replies = |delays: &dyn Fn(u32) -> u32| {
+        let mut rig = free(&roomy());
+        rig.core.constraints.delays = (0..5_000).map(delays).collect();
+        let speaking = rig.agent(speaker(5, 40));
+        let mut asks = vec![rig.ask(speaking, tokens("hello"))];
+        for seed in 0..6 {
+            let agent = rig.agent(offer(seed));
+            asks.push(rig.ask(agent, tokens("hello")));
+        }
+        let mut spoken_after = None;
+        for round in 0..40_000 {
+            rig.advance();
+            if !rig.reply(asks[0]).ends.is_empty() {
+                spoken_after.get_or_insert(round);
+            }
+        }
+        rig.assert_all_ended();
+        let texts: Vec<_> = asks.iter().map(|ask| rig.reply(*ask).text.clone()).collect();
+        (texts, spoken_after.expect("it ends"))
+    };
+    let (expected, at_once) = replies(&|_| 0);
+    assert!(expected[1..].iter().all(|text| is_offer(text)), "{expected:?}");
+    for seed in 1..6 {
+        let (texts, spoken_after) =
+            replies(&|n| n.wrapping_mul(2_654_435_761_u32.wrapping_mul(seed)) >> 28);
+        assert_eq!(texts, expected, "{seed}");
+        assert!(spoken_after <= 2 * at_once, "{spoken_after} {at_once}");
+    }
+}
+
 #[test]
 fn forced_tokens_are_evaluated_as_prompt_rows() {
     let mut rig = free(&roomy());
