@@ -128,8 +128,9 @@
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`],
-//! [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and
-//! replaced. The others expose their fields, except [`ReplyLimits::stop_tokens`].
+//! [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are
+//! opaque values, which can be cloned and replaced. The others expose their fields, except
+//! [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.

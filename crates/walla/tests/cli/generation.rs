@@ -312,3 +312,40 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
     assert!(child.wait().unwrap().success());
     drop(input);
 }
+
+#[test]
+fn replies_conform_to_a_constraint_or_the_command_fails() {
+    let folder = std::path::PathBuf::from(scratch("constraints"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let schema = folder.join("schema.json");
+    let sold = r#"{"enum": ["nails", "a sword"]}"#;
+    std::fs::write(&schema, sold).unwrap();
+    let refused = folder.join("refused.json");
+    std::fs::write(&refused, r#"{"not": {}}"#).unwrap();
+    let grammar = folder.join("grammar.lark");
+    std::fs::write(&grammar, "start: \"(\" /[a-c]{3}/ \")\"").unwrap();
+    let [schema, refused, grammar] = [&schema, &refused, &grammar].map(|p| p.to_str().unwrap());
+    let generate = |flags: &[&str]| {
+        let start = ["generate", tiny(), "--prompt", "I sell", "--device", "cpu"];
+        run(&[&start[..], flags].concat())
+    };
+    let ran = generate(&["--json-schema", schema]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(["\"nails\"", "\"a sword\""].contains(&ran.out.trim_end()), "{}", ran.out);
+    let ran = generate(&["--choice", "yes,no"]);
+    assert!(["yes", "no"].contains(&ran.out.trim_end()) && ran.code == Some(0), "{}", ran.out);
+    let ran = generate(&["--regex", "[0-9]{3}"]);
+    assert!(ran.out.trim_end().parse::<u32>().is_ok() && ran.code == Some(0), "{}", ran.out);
+    let ran = generate(&["--lark", grammar]);
+    assert!(ran.out.starts_with('(') && ran.out.trim_end().len() == 5, "{}", ran.out);
+    // A reply that a limit cuts is not valid.
+    let ran = generate(&["--regex", "a{40}", "-n", "7"]);
+    assert_eq!((ran.code, ran.out.trim_end()), (Some(1), "aaaaaaa"), "{}", ran.err);
+    assert!(ran.err.contains("the reply is cut"), "{}", ran.err);
+    let ran = generate(&["--json-schema", refused]);
+    assert_eq!((ran.code, ran.out.trim_end()), (Some(1), ""), "{}", ran.err);
+    assert!(ran.err.contains("\"not\""), "{}", ran.err);
+    let ran = generate(&["--json-schema", "missing.json"]);
+    assert!(ran.code == Some(1) && ran.err.contains("missing.json"), "{}", ran.err);
+    assert_eq!(generate(&["--regex", "a", "--choice", "b"]).code, Some(2));
+}

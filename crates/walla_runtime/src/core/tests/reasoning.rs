@@ -1,6 +1,7 @@
 //! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and all ways
 //! in which a reply can end.
 
+mod constraints;
 mod faults;
 mod limits;
 
