@@ -223,7 +223,7 @@ fn exec_options(options: &EngineOptions, context_tokens: u32, rows_max: u32) -> 
         rows_max,
         outputs_max: agents_max.min(rows_max),
         logits_rows_max: 0,
-        // Every agent can have a mask of its own.
+        // Every agent can have a separate mask.
         masks_max: agents_max.min(rows_max),
         mapped_results: true,
         kv_type: options.kv_type,
