@@ -96,7 +96,7 @@ impl Masks {
             let places = held.iter().zip(taken.iter_mut()).enumerate();
             let free = places.filter(|(_, (_, taken))| !**taken);
             let free = free.filter(|(_, (mask, _))| !wants_useless || is_useless(mask));
-            // A place is taken before a mask: `zip` asks for the place first.
+            // The places come first: when they are used up, `zip` takes no mask.
             for ((place, (_, taken)), step) in free.zip(&mut rest) {
                 step.place = place as u32;
                 *taken = true;
