@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::time::Duration;
 
+use walla_constraint::Constraint;
 use walla_device::faulty::{FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
 use walla_device::hash::{HashBackend, HashOptions, reference_draw};
 use walla_device::{DeviceKind, philox4x32};
@@ -67,8 +68,17 @@ impl Draws {
             let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
             sampling = sampling.allowed_tokens(Arc::new(mask));
         }
+        let sampling = sampling.build().expect("valid");
+        // Not drawn, so that the other draws of a seed stay as they were in earlier versions.
+        let is_constrained = matches!(self.seed % 8, 3 | 6) && sampling.seed().is_multiple_of(2);
+        let constraint = match sampling.seed() % 3 {
+            0 => Constraint::regex("[a-m ]{2,30}!"),
+            1 => Constraint::choice(["the bridge is closed", "the bridge is open"]),
+            _ => Constraint::json_schema(r#"{"type": "array", "maxItems": 4}"#),
+        };
         AgentSpec {
-            sampling: sampling.build().expect("valid"),
+            constraint: is_constrained.then_some(constraint),
+            sampling,
             reply_tokens_max: 1 + self.draw(40),
             priority: self.draw(3) as i32,
             voice_rate: self.pick(&[None, Some(8.0)]),
@@ -193,6 +203,10 @@ pub(super) fn check_tokens(core: &Core) {
         let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_running()) else {
             continue;
         };
+        // The reference has no mask that changes.
+        if reply.constraint.is_some() {
+            continue;
+        }
         let prompt = reply.usage.prompt_tokens as usize;
         if let Some((token, before)) = agent.sequence.tokens().split_last()
             && before.len() >= prompt
