@@ -231,8 +231,21 @@ impl Core {
             None if self.kv.is_only_holder(slot) => {
                 Room::Failed(ReplyError::NoPages { wanted_pages, free_pages })
             }
-            None => Room::Wait,
+            // Without a step in flight or a victim, waiting helps only if the holder can continue.
+            None => self.blocked_holder(slot).map_or(Room::Wait, Room::Preempt),
         }
+    }
+
+    /// The least urgent agent that has reserved pages, but no token yet and no row in this step, if
+    /// it is less urgent than `slot`: a [claim](Self::apply_claim) may hold it back.
+    fn blocked_holder(&self, slot: usize) -> Option<usize> {
+        let is_blocked = |&other: &usize| {
+            let has_pages = !self.kv.ledger().pages(SeqId(other as u32)).is_empty();
+            other != slot && has_pages && self.kv.is_empty(other) && !self.scheduler.includes(other)
+        };
+        let holders = (0..self.agents.slots()).filter(is_blocked);
+        let other = holders.min_by_key(|&other| self.urgency(other))?;
+        (self.urgency(other) < self.urgency(slot)).then_some(other)
     }
 
     /// Limits all agents together to `tokens` cached tokens. If they hold more, idle agents lose

@@ -102,7 +102,8 @@ impl Scheduler {
         self.batch.clear();
     }
 
-    fn includes(&self, slot: usize) -> bool {
+    /// Whether a slot is in the batch.
+    pub fn includes(&self, slot: usize) -> bool {
         self.included.iter().any(|&(included, _)| included == slot)
     }
 }
@@ -390,6 +391,8 @@ impl Core {
                     // An agent of a stalled client that just continued may be in the batch.
                     self.exclude(other);
                     self.drop_sequence(other);
+                    // It may have had reserved pages only.
+                    self.kv.note_freed();
                 }
                 Room::Refused(error) => {
                     // Counted as a retry of this reply, so that a device that never accepts the

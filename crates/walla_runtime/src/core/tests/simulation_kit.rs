@@ -222,10 +222,16 @@ pub(super) fn describe(core: &Core) -> String {
     let ledger = core.kv.ledger();
     let mut text = format!("{:?}\n", core.stats());
     for (slot, agent) in core.agents.iter() {
-        let (tokens, known) =
-            (ledger.len(walla_types::SeqId(slot as u32)), agent.sequence.tokens().len());
-        let state =
-            (agent.spec.detail, agent.spec.priority, agent.sequence.unread(), agent.asks.len());
+        let seq = walla_types::SeqId(slot as u32);
+        let (tokens, known) = (ledger.len(seq), agent.sequence.tokens().len());
+        let pages = ledger.pages(seq).len();
+        let state = (
+            pages,
+            agent.spec.detail,
+            agent.spec.priority,
+            agent.sequence.unread(),
+            agent.asks.len(),
+        );
         writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
             .and_then(|()| writeln!(text, "  {:?}", agent.reply))
             .expect("a string takes everything");
