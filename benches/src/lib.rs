@@ -4,4 +4,12 @@ pub mod machine;
 pub mod output;
 mod synthetic;
 
+use std::time::Duration;
+
 pub use synthetic::synthetic;
+
+/// The limit of a step's device time from an argument in milliseconds; 0: no limit.
+#[must_use]
+pub fn launch_max(ms: f64) -> Option<Duration> {
+    (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3))
+}

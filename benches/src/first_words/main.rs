@@ -121,10 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ..EngineOptions::new(source.clone())
         };
         let engine = Engine::start(match args.launch_ms {
-            Some(ms) => {
-                let launch_max = (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3));
-                EngineOptions { launch_max, ..options }
-            }
+            Some(ms) => EngineOptions { launch_max: walla_benches::launch_max(ms), ..options },
             None => options,
         })?;
         let client = engine.client(Pacing::default())?;

@@ -165,8 +165,7 @@ impl Arguments {
 
     /// The limit of a step's device time, if it is not the engine's default.
     pub fn launch_max(&self) -> Option<Option<Duration>> {
-        let limit = |ms: f64| (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3));
-        self.launch_ms.map(limit)
+        self.launch_ms.map(walla_benches::launch_max)
     }
 
     /// Work of a frame at this rate.

@@ -71,13 +71,13 @@ impl Masks {
         let Self { held, taken, .. } = self;
         taken.clear();
         taken.resize(held.len(), false);
-        let is_held = |step: &StepMask, held: &[Option<Arc<TokenMask>>]| {
+        let place_of = |step: &StepMask, held: &[Option<Arc<TokenMask>>]| {
             let same = |mask: &Arc<TokenMask>| Arc::ptr_eq(mask, &step.mask);
             held.iter().position(|mask| mask.as_ref().is_some_and(same))
         };
         let mut new = 0;
         for at in 0..list.len() {
-            match is_held(&list[at], held) {
+            match place_of(&list[at], held) {
                 Some(place) => {
                     list[at].place = place as u32;
                     taken[place] = true;
@@ -96,7 +96,7 @@ impl Masks {
             let places = held.iter().zip(taken.iter_mut()).enumerate();
             let free = places.filter(|(_, (_, taken))| !**taken);
             let free = free.filter(|(_, (mask, _))| !wants_useless || is_useless(mask));
-            // The places come first: when they are used up, `zip` takes no mask.
+            // `zip` advances the places before the masks: without a place it takes no mask.
             for ((place, (_, taken)), step) in free.zip(&mut rest) {
                 step.place = place as u32;
                 *taken = true;

@@ -21,6 +21,7 @@ mod core;
 mod detokenizer;
 mod devices;
 mod engine_core;
+mod hash;
 mod inline_text;
 mod mailbox;
 mod model_text;

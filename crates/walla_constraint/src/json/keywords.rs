@@ -139,32 +139,8 @@ impl<'s> Keywords<'_, 's> {
         for (name, value) in self.map {
             let name = name.as_str();
             match name {
-                "type"
-                | "enum"
-                | "const"
-                | "$ref"
-                | "allOf"
-                | "anyOf"
-                | "oneOf"
-                | "minimum"
-                | "maximum"
-                | "exclusiveMinimum"
-                | "exclusiveMaximum"
-                | "multipleOf"
-                | "minLength"
-                | "maxLength"
-                | "pattern"
-                | "format"
-                | "items"
-                | "prefixItems"
-                | "minItems"
-                | "maxItems"
-                | "properties"
-                | "patternProperties"
-                | "additionalProperties"
-                | "required"
-                | "minProperties"
-                | "maxProperties" => {}
+                "type" | "enum" | "const" | "$ref" | "allOf" | "anyOf" | "oneOf" => {}
+                _ if is_type_keyword(name) => {}
                 "uniqueItems" if *value == Value::Bool(false) => {}
                 "$schema" => {
                     let draft = value.as_str().ok_or_else(|| at.invalid(name, "a string"))?;

@@ -69,9 +69,7 @@ impl Core {
     /// Compiles the grammar, and requests the first mask.
     fn start_matcher(&mut self, slot: usize) {
         let opening = self.opening_tokens(slot);
-        let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(constraint) = agent.reply.as_ref().and_then(|reply| reply.constraint.as_ref())
-        else {
+        let Some(constraint) = self.agents.get(slot).and_then(AgentState::constraint) else {
             return;
         };
         let work = Work::Begin { constraint: constraint.constraint.clone(), opening };
@@ -105,12 +103,13 @@ impl Core {
 
     /// A token of a constrained reply was sampled, and its text emitted.
     pub(super) fn sampled_under_constraint(&mut self, slot: usize, token: TokenId) {
-        let markers = self.model_text.reasoning.as_ref();
-        let opens = matches!(markers.and_then(|m| m.of_token(token)), Some(Marker::Open(_)));
-        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Self { agents, model_text, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return };
         let is_speaking = agent.output.is_speaking();
         let Some(reply) = agent.reply.as_mut() else { return };
         let Some(constraint) = reply.constraint.as_mut() else { return };
+        let markers = model_text.reasoning.as_ref();
+        let opens = matches!(markers.and_then(|m| m.of_token(token)), Some(Marker::Open(_)));
         match std::mem::replace(&mut constraint.state, State::Reasoning) {
             State::Ready { matcher, .. } if !opens => {
                 self.request_mask(slot, Work::Continue { matcher, token });
@@ -130,9 +129,10 @@ impl Core {
             any = true;
             let Some(slot) = self.agents.slot_of(id.agent) else { continue };
             let waits = |agent: &&mut AgentState| {
-                let reply = agent.reply.as_ref().filter(|reply| reply.reply_id == id.reply_id);
-                let constraint = reply.and_then(|reply| reply.constraint.as_ref());
-                constraint.is_some_and(|c| matches!(c.state, State::Busy(n) if n == id.number))
+                let is_reply = agent.reply.as_ref().is_some_and(|r| r.reply_id == id.reply_id);
+                let waits =
+                    |c: &ReplyConstraint| matches!(c.state, State::Busy(n) if n == id.number);
+                is_reply && agent.constraint().is_some_and(waits)
             };
             let Some(agent) = self.agents.get_mut(slot).filter(waits) else { continue };
             let client = agent.client;

@@ -19,6 +19,8 @@ use walla_model::ModelSpec;
 use walla_plan::governor::Rates;
 use walla_plan::{BUCKETS, StepCost};
 
+use crate::hash::fnv1a;
+
 const FIRST_LINE: &str = "walla step cost 1";
 
 /// Maximum length of a valid file.
@@ -81,10 +83,8 @@ impl Key {
 }
 
 fn path(folder: &Path, key: &Key) -> PathBuf {
-    // 64-bit FNV-1a. The file also contains the key, so a collision only costs a measurement.
-    let hash = key.what.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    // The file also contains the key, so a collision only costs a measurement.
+    let hash = fnv1a(key.what.bytes());
     folder.join(format!("cost-{hash:016x}.txt"))
 }
 

@@ -15,6 +15,7 @@ use walla_types::TokenId;
 
 use super::agents::AgentState;
 use crate::api::{AgentId, ContextPolicy, Prompt, ReplyError, ReplyId, Speaker, Turn};
+use crate::hash::fnv1a;
 use crate::model_text::ModelText;
 
 /// Purpose of a job.
@@ -498,10 +499,8 @@ const STARTS: usize = 2;
 /// Parts, from 0 to 1, by which an agent's fixed points precede the multiples of a part. Agents of
 /// different personas or seeds have different offsets.
 fn offset(persona: &str, seed: u64) -> f32 {
-    // 64-bit FNV-1a; its upper bits are mixed best.
-    let bytes = persona.bytes().chain(seed.to_le_bytes());
-    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, mix);
+    // The upper bits are mixed best.
+    let hash = fnv1a(persona.bytes().chain(seed.to_le_bytes()));
     (hash >> 40) as f32 / (1 << 24) as f32
 }
 

@@ -162,8 +162,12 @@ impl KvCache {
     /// Whether no other sequence holds pages, so that waiting does not help.
     pub fn is_only_holder(&self, slot: usize) -> bool {
         let slots = self.ledger().options().sequences_max as usize;
-        let pages = |other: usize| self.ledger().pages(seq(other));
-        (0..slots).all(|other| other == slot || pages(other).is_empty())
+        (0..slots).all(|other| other == slot || !self.holds_pages(other))
+    }
+
+    /// Whether a sequence has pages, for its tokens or reserved.
+    pub fn holds_pages(&self, slot: usize) -> bool {
+        !self.ledger().pages(seq(slot)).is_empty()
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use walla_exec::{ExecError, StepError};
 use walla_plan::{Detail, LedgerError};
-use walla_types::{SeqId, TokenId};
+use walla_types::TokenId;
 
 use super::Core;
 use super::agents::AgentState;
@@ -240,7 +240,7 @@ impl Core {
     /// it is less urgent than `slot`: a [claim](Self::apply_claim) may hold it back.
     fn blocked_holder(&self, slot: usize) -> Option<usize> {
         let is_blocked = |&other: &usize| {
-            let has_pages = !self.kv.ledger().pages(SeqId(other as u32)).is_empty();
+            let has_pages = self.kv.holds_pages(other);
             other != slot && has_pages && self.kv.is_empty(other) && !self.scheduler.includes(other)
         };
         let holders = (0..self.agents.slots()).filter(is_blocked);
@@ -254,7 +254,7 @@ impl Core {
     pub(super) fn limit_kv(&mut self, tokens: u32) {
         self.kv.limit(tokens);
         while self.kv.exceeds_limit() {
-            let holds = |&slot: &usize| !self.kv.ledger().pages(SeqId(slot as u32)).is_empty();
+            let holds = |&slot: &usize| self.kv.holds_pages(slot);
             let least_urgent = || {
                 let held = (0..self.agents.slots()).filter(holds);
                 held.min_by_key(|&slot| self.urgency(slot))

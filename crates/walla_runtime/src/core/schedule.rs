@@ -137,7 +137,7 @@ impl Core {
     fn work_of(&self, slot: usize) -> Option<NextWork> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
         let submitted = self.kv.len(slot);
-        let constraint = agent.reply.as_ref().and_then(|reply| reply.constraint.as_ref());
+        let constraint = agent.constraint();
         let mut missing = self.missing_tokens(slot, agent);
         if constraint.is_some_and(ReplyConstraint::awaits_mask) {
             // The last token is submitted with the draw behind it.

@@ -281,6 +281,9 @@ pub struct Generate {
     pub device: DeviceArgs,
 }
 
+/// Message for a constrained reply that a limit ended.
+pub const CUT: &str = "the reply is cut: it does not conform to the constraint";
+
 /// Maximum bytes of a schema or grammar that are read: more than the engine accepts.
 const SOURCE_BYTES_MAX: u64 = 1 << 20;
 

@@ -11,7 +11,7 @@ use walla::{Agent, AgentSpec, Engine, FinishReason, ReplyEvent, TemplateChoice, 
 use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
-use crate::args::{Chat, Switch, Visibility};
+use crate::args::{CUT, Chat, Switch, Visibility};
 use crate::input::{self, Line};
 use crate::load;
 use crate::note::note;
@@ -81,7 +81,7 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
                 if is_constrained
                     && end.is_some_and(|(reason, _)| reason != FinishReason::EndOfTurn)
                 {
-                    note!("the reply is cut: it does not conform to the constraint");
+                    note!("{CUT}");
                 }
                 if let Some((_, usage)) = end.filter(|_| arguments.times) {
                     note!("{}", Report(usage));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use walla::{AgentSpec, Engine, FinishReason, Prompt};
 
 use crate::Failure;
-use crate::args::Generate;
+use crate::args::{CUT, Generate};
 use crate::load;
 use crate::note::note;
 use crate::usage::Report;
@@ -50,7 +50,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
         note!("stopped: {}", because(reason, arguments));
         note!("{}", Report(usage));
         if is_constrained && reason != FinishReason::EndOfTurn {
-            return Err("the reply is cut: it does not conform to the constraint".into());
+            return Err(CUT.into());
         }
     }
     Ok(())

@@ -163,11 +163,15 @@ impl AgentState {
         self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
     }
 
+    /// The constraint of the reply in progress, if it has one.
+    pub fn constraint(&self) -> Option<&ReplyConstraint> {
+        self.reply.as_ref()?.constraint.as_ref()
+    }
+
     /// How the next token is drawn.
     pub fn draw(&self) -> Draw<'_> {
         let sampling = &self.spec.sampling;
-        let constraint = self.reply.as_ref().and_then(|reply| reply.constraint.as_ref());
-        let mask = constraint.and_then(ReplyConstraint::mask);
+        let mask = self.constraint().and_then(ReplyConstraint::mask);
         Draw { sampling, mask: mask.or_else(|| sampling.allowed_tokens()) }
     }
 

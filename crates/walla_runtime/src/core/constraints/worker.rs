@@ -115,6 +115,16 @@ impl Constraints {
             let _sent = self.done.0.send(self.shared.run_caught(job));
             return Ok(());
         };
+        if self.threads == 0 {
+            self.start_threads(&waker)?;
+        }
+        self.shared.queue().jobs.push_back(job);
+        self.shared.wakes.notify_one();
+        Ok(())
+    }
+
+    /// Starts the threads: half as many as there are processors.
+    fn start_threads(&mut self, waker: &Thread) -> Result<(), ReplyError> {
         let wanted = std::thread::available_parallelism().map_or(1, usize::from) / 2;
         while self.threads < wanted.clamp(1, THREADS_MAX) {
             let (shared, done, waker) =
@@ -136,8 +146,6 @@ impl Constraints {
                 }
             }
         }
-        self.shared.queue().jobs.push_back(job);
-        self.shared.wakes.notify_one();
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::*;
 
 const SAID: [&str; 2] = ["yes, at noon", "no, never"];
 
-/// Reasons freely, then says one of two texts.
+/// Reasons freely, and speaks one of two texts.
 fn deciding(seed: u64, thinking: bool, reasoning_tokens_max: u32) -> AgentSpec {
     AgentSpec {
         thinking,
