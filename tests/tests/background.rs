@@ -39,7 +39,7 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
 fn ask(client: &Client, agent: walla_runtime::AgentId, question: &str) -> (String, Usage) {
     let reply_id = client.new_reply_id();
     let prompt = Prompt::Chat(question.into());
-    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+    client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
     let (mut said, mut end, start) = (String::new(), None, Instant::now());
     let mut quiet_since = Instant::now();
     let mut steps = 0;

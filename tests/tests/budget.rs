@@ -33,7 +33,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
         AgentSpec { sampling: Sampling::greedy(), reply_tokens_max: 12, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
     let prompt = Prompt::Tokens((3..40).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+    client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
     let (mut said, start) = (String::new(), Instant::now());
     loop {
         assert!(start.elapsed() < HANGS_AFTER, "{}: no end after {said:?}", model.display());

@@ -87,7 +87,7 @@ fn ask_all(client: &Client, specs: Vec<AgentSpec>) -> Vec<(String, FinishReason)
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
         let reply_id = client.new_reply_id();
         let prompt = Prompt::Chat("What can you offer me today?".into());
-        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+        client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
         replies.insert(reply_id, (String::new(), None));
         asked.push(reply_id);
     }

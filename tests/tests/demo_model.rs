@@ -181,7 +181,7 @@ fn greedy_replies_match_the_golden_ones() {
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
         let reply_id = client.new_reply_id();
         let prompt = Prompt::Chat(question.to_owned());
-        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+        client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
         replies.push((reply_id, String::new()));
     }
     let (mut open, start) = (replies.len(), Instant::now());

@@ -54,7 +54,7 @@ fn speaking(model: &'static [u8]) -> (Engine, Client) {
         let spec = Box::new(AgentSpec { reply_tokens_max: 900, ..AgentSpec::new("") });
         client.try_send(Command::AddAgent { agent, spec }).expect("room");
         let prompt = Prompt::Tokens((0..20).map(|token| TokenId(n + token)).collect());
-        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+        client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
     }
     let (mut started, begin) = (0, Instant::now());
     while started < AGENTS {

@@ -80,7 +80,7 @@ fn start(registry: Registry) -> Engine {
 
 fn ask(client: &Client, agent: AgentId, prompt: Prompt) -> ReplyId {
     let reply_id = client.new_reply_id();
-    client.try_send(Command::Ask { agent, reply_id, prompt }).expect("there is room");
+    client.try_send(Command::ask(agent, reply_id, prompt)).expect("there is room");
     reply_id
 }
 

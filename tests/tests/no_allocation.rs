@@ -84,7 +84,7 @@ fn no_thread_allocates_while_agents_generate() {
             0 => Prompt::Tokens(vec![TokenId(65 + seed as u32)]),
             _ => Prompt::Chat("Hi".into()),
         };
-        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("there is room");
+        client.try_send(Command::ask(agent, reply_id, prompt)).expect("there is room");
     }
     let (mut spoken, mut reasoned) = (0, 0);
     let mut tokens = |until: u64| {

@@ -53,7 +53,7 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     let ask = |question: &&str| {
         let prompt = Prompt::Chat((*question).to_owned());
         let reply_id = client.new_reply_id();
-        client.try_send(Command::Ask { agent, reply_id, prompt }).expect("room");
+        client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
         let (mut heard, start) = (Heard::default(), Instant::now());
         while heard.end.is_none() {
             assert!(start.elapsed() < Duration::from_secs(120), "no end: {heard:?}");

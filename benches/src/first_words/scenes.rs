@@ -228,7 +228,7 @@ impl<'a> Scenes<'a> {
     fn speak(&mut self, agent: AgentId) -> Result<(), Box<dyn Error>> {
         let reply_id = self.client.new_reply_id();
         let prompt = Prompt::Chat("Tell me a long story.".into());
-        self.send(Command::Ask { agent, reply_id, prompt })?;
+        self.send(Command::ask(agent, reply_id, prompt))?;
         self.voices.insert(reply_id, Voice { agent, since: None, tokens: 0 });
         Ok(())
     }
@@ -256,7 +256,7 @@ impl<'a> Scenes<'a> {
         for &agent in agents {
             let reply_id = self.client.new_reply_id();
             let prompt = Prompt::Chat("What does a horseshoe cost?".into());
-            self.send(Command::Ask { agent, reply_id, prompt })?;
+            self.send(Command::ask(agent, reply_id, prompt))?;
             asked.push(reply_id);
         }
         for frame in 0.. {

@@ -7,9 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 #[cfg(feature = "reflect")]
 use bevy_reflect::std_traits::ReflectDefault;
-use walla_runtime::Prompt;
-
-use walla_runtime::ReplyId;
+use walla_runtime::{AskOptions, Constraint, Prompt, ReplyId};
 
 use crate::sentence::ReplySentence;
 
@@ -62,13 +60,23 @@ pub struct Ask {
     /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) carry a copy. Default: `0`.
     pub tag: u64,
+    /// Settings of this ask, instead of those of its agent. Default: the agent's.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    pub options: AskOptions,
 }
 
 impl Ask {
     /// An ask of the kind [`AskKind::Chat`] with tag 0.
     #[must_use]
     pub fn new(agent: Entity, text: impl Into<String>) -> Self {
-        Self { agent, text: text.into(), kind: AskKind::Chat, tag: 0 }
+        let (text, kind) = (text.into(), AskKind::Chat);
+        Self { agent, text, kind, tag: 0, options: AskOptions::default() }
+    }
+
+    /// An ask without a question: the agent continues its conversation ([`AskKind::Continue`]).
+    #[must_use]
+    pub fn to_continue(agent: Entity) -> Self {
+        Self { kind: AskKind::Continue, ..Self::new(agent, "") }
     }
 
     /// Changes the kind to [raw text](AskKind::Raw) to continue.
@@ -82,6 +90,14 @@ impl Ask {
     #[must_use]
     pub fn raw_trusted(self) -> Self {
         Self { kind: AskKind::RawTrusted, ..self }
+    }
+
+    /// Sets the condition on the reply's text, instead of the agent's
+    /// [`AgentConstraint`](crate::AgentConstraint).
+    #[must_use]
+    pub fn under(self, constraint: Constraint) -> Self {
+        let options = AskOptions { constraint: Some(constraint), ..self.options };
+        Self { options, ..self }
     }
 
     /// Sets the tag.
@@ -98,6 +114,10 @@ pub enum AskKind {
     /// The next turn of the agent's conversation, through the model's chat template.
     #[default]
     Chat,
+    /// No new turn: the agent replies to its conversation as it is, so the text is ignored. It
+    /// answers an observation, continues after the result of an action, or speaks first
+    /// ([`Prompt::Continue`]).
+    Continue,
     /// Text to continue, without template, persona and conversation. The reply does not become part
     /// of the conversation. The text may come from a player: it is never parsed for special tokens
     /// ([`Prompt::Raw`]).
@@ -109,10 +129,16 @@ pub enum AskKind {
 }
 
 impl AskKind {
+    /// Whether the reply becomes part of the conversation.
+    pub(crate) fn is_in_conversation(self) -> bool {
+        matches!(self, Self::Chat | Self::Continue)
+    }
+
     /// The engine's prompt for this text.
     pub(crate) fn prompt(self, text: String) -> Prompt {
         match self {
             Self::Chat => Prompt::Chat(text),
+            Self::Continue => Prompt::Continue,
             Self::Raw => Prompt::Raw(text),
             Self::RawTrusted => Prompt::RawTrusted(text),
         }

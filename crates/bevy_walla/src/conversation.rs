@@ -73,8 +73,28 @@ pub struct Conversation {
     edit: EditId,
     /// Number of turns pushed since the edit.
     pushed: u32,
-    /// The latest exchanges, oldest first: the reply and the index of its question.
-    exchanges: VecDeque<(ReplyId, usize)>,
+    /// The latest exchanges, oldest first.
+    exchanges: VecDeque<Exchange>,
+}
+
+/// The turns of a reply that has ended: the question, if the ask had one, the reply, and the
+/// actions of the reply.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    reply_id: ReplyId,
+    /// Index of the first turn.
+    begin: usize,
+    /// Index of the reply.
+    answer: usize,
+}
+
+/// The texts of an exchange.
+#[derive(Debug)]
+pub(crate) struct NewExchange {
+    /// `None` if the agent continued its conversation.
+    pub question: Option<String>,
+    pub reply: String,
+    pub actions: Vec<String>,
 }
 
 impl Conversation {
@@ -109,8 +129,8 @@ impl Conversation {
     #[must_use]
     pub fn reply(&self, reply_id: ReplyId) -> Option<&str> {
         let mut latest = self.exchanges.iter().rev();
-        let (_, question) = latest.find(|(known, _)| *known == reply_id)?;
-        self.turns.get(question + 1).map(|turn| turn.text.as_str())
+        let exchange = latest.find(|known| known.reply_id == reply_id)?;
+        self.turns.get(exchange.answer).map(|turn| turn.text.as_str())
     }
 
     /// Appends a turn that did not pass through the engine: an observation, a memory, a line of the
@@ -159,9 +179,10 @@ impl Conversation {
     pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
         let dropped = self.drop_oldest(surplus.min(self.turns.len()));
-        self.exchanges.retain_mut(|(_, question)| {
-            let is_kept = *question >= dropped;
-            *question = question.saturating_sub(dropped);
+        self.exchanges.retain_mut(|exchange| {
+            let is_kept = exchange.begin >= dropped;
+            exchange.begin = exchange.begin.saturating_sub(dropped);
+            exchange.answer = exchange.answer.saturating_sub(dropped);
             is_kept
         });
         if let Some(last) = self.turns.last_mut() {
@@ -171,12 +192,15 @@ impl Conversation {
         self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
     }
 
-    /// Drops the oldest turns, and also a reply whose question is among them. Returns their number.
+    /// Drops the oldest turns, and also the turns that [belong](Speaker::continues) to them. Returns
+    /// their number.
     fn drop_oldest(&mut self, turns: usize) -> usize {
-        let is_agents = |turn: Option<&Turn>| turn.is_some_and(|t| t.speaker == Speaker::Agent);
-        let last = turns.checked_sub(1).and_then(|last| self.turns.get(last));
-        let is_answer = last.is_some() && !is_agents(last) && is_agents(self.turns.get(turns));
-        let dropped = turns + usize::from(is_answer);
+        let mut dropped = turns;
+        while let Some(last) = dropped.checked_sub(1).and_then(|last| self.turns.get(last))
+            && self.turns.get(dropped).is_some_and(|next| next.speaker.continues(last.speaker))
+        {
+            dropped += 1;
+        }
         self.turns.drain(..dropped);
         dropped
     }
@@ -186,27 +210,34 @@ impl Conversation {
     pub(crate) fn add_exchange(
         &mut self,
         reply_id: ReplyId,
-        [question, reply]: [String; 2],
+        exchange: NewExchange,
         turns_after: usize,
     ) {
-        let at = self.turns.len().saturating_sub(turns_after);
-        self.turns.insert(at, Turn { speaker: Speaker::User, text: question });
-        self.turns.insert(at + 1, Turn { speaker: Speaker::Agent, text: reply });
+        let begin = self.turns.len().saturating_sub(turns_after);
+        let mut at = begin;
+        if let Some(text) = exchange.question {
+            self.turns.insert(at, Turn { speaker: Speaker::User, text });
+            at += 1;
+        }
+        self.turns.insert(at, Turn { speaker: Speaker::Agent, text: exchange.reply });
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
-        self.exchanges.push_back((reply_id, at));
+        self.exchanges.push_back(Exchange { reply_id, begin, answer: at });
+        for (nth, text) in (1..).zip(exchange.actions) {
+            self.turns.insert(at + nth, Turn { speaker: Speaker::Action, text });
+        }
     }
 
     /// The latest reply that passed through the engine, among the exchanges stored here.
     pub(crate) fn latest_reply(&self) -> Option<ReplyId> {
-        self.exchanges.iter().map(|(reply_id, _)| *reply_id).max()
+        self.exchanges.iter().map(|exchange| exchange.reply_id).max()
     }
 
     /// The reply and all later ones among the exchanges stored here, oldest first. `None`: only the
     /// latest.
     pub(crate) fn replies_from(&self, reply_id: Option<ReplyId>) -> Vec<ReplyId> {
-        let mut known = self.exchanges.iter().map(|(reply_id, _)| *reply_id);
+        let mut known = self.exchanges.iter().map(|exchange| exchange.reply_id);
         match reply_id {
             Some(first) => known.skip_while(|reply_id| *reply_id != first).collect(),
             None => known.next_back().into_iter().collect(),
@@ -216,19 +247,22 @@ impl Conversation {
     /// Shortens a reply to the beginning that was heard, as the engine does: see
     /// [`Command::CancelHeard`](crate::engine::Command::CancelHeard).
     pub(crate) fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == reply_id) else {
+        let Some(at) = self.exchanges.iter().position(|known| known.reply_id == reply_id) else {
             return;
         };
-        let (_, question) = self.exchanges[at];
-        let Some(answer) = self.turns.get_mut(question + 1) else { return };
-        cut_text(&mut answer.text, heard_bytes);
-        if !answer.text.is_empty() {
+        let Exchange { begin, answer, .. } = self.exchanges[at];
+        let next = self.turns.get(answer + 1);
+        let has_acted = next.is_some_and(|turn| turn.speaker == Speaker::Action);
+        let Some(turn) = self.turns.get_mut(answer) else { return };
+        cut_text(&mut turn.text, heard_bytes);
+        if !turn.text.is_empty() || has_acted {
             return;
         }
-        self.turns.drain(question..question + 2);
+        self.turns.drain(begin..=answer);
         self.exchanges.remove(at);
-        for (_, later) in self.exchanges.iter_mut().skip(at) {
-            *later -= 2;
+        for later in self.exchanges.iter_mut().skip(at) {
+            later.begin -= answer + 1 - begin;
+            later.answer -= answer + 1 - begin;
         }
     }
 }
@@ -270,10 +304,14 @@ impl Eq for Conversation {}
 mod tests {
     use super::*;
 
+    fn exchange(question: &str, reply: &str) -> NewExchange {
+        NewExchange { question: Some(question.into()), reply: reply.into(), actions: Vec::new() }
+    }
+
     fn talk(exchanges: usize) -> Conversation {
         let mut talk = Conversation::default();
         for i in 0..exchanges {
-            talk.add_exchange(ReplyId(i as u64), [format!("q{i}"), format!("a{i}")], 0);
+            talk.add_exchange(ReplyId(i as u64), exchange(&format!("q{i}"), &format!("a{i}")), 0);
         }
         talk
     }
@@ -283,7 +321,7 @@ mod tests {
         let mut talk = talk(1);
         let before = talk.edit();
         talk.reserve_exchanges(1, 512);
-        talk.add_exchange(ReplyId(9), ["q".into(), "a".into()], 0);
+        talk.add_exchange(ReplyId(9), exchange("q", "a"), 0);
         talk.push(Speaker::User, "x");
         assert_eq!(talk.edit(), before, "neither the plugin's own turns nor new ones are an edit");
         assert_ne!(talk.clone().edit(), before);
@@ -296,7 +334,7 @@ mod tests {
         let mut talk = talk(4);
         talk.reserve_exchanges(1, 6);
         assert_eq!(talk.turns().first().map(|t| t.text.as_str()), Some("q2"));
-        talk.add_exchange(ReplyId(4), ["q4".into(), "a4".into()], 0);
+        talk.add_exchange(ReplyId(4), exchange("q4", "a4"), 0);
         assert_eq!(talk.turns().len(), 6);
         talk.reserve_exchanges(1, 0);
         assert!(talk.turns().is_empty());
@@ -310,7 +348,7 @@ mod tests {
     fn replies_are_shortened_in_place() {
         let mut talk = talk(3);
         talk.push(Speaker::User, "x");
-        talk.add_exchange(ReplyId(3), ["q3".into(), "größer".into()], 1);
+        talk.add_exchange(ReplyId(3), exchange("q3", "größer"), 1);
         assert_eq!(texts(&talk)[4..], ["q2", "a2", "q3", "größer", "x"]);
         assert_eq!(talk.replies_from(Some(ReplyId(2))), [2, 3].map(ReplyId));
         assert_eq!(talk.replies_from(None), [ReplyId(3)]);

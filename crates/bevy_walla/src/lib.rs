@@ -200,11 +200,12 @@ pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    BudgetStats, BuiltInTemplate, Constraint, ConstraintError, ContextPolicy, DELTA_BYTES_MAX,
-    Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
-    FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, MatchError,
-    ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError,
-    TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage, VocabularyError,
+    AskOptions, BudgetStats, BuiltInTemplate, Constraint, ConstraintError, ContextPolicy,
+    DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError,
+    EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
+    KvType, MatchError, ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage,
+    VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

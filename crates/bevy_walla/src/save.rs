@@ -95,6 +95,8 @@ mod with_serde {
         User,
         Agent,
         Observation,
+        Action,
+        ActionResult,
     }
 
     impl From<SavedSpeaker> for Speaker {
@@ -103,6 +105,8 @@ mod with_serde {
                 SavedSpeaker::User => Self::User,
                 SavedSpeaker::Agent => Self::Agent,
                 SavedSpeaker::Observation => Self::Observation,
+                SavedSpeaker::Action => Self::Action,
+                SavedSpeaker::ActionResult => Self::ActionResult,
             }
         }
     }
@@ -125,6 +129,8 @@ mod with_serde {
                     Speaker::User => SavedSpeaker::User,
                     Speaker::Agent => SavedSpeaker::Agent,
                     Speaker::Observation => SavedSpeaker::Observation,
+                    Speaker::Action => SavedSpeaker::Action,
+                    Speaker::ActionResult => SavedSpeaker::ActionResult,
                 },
                 text: &turn.text,
             }))

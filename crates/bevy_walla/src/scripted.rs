@@ -267,7 +267,7 @@ impl Inner {
                     self.cancelled(agent, Some(reply));
                 }
             }
-            Command::Ask { agent, reply_id, prompt } => self.ask(agent, reply_id, prompt),
+            Command::Ask { agent, reply_id, prompt, .. } => self.ask(agent, reply_id, prompt),
             Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
                 let Some(scripted) = self.agents.get_mut(&agent) else { return };
                 let which = scripted.asks.iter().position(|reply| reply.reply_id == reply_id);
@@ -280,6 +280,7 @@ impl Inner {
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let question = match prompt {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
+            Prompt::Continue => String::new(),
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {
@@ -418,7 +419,7 @@ mod tests {
         send(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("")) });
         let asks = [(); 3].map(|()| engine.new_reply_id());
         for reply_id in asks {
-            send(Command::Ask { agent, reply_id, prompt: Prompt::Chat("count".into()) });
+            send(Command::ask(agent, reply_id, Prompt::Chat("count".into())));
         }
         engine.frame();
         send(Command::SetConversation { agent, turns: Vec::new() });

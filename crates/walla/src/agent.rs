@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use walla_runtime::{AgentSpec, Detail, Prompt, ReplyError, Turn};
+use walla_runtime::{AgentSpec, AskOptions, Detail, Prompt, ReplyError, Turn};
 
 use crate::dispatcher::{Changes, Dispatcher};
 use crate::reply::Reply;
@@ -49,9 +49,16 @@ impl Agent {
     /// markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
+        self.ask_with_options(prompt, AskOptions::default())
+    }
+
+    /// Like [`ask_with`](Self::ask_with), with settings of this ask instead of the agent's, such as
+    /// a [constraint](AskOptions::constraint).
+    #[must_use = "dropping the reply cancels it"]
+    pub fn ask_with_options(&self, prompt: Prompt, options: AskOptions) -> Reply {
         let refused =
             |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
-        self.try_ask_with(prompt).unwrap_or_else(refused)
+        self.try_ask_with_options(prompt, options).unwrap_or_else(refused)
     }
 
     /// Like [`ask`](Self::ask), but a refusal returns the text. Retry when a reply has ended.
@@ -67,15 +74,24 @@ impl Agent {
     /// # Errors
     /// [`TryAskError`] with the prompt and the reason.
     pub fn try_ask_with(&self, prompt: Prompt) -> Result<Reply, TryAskError> {
+        self.try_ask_with_options(prompt, AskOptions::default())
+    }
+
+    /// Like [`try_ask_with`](Self::try_ask_with), with settings of this ask.
+    ///
+    /// # Errors
+    /// [`TryAskError`] with the prompt, the options and the reason.
+    pub fn try_ask_with_options(
+        &self,
+        prompt: Prompt,
+        options: AskOptions,
+    ) -> Result<Reply, TryAskError> {
         let Some(changes) = &self.changes else {
-            return Err(TryAskError { prompt, reason: self.dispatcher.too_many_agents() });
+            let reason = self.dispatcher.too_many_agents();
+            return Err(TryAskError { prompt, options, reason });
         };
-        match self.dispatcher.ask(changes, prompt) {
-            Ok((reply_id, events)) => {
-                Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
-            }
-            Err((prompt, reason)) => Err(TryAskError { prompt, reason }),
-        }
+        let (reply_id, events) = self.dispatcher.ask(changes, prompt, options)?;
+        Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the
@@ -122,6 +138,8 @@ impl Drop for Agent {
 pub struct TryAskError {
     /// The refused prompt.
     pub prompt: Prompt,
+    /// Its options.
+    pub options: AskOptions,
     /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] for an agent that was not
     /// added.
     pub reason: ReplyError,

@@ -35,13 +35,16 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Detail, Engine, Prompt, ReplyError, ReplyEvent, ReplyId, Turn,
+    AgentId, AgentSpec, AskOptions, Client, Detail, Engine, Prompt, ReplyError, ReplyEvent,
+    ReplyId, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
 use bounds::{AskPermit, Bounds};
 pub(crate) use changes::Changes;
 use event_loop::EventLoop;
+
+use crate::agent::TryAskError;
 
 /// From a host to the event loop.
 enum Message {
@@ -51,6 +54,7 @@ enum Message {
         agent: Arc<Changes>,
         reply_id: ReplyId,
         prompt: Prompt,
+        options: AskOptions,
         events: UnboundedSender<ReplyEvent>,
         permit: AskPermit,
     },
@@ -142,20 +146,21 @@ impl Dispatcher {
     /// event only if the event loop has ended.
     ///
     /// # Errors
-    /// [`ReplyError::TooManyAsks`] with the prompt.
+    /// [`ReplyError::TooManyAsks`] with the ask.
     pub fn ask(
         &self,
         agent: &Arc<Changes>,
         prompt: Prompt,
-    ) -> Result<(ReplyId, UnboundedReceiver<ReplyEvent>), (Prompt, ReplyError)> {
-        let permit = match Bounds::reserve_ask(&self.bounds, &prompt) {
+        options: AskOptions,
+    ) -> Result<(ReplyId, UnboundedReceiver<ReplyEvent>), TryAskError> {
+        let permit = match Bounds::reserve_ask(&self.bounds, &prompt, &options) {
             Ok(permit) => permit,
-            Err(error) => return Err((prompt, error)),
+            Err(reason) => return Err(TryAskError { prompt, options, reason }),
         };
         let reply_id = self.client.new_reply_id();
         let (events, heard) = unbounded_channel();
         let agent = Arc::clone(agent);
-        self.send(Message::Ask { agent, reply_id, prompt, events, permit });
+        self.send(Message::Ask { agent, reply_id, prompt, options, events, permit });
         Ok((reply_id, heard))
     }
 

@@ -45,12 +45,12 @@ pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentSpec, BudgetStats, BuiltInTemplate, Constraint, ConstraintError, ContextPolicy,
-    DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineError, EngineOptions,
-    EngineState, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
-    MatchError, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent, SentenceSplitter, Speaker,
-    TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn, Usage, VocabularyError,
-    default_registry,
+    AgentSpec, AskOptions, BudgetStats, BuiltInTemplate, Constraint, ConstraintError,
+    ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineError,
+    EngineOptions, EngineState, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
+    GpuContext, InlineText, MatchError, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
+    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn,
+    Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -32,9 +32,9 @@ mod shell;
 mod status;
 
 pub use api::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
-    EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, FirstTokenTimes, Pacing, Prompt,
-    ReplyError, ReplyEvent, ReplyId, Speaker, TokenLogprobs, Turn, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, AskOptions, BudgetStats, Command, ContextPolicy,
+    DELTA_BYTES_MAX, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, FirstTokenTimes,
+    Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, Speaker, TokenLogprobs, Turn, Usage,
 };
 pub use devices::default_registry;
 pub use inline_text::InlineText;

@@ -59,7 +59,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
         let spec = AgentSpec { sampling, reply_tokens_max: 700, ..AgentSpec::new("") };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
         let prompt = Prompt::Tokens((1..60 + seed as u32 * 9).map(TokenId).collect());
-        client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+        client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
         reply_ids.push(reply_id);
     }
     let mut texts = vec![String::new(); reply_ids.len()];

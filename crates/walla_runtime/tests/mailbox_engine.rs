@@ -55,7 +55,7 @@ fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
     reply_id
 }
 

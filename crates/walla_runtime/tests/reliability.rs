@@ -88,7 +88,7 @@ fn ask(client: &Client, reply_tokens_max: u32) -> ReplyId {
     let spec = AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..40).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
     reply_id
 }
 

@@ -78,7 +78,7 @@ fn ask(client: &Client) -> ReplyId {
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-    client.try_send(Command::Ask { agent, reply_id, prompt }).unwrap();
+    client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
     reply_id
 }
 

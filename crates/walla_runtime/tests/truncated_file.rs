@@ -128,7 +128,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
         let spec = AgentSpec { reply_tokens_max: 60, ..AgentSpec::new("") };
         client.try_send(Say::AddAgent { agent, spec: Box::new(spec) })?;
         let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
-        client.try_send(Say::Ask { agent, reply_id, prompt })?;
+        client.try_send(Say::ask(agent, reply_id, prompt))?;
     }
     let (mut text, mut ended, mut waits) = (String::new(), 0, waits);
     while ended < 3 {

@@ -52,7 +52,8 @@ fn render(talk: &Conversation) {
             role: match turn.speaker {
                 Speaker::User => Role::User,
                 Speaker::Agent => Role::Assistant,
-                Speaker::Observation => Role::Observation,
+                Speaker::Observation | Speaker::ActionResult => Role::Observation,
+                Speaker::Action => Role::Assistant,
             },
             content: &turn.text,
         })

@@ -6,7 +6,7 @@ use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, FinishReason, ReplyError};
 use walla_trace::Stage;
 
-use super::{AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
+use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem, changed_column};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
@@ -257,8 +257,11 @@ impl EngineBridge {
         record.asks.push_back(OpenAsk {
             reply_id,
             tag: ask.tag,
-            question: ask.text.as_str().into(),
-            kind: ask.kind,
+            content: Box::new(AskContent {
+                question: ask.text.clone(),
+                kind: ask.kind,
+                options: ask.options.clone(),
+            }),
             turn: String::with_capacity(record.reply_bytes),
             stage: AskStage::Unsent,
             cancel: false,

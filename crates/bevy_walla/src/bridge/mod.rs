@@ -34,7 +34,8 @@ use std::time::{Duration, Instant};
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, Command, Event, FinishReason, ReplyError, ReplyId, SentenceSplitter,
+    ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
+    SentenceSplitter,
 };
 
 use crate::ask::AskKind;
@@ -144,9 +145,8 @@ struct PendingChanges {
 struct OpenAsk {
     reply_id: ReplyId,
     tag: u64,
-    /// A boxed `str`, which stores no capacity: an ask fits in one cache line.
-    question: Box<str>,
-    kind: AskKind,
+    /// Boxed, so that an ask fits in one cache line.
+    content: Box<AskContent>,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates
     /// nothing.
     turn: String,
@@ -159,6 +159,14 @@ struct OpenAsk {
     is_shortened: bool,
     /// Turns that the game has pushed after this ask.
     turns_after: u16,
+}
+
+/// What an ask says.
+struct AskContent {
+    question: String,
+    kind: AskKind,
+    /// Taken when the ask is sent.
+    options: AskOptions,
 }
 
 /// An ask fits in a cache line.

@@ -8,9 +8,9 @@ use walla_runtime::{
 };
 use walla_trace::Stage;
 
-use super::{AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
+use super::{AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
 use crate::ask::AskKind;
-use crate::conversation::{Conversation, cut_text};
+use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::reply::{
@@ -325,7 +325,7 @@ impl Record {
         // An ask that was cancelled before it began: the engine is sent 0 as well.
         self.heard_bytes = if ask.is_shortened { 0 } else { u32::MAX };
         if let Some(speech) = speech {
-            speech.begin(&ask.question);
+            speech.begin(&ask.content.question);
         }
         waited
     }
@@ -393,7 +393,7 @@ impl Record {
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation
-            && ask.kind == AskKind::Chat
+            && ask.content.kind.is_in_conversation()
             && !ask.outdated
             && is_answered
         {
@@ -404,7 +404,9 @@ impl Record {
             }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
-            let exchange = [ask.question.into_string(), ask.turn];
+            let AskContent { question, kind, .. } = *ask.content;
+            let question = (kind != AskKind::Continue).then_some(question);
+            let exchange = NewExchange { question, reply: ask.turn, actions: Vec::new() };
             conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }
         true

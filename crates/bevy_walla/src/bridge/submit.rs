@@ -202,8 +202,10 @@ impl EngineBridge {
                 return Ok(());
             };
             ask.stage = AskStage::Sent;
-            let (reply_id, prompt) = (ask.reply_id, ask.kind.prompt(ask.question.to_string()));
-            self.send(Command::Ask { agent: id, reply_id, prompt }, outbox)?;
+            let (reply_id, content) = (ask.reply_id, &mut *ask.content);
+            let prompt = content.kind.prompt(content.question.clone());
+            let options = std::mem::take(&mut content.options);
+            self.send(Command::Ask { agent: id, reply_id, prompt, options }, outbox)?;
         }
     }
 

@@ -37,8 +37,8 @@ struct Character {
     turns: Vec<Turn>,
     /// Appended turns that follow the open asks.
     later: Vec<Turn>,
-    /// The latest exchanges: the reply and the index of its question.
-    exchanges: VecDeque<(ReplyId, usize)>,
+    /// The latest exchanges: the reply, the index of its first turn, and that of its answer.
+    exchanges: VecDeque<(ReplyId, usize, usize)>,
     asks: VecDeque<WaitingAsk>,
     reply: Option<Reply>,
 }
@@ -53,8 +53,7 @@ struct WaitingAsk {
 /// A reply in progress.
 struct Reply {
     reply_id: ReplyId,
-    /// `None`: raw text, which is not part of a conversation.
-    question: Option<String>,
+    asked: Asked,
     /// Words that are not said yet.
     words: VecDeque<String>,
     said: String,
@@ -62,6 +61,14 @@ struct Reply {
     has_started: bool,
     has_reasoned: bool,
     will_fail: bool,
+}
+
+enum Asked {
+    Question(String),
+    /// The conversation as it was.
+    Conversation,
+    /// Raw text, which is not part of a conversation.
+    Raw,
 }
 
 impl EngineModel {
@@ -240,7 +247,7 @@ impl State {
                 self.cancel(agent, None);
                 self.agents.remove(&agent);
             }
-            Command::Ask { agent, reply_id, prompt } => self.ask(agent, reply_id, prompt),
+            Command::Ask { agent, reply_id, prompt, .. } => self.ask(agent, reply_id, prompt),
             Command::Cancel { agent, reply_id } => self.cancel(agent, Some(reply_id)),
             Command::CancelHeard { agent, reply_id, heard_bytes } => {
                 if let Some(character) = self.agents.get_mut(&agent) {
@@ -342,14 +349,17 @@ impl Character {
     fn keep_exchange(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.said, reply.heard_bytes);
         let is_answered = (is_finished && !reply.has_reasoned) || !reply.said.is_empty();
-        let Some(question) = reply.question.filter(|_| reply.has_started && is_answered) else {
+        if !reply.has_started || !is_answered || matches!(reply.asked, Asked::Raw) {
             return;
-        };
+        }
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
-        self.exchanges.push_back((reply.reply_id, self.turns.len()));
-        self.turns.push(Turn { speaker: Speaker::User, text: question });
+        let begin = self.turns.len();
+        if let Asked::Question(text) = reply.asked {
+            self.turns.push(Turn { speaker: Speaker::User, text });
+        }
+        self.exchanges.push_back((reply.reply_id, begin, self.turns.len()));
         self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
     }
 
@@ -387,13 +397,16 @@ impl Character {
 
     /// Shortens a reply that has ended.
     fn shorten(&mut self, reply_id: ReplyId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(of, _)| *of == reply_id) else { return };
-        let (_, question) = self.exchanges[at];
-        cut_text(&mut self.turns[question + 1].text, heard_bytes);
-        if self.turns[question + 1].text.is_empty() {
-            self.turns.drain(question..question + 2);
+        let known = self.exchanges.iter().position(|(of, ..)| *of == reply_id);
+        let Some(at) = known else { return };
+        let (_, begin, answer) = self.exchanges[at];
+        cut_text(&mut self.turns[answer].text, heard_bytes);
+        if self.turns[answer].text.is_empty() {
+            let removed = self.turns.drain(begin..=answer).len();
             self.exchanges.remove(at);
-            self.exchanges.iter_mut().skip(at).for_each(|(_, later)| *later -= 2);
+            for (_, begin, answer) in self.exchanges.iter_mut().skip(at) {
+                (*begin, *answer) = (*begin - removed, *answer - removed);
+            }
         }
     }
 }
@@ -401,18 +414,19 @@ impl Character {
 impl Reply {
     /// A random answer, which may be empty, reasoned only, or fail.
     fn new(reply_id: ReplyId, prompt: Prompt, dice: &mut Dice) -> Self {
-        let (question, text) = match prompt {
+        let (asked, text) = match prompt {
             Prompt::Chat(question) => {
                 let text = format!("é{} to {question}.", dice.throw(6));
-                (Some(question), text)
+                (Asked::Question(question), text)
             }
-            _ => (None, "raw text".to_owned()),
+            Prompt::Continue => (Asked::Conversation, format!("é{} unasked.", dice.throw(6))),
+            _ => (Asked::Raw, "raw text".to_owned()),
         };
         let is_empty = dice.one_in(6);
         let words = text.split_inclusive(' ').filter(|_| !is_empty).map(str::to_owned).collect();
         Self {
             reply_id,
-            question,
+            asked,
             words,
             said: String::new(),
             heard_bytes: u32::MAX,

@@ -126,6 +126,7 @@ const ALWAYS: &[Action] = &[
     ("ask", Game::ask),
     ("ask by message", Game::ask_by_message),
     ("ask raw", Game::ask_raw),
+    ("ask to continue", Game::ask_to_continue),
     ("cancel", Game::cancel),
     ("push", Game::push),
     ("push", Game::push),
@@ -211,6 +212,11 @@ impl Game {
 
     fn ask_raw(&mut self, world: &mut World, agent: Entity) {
         world.trigger(self.next_ask(agent).raw());
+    }
+
+    fn ask_to_continue(&mut self, world: &mut World, agent: Entity) {
+        self.asked += 1;
+        world.trigger(Ask::to_continue(agent).tagged(self.asked));
     }
 
     fn cancel(&mut self, world: &mut World, agent: Entity) {

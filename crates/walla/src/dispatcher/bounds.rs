@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use walla_runtime::{Prompt, ReplyError};
+use walla_runtime::{AskOptions, Prompt, ReplyError};
 use walla_types::TokenId;
 
 /// The limits.
@@ -36,9 +36,13 @@ impl Bounds {
     }
 
     /// Counts one more ask until the permit is dropped.
-    pub fn reserve_ask(bounds: &Arc<Self>, prompt: &Prompt) -> Result<AskPermit, ReplyError> {
+    pub fn reserve_ask(
+        bounds: &Arc<Self>,
+        prompt: &Prompt,
+        options: &AskOptions,
+    ) -> Result<AskPermit, ReplyError> {
         let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
-        let bytes = prompt_bytes(prompt);
+        let bytes = prompt_bytes(prompt) + options.source_bytes() as u64;
         let too_many = || ReplyError::TooManyAsks {
             asks: bounds.asks.load(Ordering::Relaxed),
             asks_max,
@@ -68,6 +72,7 @@ fn prompt_bytes(prompt: &Prompt) -> u64 {
     let bytes = match prompt {
         Prompt::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
         Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.len(),
+        Prompt::Continue => 0,
     };
     bytes as u64
 }
@@ -111,7 +116,9 @@ mod tests {
     #[test]
     fn asks_are_counted_until_their_permits_are_dropped() {
         let bounds = bounds();
-        let reserve = |bytes: usize| Bounds::reserve_ask(&bounds, &Prompt::Raw("x".repeat(bytes)));
+        let none = AskOptions::default();
+        let reserve =
+            |bytes: usize| Bounds::reserve_ask(&bounds, &Prompt::Raw("x".repeat(bytes)), &none);
         let first = reserve(6).unwrap();
         let error = reserve(5).unwrap_err();
         assert_eq!(
@@ -119,7 +126,8 @@ mod tests {
             "2 asks with 6 bytes have not ended; at most 2 with 10 bytes may be open"
         );
         assert_eq!(open(&bounds), (1, 6), "what is refused does not count");
-        let second = Bounds::reserve_ask(&bounds, &Prompt::Tokens(vec![TokenId(1)])).unwrap();
+        let second =
+            Bounds::reserve_ask(&bounds, &Prompt::Tokens(vec![TokenId(1)]), &none).unwrap();
         assert_eq!(open(&bounds), (2, 10));
         assert!(reserve(0).is_err());
         drop((first, second));

@@ -135,7 +135,7 @@ impl EventLoop {
         let backlog = &mut self.backlog;
         match message {
             Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
-            Message::Ask { agent, reply_id, prompt, events, permit } => {
+            Message::Ask { agent, reply_id, prompt, options, events, permit } => {
                 self.replies.insert(reply_id, (events, permit));
                 if agent.cancels(reply_id) {
                     let usage = Usage::default();
@@ -143,7 +143,7 @@ impl EventLoop {
                     return self.end(reply_id, what);
                 }
                 let agent = agent.id();
-                backlog.push_back(Command::Ask { agent, reply_id, prompt });
+                backlog.push_back(Command::Ask { agent, reply_id, prompt, options });
             }
             Message::Cancel { agent, reply_id, heard_bytes: Some(heard_bytes) } => {
                 backlog.push_back(Command::CancelHeard { agent, reply_id, heard_bytes });

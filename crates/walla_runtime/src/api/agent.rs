@@ -17,6 +17,28 @@ pub enum Speaker {
     /// conversation text it never yields control tokens. Where observations are user messages, a
     /// player can type the same prefix.
     Observation,
+    /// An action of the agent: its text is the call, as JSON with `name` and `arguments`. The
+    /// engine adds it behind the agent's turn of the same reply.
+    Action,
+    /// The result of an action, written by the game ("The horseshoe is sold."). Several results
+    /// follow in the order of the actions.
+    ActionResult,
+}
+
+impl Speaker {
+    /// Whether a turn of this speaker belongs to the turn before it: a reply to its question, an
+    /// action to the reply, a result to the action. A conversation does not begin with such a turn
+    /// after its oldest turns were dropped.
+    #[must_use]
+    pub fn continues(self, before: Self) -> bool {
+        match self {
+            Self::User | Self::Observation => false,
+            // Only the first of several consecutive replies is the reply to the question.
+            Self::Agent => matches!(before, Self::User | Self::Observation),
+            Self::Action => matches!(before, Self::Agent | Self::Action),
+            Self::ActionResult => matches!(before, Self::Action | Self::ActionResult),
+        }
+    }
 }
 
 /// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
@@ -129,12 +151,37 @@ impl AgentSpec {
     }
 }
 
+/// Settings of one ask, instead of those of its agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskOptions {
+    /// Condition on the speech of the reply, instead of [`AgentSpec::constraint`]. `None`: the
+    /// agent's.
+    pub constraint: Option<Constraint>,
+}
+
+impl AskOptions {
+    /// A reply under this constraint.
+    #[must_use]
+    pub fn constraint(constraint: Constraint) -> Self {
+        Self { constraint: Some(constraint) }
+    }
+
+    /// Bytes of text that they keep.
+    #[must_use]
+    pub fn source_bytes(&self) -> usize {
+        self.constraint.as_ref().map_or(0, Constraint::source_bytes)
+    }
+}
+
 /// Content of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     /// The next user turn, rendered with the model's chat template. The reply becomes the next
     /// agent turn.
     Chat(String),
+    /// No new turn: the agent replies to its conversation as it is. So it continues after the
+    /// results of its actions, answers an observation, or speaks first.
+    Continue,
     /// Raw text to continue, without template or conversation. The text may come from a player: it
     /// yields no control, unknown or user-defined token and no token that ends a generation
     /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). The whole reply is

@@ -2,7 +2,7 @@
 
 use walla_plan::Detail;
 
-use super::agent::{AgentSpec, Prompt, Turn};
+use super::agent::{AgentSpec, AskOptions, Prompt, Turn};
 use super::{AgentId, ReplyId};
 
 /// Command from a host to its engine.
@@ -70,6 +70,8 @@ pub enum Command {
         reply_id: ReplyId,
         /// Content of the ask.
         prompt: Prompt,
+        /// Settings of this ask, instead of the agent's.
+        options: AskOptions,
     },
     /// Ends a reply early. Its text so far stays in the conversation; without text, the question is
     /// removed as well. Has no effect on a reply that has ended.
@@ -93,6 +95,14 @@ pub enum Command {
         /// Bytes of its text that were heard.
         heard_bytes: u32,
     },
+}
+
+impl Command {
+    /// An ask with the agent's settings.
+    #[must_use]
+    pub fn ask(agent: AgentId, reply_id: ReplyId, prompt: Prompt) -> Self {
+        Self::Ask { agent, reply_id, prompt, options: AskOptions::default() }
+    }
 }
 
 /// When an engine runs steps for a client's agents.

@@ -6,7 +6,7 @@ mod error;
 mod event;
 mod stats;
 
-pub use self::agent::{AgentSpec, ContextPolicy, Prompt, Speaker, Turn};
+pub use self::agent::{AgentSpec, AskOptions, ContextPolicy, Prompt, Speaker, Turn};
 pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
 pub use self::error::ReplyError;
 pub use self::event::{

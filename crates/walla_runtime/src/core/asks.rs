@@ -4,7 +4,7 @@ use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
-use super::agents::{AgentState, Ask, Reply, ReplyPhase};
+use super::agents::{AgentState, Ask, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
     AgentId, ContextPolicy, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, Usage,
@@ -132,13 +132,19 @@ impl Core {
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
-        agent.is_chat = matches!(ask.prompt, Prompt::Chat(_));
+        agent.is_chat = matches!(ask.prompt, Prompt::Chat(_) | Prompt::Continue);
+        let conversation = || Conversation::of(agent);
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
             Prompt::Chat(question) => {
-                PromptSource::Chat { conversation: Conversation::of(agent), question }
+                let asked = Asked::Question(question);
+                PromptSource::Chat { conversation: conversation(), asked }
+            }
+            Prompt::Continue => {
+                let asked = Asked::Conversation;
+                PromptSource::Chat { conversation: conversation(), asked }
             }
         };
         let reply_tokens = self.model_text.reply_tokens(&agent.spec);
@@ -182,7 +188,7 @@ impl Core {
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok(Encoded { tokens, dropped, start }) => {
-                    reply.question = done.question;
+                    reply.asked = done.asked;
                     // Dropped turns never fit again, so the conversation is bounded by the context.
                     // If the turns were edited meanwhile, the next prompt drops them.
                     if reply.exchanges_removed == agent.exchanges_removed {

@@ -56,10 +56,9 @@ impl Core {
     /// Begins the constraint of a reply whose prompt is encoded.
     pub(super) fn begin_constraint(&mut self, slot: usize) {
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        let (Some(reply), Some(constraint)) = (agent.reply.as_mut(), &agent.spec.constraint) else {
-            return;
-        };
-        let constraint = constraint.clone();
+        let Some(reply) = agent.reply.as_mut() else { return };
+        let of_ask = reply.options.constraint.take();
+        let Some(constraint) = of_ask.or_else(|| agent.spec.constraint.clone()) else { return };
         reply.constraint = Some(ReplyConstraint { constraint, state: State::Reasoning });
         if agent.output.is_speaking() {
             self.start_matcher(slot);

@@ -13,7 +13,7 @@ use walla_model::chat::{
 use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
-use super::agents::AgentState;
+use super::agents::{AgentState, Asked};
 use crate::api::{AgentId, ContextPolicy, Prompt, ReplyError, ReplyId, Speaker, Turn};
 use crate::hash::fnv1a;
 use crate::model_text::ModelText;
@@ -47,8 +47,8 @@ pub(super) enum PromptSource {
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
-    /// A conversation rendered by the template, and the user's next turn.
-    Chat { conversation: Conversation, question: String },
+    /// A conversation rendered by the template, and what the reply answers.
+    Chat { conversation: Conversation, asked: Asked },
     /// A conversation whose next turn is not known. The result is the part of the prompt that any
     /// next turn leaves as it is.
     Unasked(Conversation),
@@ -85,8 +85,8 @@ impl Conversation {
 pub(super) struct EncodeResult {
     pub agent: AgentId,
     pub purpose: Purpose,
-    /// The user's turn, if the prompt was one. The job took it from the ask.
-    pub question: Option<String>,
+    /// What the reply answers. The job took it from the ask.
+    pub asked: Option<Asked>,
     /// The tokens, or the error.
     pub result: Result<Encoded, ReplyError>,
 }
@@ -264,12 +264,12 @@ fn encode_caught(text: &ModelText, job: EncodeJob) -> EncodeResult {
         Err(ReplyError::Text(reason.into()))
     });
     let EncodeJob { agent, purpose, source, .. } = job;
-    let question = match source {
+    let asked = match source {
         // Drops the shared turns, so that the agent can append its next turn without a copy.
-        PromptSource::Chat { question, .. } => Some(question),
+        PromptSource::Chat { asked, .. } => Some(asked),
         PromptSource::Raw(_) | PromptSource::RawTrusted(_) | PromptSource::Unasked(_) => None,
     };
-    EncodeResult { agent, purpose, question, result }
+    EncodeResult { agent, purpose, asked, result }
 }
 
 fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
@@ -289,17 +289,21 @@ fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
             let tokens = tokenizer.encode_prompt(&prompt).map_err(refused)?;
             Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        PromptSource::Chat { conversation, question } => {
+        PromptSource::Chat { conversation, asked } => {
+            let question = match asked {
+                Asked::Question(question) => Some(question.as_str()),
+                Asked::Conversation => None,
+            };
             encode_conversation(text, job, conversation, question)
         }
         PromptSource::Unasked(conversation) => {
             let [one, other] = QUESTIONS;
-            let mut encoded = encode_conversation(text, job, conversation, one)?;
+            let mut encoded = encode_conversation(text, job, conversation, Some(one))?;
             let turns = conversation.turns.get(encoded.dropped..).unwrap_or_default();
             let template = text.template.as_ref();
             let template =
                 template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
-            let messages = (conversation.persona.as_str(), turns, other);
+            let messages = (conversation.persona.as_str(), turns, Some(other));
             let (different, _) = encode_chat(text, template, messages, conversation.thinking)?;
             let same = encoded.tokens.iter().zip(&different).take_while(|(a, b)| a == b).count();
             encoded.tokens.truncate(same);
@@ -316,7 +320,7 @@ fn encode_conversation(
     text: &ModelText,
     job: &EncodeJob,
     conversation: &Conversation,
-    question: &str,
+    question: Option<&str>,
 ) -> Result<Encoded, ReplyError> {
     let Conversation { persona, turns, dropped_size, seed, policy, thinking } = conversation;
     let Some(template) = &text.template else {
@@ -333,8 +337,9 @@ fn encode_conversation(
     };
     let (tokens, dropped) = match policy {
         ContextPolicy::DropOldest => {
-            let question_tokens =
-                text.tokenizer.encode_untrusted(question).map_or(0, |tokens| tokens.len());
+            let question_tokens = question.map_or(0, |question| {
+                text.tokenizer.encode_untrusted(question).map_or(0, |tokens| tokens.len())
+            });
             let fitting = Fitting {
                 turns,
                 dropped_size: *dropped_size,
@@ -504,17 +509,17 @@ fn offset(persona: &str, seed: u64) -> f32 {
     (hash >> 40) as f32 / (1 << 24) as f32
 }
 
-/// Whether a turn is a reply to the turn before it. Of several consecutive replies only the first
-/// is.
+/// Whether a turn belongs to the turn before it ([`Speaker::continues`]).
 fn is_answer(turns: &[Turn], turn: usize) -> bool {
-    let is_agents = |turn: usize| turns.get(turn).is_some_and(|t| t.speaker == Speaker::Agent);
-    is_agents(turn) && turn.checked_sub(1).is_some_and(|before| !is_agents(before))
+    let before = turn.checked_sub(1).and_then(|before| turns.get(before));
+    let pair = turns.get(turn).zip(before);
+    pair.is_some_and(|(turn, before)| turn.speaker.continues(before.speaker))
 }
 
 fn encode_chat(
     text: &ModelText,
     template: &ChatTemplate,
-    (persona, turns, question): (&str, &[Turn], &str),
+    (persona, turns, question): (&str, &[Turn], Option<&str>),
     thinking: bool,
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
@@ -522,12 +527,13 @@ fn encode_chat(
         role: match turn.speaker {
             Speaker::User => Role::User,
             Speaker::Agent => Role::Assistant,
-            Speaker::Observation => Role::Observation,
+            Speaker::Observation | Speaker::ActionResult => Role::Observation,
+            Speaker::Action => Role::Assistant,
         },
         content: &turn.text,
     });
-    let question = Message { role: Role::User, content: question };
-    let messages: Vec<_> = system.into_iter().chain(turns).chain([question]).collect();
+    let question = question.map(|content| Message { role: Role::User, content });
+    let messages: Vec<_> = system.into_iter().chain(turns).chain(question).collect();
     let options = RenderOptions {
         add_generation_prompt: true,
         enable_thinking: thinking,

@@ -245,8 +245,8 @@ impl EngineCore for Core {
                 }
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
-            Command::Ask { agent, reply_id, prompt } => {
-                self.ask(client, agent, Ask::new(reply_id, prompt, now_micros));
+            Command::Ask { agent, reply_id, prompt, options } => {
+                self.ask(client, agent, Ask::new(reply_id, prompt, options, now_micros));
             }
             Command::Cancel { agent, reply_id } => {
                 self.cancel(client, agent, Some(reply_id), now_micros);

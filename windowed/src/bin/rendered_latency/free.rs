@@ -89,7 +89,7 @@ impl Sequence {
             (true, None) => {
                 let reply_id = client.new_reply_id();
                 let prompt = Prompt::Chat("Tell me a long story.".to_owned());
-                (Command::Ask { agent, reply_id, prompt }, Some(reply_id))
+                (Command::ask(agent, reply_id, prompt), Some(reply_id))
             }
             (false, Some(reply_id)) => (Command::Cancel { agent, reply_id }, self.reply_id),
             _ => return Ok(()),

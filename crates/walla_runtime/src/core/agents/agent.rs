@@ -10,6 +10,7 @@ use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 use super::background::BackgroundPrefill;
 use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
+use super::turns::Exchange;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
@@ -29,8 +30,8 @@ pub(in crate::core) struct AgentState {
     pub turns: Arc<Vec<Turn>>,
     /// Turns that were appended after the last ask.
     pub turns_after_asks: Vec<Turn>,
-    /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
-    pub exchanges: VecDeque<(ReplyId, usize)>,
+    /// The latest exchanges in `turns`, oldest first.
+    pub exchanges: VecDeque<Exchange>,
     /// Number of exchanges removed from the middle of `turns`.
     pub exchanges_removed: u32,
     pub asks: VecDeque<Ask>,

@@ -30,7 +30,7 @@ use walla_types::TokenId;
 pub(super) use self::agent::AgentState;
 pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
-pub(super) use self::reply::{Ask, Reply, ReplyPhase};
+pub(super) use self::reply::{Ask, Asked, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, ReplyError, ReplyId};
 use crate::engine_core::ClientKey;

@@ -1,6 +1,6 @@
 //! An ask and the reply to it.
 
-use crate::api::{AgentId, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
+use crate::api::{AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
 use crate::core::constraints::ReplyConstraint;
 
 /// An ask that waits for the agent's earlier replies.
@@ -8,15 +8,30 @@ use crate::core::constraints::ReplyConstraint;
 pub(in crate::core) struct Ask {
     pub reply_id: ReplyId,
     pub prompt: Prompt,
+    pub options: AskOptions,
     pub arrived_micros: u64,
     /// Turns that were appended between the previous ask and this one.
     pub turns_before: Vec<Turn>,
 }
 
 impl Ask {
-    pub fn new(reply_id: ReplyId, prompt: Prompt, arrived_micros: u64) -> Self {
-        Self { reply_id, prompt, arrived_micros, turns_before: Vec::new() }
+    pub fn new(
+        reply_id: ReplyId,
+        prompt: Prompt,
+        options: AskOptions,
+        arrived_micros: u64,
+    ) -> Self {
+        Self { reply_id, prompt, options, arrived_micros, turns_before: Vec::new() }
     }
+}
+
+/// What a reply in a conversation answers.
+#[derive(Debug)]
+pub(in crate::core) enum Asked {
+    /// The user's turn.
+    Question(String),
+    /// The conversation as it was.
+    Conversation,
 }
 
 /// A reply in progress.
@@ -30,13 +45,15 @@ pub(in crate::core) struct Reply {
     pub encoded_micros: u64,
     /// Times of the first and the latest step with tokens of its prompt.
     pub prefill_micros: Option<(u64, u64)>,
-    /// The user's turn that it answers, set when it is encoded. Both become part of the
-    /// conversation when the reply ends.
-    pub question: Option<String>,
+    /// What it answers, set when it is encoded. Both become part of the conversation when the reply
+    /// ends.
+    pub asked: Option<Asked>,
     pub phase: ReplyPhase,
     pub usage: Usage,
     /// All speech so far, for the conversation.
     pub speech: String,
+    /// The texts of its [actions](crate::Speaker::Action) so far, for the conversation.
+    pub actions: Vec<String>,
     /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
     /// Value of [`AgentState::exchanges_removed`](super::AgentState::exchanges_removed) when the
@@ -50,6 +67,8 @@ pub(in crate::core) struct Reply {
     pub blocks_closed: u32,
     /// Number of recomputations of its sequence after failed steps.
     pub retries: u32,
+    /// Settings of its ask.
+    pub options: AskOptions,
     /// Its grammar, if its text is constrained.
     pub constraint: Option<ReplyConstraint>,
 }
@@ -63,16 +82,18 @@ impl Reply {
             begun_micros: now_micros,
             encoded_micros: now_micros,
             prefill_micros: None,
-            question: None,
+            asked: None,
             phase: ReplyPhase::Encoding,
             usage: Usage::default(),
             speech: String::new(),
+            actions: Vec::new(),
             heard_bytes: u32::MAX,
             exchanges_removed,
             spoken_since_micros: None,
             reasoning_tokens_max: 0,
             blocks_closed: 0,
             retries: 0,
+            options: ask.options.clone(),
             constraint: None,
         }
     }

@@ -2,12 +2,23 @@
 //! to their heard part.
 //!
 //! Order: an exchange is at the position of its question. Turns that are appended while asks are
-//! open follow the exchanges of these asks.
+//! open follow the exchanges of these asks. An exchange is the question, if the ask had one, the
+//! reply, and the actions of the reply.
 
 use std::sync::Arc;
 
-use super::{AgentState, Reply, ReplyPhase};
+use super::{AgentState, Asked, Reply, ReplyPhase};
 use crate::api::{EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn};
+
+/// The turns of a reply that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct Exchange {
+    reply_id: ReplyId,
+    /// Index of its first turn.
+    begin: usize,
+    /// Index of the agent's turn.
+    answer: usize,
+}
 
 impl AgentState {
     /// Replaces the conversation. The caller has cancelled all asks. More than `turns_max` turns
@@ -56,56 +67,66 @@ impl AgentState {
         }
         self.dropped_size += self.turns[..turns].iter().map(Turn::size).sum::<u64>();
         Arc::make_mut(&mut self.turns).drain(..turns);
-        self.exchanges.retain_mut(|(_, question)| {
-            let is_kept = *question >= turns;
-            *question = question.saturating_sub(turns);
+        self.exchanges.retain_mut(|exchange| {
+            let is_kept = exchange.begin >= turns;
+            exchange.begin = exchange.begin.saturating_sub(turns);
+            exchange.answer = exchange.answer.saturating_sub(turns);
             is_kept
         });
     }
 
-    /// Adds question and answer to the conversation. `is_finished`: the reply ended normally,
-    /// possibly without text.
+    /// Adds question, answer and actions to the conversation. `is_finished`: the reply ended
+    /// normally, possibly without text.
     ///
     /// A question that was never evaluated, or whose reply failed or was cancelled before its first
     /// word, is not added: it would be an example of an empty answer, and be duplicated when it is
-    /// asked again. Reasoning without speech is not an answer.
+    /// asked again. Reasoning without speech is not an answer; an action is one.
     pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.speech, reply.heard_bytes);
         let has_reasoned = reply.usage.reasoning_tokens > 0;
-        let is_answered = (is_finished && !has_reasoned) || !reply.speech.is_empty();
-        let Some(question) = reply.question.filter(|_| is_answered) else { return };
-        if reply.phase == ReplyPhase::Running {
-            if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
-                self.exchanges.pop_front();
-            }
-            self.exchanges.push_back((reply.reply_id, self.turns.len()));
-            let turns = Arc::make_mut(&mut self.turns);
-            turns.push(Turn { speaker: Speaker::User, text: question });
-            turns.push(Turn { speaker: Speaker::Agent, text: reply.speech });
+        let has_spoken = !reply.speech.is_empty() || !reply.actions.is_empty();
+        let is_answered = (is_finished && !has_reasoned) || has_spoken;
+        let Some(asked) = reply.asked.filter(|_| is_answered) else { return };
+        if reply.phase != ReplyPhase::Running {
+            return;
         }
+        if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+            self.exchanges.pop_front();
+        }
+        let turns = Arc::make_mut(&mut self.turns);
+        let begin = turns.len();
+        if let Asked::Question(question) = asked {
+            turns.push(Turn { speaker: Speaker::User, text: question });
+        }
+        self.exchanges.push_back(Exchange { reply_id: reply.reply_id, begin, answer: turns.len() });
+        turns.push(Turn { speaker: Speaker::Agent, text: reply.speech });
+        let actions = reply.actions.into_iter();
+        turns.extend(actions.map(|text| Turn { speaker: Speaker::Action, text }));
     }
 
     /// Shortens a reply that has ended to its heard part. No effect if the exchange is not among
-    /// the latest.
+    /// the latest. A reply that was not heard at all is removed with its question, unless it acted.
     ///
     /// The cache needs no change, because the next prompt is compared with it token by token.
     pub fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) {
-        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == reply_id) else {
+        let Some(at) = self.exchanges.iter().position(|known| known.reply_id == reply_id) else {
             return;
         };
-        let (_, question) = self.exchanges[at];
+        let Exchange { begin, answer, .. } = self.exchanges[at];
         self.background.outdate();
         let turns = Arc::make_mut(&mut self.turns);
-        let Some(answer) = turns.get_mut(question + 1) else { return };
-        cut_text(&mut answer.text, heard_bytes);
-        if !answer.text.is_empty() {
+        let has_acted = turns.get(answer + 1).is_some_and(|turn| turn.speaker == Speaker::Action);
+        let Some(turn) = turns.get_mut(answer) else { return };
+        cut_text(&mut turn.text, heard_bytes);
+        if !turn.text.is_empty() || has_acted {
             return;
         }
-        turns.drain(question..question + 2);
+        turns.drain(begin..=answer);
         self.exchanges_removed += 1;
         self.exchanges.remove(at);
-        for (_, question) in self.exchanges.iter_mut().skip(at) {
-            *question -= 2;
+        for later in self.exchanges.iter_mut().skip(at) {
+            later.begin -= answer + 1 - begin;
+            later.answer -= answer + 1 - begin;
         }
     }
 }
@@ -118,7 +139,7 @@ fn cut_text(text: &mut String, bytes: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{AgentId, AgentSpec, Prompt};
+    use crate::api::{AgentId, AgentSpec, AskOptions, Prompt};
     use crate::core::agents::Ask;
     use crate::engine_core::ClientKey;
 
@@ -130,11 +151,15 @@ mod tests {
 
     fn reply(reply_id: u64, speech: &str) -> Reply {
         Reply {
-            question: Some(format!("q{reply_id}")),
+            asked: Some(Asked::Question(format!("q{reply_id}"))),
             phase: ReplyPhase::Running,
             speech: speech.into(),
-            ..Reply::new(&Ask::new(ReplyId(reply_id), Prompt::Raw(String::new()), 0), 0, 0)
+            ..Reply::new(&asked(reply_id), 0, 0)
         }
+    }
+
+    fn asked(reply_id: u64) -> Ask {
+        Ask::new(ReplyId(reply_id), Prompt::Raw(String::new()), AskOptions::default(), 0)
     }
 
     fn pushed(text: &str) -> Vec<Turn> {

@@ -260,7 +260,7 @@ impl Simulation {
         let prompt = self.setting.draws.prompt();
         self.heard.insert(reply_id, Heard { client: Some(client), ..Heard::default() });
         self.asks.push((agent, reply_id));
-        self.command(client, Command::Ask { agent, reply_id, prompt });
+        self.command(client, Command::ask(agent, reply_id, prompt));
     }
 
     fn ask_new_agent(&mut self, place: usize) {

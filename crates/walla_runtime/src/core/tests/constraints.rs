@@ -66,6 +66,27 @@ fn replies_conform_and_end_where_the_grammar_ends() {
     assert!(texts.iter().any(|heard| heard.text != texts[0].text), "there is a choice");
 }
 
+/// The constraint of an ask replaces that of its agent, for its reply only.
+#[test]
+fn one_ask_can_have_a_constraint_of_its_own() {
+    let mut rig = free(&roomy());
+    let agents = [rig.agent(offer(1)), rig.agent(speaker(2, 20))];
+    for agent in agents {
+        let choice = AskOptions::constraint(Constraint::choice(["yes", "no"]));
+        let answer = rig.ask_with(agent, tokens("sell?"), choice);
+        let next = rig.ask(agent, tokens("sell"));
+        rig.run();
+        assert!(
+            ["yes", "no"].contains(&rig.reply(answer).text.as_str()),
+            "{:?}",
+            rig.reply(answer)
+        );
+        let next = &rig.reply(next).text;
+        assert_eq!(is_offer(next), agent == agents[0], "{next}");
+    }
+    rig.assert_all_ended();
+}
+
 /// Neither the constraint of another agent nor the number of agents changes a token.
 #[test]
 fn other_agents_and_their_constraints_change_no_token() {

@@ -60,7 +60,7 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
         let spec = Box::new(speaker(n, 8));
         core.command(HOST, Command::AddAgent { agent, spec }, 0);
         let prompt = tokens("abc");
-        core.command(HOST, Command::Ask { agent, reply_id, prompt }, 0);
+        core.command(HOST, Command::ask(agent, reply_id, prompt), 0);
         heard.insert(reply_id, Heard::default());
     }
     let mut given_up_micros = None;
@@ -118,7 +118,7 @@ fn a_hung_device_is_leaked_and_not_called_again() {
     core.add_client(HOST, Pacing::FreeRunning);
     let (agent, reply_id) = (AgentId(1), ReplyId(1));
     core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
-    core.command(HOST, Command::Ask { agent, reply_id, prompt: tokens("abc") }, 0);
+    core.command(HOST, Command::ask(agent, reply_id, tokens("abc")), 0);
     let lost = loop {
         clock.advance(10_000);
         match core.advance(clock.now_micros(), &mut |_, _| Ok(())) {
@@ -158,7 +158,7 @@ fn without_a_deadline_a_device_is_waited_for() {
     core.add_client(HOST, Pacing::FreeRunning);
     let (agent, reply_id) = (AgentId(1), ReplyId(1));
     core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
-    core.command(HOST, Command::Ask { agent, reply_id, prompt: tokens("abc") }, 0);
+    core.command(HOST, Command::ask(agent, reply_id, tokens("abc")), 0);
     for _ in 0..1_000 {
         clock.advance(100_000);
         core.advance(clock.now_micros(), &mut |_, _| Ok(())).expect("it waits");

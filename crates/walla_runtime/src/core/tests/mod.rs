@@ -38,8 +38,8 @@ use walla_types::{Sampling, TokenId};
 
 use super::{Core, Source};
 use crate::api::{
-    AgentId, AgentSpec, Command, Event, FinishReason, FirstTokenTimes, Pacing, Prompt, ReplyError,
-    ReplyEvent, ReplyId, Usage,
+    AgentId, AgentSpec, AskOptions, Command, Event, FinishReason, FirstTokenTimes, Pacing, Prompt,
+    ReplyError, ReplyEvent, ReplyId, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
@@ -169,9 +169,21 @@ impl Rig {
     }
 
     fn ask_of(&mut self, client: ClientKey, agent: AgentId, prompt: Prompt) -> ReplyId {
+        let reply_id = self.expected(client);
+        self.command_of(client, Command::ask(agent, reply_id, prompt));
+        reply_id
+    }
+
+    fn ask_with(&mut self, agent: AgentId, prompt: Prompt, options: AskOptions) -> ReplyId {
+        let reply_id = self.expected(HOST);
+        self.command(Command::Ask { agent, reply_id, prompt, options });
+        reply_id
+    }
+
+    /// The id of a reply to a client.
+    fn expected(&mut self, client: ClientKey) -> ReplyId {
         let reply_id = ReplyId(self.name());
         self.heard.insert(reply_id, Heard { client: Some(client), ..Heard::default() });
-        self.command_of(client, Command::Ask { agent, reply_id, prompt });
         reply_id
     }
 

@@ -359,7 +359,7 @@ impl Simulation {
         let reply_id = ReplyId(self.name());
         self.heard.insert(reply_id, Heard { client: Some(HOST), ..Heard::default() });
         self.asks.push((agent, reply_id));
-        self.command(Command::Ask { agent, reply_id, prompt });
+        self.command(Command::ask(agent, reply_id, prompt));
     }
 }
 

@@ -142,3 +142,39 @@ fn turns_can_be_appended_to_a_parked_agent() {
     let said = rig.reply(ask).text.clone();
     assert_eq!(turns(&rig, agent), ["a", "one", &said, "b"]);
 }
+
+/// An agent may reply without a question: it speaks first, and answers an observation.
+#[test]
+fn an_agent_continues_its_conversation_as_it_is() {
+    let mut rig = Rig::new(&roomy(), &inline_cpu(), Pacing::FreeRunning);
+    let agent = rig.agent(speaker(2, 5));
+    let observe = |rig: &mut Rig, text: &str| {
+        let turns = vec![turn(Speaker::Observation, text)];
+        rig.command(Command::AppendTurns { agent, turns });
+    };
+    let first = rig.ask(agent, Prompt::Continue);
+    rig.run();
+    observe(&mut rig, "Odo enters.");
+    let greeting = rig.ask(agent, Prompt::Continue);
+    rig.run();
+    let answer = asked(&mut rig, agent, "Who are you?");
+    rig.run();
+    let after = rig.ask(agent, Prompt::Continue);
+    rig.run();
+    rig.assert_all_ended();
+    let said = [first, greeting, answer, after].map(|ask| rig.reply(ask).text.clone());
+    let [first_text, greeting_text, answer_text, after_text] = &said;
+    let expected =
+        [first_text, "Odo enters.", greeting_text, "Who are you?", answer_text, after_text];
+    assert_eq!(turns(&rig, agent), expected);
+    // Only the reply is removed, because it has no question.
+    rig.command(Command::CancelHeard { agent, reply_id: greeting, heard_bytes: 0 });
+    rig.command(Command::CancelHeard { agent, reply_id: after, heard_bytes: 1 });
+    rig.run();
+    let cut = &after_text[..after_text.floor_char_boundary(1)];
+    let expected: Vec<&str> = [first_text, "Odo enters.", "Who are you?", answer_text, cut]
+        .into_iter()
+        .filter(|text| !text.is_empty())
+        .collect();
+    assert_eq!(turns(&rig, agent), expected);
+}

@@ -261,7 +261,7 @@ fn engine() -> (Engine, Arc<Script>) {
 
 fn ask(client: &Client) -> (ReplyId, Command) {
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
-    (reply_id, Command::Ask { agent, reply_id, prompt: Prompt::Raw("hello".into()) })
+    (reply_id, Command::ask(agent, reply_id, Prompt::Raw("hello".into())))
 }
 
 /// Sends an ask and returns its reply id.
