@@ -10,15 +10,20 @@
 //! Intel Xeon, 2026-11-26). Their limits are lower than the limits of a real
 //! conversation, so a hostile template does not delay loading.
 
+mod actions;
+
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use minijinja::machinery::{Instruction, Instructions};
 use minijinja::{Environment, ErrorKind};
 
-use super::history::{self, Form, NormalMessage, SystemPlace};
+use super::history::{self, ActionForm, Form, NormalMessage, SystemPlace};
+use super::render::{Actions, Program};
 use super::{
-    ChatTemplate, Message, NAME, Prompt, RenderOptions, Role, Segment, TemplateError, guard,
+    ChatTemplate, Message, NAME, Prompt, RenderOptions, Role, Segment, TemplateError, Tools, guard,
 };
+use actions::ActionFindings;
 
 /// Maximum number of instructions of one probe. Published templates take less than 2,000.
 const FUEL: u64 = 100_000;
@@ -43,6 +48,8 @@ type LostText = fn(Role) -> TemplateError;
 pub(super) struct Findings {
     /// The lists of messages that it accepts.
     pub form: Form,
+    /// Tools, calls and results.
+    pub actions: ActionFindings,
     /// Why the template is unusable.
     pub fault: Option<TemplateError>,
     /// Defects that do not affect conversations.
@@ -64,16 +71,37 @@ impl Findings {
         }
         let form = prober.form();
         let fault = fault.or_else(|| prober.fault_of_forms(&form));
-        Self { form, fault, warnings: prober.warnings() }
+        let actions = prober.actions(&form);
+        Self { form, actions, fault, warnings: prober.warnings() }
     }
 
     fn useless(fault: TemplateError) -> Self {
-        Self { form: Form::STRICT, fault: Some(fault), warnings: Vec::new() }
+        let form = Form::STRICT;
+        let actions = ActionFindings::none(form);
+        Self { form, actions, fault: Some(fault), warnings: Vec::new() }
+    }
+
+    /// The messages that the template receives for a conversation.
+    pub fn prepare<'a>(
+        &self,
+        messages: &[Message<'a>],
+        for_reply: bool,
+        tools: Option<&Tools>,
+    ) -> Vec<NormalMessage<'a>> {
+        let contents = messages.iter().map(|m| (m.role, Cow::Borrowed(m.content)));
+        match tools {
+            Some(tools) => self.actions.with_tools(contents, for_reply, tools),
+            None if messages.iter().any(|message| message.role.is_of_action()) => {
+                history::normalise(&self.actions.form, contents, for_reply)
+            }
+            None => history::normalise(&self.form, contents, for_reply),
+        }
     }
 }
 
 /// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` a
-/// user message, `a` an agent message, `o` an observation. Capital letters are blank messages.
+/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital letters
+/// are blank messages.
 struct Prober<'t> {
     template: &'t ChatTemplate,
     environment: Environment<'t>,
@@ -89,11 +117,13 @@ impl<'t> Prober<'t> {
 
     fn run(
         &self,
-        messages: &[Message<'_>],
-        options: &RenderOptions,
+        messages: &[NormalMessage<'_>],
+        actions: Actions<'_>,
+        options: &RenderOptions<'_>,
     ) -> Result<Prompt, TemplateError> {
-        let program = (&self.environment, &self.instructions, BYTES_MAX);
-        self.template.run(program, messages, options)
+        let (environment, instructions) = (&self.environment, &self.instructions);
+        let program = Program { environment, instructions, budget: BYTES_MAX };
+        self.template.run(&program, messages, actions, options)
     }
 
     /// Renders a list of messages, unchanged or in a form.
@@ -102,13 +132,14 @@ impl<'t> Prober<'t> {
         letters: &str,
         texts: &[String],
         form: Option<&Form>,
-        options: &RenderOptions,
+        options: &RenderOptions<'_>,
     ) -> Result<Prompt, TemplateError> {
-        let messages: Vec<_> = letters.chars().zip(texts).map(message).collect();
-        let Some(form) = form else { return self.run(&messages, options) };
-        let normal = history::normalise(form, &messages, options.add_generation_prompt);
-        let normal: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
-        self.run(&normal, options)
+        let messages = letters.chars().zip(texts).map(message);
+        let normal = match form {
+            Some(form) => history::normalise(form, messages, options.add_generation_prompt),
+            None => messages.map(|(role, text)| NormalMessage::new(role, text)).collect(),
+        };
+        self.run(&normal, Actions::NONE, options)
     }
 
     /// Renders a list of messages for a reply.
@@ -257,6 +288,7 @@ impl<'t> Prober<'t> {
                 && self.ends_alike("u", "us")
                 && self.ends_alike("u", "s"),
             blanks: ["U", "uAu", "UaU"].iter().all(|letters| self.takes(letters)),
+            actions: ActionForm::TEXT,
         }
     }
 
@@ -340,12 +372,14 @@ fn role(letter: char) -> Role {
         's' => Role::System,
         'a' => Role::Assistant,
         'o' => Role::Observation,
+        'c' => Role::Action,
+        'r' => Role::ActionResult,
         _ => Role::User,
     }
 }
 
-fn message((letter, content): (char, &String)) -> Message<'_> {
-    Message { role: role(letter), content }
+fn message((letter, content): (char, &String)) -> (Role, Cow<'_, str>) {
+    (role(letter), content.into())
 }
 
 /// The texts of a list of messages, with `fill` more characters. They have a fixed length, so none
