@@ -275,20 +275,18 @@ impl ChatTemplate {
     pub fn render(
         &self,
         messages: &[Message<'_>],
-        options: &RenderOptions<'_>,
+        options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let normal = match options.tools {
+        let tools = options.tools.as_ref();
+        let normal = match tools {
             None => self.normalised(messages, options.add_generation_prompt),
-            tools => self.findings().prepare(messages, options.add_generation_prompt, tools),
+            Some(_) => self.findings().prepare(messages, options.add_generation_prompt, tools),
         };
-        let has_actions = options.tools.is_some() || messages.iter().any(|m| m.role.is_of_action());
-        let actions = if has_actions {
-            self.findings().actions.reading(options.tools)
-        } else {
-            Actions::NONE
-        };
+        let has_actions = tools.is_some() || messages.iter().any(|m| m.role.is_of_action());
+        let actions =
+            if has_actions { self.findings().actions.reading(tools) } else { Actions::NONE };
         let instructions = guard::compile(NAME, &self.source)?;
-        let of_tools = options.tools.map_or(0, Tools::bytes);
+        let of_tools = tools.map_or(0, Tools::bytes);
         let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
         let budget = BYTES_MAX + BYTES_PER_BYTE * (bytes + of_tools) as u64;
         let program =

@@ -14,8 +14,8 @@ pub struct Date {
 }
 
 /// Options of [`ChatTemplate::render`](super::ChatTemplate::render).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RenderOptions<'t> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderOptions {
     /// Whether the prompt ends with the start of the model's turn.
     pub add_generation_prompt: bool,
     /// Whether models with a reasoning switch (`enable_thinking`, `thinking`) reason before they
@@ -26,10 +26,10 @@ pub struct RenderOptions<'t> {
     /// reply must not change overnight.
     pub date: Date,
     /// The actions that the model may call. Default: none.
-    pub tools: Option<&'t Tools>,
+    pub tools: Option<Tools>,
 }
 
-impl Default for RenderOptions<'_> {
+impl Default for RenderOptions {
     fn default() -> Self {
         Self {
             add_generation_prompt: false,

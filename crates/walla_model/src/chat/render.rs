@@ -52,7 +52,7 @@ impl ChatTemplate {
         program: &Program<'_>,
         messages: &[NormalMessage<'_>],
         actions: Actions<'_>,
-        options: &RenderOptions<'_>,
+        options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
         let of_place =
             |wanted| actions.tools.filter(|(_, place)| *place == wanted).map(|(tools, _)| tools);
