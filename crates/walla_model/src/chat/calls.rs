@@ -57,7 +57,7 @@ impl Call {
     pub fn value(&self, shape: CallShape) -> Value {
         let name = Value::from(taint::taint(&self.name));
         let entry = |(key, value): (&String, &Json)| (taint::taint(key), tools::untrusted(value));
-        let mut arguments: Value = self.arguments.iter().map(entry).collect();
+        let mut arguments = Value::from_pairs(self.arguments.iter().map(entry));
         if shape.is_text() {
             arguments = Value::from(filters::json(&arguments).unwrap_or_default());
         }

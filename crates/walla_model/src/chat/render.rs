@@ -113,7 +113,7 @@ impl ChatTemplate {
         if let Some(tools) = tools {
             members.push(("tools", Value::from(tools.json())));
         }
-        members.into_iter().collect()
+        Value::from_pairs(members)
     }
 }
 

@@ -176,9 +176,9 @@ pub(super) fn untrusted(value: &Json) -> Value {
             (.., number) => number.map_or_else(|| Value::from(()), Value::from),
         },
         Json::String(text) => Value::from(taint::taint(text)),
-        Json::Array(items) => items.iter().map(untrusted).collect::<Vec<_>>().into(),
+        Json::Array(items) => items.iter().map(untrusted).collect(),
         Json::Object(map) => {
-            map.iter().map(|(key, value)| (taint::taint(key), untrusted(value))).collect()
+            Value::from_pairs(map.iter().map(|(key, value)| (taint::taint(key), untrusted(value))))
         }
     }
 }
@@ -264,7 +264,7 @@ fn map(value: &Json, kind: Kind) -> Value {
         let key_value = if is_known { key.clone() } else { taint::taint(key) };
         (key_value, member(key, value, kind))
     };
-    map.iter().map(entry).collect()
+    Value::from_pairs(map.iter().map(entry))
 }
 
 /// Converts a member of a map.
@@ -298,9 +298,7 @@ fn member(key: &str, value: &Json, kind: Kind) -> Value {
             | "unevaluatedItems"
             | "unevaluatedProperties",
         ) => match value {
-            Json::Array(items) => {
-                items.iter().map(|item| map(item, Kind::Schema)).collect::<Vec<_>>().into()
-            }
+            Json::Array(items) => items.iter().map(|item| map(item, Kind::Schema)).collect(),
             value => map(value, Kind::Schema),
         },
         (Kind::Schema, _) => untrusted(value),
@@ -311,7 +309,7 @@ fn member(key: &str, value: &Json, kind: Kind) -> Value {
 fn type_names(value: &Json) -> Value {
     match value {
         Json::String(name) if TYPES.contains(&name.as_str()) => Value::from(name.as_str()),
-        Json::Array(items) => items.iter().map(type_names).collect::<Vec<_>>().into(),
+        Json::Array(items) => items.iter().map(type_names).collect(),
         value => untrusted(value),
     }
 }
