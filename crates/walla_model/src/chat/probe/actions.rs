@@ -120,22 +120,23 @@ impl Prober<'_> {
         self.run(&normal, found.reading(tools), options)
     }
 
-    /// As `render_actions`, for a reply; `None` if it fails or too many probes ran.
+    /// As `render_actions`; `None` if it fails or too many probes ran.
     fn sample(
         &self,
         letters: &str,
         found: &ActionFindings,
         tools: Option<&Tools>,
+        add_generation_prompt: bool,
     ) -> Option<Sample> {
         self.action_probes.set(self.action_probes.get().checked_sub(1)?);
-        let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        let options = RenderOptions { add_generation_prompt, ..RenderOptions::default() };
         let prompt = self.render_actions(letters, found, tools, &options).ok()?;
         Some(Sample::new(&prompt, &texts_of(letters, 0)))
     }
 
-    /// Whether a list in this form is printed completely and in order.
+    /// Whether a list in this form, not for a reply, is printed completely and in order.
     fn prints(&self, letters: &str, form: Form) -> bool {
-        let sample = self.sample(letters, &ActionFindings::none(form), None);
+        let sample = self.sample(letters, &ActionFindings::none(form), None, false);
         sample.is_some_and(|sample| sample.is_in_order_without_system(letters))
     }
 
@@ -166,7 +167,7 @@ impl Prober<'_> {
     /// Whether every trial is printed completely and in order.
     fn passes(&self, found: &ActionFindings, tools: Option<&Tools>) -> bool {
         TRIALS.iter().all(|letters| {
-            let sample = self.sample(letters, found, tools);
+            let sample = self.sample(letters, found, tools, true);
             sample.is_some_and(|sample| sample.is_in_order_without_system(letters))
         })
     }
@@ -175,7 +176,7 @@ impl Prober<'_> {
     fn tools_place(&self, form: &Form, tools: &Tools) -> Option<ToolsPlace> {
         let prints = |place: &ToolsPlace| {
             let found = ActionFindings { tools: Some(*place), form: *form };
-            let sample = self.sample("su", &found, Some(tools));
+            let sample = self.sample("su", &found, Some(tools), true);
             sample.is_some_and(|sample| sample.is_whole() && sample.text.contains(TOOL_NAME))
         };
         [ToolsPlace::Variable, ToolsPlace::SystemMessage].into_iter().find(prints)
@@ -223,7 +224,7 @@ impl Prober<'_> {
         for shape in CallShape::ALL {
             let actions = ActionForm { shape: Some(shape), ..ActionForm::TEXT };
             let found = ActionFindings::none(Form { actions, ..*form });
-            let Some(sample) = self.sample("uc", &found, None) else { continue };
+            let Some(sample) = self.sample("uc", &found, None, false) else { continue };
             if sample.is_in_order() {
                 // A map that is printed without `tojson`: the template expects a text.
                 if !sample.text.contains(&python_map) {
@@ -239,7 +240,7 @@ impl Prober<'_> {
     fn takes_results(&self, form: Form) -> bool {
         let with_result = ActionForm { results: true, ..form.actions };
         let found = ActionFindings::none(Form { actions: with_result, ..form });
-        let text = |letters| self.sample(letters, &found, None).map(|sample| sample.text);
+        let text = |letters| self.sample(letters, &found, None, false).map(|sample| sample.text);
         let Some(printed) = text("ucr") else { return false };
         // A template that knows the role may print results as the user's text.
         let is_user =
