@@ -91,6 +91,8 @@ fn messages_of(role: Role) -> &'static str {
         Role::User => "the user's messages",
         Role::Assistant => "the agent's messages",
         Role::Observation => "observations",
+        Role::Action => "the agent's calls",
+        Role::ActionResult => "results of actions",
     }
 }
 

@@ -177,3 +177,10 @@ fn write_json(
     }
     Ok(())
 }
+
+/// A value in JSON, outside of a running template.
+pub(super) fn json(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    super::budget::with_budget(u64::MAX, || write_json(value, None, 0, &mut out))?;
+    Ok(out)
+}

@@ -18,18 +18,38 @@
 //! 6. A list for a reply must end with a message that the template lets the model reply to;
 //!    otherwise a user [`FILLER`] is appended.
 //!
-//! Rules 1 to 5 depend only on earlier messages. So a message that is appended to a conversation
-//! does not change the earlier ones; at most it extends the last one.
+//! Rules for actions (`actions.rs`):
+//!
+//! 7. A call becomes part of the agent's message directly before it, or else of a new one. If the
+//!    template prints no calls, the call is text of this message. Where the template prints a
+//!    message's calls without or before its text, or only one call per message, calls are separate
+//!    messages.
+//! 8. A result directly after calls belongs to the first one without a result. Any other result,
+//!    and every result if the template accepts none, becomes a message as for an observation, with
+//!    [`RESULT_PREFIX`].
+//! 9. If two messages of one role cannot be merged because of calls or results between them, and
+//!    the template accepts no repetition, a [`FILLER`] of the other role is inserted.
+//!
+//! Rules 1 to 5 and 7 to 9 depend only on earlier messages. So a message that is appended to a
+//! conversation does not change the earlier ones; at most it extends the last one.
+
+mod actions;
 
 use std::borrow::Cow;
 
+use super::calls::Call;
 use super::{Message, Role};
+pub(super) use actions::ActionForm;
+use actions::Builder;
 
 /// Placeholder text where a template requires a user message. It is language-neutral.
 pub const FILLER: &str = "...";
 
 /// Prefix of an observation that is rendered as a user message.
 pub const OBSERVATION_PREFIX: &str = "Observation: ";
+
+/// Prefix of a result that is rendered as a user or system message.
+pub const RESULT_PREFIX: &str = "Result: ";
 
 /// Separator between merged messages.
 const SEPARATOR: &str = "\n\n";
@@ -58,6 +78,8 @@ pub(super) struct Form {
     pub system_last: bool,
     /// Messages may be blank.
     pub blanks: bool,
+    /// Calls and results.
+    pub actions: ActionForm,
 }
 
 impl Form {
@@ -69,37 +91,39 @@ impl Form {
         agent_last: false,
         system_last: false,
         blanks: false,
+        actions: ActionForm::TEXT,
     };
 }
 
 /// A message as the template receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormalMessage<'a> {
-    /// System, user or assistant.
+    /// System, user, assistant or action result.
     pub role: Role,
     /// Text of one message, or of several merged ones. Untrusted, like all message text.
     pub content: Cow<'a, str>,
     /// The message ends with system text inside a user message, so it is merged with the adjacent
     /// user messages.
     joins: bool,
+    /// Calls of an assistant message, printed by the template.
+    pub(super) calls: Vec<Call>,
+    /// The call that an action result belongs to.
+    pub(super) answered: Option<Call>,
 }
 
 impl<'a> NormalMessage<'a> {
-    fn new(role: Role, content: impl Into<Cow<'a, str>>) -> Self {
-        Self { role, content: content.into(), joins: false }
+    pub(super) fn new(role: Role, content: impl Into<Cow<'a, str>>) -> Self {
+        let (calls, answered) = (Vec::new(), None);
+        Self { role, content: content.into(), joins: false, calls, answered }
     }
 
-    pub(super) fn as_message(&self) -> Message<'_> {
-        Message { role: self.role, content: &self.content }
-    }
-
-    /// Appends the text of another message.
-    fn append(&mut self, more: Cow<'a, str>) {
+    /// Appends a text.
+    fn append(&mut self, separator: &str, more: Cow<'a, str>) {
         if self.content.is_empty() {
             self.content = more;
         } else if !more.is_empty() {
             let content = self.content.to_mut();
-            content.push_str(SEPARATOR);
+            content.push_str(separator);
             content.push_str(&more);
         }
     }
@@ -130,64 +154,93 @@ pub(super) fn as_it_is<'a>(
 /// Converts the messages to a form that the template accepts.
 pub(super) fn normalise<'a>(
     form: &Form,
-    messages: &[Message<'a>],
+    messages: impl IntoIterator<Item = (Role, Cow<'a, str>)>,
     for_reply: bool,
 ) -> Vec<NormalMessage<'a>> {
-    let mut normal: Vec<NormalMessage<'a>> = Vec::with_capacity(messages.len() + 1);
-    // No message of user or agent yet.
-    let mut is_start = true;
-    for message in messages {
-        let is_left_out = !form.blanks || message.role == Role::Observation;
-        if is_left_out && is_blank(message.content) {
-            continue;
+    let mut builder = Builder::new(form);
+    for (role, content) in messages {
+        builder.add(role, content);
+    }
+    builder.finish(for_reply)
+}
+
+impl<'a> Builder<'_, 'a> {
+    /// Adds a message of the conversation.
+    fn add(&mut self, role: Role, content: Cow<'a, str>) {
+        match role {
+            Role::Action => self.add_call(content),
+            Role::ActionResult => self.add_result(content),
+            role => self.add_text(role, content),
         }
-        let message = with_role(form, message, is_start);
+    }
+
+    /// Adds a message that is no call or result.
+    fn add_text(&mut self, role: Role, content: Cow<'a, str>) {
+        let form = self.form;
+        self.pending.clear();
+        let is_left_out = !form.blanks || role == Role::Observation;
+        if is_left_out && is_blank(&content) {
+            return;
+        }
+        let message = self.with_role(role, content);
         let is_merged = |last: &&mut NormalMessage<'_>| {
             let is_repeated = match message.role {
                 Role::System => form.system == SystemPlace::Anywhere,
                 _ => form.repeats && !last.joins && !message.joins,
             };
-            last.role == message.role && !is_repeated
+            last.role == message.role && !is_repeated && last.calls.is_empty()
         };
-        if let Some(last) = normal.last_mut().filter(is_merged) {
+        if let Some(last) = self.normal.last_mut().filter(is_merged) {
             last.joins = message.joins;
-            last.append(message.content);
-            continue;
+            last.append(SEPARATOR, message.content);
+        } else {
+            self.push(message);
         }
-        if message.role == Role::Assistant && is_start && !form.agent_first {
-            normal.push(NormalMessage::new(Role::User, FILLER));
-        }
-        is_start &= message.role == Role::System;
-        normal.push(message);
     }
-    let can_reply = match normal.last().map(|last| last.role) {
-        Some(Role::User) => true,
-        Some(Role::Assistant) => form.agent_last,
-        Some(Role::System | Role::Observation) => form.system_last,
-        None => false,
-    };
-    if for_reply && !can_reply {
-        normal.push(NormalMessage::new(Role::User, FILLER));
-    }
-    normal
-}
 
-/// A message with a role that the template accepts. `is_start`: no message of user or agent
-/// precedes it.
-fn with_role<'a>(form: &Form, message: &Message<'a>, is_start: bool) -> NormalMessage<'a> {
-    let Message { role, content } = *message;
-    let takes_system = match form.system {
-        SystemPlace::Anywhere => true,
-        SystemPlace::First => is_start && role == Role::System,
-        SystemPlace::Nowhere => false,
-    };
-    match role {
-        Role::System | Role::Observation if takes_system => {
-            NormalMessage::new(Role::System, content)
+    /// A message with a role that the template accepts.
+    fn with_role(&self, role: Role, content: Cow<'a, str>) -> NormalMessage<'a> {
+        let takes_system = match self.form.system {
+            SystemPlace::Anywhere => true,
+            SystemPlace::First => self.is_start && role == Role::System,
+            SystemPlace::Nowhere => false,
+        };
+        let prefixed = |prefix: &str, content: &str| [prefix, content].concat();
+        match role {
+            Role::System | Role::Observation if takes_system => {
+                NormalMessage::new(Role::System, content)
+            }
+            Role::ActionResult => {
+                let role = if takes_system { Role::System } else { Role::User };
+                NormalMessage::new(role, prefixed(RESULT_PREFIX, &content))
+            }
+            Role::System => {
+                NormalMessage { joins: true, ..NormalMessage::new(Role::User, content) }
+            }
+            Role::Observation => {
+                NormalMessage::new(Role::User, prefixed(OBSERVATION_PREFIX, &content))
+            }
+            Role::User => NormalMessage::new(Role::User, content),
+            Role::Assistant | Role::Action => NormalMessage::new(Role::Assistant, content),
         }
-        Role::System => NormalMessage { joins: true, ..NormalMessage::new(Role::User, content) },
-        Role::Observation => NormalMessage::new(Role::User, [OBSERVATION_PREFIX, content].concat()),
-        Role::User | Role::Assistant => NormalMessage::new(role, content),
+    }
+
+    /// The list, with a filler if the model cannot reply to its last message.
+    fn finish(mut self, for_reply: bool) -> Vec<NormalMessage<'a>> {
+        let form = self.form;
+        let can_reply = match self.normal.last() {
+            Some(last) => match last.role {
+                Role::User => true,
+                Role::Assistant | Role::Action => form.agent_last && last.calls.is_empty(),
+                Role::System | Role::Observation => form.system_last,
+                Role::ActionResult => self.can_reply_to_result(),
+            },
+            None => false,
+        };
+        if for_reply && !can_reply {
+            self.push(NormalMessage::new(Role::User, FILLER));
+        }
+        self.normal
     }
 }
 

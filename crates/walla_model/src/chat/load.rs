@@ -79,7 +79,9 @@ impl LoadedText {
             of_template.extend_from_slice(template.warnings());
             let printed = template.printed();
             let printed = || printed.iter().map(String::as_str);
-            reserved_markers = vocabulary.reserve_markers(printed());
+            let of_actions = template.printed_of_actions();
+            let all = printed().chain(of_actions.iter().map(String::as_str));
+            reserved_markers = vocabulary.reserve_markers(all);
             let text = |token: &TokenId| vocabulary.tokens.get(token.index()).copied();
             of_template.extend(list(reserved_markers.iter().filter_map(text)).map(|texts| {
                 format!(

@@ -22,6 +22,13 @@
 //! a filler as far as the template requires (`chat/history.rs`). An appended message changes no
 //! earlier part of the prompt, so its prefix stays valid in the KV cache.
 //!
+//! # Actions
+//! A model calls actions, and the game answers with results ([`Role::Action`],
+//! [`Role::ActionResult`]). Probing finds whether a template prints tools, calls and results, and
+//! in which form it reads them (`chat/probe/actions.rs`); what it does not print becomes text of
+//! other messages. All texts of calls, results and tools are untrusted, so the markers of calls
+//! come only from the template.
+//!
 //! # Bad templates
 //! Model files come from untrusted sources. A template that loops, nests, amplifies its input or
 //! rereads long values is an error (`chat/guard.rs`). [`ChatTemplate::check`] detects a template
@@ -30,42 +37,47 @@
 
 mod budget;
 mod built_in;
+mod calls;
 mod choice;
 mod error;
 mod filters;
 mod guard;
 mod history;
 mod load;
+mod message;
 mod methods;
+mod options;
 mod probe;
 mod product;
 mod prompt;
 mod reading;
 mod reasoning;
+mod render;
 mod slice;
 mod taint;
 mod thoughts;
+mod tools;
 mod values;
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use minijinja::machinery::{Instructions, eval, make_string_output};
-use minijinja::value::Value;
-use minijinja::{AutoEscape, Environment, ErrorKind, context};
+use minijinja::Environment;
 
 pub use built_in::{BuiltInTemplate, UnknownTemplate};
 pub use choice::{TemplateChoice, TemplateState};
 pub use error::TemplateError;
-pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX};
+pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX, RESULT_PREFIX};
 pub use load::{LoadError, LoadedText};
+pub use message::{Message, Role};
+pub use options::{Date, RenderOptions};
 pub use prompt::{Prompt, Segment};
 pub use reasoning::{MARKER_BYTES_MAX, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
+pub use tools::{TOOLS_BYTES_MAX, Tools, ToolsError};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
 use probe::Findings;
+use render::{Actions, Program};
 use thoughts::Thoughts;
 
 /// Maximum size of a template's source, in bytes. The longest published ones have some 20 kB.
@@ -87,76 +99,6 @@ const BYTES_PER_BYTE: u64 = 64;
 
 /// Maximum depth of nested calls and blocks.
 const DEPTH_MAX: usize = 64;
-
-/// The author of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The system text: the persona.
-    System,
-    /// The user who talks to the model.
-    User,
-    /// The model.
-    Assistant,
-    /// The world: an event that the model perceives, written by the game. No template has this
-    /// role. An observation is rendered as a system message if the template accepts one anywhere,
-    /// else as a user message that begins with [`OBSERVATION_PREFIX`].
-    Observation,
-}
-
-impl Role {
-    /// The name that templates use; observations get another role there.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::System | Self::Observation => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-        }
-    }
-}
-
-/// One message. Its content is untrusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    /// Its author.
-    pub role: Role,
-    /// Its text.
-    pub content: &'a str,
-}
-
-/// A date, for templates that print one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Date {
-    /// Gregorian year.
-    pub year: u32,
-    /// 1 to 12.
-    pub month: u32,
-    /// 1 to 31.
-    pub day: u32,
-}
-
-/// Options of [`ChatTemplate::render`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RenderOptions {
-    /// Whether the prompt ends with the start of the model's turn.
-    pub add_generation_prompt: bool,
-    /// Whether models with a reasoning switch (`enable_thinking`, `thinking`) reason before they
-    /// speak. Default: `false`, because reasoning is not speech ([`ReasoningMarkers`]) and takes
-    /// seconds.
-    pub enable_thinking: bool,
-    /// The date of `strftime_now`. The default is fixed: a game world has its own calendar, and a
-    /// reply must not change overnight.
-    pub date: Date,
-}
-
-impl Default for RenderOptions {
-    fn default() -> Self {
-        Self {
-            add_generation_prompt: false,
-            enable_thinking: false,
-            date: Date { year: 2024, month: 7, day: 26 },
-        }
-    }
-}
 
 /// A model's chat template, ready to render. Immutable and cheap to clone.
 ///
@@ -280,11 +222,38 @@ impl ChatTemplate {
         self.findings.get_or_init(|| Findings::of(self))
     }
 
-    /// The messages that the template receives for a conversation: the first step of
+    /// The Jinja source. `{% generation %}` tags are replaced by conditions that are always true.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether the template prints a list of tools. If not, [`render`](Self::render) appends their
+    /// description to the system text.
+    #[must_use]
+    pub fn prints_tools(&self) -> bool {
+        self.findings().actions.tools.is_some()
+    }
+
+    /// Whether the template prints calls. If not, calls are text of the agent.
+    #[must_use]
+    pub fn prints_calls(&self) -> bool {
+        self.findings().actions.form.actions.shape.is_some()
+    }
+
+    /// Whether the template accepts results of actions as messages of the role `tool`. If not,
+    /// results are rendered as observations.
+    #[must_use]
+    pub fn takes_results(&self) -> bool {
+        self.findings().actions.form.actions.results
+    }
+
+    /// The messages that the template receives for a conversation without tools: the first step of
     /// [`render`](Self::render).
     ///
-    /// Their roles are system, user and assistant. Appending to the conversation changes only the
-    /// end of this list: the last message may become longer, and a final [`FILLER`] may disappear.
+    /// Their roles are system, user, assistant and action result. Appending to the conversation
+    /// changes only the end of this list: the last message may become longer, and a final
+    /// [`FILLER`] may disappear.
     ///
     /// `for_reply`: the model replies next, so the list ends with a message that it can reply to.
     #[must_use]
@@ -294,9 +263,8 @@ impl ChatTemplate {
         for_reply: bool,
     ) -> Vec<NormalMessage<'a>> {
         // Most conversations need no probing: every template accepts them unchanged.
-        let form = || &self.findings().form;
         history::as_it_is(messages, for_reply)
-            .unwrap_or_else(|| history::normalise(form(), messages, for_reply))
+            .unwrap_or_else(|| self.findings().prepare(messages, for_reply, None))
     }
 
     /// Renders a conversation: any list of messages, see [`normalised`](Self::normalised).
@@ -309,86 +277,20 @@ impl ChatTemplate {
         messages: &[Message<'_>],
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let normal = self.normalised(messages, options.add_generation_prompt);
-        let messages: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
+        let tools = options.tools.as_ref();
+        let normal = match tools {
+            None => self.normalised(messages, options.add_generation_prompt),
+            Some(_) => self.findings().prepare(messages, options.add_generation_prompt, tools),
+        };
+        let has_actions = tools.is_some() || messages.iter().any(|m| m.role.is_of_action());
+        let actions =
+            if has_actions { self.findings().actions.reading(tools) } else { Actions::NONE };
         let instructions = guard::compile(NAME, &self.source)?;
+        let of_tools = tools.map_or(0, Tools::bytes);
         let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
-        let budget = BYTES_MAX + BYTES_PER_BYTE * bytes as u64;
-        self.run((&self.environment, &instructions, budget), &messages, options)
-    }
-
-    /// Renders messages unchanged.
-    fn run<'e>(
-        &self,
-        (environment, instructions, budget): (&'e Environment<'e>, &Instructions<'e>, u64),
-        messages: &[Message<'_>],
-        options: &RenderOptions,
-    ) -> Result<Prompt, TemplateError> {
-        let message = |message: &Message<'_>| {
-            let is_reply = message.role == Role::Assistant;
-            let thoughts = if is_reply { self.thoughts } else { Thoughts::Kept };
-            let (content, thoughts) = thoughts.split(message.content);
-            let (role, content) = (message.role.name(), taint::taint(content));
-            match thoughts.map(taint::taint) {
-                Some(reasoning_content) => context! { role, content, reasoning_content },
-                None => context! { role, content },
-            }
-        };
-        let date = options.date;
-        let context = context! {
-            messages => messages.iter().map(message).collect::<Value>(),
-            add_generation_prompt => options.add_generation_prompt,
-            enable_thinking => options.enable_thinking,
-            // The same switch in templates of Granite 3 and DeepSeek V3.1.
-            thinking => options.enable_thinking,
-            // transformers always passes these.
-            tools => Value::from(()),
-            documents => Value::from(()),
-            bos_token => self.bos.clone(),
-            eos_token => self.eos.clone(),
-            strftime_now => Value::from_function(
-                move |format: &str| methods::format_date(format, date)
-            ),
-        };
-        let run = || evaluate(environment, instructions, &context);
-        let text = budget::with_budget(budget, run)?;
-        if text.len() > OUTPUT_BYTES_MAX {
-            return Err(TemplateError::OutputTooLong);
-        }
-        Ok(Prompt { segments: taint::segments(&text) })
-    }
-}
-
-fn evaluate<'e>(
-    environment: &'e Environment<'e>,
-    instructions: &Instructions<'e>,
-    context: &Value,
-) -> Result<String, TemplateError> {
-    let blocks = BTreeMap::new();
-    let mut text = String::new();
-    let mut run = || {
-        let mut output = make_string_output(&mut text);
-        let none = AutoEscape::None;
-        eval(environment, instructions, context.clone(), &blocks, &mut output, none)
-            .map(|_| ())
-            .map_err(|error| failure(&error))
-    };
-    // The engine is a dependency. If it panics on a template, the template fails, not the host.
-    match catch_unwind(AssertUnwindSafe(&mut run)) {
-        Ok(result) => result.map(|()| text),
-        Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
-    }
-}
-
-fn failure(error: &minijinja::Error) -> TemplateError {
-    if let Some(reason) = methods::raised(error) {
-        return TemplateError::Raised(reason);
-    }
-    match error.kind() {
-        ErrorKind::OutOfFuel => TemplateError::Runaway(error.to_string()),
-        _ if error.to_string().contains("recursion limit") => {
-            TemplateError::Runaway(error.to_string())
-        }
-        _ => TemplateError::Failed(error.to_string()),
+        let budget = BYTES_MAX + BYTES_PER_BYTE * (bytes + of_tools) as u64;
+        let program =
+            Program { environment: &self.environment, instructions: &instructions, budget };
+        self.run(&program, &normal, actions, options)
     }
 }

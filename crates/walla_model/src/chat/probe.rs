@@ -10,15 +10,23 @@
 //! Intel Xeon, 2026-11-26). Their limits are lower than the limits of a real
 //! conversation, so a hostile template does not delay loading.
 
+mod actions;
+mod sample;
+
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use minijinja::machinery::{Instruction, Instructions};
 use minijinja::{Environment, ErrorKind};
 
-use super::history::{self, Form, NormalMessage, SystemPlace};
+use super::history::{self, ActionForm, Form, NormalMessage, SystemPlace};
+use super::render::{Actions, Program};
 use super::{
-    ChatTemplate, Message, NAME, Prompt, RenderOptions, Role, Segment, TemplateError, guard,
+    ChatTemplate, Message, NAME, Prompt, RenderOptions, Role, Segment, TemplateError, Tools, guard,
 };
+use actions::ActionFindings;
+use sample::{Sample, message, role, texts_of};
 
 /// Maximum number of instructions of one probe. Published templates take less than 2,000.
 const FUEL: u64 = 100_000;
@@ -43,6 +51,8 @@ type LostText = fn(Role) -> TemplateError;
 pub(super) struct Findings {
     /// The lists of messages that it accepts.
     pub form: Form,
+    /// Tools, calls and results.
+    pub actions: ActionFindings,
     /// Why the template is unusable.
     pub fault: Option<TemplateError>,
     /// Defects that do not affect conversations.
@@ -64,36 +74,63 @@ impl Findings {
         }
         let form = prober.form();
         let fault = fault.or_else(|| prober.fault_of_forms(&form));
-        Self { form, fault, warnings: prober.warnings() }
+        let actions = prober.actions(&form);
+        Self { form, actions, fault, warnings: prober.warnings() }
     }
 
     fn useless(fault: TemplateError) -> Self {
-        Self { form: Form::STRICT, fault: Some(fault), warnings: Vec::new() }
+        let form = Form::STRICT;
+        let actions = ActionFindings::none(form);
+        Self { form, actions, fault: Some(fault), warnings: Vec::new() }
+    }
+
+    /// The messages that the template receives for a conversation.
+    pub fn prepare<'a>(
+        &self,
+        messages: &[Message<'a>],
+        for_reply: bool,
+        tools: Option<&Tools>,
+    ) -> Vec<NormalMessage<'a>> {
+        let contents = messages.iter().map(|m| (m.role, Cow::Borrowed(m.content)));
+        match tools {
+            Some(tools) => self.actions.with_tools(contents, for_reply, tools),
+            None if messages.iter().any(|message| message.role.is_of_action()) => {
+                history::normalise(&self.actions.form, contents, for_reply)
+            }
+            None => history::normalise(&self.form, contents, for_reply),
+        }
     }
 }
 
 /// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` a
-/// user message, `a` an agent message, `o` an observation. Capital letters are blank messages.
+/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital letters
+/// are blank messages.
 struct Prober<'t> {
     template: &'t ChatTemplate,
     environment: Environment<'t>,
     instructions: Instructions<'t>,
+    /// Number of probes of actions that are left.
+    action_probes: Cell<u32>,
 }
 
 impl<'t> Prober<'t> {
     fn new(template: &'t ChatTemplate) -> Result<Self, TemplateError> {
         let mut environment = (*template.environment).clone();
         environment.set_fuel(Some(FUEL));
-        Ok(Self { template, environment, instructions: guard::compile(NAME, &template.source)? })
+        let instructions = guard::compile(NAME, &template.source)?;
+        let action_probes = Cell::new(actions::PROBES_MAX);
+        Ok(Self { template, environment, instructions, action_probes })
     }
 
     fn run(
         &self,
-        messages: &[Message<'_>],
+        messages: &[NormalMessage<'_>],
+        actions: Actions<'_>,
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let program = (&self.environment, &self.instructions, BYTES_MAX);
-        self.template.run(program, messages, options)
+        let (environment, instructions) = (&self.environment, &self.instructions);
+        let program = Program { environment, instructions, budget: BYTES_MAX };
+        self.template.run(&program, messages, actions, options)
     }
 
     /// Renders a list of messages, unchanged or in a form.
@@ -104,11 +141,12 @@ impl<'t> Prober<'t> {
         form: Option<&Form>,
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let messages: Vec<_> = letters.chars().zip(texts).map(message).collect();
-        let Some(form) = form else { return self.run(&messages, options) };
-        let normal = history::normalise(form, &messages, options.add_generation_prompt);
-        let normal: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
-        self.run(&normal, options)
+        let messages = letters.chars().zip(texts).map(message);
+        let normal = match form {
+            Some(form) => history::normalise(form, messages, options.add_generation_prompt),
+            None => messages.map(|(role, text)| NormalMessage::new(role, text)).collect(),
+        };
+        self.run(&normal, Actions::NONE, options)
     }
 
     /// Renders a list of messages for a reply.
@@ -126,7 +164,7 @@ impl<'t> Prober<'t> {
         let texts = texts_of(letters, fill);
         let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
         let prompt = self.render(letters, &texts, form, &options)?;
-        Ok(Sample::new(&prompt, texts))
+        Ok(Sample::new(&prompt, &texts))
     }
 
     /// Whether the template accepts a list unchanged and prints all of its texts.
@@ -257,6 +295,7 @@ impl<'t> Prober<'t> {
                 && self.ends_alike("u", "us")
                 && self.ends_alike("u", "s"),
             blanks: ["U", "uAu", "UaU"].iter().all(|letters| self.takes(letters)),
+            actions: ActionForm::TEXT,
         }
     }
 
@@ -308,17 +347,41 @@ impl ChatTemplate {
     pub(super) fn printed(&self) -> BTreeSet<String> {
         let Ok(prober) = Prober::new(self) else { return BTreeSet::new() };
         let form = &self.findings().form;
+        prober.printed(&["u", "su", "suoaau", "ouaua"], |letters, options| {
+            prober.render(letters, &texts_of(letters, 0), Some(form), options)
+        })
+    }
+
+    /// Template text in conversations with tools, calls and results.
+    pub(super) fn printed_of_actions(&self) -> BTreeSet<String> {
+        let Ok(prober) = Prober::new(self) else { return BTreeSet::new() };
+        let found = &self.findings().actions;
         let mut printed = BTreeSet::new();
-        for letters in ["u", "su", "suoaau", "ouaua"] {
-            let texts = texts_of(letters, 0);
+        for tools in [None, actions::probe_tools()] {
+            printed.extend(prober.printed(&["su", "uacrau", "succrr"], |letters, options| {
+                prober.render_actions(letters, found, tools.as_ref(), options)
+            }));
+        }
+        printed
+    }
+}
+
+impl Prober<'_> {
+    /// Template text in conversations.
+    fn printed(
+        &self,
+        lists: &[&str],
+        render: impl Fn(&str, &RenderOptions) -> Result<Prompt, TemplateError>,
+    ) -> BTreeSet<String> {
+        let mut printed = BTreeSet::new();
+        for letters in lists {
             for flags in 0..4 {
                 let options = RenderOptions {
                     add_generation_prompt: flags & 1 != 0,
                     enable_thinking: flags & 2 != 0,
                     ..RenderOptions::default()
                 };
-                let rendered = prober.render(letters, &texts, Some(form), &options);
-                let Ok(prompt) = rendered else { continue };
+                let Ok(prompt) = render(letters, &options) else { continue };
                 printed.extend(prompt.segments.into_iter().filter_map(|segment| match segment {
                     Segment::Template(text) => Some(text),
                     Segment::Untrusted(_) => None,
@@ -334,78 +397,3 @@ const TRIALS: [&str; 22] = [
     "", "s", "a", "o", "ua", "au", "uu", "ou", "sau", "suu", "ssu", "sou", "usa", "uaau", "uaou",
     "suasu", "suaoa", "UaU", "uAu", "soaoua", "suauauau", "sauauaou",
 ];
-
-fn role(letter: char) -> Role {
-    match letter.to_ascii_lowercase() {
-        's' => Role::System,
-        'a' => Role::Assistant,
-        'o' => Role::Observation,
-        _ => Role::User,
-    }
-}
-
-fn message((letter, content): (char, &String)) -> Message<'_> {
-    Message { role: role(letter), content }
-}
-
-/// The texts of a list of messages, with `fill` more characters. They have a fixed length, so none
-/// is part of another.
-fn texts_of(letters: &str, fill: usize) -> Vec<String> {
-    let text = |(at, letter): (usize, char)| match letter.is_ascii_uppercase() {
-        true => String::new(),
-        false => format!("walla probe {}{at:02}", "long ".repeat(fill.div_ceil(5))),
-    };
-    letters.char_indices().map(text).collect()
-}
-
-/// A rendered probe.
-struct Sample {
-    /// The whole output.
-    text: String,
-    /// Start and end of each message's text in the output; `None` if it is lost.
-    places: Vec<Option<(usize, usize)>>,
-}
-
-impl Sample {
-    fn new(prompt: &Prompt, texts: Vec<String>) -> Self {
-        let text = prompt.text();
-        let place = |wanted: String| text.find(&wanted).map(|at| (at, at + wanted.len()));
-        let places = texts.into_iter().filter(|wanted| !wanted.is_empty()).map(place).collect();
-        Self { text, places }
-    }
-
-    /// The first message whose text is not in the output. Only for lists without blank messages.
-    fn first_lost(&self) -> Option<usize> {
-        self.places.iter().position(Option::is_none)
-    }
-
-    fn is_whole(&self) -> bool {
-        self.first_lost().is_none()
-    }
-
-    fn is_in_order(&self) -> bool {
-        self.is_whole() && self.places.is_sorted()
-    }
-
-    /// Whether there is more than white space between the messages.
-    fn is_marked(&self) -> bool {
-        let mut places: Vec<_> = self.places.iter().flatten().copied().collect();
-        places.sort_unstable();
-        places.windows(2).all(|pair| {
-            let [(_, end), (start, _)] = pair else { return true };
-            self.text.get(*end..*start).is_some_and(|between| !between.trim().is_empty())
-        })
-    }
-
-    /// The text between two messages.
-    fn between(&self, first: usize, second: usize) -> Option<String> {
-        let ((_, end), (start, _)) = ((*self.places.get(first)?)?, (*self.places.get(second)?)?);
-        self.text.get(end..start).map(str::to_owned)
-    }
-
-    /// The text after the last message, which starts the model's reply.
-    fn end(&self) -> Option<String> {
-        let last = self.places.iter().max().copied().flatten()?;
-        self.is_in_order().then(|| self.text.get(last.1..).unwrap_or_default().to_owned())
-    }
-}

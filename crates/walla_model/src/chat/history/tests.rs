@@ -7,7 +7,15 @@ fn forms() -> Vec<Form> {
     let places = [SystemPlace::Anywhere, SystemPlace::First, SystemPlace::Nowhere];
     let flags = (0..32_u8).map(|bits| [1, 2, 4, 8, 16].map(|bit| bits & bit != 0));
     let all = flags.flat_map(|[repeats, agent_first, agent_last, system_last, blanks]| {
-        places.map(|system| Form { system, repeats, agent_first, agent_last, system_last, blanks })
+        places.map(|system| Form {
+            system,
+            repeats,
+            agent_first,
+            agent_last,
+            system_last,
+            blanks,
+            actions: ActionForm::TEXT,
+        })
     });
     all.filter(|form| form.repeats || form.system != SystemPlace::Anywhere).collect()
 }
@@ -35,6 +43,11 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
         }
     }
     extend(length, &mut Vec::new(), check);
+}
+
+/// Normalises messages.
+fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<NormalMessage<'a>> {
+    normalise(form, messages.iter().map(|m| (m.role, m.content.into())), for_reply)
 }
 
 fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Result<(), String> {
@@ -74,7 +87,7 @@ fn every_list_of_messages_is_normalised_and_keeps_its_texts() {
     for_each_list(4, &mut |messages| {
         for form in &forms {
             for for_reply in [false, true] {
-                let normal = normalise(form, messages, for_reply);
+                let normal = normal(form, messages, for_reply);
                 let context = || format!("{form:?} {messages:?}");
                 is_taken(form, &normal, for_reply)
                     .unwrap_or_else(|broken| panic!("{broken} in {}", context()));
@@ -98,18 +111,18 @@ fn an_appended_message_changes_no_earlier_one() {
     for_each_list(4, &mut |messages| {
         let Some((_, before)) = messages.split_last() else { return };
         for form in &forms {
-            let (short, long) = (normalise(form, before, false), normalise(form, messages, false));
+            let (short, long) = (normal(form, before, false), normal(form, messages, false));
             let Some((last, earlier)) = short.split_last() else { continue };
             let context = || format!("{form:?}: {short:?} and {long:?}");
             assert!(long.len() >= short.len(), "{}", context());
             for (short, long) in earlier.iter().zip(&long) {
-                assert_eq!(short.as_message(), long.as_message(), "{}", context());
+                assert_eq!(short, long, "{}", context());
             }
             let extended = &long[earlier.len()];
             assert_eq!(extended.role, last.role, "{}", context());
             assert!(extended.content.starts_with(&*last.content), "{}", context());
             // The filler for a reply follows at the end.
-            let for_reply = normalise(form, before, true);
+            let for_reply = normal(form, before, true);
             assert_eq!(for_reply[..short.len()], short, "{}", context());
             assert!(for_reply.len() <= short.len() + 1, "{}", context());
         }
@@ -122,9 +135,10 @@ fn conversations_that_every_template_accepts_are_unchanged() {
     for_each_list(4, &mut |messages| {
         for for_reply in [false, true] {
             let Some(same) = as_it_is(messages, for_reply) else { continue };
-            assert!(same.iter().map(NormalMessage::as_message).eq(messages.iter().copied()));
+            let same_messages = same.iter().map(|m| Message { role: m.role, content: &m.content });
+            assert!(same_messages.eq(messages.iter().copied()));
             for form in &forms {
-                assert_eq!(normalise(form, messages, for_reply), same, "{form:?}");
+                assert_eq!(normal(form, messages, for_reply), same, "{form:?}");
             }
         }
     });
@@ -144,7 +158,7 @@ fn merged_texts_are_separated_by_an_empty_line() {
         message(Role::User, "Anyone?"),
         message(Role::Assistant, "Welcome."),
     ];
-    let normal = normalise(&Form::STRICT, &messages, true);
+    let normal = normal(&Form::STRICT, &messages, true);
     let texts: Vec<_> = normal.iter().map(|m| (m.role, &*m.content)).collect();
     let all = "You are Greta.\n\nObservation: Odo comes in.\n\nHi\n\nAnyone?";
     assert_eq!(texts, [(Role::User, all), (Role::Assistant, "Welcome."), (Role::User, FILLER)]);

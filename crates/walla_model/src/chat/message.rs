@@ -1,0 +1,55 @@
+//! Messages of a conversation.
+
+/// The author of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The system text: the persona.
+    System,
+    /// The user who talks to the model.
+    User,
+    /// The model.
+    Assistant,
+    /// The world: an event that the model perceives, written by the game. No template has this
+    /// role. An observation is rendered as a system message if the template accepts one anywhere,
+    /// else as a user message that begins with [`OBSERVATION_PREFIX`](super::OBSERVATION_PREFIX).
+    Observation,
+    /// An action of the model. The content is the call in JSON, written by the model:
+    /// `{"name": "give", "arguments": {"item": "nails"}}`. Other content is rendered as the
+    /// model's text.
+    ///
+    /// A call belongs to the model's message directly before it. A template that prints no calls
+    /// receives the call as text of the model, between `<tool_call>` and `</tool_call>`.
+    Action,
+    /// The result of an action, written by the game. It belongs to the first call without a result
+    /// in the messages directly before it.
+    ///
+    /// A template that accepts no results, and a result without a call, give a message as for an
+    /// observation. It begins with [`RESULT_PREFIX`](super::RESULT_PREFIX).
+    ActionResult,
+}
+
+impl Role {
+    /// The name that templates use. Observations and calls get another role there.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::System | Self::Observation => "system",
+            Self::User => "user",
+            Self::Assistant | Self::Action => "assistant",
+            Self::ActionResult => "tool",
+        }
+    }
+
+    /// Whether the message is a call or a result.
+    pub(super) const fn is_of_action(self) -> bool {
+        matches!(self, Self::Action | Self::ActionResult)
+    }
+}
+
+/// One message. Its content is untrusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its author.
+    pub role: Role,
+    /// Its text.
+    pub content: &'a str,
+}
