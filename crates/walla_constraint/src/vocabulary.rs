@@ -135,7 +135,13 @@ impl Vocabulary {
     /// without reserved tokens.
     #[must_use]
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        self.0.env.tokenize_bytes(text.as_bytes()).into_iter().map(TokenId).collect()
+        self.encode_bytes(text.as_bytes())
+    }
+
+    /// As [`encode`](Self::encode), of bytes that may begin or end within a character.
+    #[must_use]
+    pub fn encode_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.0.env.tokenize_bytes(bytes).into_iter().map(TokenId).collect()
     }
 
     /// Whether the token ends a generation.

@@ -110,6 +110,13 @@ impl Detokenizer {
         self.say(self.held.len(), say);
     }
 
+    /// Shows the text that was held back, because something else follows in the reply: a stop string
+    /// or a character that has begun does not continue behind it.
+    pub(crate) fn interrupt(&mut self, say: &mut Say<'_>) {
+        self.finish(say);
+        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
+    }
+
     /// Capacities of the buffers.
     #[cfg(test)]
     pub(crate) fn capacities(&self) -> (usize, usize) {

@@ -16,6 +16,7 @@
 //! `tracing` spans and, with `WALLA_TRACE=file.json` in the environment, as a file for Perfetto.
 
 mod api;
+mod calls;
 mod clock;
 mod core;
 mod detokenizer;
@@ -32,9 +33,10 @@ mod shell;
 mod status;
 
 pub use api::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, AskOptions, BudgetStats, Command, ContextPolicy,
-    DELTA_BYTES_MAX, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, FirstTokenTimes,
-    Pacing, Prompt, ReplyError, ReplyEvent, ReplyId, Speaker, TokenLogprobs, Turn, Usage,
+    ASKS_WAITING_MAX, ActionPolicy, Actions, AgentId, AgentSpec, AskOptions, BudgetStats, Call,
+    CallId, Command, ContextPolicy, DELTA_BYTES_MAX, EXCHANGES_KNOWN_MAX, EngineStats, Event,
+    FinishReason, FirstTokenTimes, Pacing, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId,
+    Speaker, TokenLogprobs, Turn, Usage,
 };
 pub use devices::default_registry;
 pub use inline_text::InlineText;
@@ -45,6 +47,7 @@ pub use options::{
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
 pub use status::{EngineState, ModelCard};
+pub use walla_action::{ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall};
 pub use walla_constraint::{Constraint, ConstraintError, MatchError, VocabularyError};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{

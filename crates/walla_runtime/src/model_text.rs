@@ -1,13 +1,15 @@
 //! Tokenizer, chat template and reasoning markers of a model.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use walla_action::{ActionSet, CallFormat, CallMarkers};
 use walla_model::Gguf;
-use walla_model::chat::{ChatTemplate, LoadedText, ReasoningMarkers, TemplateState};
+use walla_model::chat::{ChatTemplate, LoadedText, ReasoningMarkers, TemplateState, Tools};
 use walla_model::tokenizer::Tokenizer;
 use walla_types::TokenId;
 
-use crate::api::AgentSpec;
+use crate::api::{AgentSpec, ReplyError};
 use crate::options::{EngineError, EngineOptions};
 
 /// Maximum average bytes of text per token of the context: four times as many as in English.
@@ -25,11 +27,18 @@ pub(crate) struct ModelText {
     pub reserved_markers: Vec<TokenId>,
     /// Defects of the file that do not prevent replies.
     pub warnings: Vec<String>,
+    /// Delimiters of calls.
+    pub call_markers: CallMarkers,
+    /// Lists of tools of the sets that were used last.
+    tools: Mutex<VecDeque<(ActionSet, Tools)>>,
     /// `None` if the model has no reasoning markers: replies are only speech.
     pub reasoning: Option<Arc<ReasoningMarkers>>,
     /// Bytes of [`SAMPLE`] per token of this vocabulary.
     pub bytes_per_token: f32,
 }
+
+/// Number of sets of actions whose lists of tools are kept.
+const TOOLS_KNOWN_MAX: usize = 64;
 
 /// A text whose tokens are counted, to estimate the tokens of other texts.
 const SAMPLE: &str = "The smith looks up from her anvil. \"You are late again,\" she says, and wipes \
@@ -64,7 +73,9 @@ impl ModelText {
     fn new(loaded: LoadedText) -> Self {
         let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
         let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
+        let format = CallFormat::of(template.as_ref().map(ChatTemplate::source), &tokenizer);
         let sample_tokens = tokenizer.encode_untrusted(SAMPLE).map_or(0, |tokens| tokens.len());
+        let call_markers = CallMarkers::new(format, &tokenizer);
         Self {
             bytes_per_token: SAMPLE.len() as f32 / sample_tokens.max(1) as f32,
             tokenizer: Arc::new(tokenizer),
@@ -73,7 +84,31 @@ impl ModelText {
             reserved_markers,
             warnings,
             reasoning,
+            call_markers,
+            tools: Mutex::default(),
         }
+    }
+
+    /// The list of tools for prompts with these actions. `None`: there are none.
+    ///
+    /// # Errors
+    /// [`ReplyError::Text`] if the list is too long.
+    pub fn tools(&self, actions: &ActionSet) -> Result<Option<Tools>, ReplyError> {
+        if actions.is_empty() {
+            return Ok(None);
+        }
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tools)) = known.iter().find(|(set, _)| set == actions) {
+            return Ok(Some(tools.clone()));
+        }
+        let description = actions.description(self.call_markers.format());
+        let tools = Tools::new(&actions.tools().into(), &description)
+            .map_err(|error| ReplyError::Text(error.to_string()))?;
+        if known.len() >= TOOLS_KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back((actions.clone(), tools.clone()));
+        Ok(Some(tools))
     }
 
     /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.

@@ -119,6 +119,15 @@ impl ReplyParts {
         self.sinks.speech.stop_index()
     }
 
+    /// Shows the text that was held back, because a call follows.
+    pub(crate) fn interrupt(&mut self, say: &mut Say<'_>) {
+        if let Some(splitter) = &mut self.splitter {
+            splitter.release_all(&mut self.sinks, say);
+        }
+        let speech = &mut |text, tokens| say(Part::Speech, text, tokens);
+        self.sinks.speech.interrupt(speech);
+    }
+
     /// Shows the text that was held back, because the reply has ended.
     pub(crate) fn finish(&mut self, say: &mut Say<'_>) {
         if let Some(splitter) = &mut self.splitter {

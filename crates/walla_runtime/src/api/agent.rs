@@ -4,6 +4,8 @@ use walla_constraint::Constraint;
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
+use super::action::{ActionPolicy, Actions};
+
 /// Speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Speaker {
@@ -125,6 +127,12 @@ pub struct AgentSpec {
     /// Masks are computed on worker threads. A reply with a constraint has one step in flight, and
     /// waits for its next mask. Other agents do not wait for it. Reasoning is not constrained.
     pub constraint: Option<Constraint>,
+    /// Actions that the agent can call in replies to [`Prompt::Chat`] and [`Prompt::Continue`].
+    /// Default: none.
+    ///
+    /// A reply with a [constraint](Self::constraint) makes no calls. Where the vocabulary has no
+    /// special token that opens a call, the text of the opening delimiter opens one.
+    pub actions: Option<Actions>,
     /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
     pub turns: Vec<Turn>,
 }
@@ -146,6 +154,7 @@ impl AgentSpec {
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
             constraint: None,
+            actions: None,
             turns: Vec::new(),
         }
     }
@@ -157,13 +166,15 @@ pub struct AskOptions {
     /// Condition on the speech of the reply, instead of [`AgentSpec::constraint`]. `None`: the
     /// agent's.
     pub constraint: Option<Constraint>,
+    /// When the agent may call its actions, instead of [`Actions::policy`]. `None`: the agent's.
+    pub actions: Option<ActionPolicy>,
 }
 
 impl AskOptions {
     /// A reply under this constraint.
     #[must_use]
     pub fn constraint(constraint: Constraint) -> Self {
-        Self { constraint: Some(constraint) }
+        Self { constraint: Some(constraint), ..Self::default() }
     }
 
     /// Bytes of text that they keep.

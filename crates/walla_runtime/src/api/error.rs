@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use walla_action::ActionError;
 use walla_constraint::{ConstraintError, MatchError, VocabularyError};
 use walla_model::chat::TemplateState;
 
@@ -73,6 +74,10 @@ pub enum ReplyError {
     /// exceeds a limit, or no token of the vocabulary conforms.
     #[error("the constraint cannot be continued: {0}")]
     ConstraintStopped(Arc<MatchError>),
+    /// The agent's actions cannot be written in the call format of this model, or the list of tools
+    /// is too long.
+    #[error("the actions cannot be used: {0}")]
+    Actions(Arc<ActionError>),
     /// The model has no working chat template, and [`Prompt::Chat`](crate::Prompt::Chat) needs one:
     /// start the engine with another [`template`](crate::EngineOptions::template), or ask with
     /// [`Prompt::Raw`](crate::Prompt::Raw).

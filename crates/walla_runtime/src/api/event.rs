@@ -3,6 +3,7 @@
 use walla_types::TokenId;
 
 use super::error::ReplyError;
+use super::action::{Call, RefusedCall};
 use super::{AgentId, ReplyId};
 use crate::inline_text::InlineText;
 
@@ -34,6 +35,8 @@ pub enum FinishReason {
     /// the engine could not switch to speech: the vocabulary cannot spell the closing marker, or
     /// the model opened a new block each time or sampled markers and white space outside of blocks.
     ReasoningLength,
+    /// The reply has made [`Actions::calls_max`](crate::Actions::calls_max) calls.
+    CallLimit,
     /// The agent's context is full.
     ContextFull,
     /// Cancelled by the host.
@@ -57,6 +60,9 @@ pub struct Usage {
     pub reply_tokens: u32,
     /// Sampled tokens of the reply's reasoning and its markers.
     pub reasoning_tokens: u32,
+    /// Tokens of calls and their delimiters. They do not count for
+    /// [`reply_tokens_max`](crate::AgentSpec::reply_tokens_max).
+    pub call_tokens: u32,
     /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
     /// microseconds, without [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
@@ -123,7 +129,11 @@ pub enum ReplyEvent {
         /// markers.
         tokens: u32,
     },
-    /// One sampled token, of speech or reasoning, with its alternatives. It precedes the token's
+    /// A valid call of an action, between the text before and behind it.
+    Call(Box<Call>),
+    /// A call that cannot be executed. Its text is not speech.
+    CallRefused(Box<RefusedCall>),
+    /// One sampled token, of speech, reasoning or a call, with its alternatives. It precedes the token's
     /// text and is sent only to agents with
     /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
     /// that allocates per token: two allocations on the device thread, freed by the receiver.

@@ -259,6 +259,7 @@ impl Core {
         if says_nothing {
             return self.finish(slot, FinishReason::Length, now_micros);
         }
+        self.begin_calls(slot);
         self.begin_constraint(slot);
     }
 }

@@ -9,22 +9,32 @@ mod worker;
 
 use std::sync::Arc;
 
+use walla_action::GrammarStart;
 use walla_constraint::{Constraint, Matcher};
 use walla_model::chat::Marker;
 use walla_types::{TokenId, TokenMask};
 
-pub(super) use self::worker::Constraints;
+pub(super) use self::worker::{Constraints, Grammar};
 use self::worker::{Job, JobId, Progress, Work};
 use super::Core;
 use super::agents::AgentState;
 use crate::api::FinishReason;
 use crate::engine_core::Emit;
 
-/// The grammar of a reply.
+/// The grammar of a reply, or of its open call.
 #[derive(Debug)]
 pub(super) struct ReplyConstraint {
-    constraint: Constraint,
+    scope: Scope,
     state: State,
+}
+
+/// The part of a reply that a grammar describes.
+#[derive(Clone, Debug)]
+enum Scope {
+    /// All its speech.
+    Speech(Constraint),
+    /// Its next call, from here on.
+    Call(GrammarStart),
 }
 
 #[derive(Debug)]
@@ -56,10 +66,15 @@ impl Core {
     /// Begins the constraint of a reply whose prompt is encoded.
     pub(super) fn begin_constraint(&mut self, slot: usize) {
         let Some(agent) = self.agents.get_mut(slot) else { return };
+        let requires_call = Self::requires_call(agent);
         let Some(reply) = agent.reply.as_mut() else { return };
         let of_ask = reply.options.constraint.take();
-        let Some(constraint) = of_ask.or_else(|| agent.spec.constraint.clone()) else { return };
-        reply.constraint = Some(ReplyConstraint { constraint, state: State::Reasoning });
+        let scope = match of_ask.or_else(|| agent.spec.constraint.clone()) {
+            Some(constraint) => Scope::Speech(constraint),
+            None if requires_call => Scope::Call(GrammarStart::Call),
+            None => return,
+        };
+        reply.constraint = Some(ReplyConstraint { scope, state: State::Reasoning });
         if agent.output.is_speaking() {
             self.start_matcher(slot);
         }
@@ -67,12 +82,42 @@ impl Core {
 
     /// Compiles the grammar, and requests the first mask.
     fn start_matcher(&mut self, slot: usize) {
-        let opening = self.opening_tokens(slot);
         let Some(constraint) = self.agents.get(slot).and_then(AgentState::constraint) else {
             return;
         };
-        let work = Work::Begin { constraint: constraint.constraint.clone(), opening };
-        self.request_mask(slot, work);
+        let (grammar, opening) = match constraint.scope.clone() {
+            Scope::Speech(constraint) => {
+                (Some(Grammar::Speech(constraint)), self.opening_tokens(slot))
+            }
+            Scope::Call(start @ GrammarStart::Call) => {
+                (self.grammar_of_calls(slot, start), self.opening_tokens(slot))
+            }
+            Scope::Call(start @ GrammarStart::BehindOpen) => {
+                (self.grammar_of_calls(slot, start), Vec::new())
+            }
+        };
+        let Some(grammar) = grammar else { return };
+        self.request_mask(slot, Work::Begin { grammar, opening });
+    }
+
+    /// Constrains the draws of a reply behind its latest token to calls.
+    pub(super) fn constrain(&mut self, slot: usize, start: GrammarStart) {
+        let reply = self.agents.get_mut(slot).and_then(|agent| agent.reply.as_mut());
+        let Some(reply) = reply else { return };
+        let scope = Scope::Call(start);
+        reply.constraint = Some(ReplyConstraint { scope, state: State::Reasoning });
+        self.start_matcher(slot);
+    }
+
+    /// No call is open any more: draws are free again.
+    pub(super) fn free_after_call(&mut self, slot: usize) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Some(reply) = agent.reply.as_mut() else { return };
+        let is_of_call =
+            |constraint: &ReplyConstraint| matches!(constraint.scope, Scope::Call(_));
+        if reply.constraint.as_ref().is_some_and(is_of_call) {
+            reply.constraint = None;
+        }
     }
 
     /// Tokens that open a block of reasoning, if the agent may reason before it speaks.
@@ -152,11 +197,34 @@ impl Core {
             return;
         }
         let Some(mask) = mask else {
-            return self.finish(slot, FinishReason::EndOfTurn, now_micros);
+            return self.grammar_has_ended(slot, now_micros);
         };
+        self.prepare_draw(slot);
         let reply = self.agents.get_mut(slot).and_then(|agent| agent.reply.as_mut());
         if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
             constraint.state = State::Ready { matcher, mask };
+        }
+    }
+
+    fn grammar_has_ended(&mut self, slot: usize, now_micros: u64) {
+        let scope = self.agents.get(slot).and_then(AgentState::constraint).map(|c| c.scope.clone());
+        match scope {
+            Some(Scope::Speech(_)) => self.finish(slot, FinishReason::EndOfTurn, now_micros),
+            Some(Scope::Call(_)) => {
+                self.free_after_call(slot);
+                self.prepare_draw(slot);
+            }
+            None => {}
+        }
+    }
+
+    /// Lets the next step draw behind the last known token. That token was evaluated before, if a
+    /// draw that was launched ahead was discarded.
+    fn prepare_draw(&mut self, slot: usize) {
+        let Some(agent) = self.agents.get(slot) else { return };
+        if self.missing_tokens(slot, agent) == 0 {
+            let tokens = agent.sequence.tokens().to_vec();
+            self.keep_prefix(slot, &tokens);
         }
     }
 }

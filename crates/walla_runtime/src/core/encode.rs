@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
+use walla_action::ActionSet;
 use walla_model::chat::{
     ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, ReplyStart, Role, Segment,
-    TemplateError,
+    TemplateError, Tools,
 };
 use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
@@ -65,6 +66,8 @@ pub(super) struct Conversation {
     pub seed: u64,
     pub policy: ContextPolicy,
     pub thinking: bool,
+    /// Empty: none.
+    pub actions: ActionSet,
 }
 
 impl Conversation {
@@ -76,6 +79,7 @@ impl Conversation {
             seed: agent.spec.sampling.seed(),
             policy: agent.spec.context_policy,
             thinking: agent.spec.thinking,
+            actions: agent.spec.actions.as_ref().map(|a| a.set.clone()).unwrap_or_default(),
         }
     }
 }
@@ -304,7 +308,9 @@ fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
             let template =
                 template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
             let messages = (conversation.persona.as_str(), turns, Some(other));
-            let (different, _) = encode_chat(text, template, messages, conversation.thinking)?;
+            let tools = text.tools(&conversation.actions)?;
+            let settings = (conversation.thinking, tools);
+            let (different, _) = encode_chat(text, template, messages, settings)?;
             let same = encoded.tokens.iter().zip(&different).take_while(|(a, b)| a == b).count();
             encoded.tokens.truncate(same);
             Ok(encoded)
@@ -322,7 +328,9 @@ fn encode_conversation(
     conversation: &Conversation,
     question: Option<&str>,
 ) -> Result<Encoded, ReplyError> {
-    let Conversation { persona, turns, dropped_size, seed, policy, thinking } = conversation;
+    let Conversation { persona, turns, dropped_size, seed, policy, thinking, actions } =
+        conversation;
+    let tools = text.tools(actions)?;
     let Some(template) = &text.template else {
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
     };
@@ -331,7 +339,8 @@ fn encode_conversation(
     let encode = &mut |from: usize| {
         let turns = turns.get(from..).unwrap_or_default();
         let messages = (persona.as_str(), turns, question);
-        let (tokens, begins) = encode_chat(text, template, messages, *thinking)?;
+        let settings = (*thinking, tools.clone());
+        let (tokens, begins) = encode_chat(text, template, messages, settings)?;
         start = begins;
         Ok(tokens)
     };
@@ -520,15 +529,16 @@ fn encode_chat(
     text: &ModelText,
     template: &ChatTemplate,
     (persona, turns, question): (&str, &[Turn], Option<&str>),
-    thinking: bool,
+    (thinking, tools): (bool, Option<Tools>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
     let turns = turns.iter().map(|turn| Message {
         role: match turn.speaker {
             Speaker::User => Role::User,
             Speaker::Agent => Role::Assistant,
-            Speaker::Observation | Speaker::ActionResult => Role::Observation,
-            Speaker::Action => Role::Assistant,
+            Speaker::Observation => Role::Observation,
+            Speaker::Action => Role::Action,
+            Speaker::ActionResult => Role::ActionResult,
         },
         content: &turn.text,
     });
@@ -537,6 +547,7 @@ fn encode_chat(
     let options = RenderOptions {
         add_generation_prompt: true,
         enable_thinking: thinking,
+        tools,
         ..RenderOptions::default()
     };
     let prompt = template.render(&messages, &options).map_err(|error| match error {

@@ -5,6 +5,7 @@
 //! start, and submits steps while the device has capacity. The core's only thread encodes prompts;
 //! loading uses a clock.
 
+mod actions;
 mod agents;
 mod asks;
 mod background;

@@ -4,30 +4,12 @@ use walla_device::step::ResultRow;
 use walla_types::TokenId;
 
 use super::Core;
-use super::agents::Reply;
+use super::actions::Delivery;
 use super::in_flight::{OutputResult, PendingOutput};
 use super::reasoning::BLOCKS_CLOSED_MAX;
-use crate::api::{AgentId, DELTA_BYTES_MAX, Event, FinishReason, ReplyError, ReplyEvent};
+use crate::api::{Event, FinishReason, ReplyError, ReplyEvent};
 use crate::engine_core::Emit;
-use crate::inline_text::InlineText;
 use crate::reply_parts::Part;
-
-/// Receives the text of a reply: keeps its speech for the conversation and passes each piece of
-/// text to `send`, as an event.
-fn emitter(
-    agent: AgentId,
-    reply: &mut Reply,
-    mut send: impl FnMut(Event),
-) -> impl FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) {
-    let Reply { reply_id, speech, .. } = reply;
-    let reply_id = *reply_id;
-    move |part, text, tokens| {
-        if part == Part::Speech {
-            speech.push_str(&text);
-        }
-        send(Event { agent, reply_id, what: part.event(text, tokens) });
-    }
-}
 
 impl Core {
     /// Handles one sampled token of one agent.
@@ -59,11 +41,14 @@ impl Core {
             reply.trace_first(agent.id, now_micros);
         }
         self.stats.tokens += 1;
-        if self.model_text.tokenizer.is_end_of_generation(token) {
+        let is_delimiter = agent.calls.as_ref().is_some_and(|calls| calls.is_delimiter(token));
+        if !is_delimiter && self.model_text.tokenizer.is_end_of_generation(token) {
             return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
         }
         let bytes = self.model_text.tokenizer.text_bytes(token);
-        if agent.spec.stop_tokens.contains(&token) && agent.output.would_speak(bytes) {
+        let is_in_call = is_delimiter || agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let may_stop = !is_in_call && agent.output.would_speak(bytes);
+        if may_stop && agent.spec.stop_tokens.contains(&token) {
             return self.finish(output.slot, FinishReason::StopToken, now_micros);
         }
         let (client, id, reply_id) = (agent.client, agent.id, reply.reply_id);
@@ -73,8 +58,7 @@ impl Core {
                 outbox.send(event, emit);
             }
         }
-        let stopped = self.emit_text(output.slot, token, now_micros, emit);
-        self.finish_if_over(output.slot, stopped, now_micros);
+        self.emit_text(output.slot, token, now_micros, emit);
         self.sampled_under_constraint(output.slot, token);
     }
 
@@ -96,45 +80,55 @@ impl Core {
                 reply.sampled_first(now_micros);
                 reply.trace_first(agent.id, now_micros);
             }
-            let stopped = self.emit_text(slot, *token, now_micros, emit);
-            self.finish_if_over(slot, stopped, now_micros);
+            self.emit_text(slot, *token, now_micros, emit);
         }
         self.agents.get(slot).is_some_and(|agent| agent.reply.is_some())
     }
 
-    /// Sends the text that the token completes. Returns `true` if it completes a stop string.
-    fn emit_text(
-        &mut self,
-        slot: usize,
-        token: TokenId,
-        now_micros: u64,
-        emit: &mut Emit<'_>,
-    ) -> bool {
+    /// Sends the text and the calls that the token completes, and ends the reply if it is over.
+    fn emit_text(&mut self, slot: usize, token: TokenId, now_micros: u64, emit: &mut Emit<'_>) {
         let Self { agents, clients, model_text, .. } = self;
-        let Some(agent) = agents.get_mut(slot) else { return false };
-        let Some(reply) = agent.reply.as_mut() else { return false };
+        let Some(agent) = agents.get_mut(slot) else { return };
         let mut outbox = clients.outbox(agent.client);
         let bytes = model_text.tokenizer.text_bytes(token);
-        let mut say = |event| {
+        let mut send = |event| {
             if let Some(outbox) = outbox.as_mut() {
                 outbox.send(event, emit);
             }
         };
-        let stopped = agent.output.push(token, bytes, &mut emitter(agent.id, reply, &mut say));
+        let Some(mut delivery) = Delivery::new(agent, &mut send) else { return };
+        delivery.push(token, bytes);
+        let Delivery { stopped, is_too_long, has_opened, has_ended, .. } = delivery;
+        let is_open = agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let Some(reply) = agent.reply.as_mut() else { return };
         reply.usage.reply_tokens = agent.output.speech_tokens();
         reply.usage.reasoning_tokens = agent.output.reasoning_tokens();
+        reply.usage.call_tokens = agent.calls.as_ref().map_or(0, |calls| calls.tokens());
         if reply.usage.reply_tokens > 0 {
             reply.spoken_since_micros.get_or_insert(now_micros);
         }
-        stopped
+        self.finish_if_over(slot, stopped, is_too_long, now_micros);
+        if has_ended && !is_open {
+            self.free_after_call(slot);
+        } else if has_opened {
+            self.constrain_open_call(slot);
+        }
     }
 
-    fn finish_if_over(&mut self, slot: usize, stopped: bool, now_micros: u64) {
+    fn finish_if_over(
+        &mut self,
+        slot: usize,
+        stopped: bool,
+        is_too_long: bool,
+        now_micros: u64,
+    ) {
         let context_tokens = self.context_tokens as usize;
         let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         let reason = match () {
             () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
+            () if is_too_long => FinishReason::Length,
+            () if Self::has_made_all_calls(agent) => FinishReason::CallLimit,
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
@@ -169,11 +163,16 @@ impl Core {
             () => {
                 reply.blocks_closed += 1;
                 let mut outbox = clients.outbox(agent.client);
-                agent.output.close(&mut emitter(agent.id, reply, |event| {
-                    if let Some(outbox) = outbox.as_mut() {
-                        outbox.queue(event);
+                let (agent_id, reply_id) = (agent.id, reply.reply_id);
+                agent.output.close(&mut |part, text, tokens| {
+                    if part == Part::Speech {
+                        reply.speech.push_str(&text);
                     }
-                }));
+                    if let Some(outbox) = outbox.as_mut() {
+                        let what = part.event(text, tokens);
+                        outbox.queue(Event { agent: agent_id, reply_id, what });
+                    }
+                });
                 agent.sequence.append_known(closing);
                 return;
             }
@@ -197,16 +196,20 @@ impl Core {
         let Some(client) = self.agents.get(slot).map(|agent| agent.client) else { return };
         let now_micros = self.clients.now_micros(client, now_micros);
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        let Some(mut reply) = agent.reply.take() else { return };
-        self.kv.note_freed();
-        agent.sequence.forget_in_flight();
-        let (client, id, reply_id) = (agent.client, agent.id, reply.reply_id);
         let mut outbox = self.clients.outbox(client);
-        agent.output.finish(&mut emitter(id, &mut reply, |event| {
+        let mut send = |event| {
             if let Some(outbox) = outbox.as_mut() {
                 outbox.queue(event);
             }
-        }));
+        };
+        let Some(mut delivery) = Delivery::new(agent, &mut send) else { return };
+        delivery.finish(!matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        let Some(mut reply) = agent.reply.take() else { return };
+        self.kv.note_freed();
+        agent.sequence.forget_in_flight();
+        let (id, reply_id) = (agent.id, reply.reply_id);
+        // Held text may have become speech.
+        reply.usage.reply_tokens = agent.output.speech_tokens();
         // A next reply that ends before it begins must not find this text.
         agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);

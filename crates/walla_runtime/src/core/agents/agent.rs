@@ -12,6 +12,7 @@ use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
 use super::turns::Exchange;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
+use crate::calls::CallReader;
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
 use crate::reply_parts::ReplyParts;
@@ -40,6 +41,10 @@ pub(in crate::core) struct AgentState {
     /// no tokens and no buffers.
     has_slot: bool,
     pub output: ReplyParts,
+    /// Created when the first reply with actions begins.
+    pub calls: Option<Box<CallReader>>,
+    /// Number of consecutive replies without a question.
+    pub rounds: u32,
     pub sequence: SequenceState,
     /// [Size](Turn::size) of all turns that were dropped.
     pub dropped_size: u64,
@@ -66,6 +71,8 @@ impl AgentState {
             reply: None,
             has_slot: false,
             output: ReplyParts::default(),
+            calls: None,
+            rounds: 0,
             sequence: SequenceState::new(id),
             dropped_size: 0,
             background: BackgroundPrefill::default(),
@@ -111,6 +118,7 @@ impl AgentState {
         debug_assert!(self.reply.is_none(), "an agent with a reply in progress keeps its slot");
         self.has_slot = false;
         self.output = ReplyParts::default();
+        self.calls = None;
         self.asks.shrink_to_fit();
         self.sequence.take_buffer()
     }
@@ -162,6 +170,11 @@ impl AgentState {
     /// Whether the prompt is encoded, so that the device prefills or decodes for the agent.
     pub fn is_running(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| reply.phase == ReplyPhase::Running)
+    }
+
+    /// Whether the reply in progress may call actions.
+    pub fn acts(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.policy.is_some())
     }
 
     /// The constraint of the reply in progress, if it has one.

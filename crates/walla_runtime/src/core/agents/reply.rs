@@ -1,6 +1,6 @@
 //! An ask and the reply to it.
 
-use crate::api::{AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
+use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
 use crate::core::constraints::ReplyConstraint;
 
 /// An ask that waits for the agent's earlier replies.
@@ -52,6 +52,11 @@ pub(in crate::core) struct Reply {
     pub usage: Usage,
     /// All speech so far, for the conversation.
     pub speech: String,
+    /// Whether it may call actions. `None`: its agent has none, or it is not in a conversation, or it
+    /// has a constraint.
+    pub policy: Option<ActionPolicy>,
+    /// Number of calls so far, valid or not.
+    pub calls_ended: u32,
     /// The texts of its [actions](crate::Speaker::Action) so far, for the conversation.
     pub actions: Vec<String>,
     /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
@@ -86,6 +91,8 @@ impl Reply {
             phase: ReplyPhase::Encoding,
             usage: Usage::default(),
             speech: String::new(),
+            policy: None,
+            calls_ended: 0,
             actions: Vec::new(),
             heard_bytes: u32::MAX,
             exchanges_removed,

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
+use walla_action::{ActionSet, CallMarkers, GrammarOptions, call_grammar};
 use walla_constraint::{
     Compiler, CompilerOptions, Constraint, MaskOutcome, MatchError, Matcher, Vocabulary,
     VocabularyError,
@@ -37,10 +38,19 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Compiles a constraint. Its first mask allows the opening tokens of reasoning too.
-    Begin { constraint: Constraint, opening: Vec<TokenId> },
+    /// Compiles a grammar. Its first mask allows the opening tokens of reasoning too.
+    Begin { grammar: Grammar, opening: Vec<TokenId> },
     /// Accepts the token that was sampled.
     Continue { matcher: Box<Matcher>, token: TokenId },
+}
+
+/// A grammar to compile.
+#[derive(Debug)]
+pub(in crate::core) enum Grammar {
+    /// Of all speech.
+    Speech(Constraint),
+    /// Of calls. `behind` is text of the call that is known already.
+    Calls { markers: CallMarkers, set: ActionSet, options: GrammarOptions, behind: Vec<u8> },
 }
 
 /// Result of a job.
@@ -203,10 +213,24 @@ impl Shared {
         let stopped = |error: MatchError| ReplyError::ConstraintStopped(Arc::new(error));
         let compiler = self.compiler()?;
         let (mut matcher, opening) = match work {
-            Work::Begin { constraint, opening } => {
+            Work::Begin { grammar, opening } => {
+                let (constraint, behind) = match grammar {
+                    Grammar::Speech(constraint) => (constraint, Vec::new()),
+                    Grammar::Calls { markers, set, options, behind } => {
+                        let grammar = call_grammar(&markers, &set, options);
+                        (grammar.map_err(|error| ReplyError::Actions(Arc::new(error)))?, behind)
+                    }
+                };
                 let grammar = compiler.compile(&constraint);
                 let grammar = grammar.map_err(|error| ReplyError::Constraint(Arc::new(error)))?;
-                (Box::new(grammar.matcher()), opening)
+                let mut matcher = Box::new(grammar.matcher());
+                for token in compiler.vocabulary().encode_bytes(&behind) {
+                    if matcher.accept(token).is_err() {
+                        // The call is malformed already: its reader reports that.
+                        return Ok(Progress { matcher, forced: Vec::new(), mask: None });
+                    }
+                }
+                (matcher, opening)
             }
             Work::Continue { mut matcher, token } => {
                 matcher.accept(token).map_err(stopped)?;

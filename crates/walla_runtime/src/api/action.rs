@@ -1,0 +1,96 @@
+//! Actions of agents and their calls.
+
+use serde_json::{Map, Value};
+use walla_action::{ActionSet, MalformedCall};
+
+use super::ReplyId;
+
+/// When an agent may call its actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, Default, PartialEq, Hash)
+)]
+pub enum ActionPolicy {
+    /// The model decides. From the opening delimiter of a call on, its text is constrained to valid
+    /// calls.
+    #[default]
+    Auto,
+    /// Each reply to a question begins with a valid call. A reply that [continues
+    /// ](crate::Prompt::Continue) the conversation is as with [`Auto`](Self::Auto): the agent
+    /// speaks about the results.
+    Required,
+    /// No call is valid. The model still knows the actions, so that the beginning of its prompts
+    /// stays in the cache. A call is reported as [malformed](crate::ReplyEvent::CallRefused).
+    Off,
+}
+
+/// The actions that an agent can call, and limits for its calls.
+///
+/// The model knows them from its prompt: as a list of tools if its chat template prints one,
+/// otherwise as text behind the persona. So a change of the actions, or of the choices in them,
+/// changes the beginning of the prompt, which is evaluated again in the background or at the next
+/// ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actions {
+    /// The actions.
+    pub set: ActionSet,
+    /// When they may be called. [`AskOptions::actions`](crate::AskOptions::actions) replaces it for
+    /// one ask. Default: [`ActionPolicy::Auto`].
+    pub policy: ActionPolicy,
+    /// Maximum number of calls in one reply, which ends with the last one
+    /// ([`FinishReason::CallLimit`](crate::FinishReason::CallLimit)). Default: 4.
+    pub calls_max: u32,
+    /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
+    /// 4,096.
+    pub call_bytes_max: u32,
+}
+
+impl Actions {
+    /// These actions, with the defaults.
+    #[must_use]
+    pub fn new(set: ActionSet) -> Self {
+        Self { set, policy: ActionPolicy::Auto, calls_max: 4, call_bytes_max: 4_096 }
+    }
+}
+
+/// Id of a call, unique for the engine's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
+pub struct CallId {
+    /// The reply that made the call.
+    pub reply_id: ReplyId,
+    /// Its index among the calls of the reply.
+    pub index: u32,
+}
+
+/// A valid call of an action.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The id.
+    pub id: CallId,
+    /// Name of the action.
+    pub name: String,
+    /// The arguments, valid by the schema of the action and in its order.
+    pub arguments: Map<String, Value>,
+}
+
+/// A call that was not delivered: it is not of the model's format, or not valid by the schema of
+/// its action, or its reply ended within it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedCall {
+    /// The id.
+    pub id: CallId,
+    /// The text of the call, and the reason.
+    pub call: MalformedCall,
+}
+
+/// The text of a call in a conversation ([`Speaker::Action`](crate::Speaker::Action)).
+pub(crate) fn call_text(name: &str, arguments: &Map<String, Value>) -> String {
+    serde_json::json!({"name": name, "arguments": arguments}).to_string()
+}

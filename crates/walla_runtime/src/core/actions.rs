@@ -1,0 +1,224 @@
+//! Actions: separates the calls of a reply from its speech, delivers them, and constrains them.
+//!
+//! From the opening delimiter of a call on, draws are constrained to valid calls
+//! ([`constraints`](super::constraints)). A draw that was launched ahead of the delimiter's result
+//! is discarded and made again with the mask. So the tokens do not depend on the time at which
+//! results are read.
+
+use walla_action::{
+    ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall, check,
+};
+use walla_types::TokenId;
+
+use super::Core;
+use super::agents::{AgentState, Asked};
+use super::constraints::Grammar;
+use crate::api::{
+    ActionPolicy, AgentId, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId, call_text,
+};
+use crate::calls::{CallReader, Piece};
+use crate::reply_parts::{Part, ReplyParts};
+
+/// Number of consecutive replies without a question that may call actions. So a game that answers
+/// each call, and a model that calls again each time, do not continue for ever.
+const ROUNDS_MAX: u32 = 8;
+
+/// Maximum number of calls of one grammar.
+const GRAMMAR_CALLS_MAX: u32 = 16;
+
+/// Receives a reply: keeps its speech and its actions for the conversation, and passes events to
+/// the host.
+pub(super) struct Delivery<'a> {
+    agent: AgentId,
+    reply_id: ReplyId,
+    speech: &'a mut String,
+    actions: &'a mut Vec<String>,
+    calls_ended: &'a mut u32,
+    output: &'a mut ReplyParts,
+    calls: Option<&'a mut CallReader>,
+    /// The actions that may be called.
+    set: Option<&'a ActionSet>,
+    /// The reply has failed or was cancelled, so an unfinished call is not delivered.
+    is_cut: bool,
+    send: &'a mut dyn FnMut(Event),
+    /// A stop string is complete.
+    pub stopped: bool,
+    /// A call exceeded its length.
+    pub is_too_long: bool,
+    /// A call was opened.
+    pub has_opened: bool,
+    /// A call has ended.
+    pub has_ended: bool,
+}
+
+impl<'a> Delivery<'a> {
+    /// `None` if the agent has no reply in progress.
+    pub fn new(agent: &'a mut AgentState, send: &'a mut dyn FnMut(Event)) -> Option<Self> {
+        let AgentState { id, spec, output, calls, reply, .. } = agent;
+        let reply = reply.as_mut()?;
+        let set = spec.actions.as_ref().map(|actions| &actions.set);
+        Some(Self {
+            agent: *id,
+            reply_id: reply.reply_id,
+            speech: &mut reply.speech,
+            actions: &mut reply.actions,
+            calls_ended: &mut reply.calls_ended,
+            output,
+            calls: calls.as_deref_mut().filter(|_| reply.policy.is_some()),
+            set: set.filter(|_| reply.policy != Some(ActionPolicy::Off)),
+            is_cut: false,
+            send,
+            stopped: false,
+            is_too_long: false,
+            has_opened: false,
+            has_ended: false,
+        })
+    }
+
+    /// Takes a token with its text.
+    pub fn push(&mut self, token: TokenId, bytes: &[u8]) {
+        match self.calls.take() {
+            Some(calls) if calls.is_open() || self.output.is_speaking() => {
+                calls.push(token, bytes, &mut |piece| self.take(piece));
+                self.calls = Some(calls);
+            }
+            calls => {
+                self.calls = calls;
+                self.take(Piece::Speech(token, bytes));
+            }
+        }
+    }
+
+    /// Takes what was held back, because the reply has ended.
+    pub fn finish(&mut self, is_cut: bool) {
+        self.is_cut = is_cut;
+        if let Some(calls) = self.calls.take() {
+            calls.finish(&mut |piece| self.take(piece));
+        }
+        self.with_output(|output, say| output.finish(say));
+    }
+
+    fn with_output<T>(
+        &mut self,
+        take: impl FnOnce(&mut ReplyParts, &mut crate::reply_parts::Say<'_>) -> T,
+    ) -> T {
+        let Self { agent, reply_id, speech, output, send, .. } = self;
+        let (agent, reply_id) = (*agent, *reply_id);
+        take(output, &mut |part, text, tokens| {
+            if part == Part::Speech {
+                speech.push_str(&text);
+            }
+            send(Event { agent, reply_id, what: part.event(text, tokens) });
+        })
+    }
+
+    fn take(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Speech(token, bytes) => {
+                self.stopped |= self.with_output(|output, say| output.push(token, bytes, say));
+            }
+            Piece::Opened => {
+                self.has_opened = true;
+                self.with_output(|output, say| output.interrupt(say));
+            }
+            Piece::Call(call) => self.take_call(call),
+        }
+    }
+
+    fn take_call(&mut self, call: Result<ParsedCall, MalformedCall>) {
+        let id = CallId { reply_id: self.reply_id, index: *self.calls_ended };
+        *self.calls_ended += 1;
+        self.has_ended = true;
+        let call = call.and_then(|call| match self.set {
+            Some(set) if !self.is_cut => check(set, call),
+            Some(_) => Err(refused(&call, CallError::Unfinished)),
+            None => {
+                let error = CallError::UnknownAction { name: call.name.clone() };
+                Err(refused(&call, error))
+            }
+        });
+        let what = match call {
+            Ok(ParsedCall { name, arguments, .. }) => {
+                self.actions.push(call_text(&name, &arguments));
+                ReplyEvent::Call(Box::new(Call { id, name, arguments }))
+            }
+            Err(call) => {
+                self.is_too_long |= matches!(call.error, CallError::TooLong { .. });
+                ReplyEvent::CallRefused(Box::new(RefusedCall { id, call }))
+            }
+        };
+        let Self { agent, reply_id, .. } = *self;
+        (self.send)(Event { agent, reply_id, what });
+    }
+}
+
+fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
+    MalformedCall { text: call_text(&call.name, &call.arguments), error }
+}
+
+impl Core {
+    /// Begins to separate the calls of a reply in a conversation, if its agent has actions.
+    pub(super) fn begin_calls(&mut self, slot: usize) {
+        let Self { agents, model_text, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return };
+        let AgentState { spec, reply, calls, is_chat, rounds, .. } = agent;
+        let Some(reply) = reply.as_mut() else { return };
+        let is_question = !matches!(reply.asked, Some(Asked::Conversation));
+        *rounds = if is_question { 0 } else { *rounds + 1 };
+        let constraint = reply.options.constraint.as_ref().or(spec.constraint.as_ref());
+        let actions = spec.actions.as_ref().filter(|actions| !actions.set.is_empty());
+        let Some(actions) = actions.filter(|_| *is_chat && constraint.is_none()) else { return };
+        reply.policy = Some(match reply.options.actions.unwrap_or(actions.policy) {
+            _ if *rounds > ROUNDS_MAX => ActionPolicy::Off,
+            ActionPolicy::Required if !is_question => ActionPolicy::Auto,
+            policy => policy,
+        });
+        let calls =
+            calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
+        calls.begin(actions.call_bytes_max as usize);
+    }
+
+    /// Whether the agent's reply must begin with a call.
+    pub(super) fn requires_call(agent: &AgentState) -> bool {
+        agent.reply.as_ref().is_some_and(|reply| reply.policy == Some(ActionPolicy::Required))
+    }
+
+    /// The grammar of the next calls of an agent's reply.
+    pub(super) fn grammar_of_calls(&self, slot: usize, start: GrammarStart) -> Option<Grammar> {
+        let agent = self.agents.get(slot)?;
+        let (reply, actions) = (agent.reply.as_ref()?, agent.spec.actions.as_ref()?);
+        let left = actions.calls_max.saturating_sub(reply.calls_ended);
+        let calls_max = left.clamp(1, GRAMMAR_CALLS_MAX);
+        let behind = match start {
+            GrammarStart::BehindOpen => agent.calls.as_ref()?.behind().to_vec(),
+            GrammarStart::Call => Vec::new(),
+        };
+        Some(Grammar::Calls {
+            markers: self.model_text.call_markers,
+            set: actions.set.clone(),
+            options: GrammarOptions { start, calls_max },
+            behind,
+        })
+    }
+
+    /// A call was opened by the latest token: later draws are constrained. Draws in flight are
+    /// discarded.
+    pub(super) fn constrain_open_call(&mut self, slot: usize) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let is_open = agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let Some(reply) = agent.reply.as_mut() else { return };
+        if !is_open || reply.constraint.is_some() || reply.policy == Some(ActionPolicy::Off) {
+            return;
+        }
+        agent.sequence.forget_in_flight();
+        self.constrain(slot, GrammarStart::BehindOpen);
+    }
+
+    /// Whether the reply in progress has made all its calls.
+    pub(super) fn has_made_all_calls(agent: &AgentState) -> bool {
+        let limits = agent.reply.as_ref().zip(agent.spec.actions.as_ref());
+        limits.is_some_and(|(reply, actions)| {
+            reply.calls_ended > 0 && reply.calls_ended >= actions.calls_max
+        })
+    }
+}
