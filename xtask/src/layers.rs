@@ -55,6 +55,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
+    ("walla_action", 3, &["serde_json", "thiserror"]),
     ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),

@@ -1,8 +1,10 @@
-//! Lark grammars: embedded schemas are lowered, and directives that change limits are refused.
+//! Lark grammars: embedded schemas are lowered, names of special tokens are replaced by their ids,
+//! and directives that change limits are refused.
 //!
 //! Syntax: <https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md>.
 
 use serde_json::Value;
+use walla_types::TokenId;
 
 use crate::json::{self, JsonWhitespace};
 use crate::{ConstraintError, Vocabulary};
@@ -31,7 +33,19 @@ pub(crate) fn lower(
     let (mut rest, mut depth) = (source, 0_usize);
     while let Some(next) = rest.chars().next() {
         let offset = source.len() - rest.len();
+        if let Some(name) = rest.strip_prefix("%special") {
+            let mut texts = serde_json::Deserializer::from_str(name).into_iter::<String>();
+            let Some(Ok(text)) = texts.next() else {
+                return Err(at(source, offset, "a text in quotes must follow %special"));
+            };
+            let token = special(&text, vocabulary).map_err(|e| at(source, offset, &e))?;
+            lowered.push_str(&format!("<[{}]>", token.0));
+            rest = name.get(texts.byte_offset()..).unwrap_or_default();
+            continue;
+        }
         if let Some(schema) = rest.strip_prefix("%json") {
+            let (whitespace, schema) =
+                layout(schema, whitespace).map_err(|e| at(source, offset, e))?;
             let mut values = serde_json::Deserializer::from_str(schema).into_iter::<Value>();
             let value = match values.next() {
                 Some(Ok(value)) => value,
@@ -62,20 +76,38 @@ pub(crate) fn lower(
             return Err(at(source, offset, "tokens are named by their text, not by id"));
         }
         if is_special(token) {
-            let message = match vocabulary.special(token) {
-                None => Some("the vocabulary has no special token"),
-                // The library accepts it at the end of a grammar only.
-                Some(special) if vocabulary.is_end(special) => Some("a reply ends at the token"),
-                Some(_) => None,
-            };
-            if let Some(message) = message {
-                return Err(at(source, offset, &format!("{message} {token}")));
-            }
+            special(token, vocabulary).map_err(|e| at(source, offset, &e))?;
         }
         lowered.push_str(token);
         rest = rest.get(length..).unwrap_or_default();
     }
     Ok(lowered)
+}
+
+/// The special token of a text.
+fn special(text: &str, vocabulary: &Vocabulary) -> Result<TokenId, String> {
+    match vocabulary.special(text) {
+        None => Err(format!("the vocabulary has no special token {text}")),
+        // The library accepts it at the end of a grammar only.
+        Some(token) if vocabulary.is_end(token) => Err(format!("a reply ends at the token {text}")),
+        Some(token) => Ok(token),
+    }
+}
+
+/// The white space of an embedded schema, by the suffix of its directive, and the text behind it.
+fn layout(text: &str, default: JsonWhitespace) -> Result<(JsonWhitespace, &str), &'static str> {
+    let Some(suffix) = text.strip_prefix(':') else { return Ok((default, text)) };
+    let layouts = [
+        ("compact", JsonWhitespace::Compact),
+        ("spaced", JsonWhitespace::Spaced),
+        ("flexible", JsonWhitespace::Flexible),
+    ];
+    let found = layouts.iter().find_map(|(name, whitespace)| {
+        let rest = suffix.strip_prefix(name)?;
+        let is_end = !rest.starts_with(|c: char| c.is_alphanumeric());
+        is_end.then_some((*whitespace, rest))
+    });
+    found.ok_or("%json: must be followed by compact, spaced or flexible")
 }
 
 /// Length of the token at the start of a text: a string, a regular expression, a comment, a special

@@ -68,6 +68,14 @@
 //! token that ends a generation. Text in quotes never becomes a special token. Refused are
 //! `%llguidance`, because it changes limits, and ids of tokens (`<[5]>`).
 //!
+//! Two additions to the syntax:
+//!
+//! - `%special "[ARGS]"` is the special token with this text, for texts that are not of the form
+//!   `<…>` or contain white space.
+//! - `%json:spaced { … }`, `%json:compact { … }` and `%json:flexible { … }` set the [white
+//!   space](JsonWhitespace) of an embedded schema, independent of
+//!   [`CompilerOptions::whitespace`].
+//!
 //! # Examples
 //!
 //! ```

@@ -20,7 +20,7 @@ const USER_DEFINED: i64 = 4;
 fn with_markers(file: &Gguf) -> Arc<Tokenizer> {
     let mut vocabulary = Vocabulary::from_gguf(file).unwrap();
     let types = vocabulary.token_types.get_or_insert_default();
-    for marker in ["<tool_call>", "</tool_call>"] {
+    for marker in ["<tool_call>", "</tool_call>", "[ARGS]", "<|\"|>"] {
         if !vocabulary.tokens.contains(&marker) {
             vocabulary.tokens.push(marker);
             types.push(USER_DEFINED);
@@ -146,6 +146,50 @@ fn names_of_special_tokens_are_checked() {
             "Lark grammar: 1(8): tokens are named by their text, not by id"
         );
     }
+}
+
+/// Names that are not of the form `<…>`, and `<|"|>`, whose quotation mark starts no string.
+#[test]
+fn special_tokens_are_named_by_a_text_in_quotes() {
+    let tokenizer = with_markers(&Gguf::from_static(walla_demo_model::GGUF).unwrap());
+    let compiler = compiler(tokenizer.clone());
+    let source = "start: \"f\" %special \"[ARGS]\" (<|\"|> | %special\n\"<|\\\"|>\" ) \"g\"";
+    let mut matcher = compiler.compile(&Constraint::lark(source)).unwrap().matcher();
+    write(&mut matcher, &compiler, "f");
+    for name in ["[ARGS]", "<|\"|>"] {
+        let token = tokenizer.special_token(name).unwrap();
+        assert_eq!(mask(&mut matcher, compiler.vocabulary()).1, [token], "{name}");
+        matcher.accept(token).unwrap();
+    }
+    write(&mut matcher, &compiler, "g");
+    assert!(matcher.has_ended());
+    for (source, expected) in [
+        ("start: %special \"[NO]\"", "1(8): the vocabulary has no special token [NO]"),
+        ("start: %special [ARGS]", "1(8): a text in quotes must follow %special"),
+        ("start: %special \"<|im_end|>\"", "1(8): a reply ends at the token <|im_end|>"),
+    ] {
+        let error = compiler.compile(&Constraint::lark(source)).unwrap_err();
+        assert_eq!(error.to_string(), format!("Lark grammar: {expected}"));
+    }
+}
+
+#[test]
+fn embedded_schemas_have_their_own_white_space() {
+    let compiler = compiler(demo());
+    let schema = r#"{"enum": [{"a": [1, 2]}]}"#;
+    for (suffix, text) in [
+        ("", r#"{"a":[1,2]}"#),
+        (":compact", r#"{"a":[1,2]}"#),
+        (":spaced", r#"{"a": [1, 2]}"#),
+        (":flexible", r#"{"a":  [1,2]}"#),
+    ] {
+        let source = Constraint::lark(format!("start: %json{suffix} {schema} \"!\""));
+        let grammar = compiler.compile(&source).unwrap();
+        assert!(common::accepts(&grammar, &format!("{text}!")), "{suffix}");
+    }
+    let error = compiler.compile(&Constraint::lark("start: %json:spacious {}")).unwrap_err();
+    let expected = "Lark grammar: 1(8): %json: must be followed by compact, spaced or flexible";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! Errors of action specifications and of calls.
+
+/// An action, a set of actions or a grammar of calls that cannot be used. The specification must
+/// be changed; a second attempt fails too.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActionError {
+    /// The name of an action or a property is not `[A-Za-z_][A-Za-z0-9_-]{0,63}`.
+    #[error(
+        "the name {name:?} at \"{at}\" must be a letter or _, then up to 63 letters, digits, _ or -"
+    )]
+    Name {
+        /// The name, shortened.
+        name: String,
+        /// JSON pointer of the property; empty for the action.
+        at: String,
+    },
+    /// The schema of the parameters is not the schema of an object.
+    #[error("the parameters of an action must be an object")]
+    NotAnObject,
+    /// A keyword of the schema is not supported.
+    #[error("keyword \"{keyword}\" at \"{at}\" is not supported: {reason}")]
+    Unsupported {
+        /// The keyword.
+        keyword: String,
+        /// JSON pointer of the schema that contains the keyword. Empty for the root.
+        at: String,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// The value of a keyword is not allowed.
+    #[error("keyword \"{keyword}\" at \"{at}\" must be {expected}")]
+    Invalid {
+        /// The keyword.
+        keyword: String,
+        /// JSON pointer of the schema that contains the keyword.
+        at: String,
+        /// A description of valid values.
+        expected: &'static str,
+    },
+    /// A limit is exceeded.
+    #[error("{what} is {value}, more than the limit of {value_max}")]
+    TooLarge {
+        /// The limited quantity, with its unit.
+        what: &'static str,
+        /// Its value; the first one above the limit if the value is not known.
+        value: usize,
+        /// The limit.
+        value_max: usize,
+    },
+    /// The action has no property of this name.
+    #[error("the action {action} has no property {property:?}")]
+    NoProperty {
+        /// Name of the action.
+        action: String,
+        /// The name, shortened.
+        property: String,
+    },
+    /// Choices were set for a property that is neither a text nor a list of texts.
+    #[error("the property {property} of the action {action} is not a text or a list of texts")]
+    NotText {
+        /// Name of the action.
+        action: String,
+        /// Name of the property.
+        property: String,
+    },
+    /// Two actions of a set have the same name.
+    #[error("two actions have the name {name}")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// No action of the set is possible, so no call can be written.
+    #[error("no action is possible")]
+    NoAction,
+    /// A text of a choice contains syntax of the call format and cannot be written in it.
+    #[error("the text {text:?} at \"{at}\" cannot be written in this call format")]
+    Unwritable {
+        /// The text, shortened.
+        text: String,
+        /// JSON pointer of its schema.
+        at: String,
+    },
+}
+
+/// Why a call is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The text is not a call of the format.
+    #[error("not a call of the format: {reason}")]
+    Syntax {
+        /// The defect.
+        reason: &'static str,
+    },
+    /// The set has no possible action of this name.
+    #[error("unknown action {name:?}")]
+    UnknownAction {
+        /// The name, shortened.
+        name: String,
+    },
+    /// An argument is not valid by the schema.
+    #[error("argument {property:?}: {reason}")]
+    InvalidArgument {
+        /// Name of the property, shortened; nested names and indices are separated by `/`.
+        property: String,
+        /// The defect.
+        reason: &'static str,
+    },
+    /// The call is longer than [`CallLimits::bytes_max`](crate::CallLimits::bytes_max).
+    #[error("longer than {bytes_max} bytes")]
+    TooLong {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The reply or another call began before the call was closed.
+    #[error("unfinished")]
+    Unfinished,
+}
+
+/// A call that cannot be executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error} in {text:?}")]
+pub struct MalformedCall {
+    /// The text of the call, at most [`MalformedCall::TEXT_BYTES_MAX`] bytes. Delimiters that are
+    /// special tokens are left out.
+    pub text: String,
+    /// The defect.
+    #[source]
+    pub error: CallError,
+}
+
+impl MalformedCall {
+    /// Maximum length of [`text`](Self::text) in bytes.
+    pub const TEXT_BYTES_MAX: usize = 1024;
+
+    pub(crate) fn new(text: &[u8], error: CallError) -> Self {
+        let start = text.get(..text.len().min(Self::TEXT_BYTES_MAX)).unwrap_or_default();
+        Self { text: shorten(&String::from_utf8_lossy(start), Self::TEXT_BYTES_MAX), error }
+    }
+}
+
+/// Maximum length of a name or text in an error, in bytes.
+const SHOWN_BYTES_MAX: usize = 80;
+
+/// The start of a text, for an error.
+pub(crate) fn shown(text: &str) -> String {
+    shorten(text, SHOWN_BYTES_MAX)
+}
+
+fn shorten(text: &str, bytes_max: usize) -> String {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,76 @@
+//! Actions of agents: what a character can do, and how a model calls it.
+//!
+//! | type | lifetime | purpose |
+//! |---|---|---|
+//! | [`ActionSpec`], [`ActionSet`] | plain data | names, descriptions and schemas of actions |
+//! | [`CallFormat`] | one per model | the syntax of calls |
+//! | [`CallMarkers`] | one per model | the delimiters of calls as tokens or text |
+//! | [`call_grammar`] | one per set | a constraint for the text of calls |
+//! | [`CallParser`] | one per reply | reads calls while tokens arrive |
+//! | [`check`] | one call | validates and converts the arguments |
+//! | [`render`] | one call | writes a call in a format |
+//!
+//! # A reply with calls
+//!
+//! 1. The prompt has the actions: [`ActionSet::tools`] for a template that takes tools, otherwise
+//!    [`ActionSet::description`] in the system message.
+//! 2. The reply is speech until a call opens: a token with [`Delimiter::Open`], the text
+//!    [`CallMarkers::open_text`], or for Llama a first `{`. Then [`CallParser::begin`].
+//! 3. Inside the call, [`call_grammar`] with [`GrammarStart::BehindOpen`] limits the tokens, and
+//!    [`CallParser::push`] reads them.
+//! 4. After [`Progress::Closed`] the rest is speech again. [`CallParser::take_calls`] returns the
+//!    calls, [`check`] validates them.
+//!
+//! Text of players never opens a call: it is encoded without special tokens, and it is not part of
+//! a reply.
+//!
+//! # Examples
+//! ```
+//! use serde_json::json;
+//! use walla_action::{
+//!     ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Input, Progress, check,
+//! };
+//! use walla_model::{Gguf, tokenizer::Tokenizer};
+//!
+//! let give = ActionSpec::new(
+//!     "give",
+//!     "Hands an item over the counter.",
+//!     &json!({"type": "object", "properties": {"item": {"enum": ["nails", "sword"]}}}),
+//! )?;
+//! let actions = ActionSet::new([give])?;
+//! let tokenizer = Tokenizer::from_gguf(&Gguf::from_static(walla_demo_model::GGUF)?)?;
+//! let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
+//! let mut parser = CallParser::new(&markers, CallLimits::default());
+//!
+//! parser.begin(); // behind <tool_call>
+//! let text = b"\n{\"name\": \"give\", \"arguments\": {\"item\": \"nails\"}}\n</tool_call> There!";
+//! let Progress::Closed { consumed } = parser.push(Input::Text(text)) else { unreachable!() };
+//! assert_eq!(&text[consumed..], b" There!");
+//! let call = parser.take_calls().next().unwrap()?;
+//! assert_eq!(check(&actions, call)?.arguments["item"], "nails");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+mod call;
+mod error;
+mod format;
+mod grammar;
+mod markers;
+mod parser;
+mod render;
+mod schema;
+mod set;
+mod spec;
+
+pub use call::{ParsedCall, check};
+pub use error::{ActionError, CallError, MalformedCall};
+pub use format::CallFormat;
+pub use grammar::{GrammarOptions, GrammarStart, call_grammar};
+pub use markers::{CallMarkers, DELIMITER_BYTES_MAX, Delimiter};
+pub use parser::{CallLimits, CallParser, Input, Progress};
+pub use render::render;
+pub use set::ActionSet;
+pub use spec::ActionSpec;

@@ -1,0 +1,228 @@
+//! Reads calls while the text of a reply arrives.
+//!
+//! The parser keeps the text of the open call and looks for its end. The text is parsed as a whole
+//! when the call is closed: bounded by [`CallLimits::bytes_max`], linear in time.
+
+mod json;
+mod literal;
+mod python;
+mod scan;
+mod xml;
+
+use crate::{CallError, CallFormat, CallMarkers, Delimiter, MalformedCall, ParsedCall};
+use scan::Scanner;
+
+/// Limits of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Maximum length of one block of calls in bytes, without its delimiters. Default: 16 KiB,
+    /// above the length of any call that a [grammar](crate::call_grammar) of usual schemas allows.
+    pub bytes_max: usize,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self { bytes_max: 16 << 10 }
+    }
+}
+
+/// A part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'t> {
+    /// Text. It may be cut anywhere, also inside a character.
+    Text(&'t [u8]),
+    /// A special token that is a delimiter.
+    Delimiter(Delimiter),
+}
+
+/// State of the parser after a part of the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The call is open.
+    Open,
+    /// No call is open.
+    Closed {
+        /// Number of bytes of the text that belong to the call. The rest is speech. 0 for a
+        /// delimiter, and for text when no call was open before.
+        consumed: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open,
+    /// The call is too long. It was reported; its end is awaited.
+    TooLong,
+}
+
+/// Marks [`Delimiter::Args`] in the kept text. UTF-8 does not have this byte.
+const ARGS: u8 = 0xff;
+
+/// Marks [`Delimiter::Quote`] in the kept text.
+const QUOTE: u8 = 0xfe;
+
+/// Replaces bytes that are not part of UTF-8.
+const INVALID: u8 = 0xfd;
+
+/// Maximum number of calls in one block; further ones are one error.
+const CALLS_MAX: usize = 64;
+
+/// Reads the calls of one reply.
+///
+/// # Examples
+/// See the [crate documentation](crate#examples).
+#[derive(Clone, Debug)]
+pub struct CallParser {
+    format: CallFormat,
+    limits: CallLimits,
+    state: State,
+    scanner: Scanner,
+    /// Text of the open call.
+    bytes: Vec<u8>,
+    calls: Vec<Result<ParsedCall, MalformedCall>>,
+}
+
+impl CallParser {
+    /// A parser without an open call. It allocates when a call opens.
+    #[must_use]
+    pub fn new(markers: &CallMarkers, limits: CallLimits) -> Self {
+        Self {
+            format: markers.format(),
+            limits,
+            state: State::Closed,
+            scanner: Scanner::new(markers),
+            bytes: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// Opens a call: [`push`](Self::push) receives the text behind the opening delimiter next. For
+    /// a call of Llama without a delimiter the text begins with `{`.
+    ///
+    /// An open call becomes [`CallError::Unfinished`].
+    pub fn begin(&mut self) {
+        self.finish();
+        self.state = State::Open;
+        self.scanner.reset();
+        self.bytes.clear();
+    }
+
+    /// Whether a call is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state != State::Closed
+    }
+
+    /// Reads a part of the reply while a call is open. If none is open, only
+    /// [`Delimiter::Open`] has an effect: it [begins](Self::begin) a call.
+    pub fn push(&mut self, input: Input<'_>) -> Progress {
+        match input {
+            Input::Delimiter(Delimiter::Open) => self.begin(),
+            _ if !self.is_open() => {}
+            Input::Delimiter(Delimiter::Close) if self.format.has_close() => self.close(),
+            Input::Delimiter(Delimiter::Close) => {}
+            Input::Delimiter(Delimiter::Args) => self.mark(ARGS),
+            Input::Delimiter(Delimiter::Quote) => self.mark(QUOTE),
+            Input::Text(text) => {
+                for (index, &byte) in text.iter().enumerate() {
+                    let byte = if byte >= INVALID { INVALID } else { byte };
+                    self.keep(byte);
+                    if self.scanner.advance(byte, &mut self.bytes) {
+                        self.close();
+                        return Progress::Closed { consumed: index + 1 };
+                    }
+                }
+            }
+        }
+        if self.is_open() { Progress::Open } else { Progress::Closed { consumed: 0 } }
+    }
+
+    /// Ends the reply. An open call becomes [`CallError::Unfinished`], unless its text is complete:
+    /// an end-of-generation token may take the place of the closing delimiter.
+    pub fn finish(&mut self) {
+        if self.state == State::Open {
+            let first = self.calls.len();
+            self.parse();
+            let is_complete = self.calls.iter().skip(first).all(Result::is_ok);
+            if !is_complete {
+                self.calls.truncate(first);
+                self.fail(CallError::Unfinished);
+            }
+        }
+        self.state = State::Closed;
+        self.bytes.clear();
+    }
+
+    /// Removes and returns the calls that were closed, in order.
+    pub fn take_calls(&mut self) -> impl Iterator<Item = Result<ParsedCall, MalformedCall>> {
+        self.calls.drain(..)
+    }
+
+    fn mark(&mut self, mark: u8) {
+        self.keep(mark);
+        self.scanner.advance(mark, &mut self.bytes);
+    }
+
+    /// Appends a byte. Of a call that is too long only the end is kept, for the closing delimiter.
+    fn keep(&mut self, byte: u8) {
+        let longest = self.limits.bytes_max.saturating_add(crate::DELIMITER_BYTES_MAX);
+        if self.state == State::Open && self.bytes.len() >= longest {
+            self.fail(CallError::TooLong { bytes_max: self.limits.bytes_max });
+            self.state = State::TooLong;
+        }
+        if self.state == State::TooLong && self.bytes.len() > 4 * crate::DELIMITER_BYTES_MAX {
+            let kept = self.bytes.len() - crate::DELIMITER_BYTES_MAX;
+            self.bytes.drain(..kept);
+        }
+        self.bytes.push(byte);
+    }
+
+    fn close(&mut self) {
+        if self.state == State::Open {
+            if self.bytes.len() > self.limits.bytes_max {
+                self.fail(CallError::TooLong { bytes_max: self.limits.bytes_max });
+            } else {
+                self.parse();
+            }
+        }
+        self.state = State::Closed;
+        self.bytes.clear();
+    }
+
+    /// Parses the kept text.
+    fn parse(&mut self) {
+        let parsed = match self.format {
+            CallFormat::HermesJson
+            | CallFormat::Plain
+            | CallFormat::LlamaJson
+            | CallFormat::Phi4 => json::calls(&self.bytes),
+            CallFormat::MistralList | CallFormat::MistralNamed => json::mistral(&self.bytes),
+            CallFormat::QwenXml => xml::calls(&self.bytes),
+            CallFormat::Lfm2 => python::list(&self.bytes),
+            CallFormat::Gemma4 => python::gemma(&self.bytes),
+        };
+        match parsed {
+            Ok(calls) if calls.len() <= CALLS_MAX => {
+                for call in calls {
+                    match call {
+                        Ok(call) => self.calls.push(Ok(call)),
+                        Err(reason) => self.fail(CallError::Syntax { reason }),
+                    }
+                }
+            }
+            Ok(_) => self.fail(CallError::Syntax { reason: "too many calls" }),
+            Err(reason) => self.fail(CallError::Syntax { reason }),
+        }
+    }
+
+    fn fail(&mut self, error: CallError) {
+        let is_text = |byte: &&u8| **byte != ARGS && **byte != QUOTE;
+        let shown = self.bytes.iter().filter(is_text).take(MalformedCall::TEXT_BYTES_MAX);
+        let shown: Vec<u8> = shown.copied().collect();
+        self.calls.push(Err(MalformedCall::new(&shown, error)));
+    }
+}
+
+/// The calls of a block, or the defect of each one; or the defect of the block.
+type Calls = Result<Vec<Result<ParsedCall, &'static str>>, &'static str>;

@@ -1,0 +1,259 @@
+//! Specifications of actions.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::ActionError;
+use crate::error::shown;
+use crate::schema::{self, Kind, Schema, is_name};
+
+/// An action that an agent can execute: a name, a description for the model, and the schema of its
+/// arguments.
+///
+/// A clone shares the content. Two specifications are equal if their names, descriptions and
+/// parameters are.
+///
+/// # Schemas
+///
+/// The parameters are a JSON schema of an object, as `schemars` 1.x writes it for a struct. The
+/// schema of a unit struct, `{"type": "null"}`, is an action without arguments. Keywords are
+/// supported or refused by name:
+///
+/// | keyword | condition |
+/// |---|---|
+/// | `type`, `const`, `enum` | constants are scalar |
+/// | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | |
+/// | `format` | of numbers: `int32`, `uint8`, `float` … |
+/// | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 4,096 |
+/// | `items`, `prefixItems` | tuples have a fixed length |
+/// | `properties`, `required`, `additionalProperties: false` | the last one is added where it is absent |
+/// | `anyOf`, `oneOf` | alternatives of `oneOf` have no common value |
+/// | `$ref`, `$defs`, `definitions` | not recursive |
+/// | `title`, `$schema`, `$id`, `$comment`, `$anchor`, `examples`, `deprecated`, `readOnly`, `writeOnly` | dropped |
+///
+/// Names of properties have the rule of [`new`](Self::new) at any depth.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use walla_action::ActionSpec;
+///
+/// let give = ActionSpec::new(
+///     "give",
+///     "Hands an item over the counter.",
+///     &json!({"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}),
+/// )?;
+/// let give = give.with_choices("item", ["horseshoe", "nails"])?;
+/// assert!(give.is_possible());
+/// assert!(!give.with_choices("item", [""; 0])?.is_possible());
+/// # Ok::<(), walla_action::ActionError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ActionSpec(Arc<Content>);
+
+#[derive(Debug)]
+struct Content {
+    name: String,
+    description: String,
+    schema: Schema,
+    parameters: Value,
+    /// The parameters as text: their identity, including the order of properties.
+    text: String,
+    is_unit: bool,
+}
+
+impl PartialEq for ActionSpec {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |spec: &Self| {
+            let Content { name, description, text, is_unit, .. } = &*spec.0;
+            (name.clone(), description.clone(), text.clone(), *is_unit)
+        };
+        Arc::ptr_eq(&self.0, &other.0) || key(self) == key(other)
+    }
+}
+
+impl Eq for ActionSpec {}
+
+impl Hash for ActionSpec {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.0.name, &self.0.description, &self.0.text, self.0.is_unit).hash(state);
+    }
+}
+
+impl ActionSpec {
+    /// Maximum length of the schema, and of the description, in bytes of JSON.
+    pub const BYTES_MAX: usize = 16 << 10;
+
+    /// Maximum nesting depth of the JSON text of a schema.
+    const JSON_DEPTH_MAX: usize = 64;
+
+    /// An action. `name` is `[A-Za-z_][A-Za-z0-9_-]{0,63}`. Line breaks and runs of white space in
+    /// the description become one space.
+    ///
+    /// # Errors
+    /// [`ActionError`] names the part of the schema that is not supported.
+    pub fn new(
+        name: impl Into<String>,
+        description: &str,
+        parameters: &Value,
+    ) -> Result<Self, ActionError> {
+        let name = name.into();
+        if !is_name(&name) {
+            return Err(ActionError::Name { name: shown(&name), at: String::new() });
+        }
+        let depth = depth(parameters, Self::JSON_DEPTH_MAX);
+        let too_large = |what, value, value_max| ActionError::TooLarge { what, value, value_max };
+        if depth > Self::JSON_DEPTH_MAX {
+            return Err(too_large("the nesting depth of the schema", depth, Self::JSON_DEPTH_MAX));
+        }
+        for (what, bytes) in [
+            ("the length of the schema in bytes", parameters.to_string().len()),
+            ("the length of the description in bytes", description.len()),
+        ] {
+            if bytes > Self::BYTES_MAX {
+                return Err(too_large(what, bytes, Self::BYTES_MAX));
+            }
+        }
+        let mut schema = schema::parse(parameters)?;
+        let is_unit = schema.kind == Kind::Null;
+        if is_unit {
+            schema.kind = Kind::Object(Vec::new());
+        }
+        if !matches!(schema.kind, Kind::Object(_)) {
+            return Err(ActionError::NotAnObject);
+        }
+        // The action is described by its own description.
+        schema.description = None;
+        schema.default = None;
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::of(name, description, schema, is_unit)
+    }
+
+    fn of(
+        name: String,
+        description: String,
+        schema: Schema,
+        is_unit: bool,
+    ) -> Result<Self, ActionError> {
+        let parameters = schema::for_model(&schema);
+        let text = parameters.to_string();
+        if text.len() > Self::BYTES_MAX {
+            return Err(ActionError::TooLarge {
+                what: "the length of the schema in bytes, without references",
+                value: text.len(),
+                value_max: Self::BYTES_MAX,
+            });
+        }
+        Ok(Self(Arc::new(Content { name, description, schema, parameters, text, is_unit })))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The description for the model.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// The schema of the arguments, without references, titles and `$schema`.
+    #[must_use]
+    pub fn parameters(&self) -> &Value {
+        &self.0.parameters
+    }
+
+    /// Whether the schema is the one of a unit struct. Such a type is deserialised from `null`, not
+    /// from an empty object.
+    #[must_use]
+    pub fn is_unit(&self) -> bool {
+        self.0.is_unit
+    }
+
+    /// Whether a call can be valid: each list of choices has a value.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.0.schema.is_possible()
+    }
+
+    /// The action with other choices of a property: its schema becomes an enumeration of these
+    /// texts. The property is a text, an optional text, or a list of texts; then the choices are
+    /// those of the items. Duplicates are dropped. Without values the action is not
+    /// [possible](Self::is_possible).
+    ///
+    /// # Errors
+    /// [`ActionError::NoProperty`], [`ActionError::NotText`], and [`ActionError::TooLarge`] if
+    /// the schema becomes too long.
+    pub fn with_choices<T: Into<String>>(
+        &self,
+        property: &str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ActionError> {
+        let action = || self.0.name.clone();
+        let mut schema = self.0.schema.clone();
+        let Kind::Object(properties) = &mut schema.kind else {
+            return Err(ActionError::NotAnObject);
+        };
+        let found = properties.iter_mut().find(|p| p.name == property).ok_or_else(|| {
+            ActionError::NoProperty { action: action(), property: shown(property) }
+        })?;
+        let text = found.schema.text_mut().ok_or_else(|| ActionError::NotText {
+            action: action(),
+            property: property.to_owned(),
+        })?;
+        let mut choices = Vec::new();
+        let mut bytes = 0;
+        for value in values {
+            let value: String = value.into();
+            bytes += value.len();
+            if bytes > Self::BYTES_MAX {
+                return Err(ActionError::TooLarge {
+                    what: "the length of the choices in bytes",
+                    value: bytes,
+                    value_max: Self::BYTES_MAX,
+                });
+            }
+            let value = Value::String(value);
+            if !choices.contains(&value) {
+                choices.push(value);
+            }
+        }
+        text.kind = Kind::Values(choices);
+        // A default may be none of the choices.
+        text.default = None;
+        found.schema.default = None;
+        Self::of(action(), self.0.description.clone(), schema, self.0.is_unit)
+    }
+
+    /// The action as a tool in the form of OpenAI's API.
+    #[must_use]
+    pub fn tool(&self) -> Value {
+        json!({"type": "function", "function": {
+            "name": self.0.name,
+            "description": self.0.description,
+            "parameters": self.0.parameters,
+        }})
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.0.schema
+    }
+}
+
+/// The nesting depth of a value, counted up to one more than the limit.
+fn depth(value: &Value, depth_max: usize) -> usize {
+    let deepest = |values: &mut dyn Iterator<Item = &Value>| {
+        let depths = values.map(|value| depth(value, depth_max.saturating_sub(1)));
+        1 + depths.max().unwrap_or(0)
+    };
+    match value {
+        _ if depth_max == 0 => 1,
+        Value::Array(items) => deepest(&mut items.iter()),
+        Value::Object(fields) => deepest(&mut fields.values()),
+        _ => 0,
+    }
+}

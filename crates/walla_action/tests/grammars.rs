@@ -1,0 +1,234 @@
+//! Text of the grammars parses, and its arguments are valid.
+
+mod common;
+
+use std::sync::{Arc, LazyLock};
+
+use common::{Piece, Random, action, plain, read, set, special};
+use serde_json::{Value, json};
+use walla_action::{
+    ActionError, ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, Delimiter,
+    GrammarOptions, GrammarStart, ParsedCall, call_grammar, check, render,
+};
+use walla_constraint::{Compiler, CompilerOptions, Grammar, Vocabulary};
+use walla_model::tokenizer::Tokenizer;
+use walla_types::TokenId;
+
+struct Setup {
+    tokenizer: Arc<Tokenizer>,
+    compiler: Compiler,
+}
+
+/// Delimiters as ordinary text, and as special tokens.
+fn setups() -> &'static [Setup; 2] {
+    static SETUPS: LazyLock<[Setup; 2]> = LazyLock::new(|| {
+        [plain(), special()].map(|tokenizer| {
+            let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
+            Setup { tokenizer, compiler: Compiler::new(vocabulary, CompilerOptions::default()) }
+        })
+    });
+    &SETUPS
+}
+
+/// A reply that the masks allow. Texts are closed soon. `None` if it is not finished.
+fn draw(
+    grammar: &Grammar,
+    setup: &Setup,
+    markers: &CallMarkers,
+    random: &mut Random,
+) -> Option<Vec<Piece>> {
+    let vocabulary = grammar.vocabulary();
+    let mut matcher = grammar.matcher();
+    let mut words = vec![0; vocabulary.mask_words()];
+    let mut pieces: Vec<Piece> = Vec::new();
+    let freedom = random.below(25);
+    for step in 0..800 {
+        if matcher.has_ended() {
+            return Some(pieces);
+        }
+        matcher.mask(&mut words).unwrap_or_else(|e| panic!("{pieces:?}: {e}"));
+        let allowed: Vec<TokenId> = (0..vocabulary.tokens() as u32)
+            .filter(|token| words[(token / 32) as usize] >> (token % 32) & 1 == 1)
+            .map(TokenId)
+            .collect();
+        let token = pick(random, &allowed, setup, markers, step >= freedom);
+        matcher.accept(token).unwrap();
+        if setup.tokenizer.is_end_of_generation(token) {
+            continue;
+        }
+        let bytes = setup.tokenizer.token_bytes(token);
+        match (markers.of_token(token), pieces.last_mut()) {
+            (Some(delimiter), _) => pieces.push(Piece::Delimiter(delimiter)),
+            (None, Some(Piece::Text(text))) => text.extend_from_slice(bytes),
+            (None, _) => pieces.push(Piece::Text(bytes.to_vec())),
+        }
+    }
+    None
+}
+
+fn pick(
+    random: &mut Random,
+    tokens: &[TokenId],
+    setup: &Setup,
+    markers: &CallMarkers,
+    is_closing: bool,
+) -> TokenId {
+    let closes = |token: &&TokenId| {
+        let bytes = setup.tokenizer.token_bytes(**token);
+        setup.tokenizer.is_end_of_generation(**token)
+            || markers.of_token(**token).is_some()
+            || matches!(bytes, b"\"" | b"'" | b"}" | b"]" | b")" | b"\n" | b"<" | b"</")
+    };
+    if is_closing && random.below(8) != 0 {
+        let closing: Vec<_> = tokens.iter().filter(closes).collect();
+        if !closing.is_empty() {
+            return *closing[random.below(closing.len())];
+        }
+    }
+    let (one, other) = (random.pick(tokens), random.pick(tokens));
+    let length = |token| setup.tokenizer.token_bytes(token).len();
+    if random.flag() && length(other) < length(one) { other } else { one }
+}
+
+/// Draws replies and checks their calls. Returns the number of finished replies.
+fn check_replies(actions: &ActionSet, format: CallFormat, seed: u64, draws: u64) -> usize {
+    let mut finished = 0;
+    for (index, setup) in setups().iter().enumerate() {
+        let markers = CallMarkers::new(format, &setup.tokenizer);
+        for start in [GrammarStart::Call, GrammarStart::BehindOpen] {
+            let mut random = Random::new(seed * 4 + index as u64);
+            let options = GrammarOptions::new(start).with_calls_max(1 + random.below(3) as u32);
+            let constraint = call_grammar(&markers, actions, options).unwrap();
+            let grammar = setup.compiler.compile(&constraint).unwrap_or_else(|error| {
+                panic!("{format:?} {}: {error}\n{constraint:?}", json!(actions.tools()))
+            });
+            for _ in 0..draws {
+                let Some(mut pieces) = draw(&grammar, setup, &markers, &mut random) else {
+                    continue;
+                };
+                if start == GrammarStart::BehindOpen && format != CallFormat::LlamaJson {
+                    let open = match markers.open_text() {
+                        Some(text) => Piece::Text(text.as_bytes().to_vec()),
+                        None => Piece::Delimiter(Delimiter::Open),
+                    };
+                    pieces.insert(0, open);
+                    if let [Piece::Text(open), Piece::Text(rest), ..] = &mut pieces[..] {
+                        open.append(rest);
+                        pieces.remove(1);
+                    }
+                }
+                finished += 1;
+                check_reply(actions, &markers, &pieces, options.calls_max as usize);
+            }
+        }
+    }
+    finished
+}
+
+fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], calls_max: usize) {
+    let shown = || -> String {
+        let text = pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            Piece::Delimiter(delimiter) => format!("<<{delimiter:?}>>"),
+        });
+        format!("{:?} {}", markers.format(), text.collect::<String>())
+    };
+    let (calls, speech) = read(markers, pieces, None, CallLimits { bytes_max: 1 << 20 });
+    assert!(speech.trim_ascii().is_empty(), "{}: {speech:?}", shown());
+    assert!(!calls.is_empty() && calls.len() <= calls_max, "{}", shown());
+    for call in calls {
+        let call = call.unwrap_or_else(|error| panic!("{}: {error}", shown()));
+        let checked = check(actions, call).unwrap_or_else(|e| panic!("{}: {e}", shown()));
+        let action = actions.get(&checked.name).unwrap();
+        let validator = jsonschema::validator_for(action.parameters()).unwrap();
+        assert!(validator.is_valid(&Value::Object(checked.arguments)), "{}", shown());
+    }
+}
+
+#[test]
+fn drawn_calls_are_valid() {
+    for format in CallFormat::ALL {
+        let finished = check_replies(&set(), format, 1, 6);
+        assert!(finished >= 12, "{format:?}: {finished} replies");
+    }
+}
+
+#[test]
+fn drawn_calls_of_random_schemas_are_valid() {
+    for seed in 0..10 {
+        let mut random = Random::new(seed);
+        let actions = ActionSet::new([action(&mut random, "f"), action(&mut random, "f-2")]);
+        for format in CallFormat::ALL {
+            check_replies(actions.as_ref().unwrap(), format, seed, 2);
+        }
+    }
+}
+
+/// The text of a call as a template prints it is allowed, so the next prompt has the same tokens.
+#[test]
+fn rendered_calls_are_allowed() {
+    let actions = set();
+    let Value::Object(arguments) = json!({"item": "l'or", "count": 3, "note": "For \"you\".",
+        "gift": true, "to": ["Odo", "Ida"], "at": {"x": 0.5, "Who": "é"}})
+    else {
+        panic!()
+    };
+    for call in
+        [ParsedCall::new("give", arguments), ParsedCall::new("wave", serde_json::Map::new())]
+    {
+        for format in CallFormat::ALL {
+            for setup in setups() {
+                let markers = CallMarkers::new(format, &setup.tokenizer);
+                let options = GrammarOptions::new(GrammarStart::Call);
+                let constraint = call_grammar(&markers, &actions, options).unwrap();
+                let grammar = setup.compiler.compile(&constraint).unwrap();
+                let mut matcher = grammar.matcher();
+                let text = render(format, &call);
+                for piece in common::pieces(&markers, &text) {
+                    let tokens = match piece {
+                        Piece::Delimiter(delimiter) => vec![markers.token(delimiter).unwrap()],
+                        Piece::Text(bytes) => {
+                            grammar.vocabulary().encode(std::str::from_utf8(&bytes).unwrap())
+                        }
+                    };
+                    for token in tokens {
+                        let bytes = String::from_utf8_lossy(setup.tokenizer.token_bytes(token));
+                        matcher.accept(token).unwrap_or_else(|error| {
+                            panic!("{text} at {bytes:?}: {error}\n{constraint:?}")
+                        });
+                    }
+                }
+                assert!(matcher.is_complete(), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_named() {
+    let spec = |schema: Value| {
+        let schema = json!({"type": "object", "properties": {"a": schema}});
+        ActionSet::new([ActionSpec::new("f", "", &schema).unwrap()]).unwrap()
+    };
+    let grammar = |format, tokens: usize, actions: &ActionSet| {
+        let markers = CallMarkers::new(format, &setups()[tokens].tokenizer);
+        call_grammar(&markers, actions, GrammarOptions::new(GrammarStart::Call))
+    };
+    let empty = spec(json!({"type": "string"})).actions()[0].with_choices("a", [""; 0]);
+    let empty = ActionSet::new([empty.unwrap()]).unwrap();
+    assert_eq!(grammar(CallFormat::Plain, 0, &empty), Err(ActionError::NoAction));
+    let tag = spec(json!({"enum": ["a</parameter>"]}));
+    assert!(matches!(grammar(CallFormat::QwenXml, 1, &tag), Err(ActionError::Unwritable { .. })));
+    let quote = spec(json!({"enum": ["a<|\"|>"]}));
+    assert!(matches!(grammar(CallFormat::Gemma4, 0, &quote), Err(ActionError::Unwritable { .. })));
+    assert!(grammar(CallFormat::Gemma4, 1, &quote).is_ok(), "its text is not the token");
+    let mixed = spec(json!({"anyOf": [{"type": "string"},
+        {"type": "array", "items": {"type": "null"}}]}));
+    let error = grammar(CallFormat::QwenXml, 1, &mixed).unwrap_err();
+    assert!(matches!(error, ActionError::Unsupported { .. }), "{error}");
+    for format in CallFormat::ALL {
+        assert!(format == CallFormat::QwenXml || grammar(format, 1, &mixed).is_ok());
+        let one = grammar(format, 1, &tag).ok();
+        assert_eq!(one, grammar(format, 1, &tag).ok(), "equal sets have equal grammars");
+    }
+}
