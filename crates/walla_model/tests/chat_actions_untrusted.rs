@@ -1,4 +1,4 @@
-//! Nobody can type the markers of calls: for any texts of players, personas, observations, results,
+//! The markers of calls cannot be typed: for any texts of players, personas, observations, results,
 //! tools and arguments, the prompt has the control tokens of harmless words.
 //!
 //! Rendering is slow compared to encoding, so each rendering contains many strings, one per line.
@@ -337,7 +337,8 @@ fn the_markers_are_tokens_in_trusted_text() {
         for text in CONTROLS.into_iter().chain(USER_DEFINED) {
             let tokens = tokenizer.encode(text, options).unwrap();
             let is_reserved = tokens.len() == 1 && tokenizer.is_reserved(tokens[0]);
-            assert!(is_reserved || USER_DEFINED.contains(&text), "{text:?}: {tokens:?}");
+            // Beside Gemma's markers `</s>` is the HTML tag.
+            assert!(is_reserved || text == "</s>", "{text:?}: {tokens:?}");
         }
     }
 }

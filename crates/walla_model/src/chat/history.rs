@@ -251,4 +251,6 @@ impl<'a> Builder<'_, 'a> {
 }
 
 #[cfg(test)]
+mod action_tests;
+#[cfg(test)]
 mod tests;
