@@ -133,7 +133,8 @@ fn write_json(
     charge(16 + indent.unwrap_or(0) * (depth + 1))?;
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => out.push_str("null"),
-        ValueKind::Bool | ValueKind::Number => out.push_str(&value.to_string()),
+        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+        ValueKind::Number => out.push_str(&value.to_string()),
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
             charge(2 * text.len())?;

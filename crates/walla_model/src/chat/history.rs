@@ -30,7 +30,10 @@
 //! 9. If two messages of one role cannot be merged because of calls or results between them, and
 //!    the template accepts no repetition, a [`FILLER`] of the other role is inserted.
 //!
-//! Rules 1 to 5 and 7 to 9 depend only on earlier messages. So a message that is appended to a
+//! 10. Where the template leaves the agent's turn open until a result follows, a call without a
+//!     result gets a [`FILLER`] before the next message.
+//!
+//! Rules 1 to 5 and 7 to 10 depend only on earlier messages. So a message that is appended to a
 //! conversation does not change the earlier ones; at most it extends the last one.
 
 mod actions;
@@ -177,11 +180,11 @@ impl<'a> Builder<'_, 'a> {
     /// Adds a message that is no call or result.
     fn add_text(&mut self, role: Role, content: Cow<'a, str>) {
         let form = self.form;
-        self.pending.clear();
-        let is_left_out = !form.blanks || role == Role::Observation;
+        let is_left_out = !form.blanks || matches!(role, Role::Observation | Role::ActionResult);
         if is_left_out && is_blank(&content) {
             return;
         }
+        self.end_calls();
         let message = self.with_role(role, content);
         let is_merged = |last: &&mut NormalMessage<'_>| {
             let is_repeated = match message.role {
@@ -228,6 +231,9 @@ impl<'a> Builder<'_, 'a> {
     /// The list, with a filler if the model cannot reply to its last message.
     fn finish(mut self, for_reply: bool) -> Vec<NormalMessage<'a>> {
         let form = self.form;
+        if for_reply {
+            self.end_calls();
+        }
         let can_reply = match self.normal.last() {
             Some(last) => match last.role {
                 Role::User => true,
@@ -244,5 +250,7 @@ impl<'a> Builder<'_, 'a> {
     }
 }
 
+#[cfg(test)]
+mod action_tests;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Calls and results in conversations: rules 7 to 9 of [`history`](super).
+//! Calls and results in conversations: rules 7 to 10 of [`history`](super).
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -22,6 +22,8 @@ pub(in crate::chat) struct ActionForm {
     pub uncounted: bool,
     /// The model may reply to a list that ends with a result.
     pub result_last: bool,
+    /// The template leaves the agent's turn open until each call has a result.
+    pub needs_result: bool,
 }
 
 impl ActionForm {
@@ -33,6 +35,7 @@ impl ActionForm {
         several: false,
         uncounted: false,
         result_last: false,
+        needs_result: false,
     };
 }
 
@@ -69,12 +72,13 @@ impl<'f, 'a> Builder<'f, 'a> {
         };
         self.calls = self.calls.wrapping_add(1);
         let form = self.form.actions;
-        let last = self.normal.last_mut().filter(|last| last.role == Role::Assistant);
-        // Calls of one group: no result between them.
+        let last = self.normal.last().filter(|last| last.role == Role::Assistant);
+        // Calls of one group have no result between them.
         if last.is_none() {
-            self.pending.clear();
+            self.end_calls();
         }
         self.pending.push_back(call.clone());
+        let last = self.normal.last_mut().filter(|last| last.role == Role::Assistant);
         match (form.shape, last) {
             (None, Some(last)) => last.append("\n", calls::as_text(&content).into()),
             (None, None) => {
@@ -99,12 +103,24 @@ impl<'f, 'a> Builder<'f, 'a> {
     /// Adds a result.
     pub fn add_result(&mut self, content: Cow<'a, str>) {
         let call = self.pending.pop_front().filter(|_| self.form.actions.results);
-        if call.is_none() {
-            return self.add_text(Role::ActionResult, content);
-        }
+        let Some(call) = call else { return self.add_text(Role::ActionResult, content) };
         let content = if is_blank(&content) { FILLER.into() } else { content };
+        self.push_result(call, content);
+    }
+
+    fn push_result(&mut self, call: Call, content: Cow<'a, str>) {
         let message = NormalMessage::new(Role::ActionResult, content);
-        self.push(NormalMessage { answered: call, ..message });
+        self.push(NormalMessage { answered: Some(call), ..message });
+    }
+
+    /// Ends a group of calls: later results do not belong to it. Calls without a result get a
+    /// filler if the template needs results.
+    pub fn end_calls(&mut self) {
+        for call in std::mem::take(&mut self.pending) {
+            if self.form.actions.needs_result {
+                self.push_result(call, FILLER.into());
+            }
+        }
     }
 
     /// Whether the model can reply to the last message, a result.

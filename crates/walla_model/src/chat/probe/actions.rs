@@ -198,6 +198,8 @@ impl Prober<'_> {
             };
             let natural = ActionForm { result_last: true, ..calls };
             let natural = ActionForm { results: self.takes_results(with(natural)), ..natural };
+            let needs_result = natural.results && self.leaves_turn_open(with(calls));
+            let natural = ActionForm { needs_result, ..natural };
             let cautious = Form { agent_first: false, agent_last: false, ..*form };
             let apart = |actions| ActionForm { with_text: false, several: false, ..actions };
             all.push(with(natural));
@@ -234,6 +236,14 @@ impl Prober<'_> {
             }
         }
         last
+    }
+
+    /// Whether the template prints no end of the agent's turn after a call.
+    fn leaves_turn_open(&self, form: Form) -> bool {
+        let found = ActionFindings::none(form);
+        let end = |letters| self.sample(letters, &found, None, false)?.end();
+        let ends = [end("uc"), end("ua")];
+        matches!(&ends, [Some(call), Some(text)] if !call.ends_with(text.as_str()))
     }
 
     /// Whether the template prints results, as something other than the agent's text.
