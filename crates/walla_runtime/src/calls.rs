@@ -38,8 +38,6 @@ pub(crate) struct CallReader {
     behind: Vec<u8>,
     /// Tokens of calls.
     tokens: u32,
-    /// Whole calls of this reply, valid or not.
-    calls: u32,
 }
 
 impl CallReader {
@@ -52,7 +50,6 @@ impl CallReader {
             is_blank: true,
             behind: Vec::new(),
             tokens: 0,
-            calls: 0,
         }
     }
 
@@ -62,7 +59,7 @@ impl CallReader {
         self.held.clear();
         self.text.clear();
         self.behind.clear();
-        (self.is_blank, self.tokens, self.calls) = (true, 0, 0);
+        (self.is_blank, self.tokens) = (true, 0);
     }
 
     /// Whether a call is open.
@@ -82,11 +79,6 @@ impl CallReader {
     /// Tokens of calls so far.
     pub(crate) fn tokens(&self) -> u32 {
         self.tokens
-    }
-
-    /// Calls that have ended so far, valid or not.
-    pub(crate) fn calls(&self) -> u32 {
-        self.calls
     }
 
     /// Text of the open call behind its opening delimiter, when it was opened.
@@ -111,6 +103,11 @@ impl CallReader {
             self.tokens += 1;
             return self.open(sink);
         }
+        if delimiter.is_some() {
+            // Outside of a call it means nothing, and it is not speech.
+            self.tokens += 1;
+            return;
+        }
         let searches = self.markers.open_text().is_some()
             || (self.is_blank && self.markers.opens_with_brace());
         if !searches {
@@ -129,7 +126,6 @@ impl CallReader {
 
     fn report(&mut self, sink: &mut Sink<'_>) {
         for call in self.parser.take_calls() {
-            self.calls += 1;
             sink(Piece::Call(call));
         }
     }

@@ -1,7 +1,7 @@
 //! Actions of agents and their calls.
 
 use serde_json::{Map, Value};
-use walla_action::{ActionSet, MalformedCall};
+use walla_action::{ActionSet, CallFormat, MalformedCall, ParsedCall, render};
 
 use super::ReplyId;
 
@@ -90,7 +90,10 @@ pub struct RefusedCall {
     pub call: MalformedCall,
 }
 
-/// The text of a call in a conversation ([`Speaker::Action`](crate::Speaker::Action)).
-pub(crate) fn call_text(name: &str, arguments: &Map<String, Value>) -> String {
-    serde_json::json!({"name": name, "arguments": arguments}).to_string()
+/// The text of a call in a conversation ([`Speaker::Action`](crate::Speaker::Action)): JSON with the
+/// white space that templates print, so that later prompts have the tokens of the reply.
+pub(crate) fn call_text(call: &ParsedCall) -> String {
+    let text = render(CallFormat::Plain, call);
+    let json = text.strip_prefix("<tool_call>\n").and_then(|text| text.strip_suffix("\n</tool_call>"));
+    json.unwrap_or(&text).to_owned()
 }

@@ -2,8 +2,8 @@
 
 use walla_types::TokenId;
 
-use super::error::ReplyError;
 use super::action::{Call, RefusedCall};
+use super::error::ReplyError;
 use super::{AgentId, ReplyId};
 use crate::inline_text::InlineText;
 

@@ -138,8 +138,9 @@ impl<'a> Delivery<'a> {
             }
         });
         let what = match call {
-            Ok(ParsedCall { name, arguments, .. }) => {
-                self.actions.push(call_text(&name, &arguments));
+            Ok(call) => {
+                self.actions.push(call_text(&call));
+                let ParsedCall { name, arguments, .. } = call;
                 ReplyEvent::Call(Box::new(Call { id, name, arguments }))
             }
             Err(call) => {
@@ -153,7 +154,7 @@ impl<'a> Delivery<'a> {
 }
 
 fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
-    MalformedCall { text: call_text(&call.name, &call.arguments), error }
+    MalformedCall { text: call_text(call), error }
 }
 
 impl Core {
@@ -173,8 +174,7 @@ impl Core {
             ActionPolicy::Required if !is_question => ActionPolicy::Auto,
             policy => policy,
         });
-        let calls =
-            calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
+        let calls = calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
         calls.begin(actions.call_bytes_max as usize);
     }
 

@@ -113,8 +113,7 @@ impl Core {
     pub(super) fn free_after_call(&mut self, slot: usize) {
         let Some(agent) = self.agents.get_mut(slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
-        let is_of_call =
-            |constraint: &ReplyConstraint| matches!(constraint.scope, Scope::Call(_));
+        let is_of_call = |constraint: &ReplyConstraint| matches!(constraint.scope, Scope::Call(_));
         if reply.constraint.as_ref().is_some_and(is_of_call) {
             reply.constraint = None;
         }

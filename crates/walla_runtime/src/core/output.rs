@@ -115,13 +115,7 @@ impl Core {
         }
     }
 
-    fn finish_if_over(
-        &mut self,
-        slot: usize,
-        stopped: bool,
-        is_too_long: bool,
-        now_micros: u64,
-    ) {
+    fn finish_if_over(&mut self, slot: usize, stopped: bool, is_too_long: bool, now_micros: u64) {
         let context_tokens = self.context_tokens as usize;
         let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };

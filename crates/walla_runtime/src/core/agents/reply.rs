@@ -1,6 +1,8 @@
 //! An ask and the reply to it.
 
-use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage};
+use crate::api::{
+    ActionPolicy, AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage,
+};
 use crate::core::constraints::ReplyConstraint;
 
 /// An ask that waits for the agent's earlier replies.

@@ -1,6 +1,7 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. A test is a function of
 //! its seed.
 
+mod actions;
 mod background;
 mod budget;
 mod clients;
@@ -38,8 +39,8 @@ use walla_types::{Sampling, TokenId};
 
 use super::{Core, Source};
 use crate::api::{
-    AgentId, AgentSpec, AskOptions, Command, Event, FinishReason, FirstTokenTimes, Pacing, Prompt,
-    ReplyError, ReplyEvent, ReplyId, Usage,
+    AgentId, AgentSpec, AskOptions, Call, Command, Event, FinishReason, FirstTokenTimes, Pacing,
+    Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, Usage,
 };
 use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, EngineCore};
@@ -101,6 +102,8 @@ struct Heard {
     /// Text between reasoning markers, and its tokens.
     reasoning: String,
     reasoning_tokens: u32,
+    calls: Vec<Call>,
+    refused: Vec<RefusedCall>,
     ends: Vec<Result<FinishReason, ReplyError>>,
     usage: Usage,
 }
@@ -254,6 +257,8 @@ fn hear(heard: &mut HashMap<ReplyId, Heard>, event: Event) {
             reply.reasoning.push_str(&text);
             reply.reasoning_tokens += tokens;
         }
+        ReplyEvent::Call(call) => reply.calls.push(*call),
+        ReplyEvent::CallRefused(call) => reply.refused.push(*call),
         ReplyEvent::Token(_) => {}
         ReplyEvent::Finished { reason, usage } => {
             let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =

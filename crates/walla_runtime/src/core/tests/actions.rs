@@ -1,0 +1,323 @@
+//! Agents that act: calls are constrained, delivered once, in order, and never spoken.
+
+use serde_json::{Value, json};
+use walla_action::{ActionSet, ActionSpec, CallError};
+use walla_device::faulty::FaultPlan;
+use walla_model::synth::Dialect;
+
+use super::fallback::{run_and_lose, with_spare};
+use super::*;
+use crate::api::{ActionPolicy, Actions, Speaker, Turn};
+
+const MARKERS: [&str; 2] = ["<tool_call>", "</tool_call>"];
+
+const TEMPLATE: &str = "{% for m in messages %}\
+    <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+    {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// A tiny model with these special tokens.
+fn model(special: &[&str]) -> EngineOptions {
+    let dialect = Dialect { template: TEMPLATE, special };
+    let file = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+    let bytes = Vec::leak(file.expect("a vector takes everything"));
+    EngineOptions { model: ModelSource::Static(bytes), context_tokens: 1_024, ..options() }
+}
+
+fn rig(options: &EngineOptions) -> Rig {
+    Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
+}
+
+fn set() -> ActionSet {
+    let give = json!({"type": "object", "properties": {
+        "item": {"enum": ["nails", "horseshoe"]},
+        "count": {"type": "integer", "minimum": 1, "maximum": 20}},
+        "required": ["item", "count"]});
+    let wave = json!({"type": "object"});
+    let specs = [("give", "Hands an item over.", give), ("wave", "Waves.", wave)];
+    let specs = specs.map(|(name, about, schema)| ActionSpec::new(name, about, &schema));
+    ActionSet::new(specs.map(|spec| spec.expect("a valid action"))).expect("a valid set")
+}
+
+/// An agent that opens a call now and then.
+fn actor(rig: &Rig, seed: u64, change: impl FnOnce(&mut Actions)) -> AgentSpec {
+    let mut spec = speaker(seed, 24);
+    if let Some(open) = rig.core.model_text.tokenizer.special_token(MARKERS[0]) {
+        let sampling = spec.sampling.to_builder().bias(open, 5.0);
+        spec.sampling = sampling.build().expect("valid");
+    }
+    let mut actions = Actions::new(set());
+    change(&mut actions);
+    AgentSpec { actions: Some(actions), ..spec }
+}
+
+fn chat(text: &str) -> Prompt {
+    Prompt::Chat(text.into())
+}
+
+/// The arguments are valid: written by hand, independent of the library.
+fn is_valid(name: &str, arguments: &Value) -> bool {
+    let Some(map) = arguments.as_object() else { return false };
+    match name {
+        "wave" => map.is_empty(),
+        "give" => {
+            let is_item = map["item"] == "nails" || map["item"] == "horseshoe";
+            map.len() == 2 && is_item && (1..=20).contains(&map["count"].as_i64().unwrap_or(0))
+        }
+        _ => false,
+    }
+}
+
+fn turns(rig: &Rig, agent: AgentId) -> Vec<Turn> {
+    let agent = rig
+        .core
+        .agents
+        .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
+        .expect("it lives");
+    agent.turns.to_vec()
+}
+
+fn assert_sound(heard: &Heard) {
+    for call in &heard.calls {
+        assert!(is_valid(&call.name, &call.arguments.clone().into()), "{call:?}");
+    }
+    assert!(!heard.text.contains("tool_call") && !heard.text.contains("arguments"), "{heard:?}");
+    let ids =
+        heard.calls.iter().map(|call| call.id).chain(heard.refused.iter().map(|call| call.id));
+    let mut indices: Vec<u32> = ids.map(|id| id.index).collect();
+    indices.sort_unstable();
+    assert!(indices.iter().copied().eq(0..indices.len() as u32), "{heard:?}");
+}
+
+#[test]
+fn calls_are_valid_delivered_once_and_never_spoken() {
+    let options = model(&MARKERS);
+    let mut calls = 0;
+    for seed in 0..12 {
+        let mut rig = rig(&options);
+        let agent = rig.agent(actor(&rig, seed, |_| {}));
+        let ask = rig.ask(agent, chat("Nails, please."));
+        rig.run();
+        rig.assert_all_ended();
+        let heard = rig.reply(ask).clone();
+        assert_sound(&heard);
+        assert!(heard.refused.is_empty(), "draws are constrained: {heard:?}");
+        assert!(heard.calls.len() <= 4);
+        let is_limit = heard.ends == [Ok(FinishReason::CallLimit)];
+        assert_eq!(is_limit, heard.calls.len() == 4, "{heard:?}");
+        assert_eq!(heard.usage.call_tokens > 0, !heard.calls.is_empty());
+        let [question, reply, acts @ ..] = &turns(&rig, agent)[..] else { panic!("{heard:?}") };
+        assert_eq!((question.speaker, reply.speaker), (Speaker::User, Speaker::Agent));
+        assert_eq!(reply.text, heard.text);
+        let of_call = |call: &Call| Turn {
+            speaker: Speaker::Action,
+            text: format!(
+                "{{\"name\": \"{}\", \"arguments\": {}}}",
+                call.name,
+                Value::from(call.arguments.clone()).to_string().replace(':', ": ").replace(',', ", ")
+            ),
+        };
+        assert_eq!(acts, heard.calls.iter().map(of_call).collect::<Vec<_>>());
+        calls += heard.calls.len();
+    }
+    assert!(calls > 8, "{calls}");
+}
+
+/// Masks that arrive late and steps that are launched ahead change no token.
+#[test]
+fn late_masks_change_neither_speech_nor_calls() {
+    let options = model(&MARKERS);
+    let replies = |delays: &dyn Fn(u32) -> u32| {
+        let mut rig = rig(&options);
+        rig.core.constraints.delays = (0..5_000).map(delays).collect();
+        let asks: Vec<_> = (0..6)
+            .map(|seed| {
+                let agent = rig.agent(actor(&rig, seed, |_| {}));
+                rig.ask(agent, chat("Nails, please."))
+            })
+            .collect();
+        for _ in 0..40_000 {
+            rig.advance();
+            if asks.iter().all(|ask| !rig.reply(*ask).ends.is_empty()) {
+                break;
+            }
+        }
+        rig.assert_all_ended();
+        asks.into_iter()
+            .map(|ask| {
+                let heard = rig.reply(ask);
+                (heard.text.clone(), heard.calls.clone(), heard.usage.call_tokens)
+            })
+            .collect::<Vec<_>>()
+    };
+    let prompt = replies(&|_| 0);
+    assert!(prompt.iter().filter(|(_, calls, _)| !calls.is_empty()).count() > 2, "{prompt:?}");
+    assert_eq!(replies(&|_| 3), prompt);
+    assert_eq!(replies(&|at| at * 7 % 11), prompt);
+}
+
+#[test]
+fn a_required_reply_begins_with_a_call() {
+    for special in [&MARKERS[..], &[]] {
+        let options = model(special);
+        let mut kept = 0;
+        for seed in 0..6 {
+            let mut rig = rig(&options);
+            let agent = rig.agent(actor(&rig, seed, |actions| {
+                (actions.policy, actions.calls_max) = (ActionPolicy::Required, 1);
+            }));
+            let ask = rig.ask(agent, chat("Nails, please."));
+            rig.run();
+            let heard = rig.reply(ask);
+            assert_sound(heard);
+            assert_eq!((heard.calls.len(), &*heard.text), (1, ""), "{heard:?}");
+            assert_eq!(heard.ends, [Ok(FinishReason::CallLimit)]);
+            // A reply to the result is free to speak.
+            let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+            rig.command(Command::AppendTurns { agent, turns: vec![result] });
+            let next = rig.ask(agent, Prompt::Continue);
+            rig.run();
+            rig.assert_all_ended();
+            assert_ne!(rig.reply(next).text, "", "{:?}", rig.reply(next));
+            let speakers: Vec<_> = turns(&rig, agent).iter().map(|turn| turn.speaker).collect();
+            // The context is small: the first turns may have been dropped, all together.
+            let begin = [Speaker::User, Speaker::Agent, Speaker::Action, Speaker::ActionResult];
+            let rest = speakers.strip_prefix(&begin).unwrap_or(&speakers);
+            kept += usize::from(rest.len() < speakers.len());
+            assert!(rest == [Speaker::Agent] || rest == [Speaker::Agent, Speaker::Action]);
+        }
+        assert!(kept > 0);
+    }
+}
+
+/// One ask may require or forbid what the agent's policy says otherwise.
+#[test]
+fn the_policy_of_an_ask_replaces_that_of_its_agent() {
+    let options = model(&MARKERS);
+    let mut refused = 0;
+    for seed in 0..8 {
+        let mut rig = rig(&options);
+        let agent = rig.agent(actor(&rig, seed, |_| {}));
+        let with = |policy| AskOptions { actions: Some(policy), ..AskOptions::default() };
+        let off = rig.ask_with(agent, chat("Nails, please."), with(ActionPolicy::Off));
+        let required = rig.ask_with(agent, chat("Nails!"), with(ActionPolicy::Required));
+        rig.run();
+        rig.assert_all_ended();
+        assert!(rig.reply(off).calls.is_empty());
+        refused += rig.reply(off).refused.len();
+        assert_sound(rig.reply(off));
+        assert!(!rig.reply(required).calls.is_empty());
+    }
+    assert!(refused > 0, "an open call is reported");
+}
+
+/// A conversation without questions ends at some time: the model and the game could call and
+/// answer for ever.
+#[test]
+fn consecutive_rounds_of_calls_are_bounded() {
+    let mut rig = rig(&model(&MARKERS));
+    let spec = actor(&rig, 3, |_| {});
+    let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
+    let sampling = spec.sampling.to_builder().bias(open, 100.0).build().expect("valid");
+    let agent = rig.agent(AgentSpec { sampling, ..spec });
+    let first = rig.ask(agent, chat("Nails, please."));
+    rig.run();
+    assert!(!rig.reply(first).calls.is_empty());
+    let mut rounds = 0;
+    loop {
+        let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+        rig.command(Command::AppendTurns { agent, turns: vec![result] });
+        let next = rig.ask(agent, Prompt::Continue);
+        rig.run();
+        if rig.reply(next).calls.is_empty() {
+            break;
+        }
+        rounds += 1;
+    }
+    assert_eq!(rounds, 8);
+    let next = rig.ask(agent, chat("Nails, please."));
+    rig.run();
+    assert!(!rig.reply(next).calls.is_empty(), "a question permits calls again");
+}
+
+/// A reply that is cancelled within a call delivers no half call.
+#[test]
+fn a_cancelled_reply_delivers_no_half_call() {
+    let options = model(&MARKERS);
+    let mut unfinished = 0;
+    for rounds in 1..60 {
+        let mut rig = rig(&options);
+        let agent = rig.agent(actor(&rig, 4, |actions| actions.policy = ActionPolicy::Required));
+        let reply_id = rig.ask(agent, chat("Nails, please."));
+        for _ in 0..rounds {
+            rig.advance();
+        }
+        if rounds % 2 == 0 {
+            rig.command(Command::Cancel { agent, reply_id });
+        } else {
+            rig.command(Command::RemoveAgent { agent });
+        }
+        rig.run();
+        rig.assert_all_ended();
+        let heard = rig.reply(reply_id);
+        assert_sound(heard);
+        for refused in &heard.refused {
+            assert_eq!(refused.call.error, CallError::Unfinished);
+            unfinished += 1;
+        }
+    }
+    assert!(unfinished > 3, "{unfinished}");
+}
+
+/// Replies of four agents on a device that is lost after some rounds.
+fn scenario(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
+    let (registry, handle) = with_spare(FaultPlan::new(1));
+    let mut rig = Rig::new(options, &registry, Pacing::FreeRunning);
+    let mut asks = Vec::new();
+    for seed in 0..4 {
+        let agent = rig.agent(actor(&rig, seed, |_| {}));
+        asks.push(rig.ask(agent, chat("Nails, please.")));
+    }
+    run_and_lose(&mut rig, options, (&registry, &handle), lose_after);
+    asks.iter().map(|&ask| rig.reply(ask).clone()).collect()
+}
+
+#[test]
+fn a_lost_device_changes_neither_speech_nor_calls() {
+    let options = EngineOptions { context_tokens: 512, ..model(&MARKERS) };
+    let undisturbed = scenario(&options, None);
+    assert!(undisturbed.iter().any(|heard| !heard.calls.is_empty()), "{undisturbed:?}");
+    for round in [1, 3, 6, 10, 15, 20, 26] {
+        for (heard, expected) in scenario(&options, Some(round)).iter().zip(&undisturbed) {
+            assert_eq!((&heard.text, &heard.calls), (&expected.text, &expected.calls), "{round}");
+            assert_eq!(heard.ends, expected.ends);
+        }
+    }
+}
+
+/// Actions are in the prompt, and a call in the conversation is there again.
+#[test]
+fn the_prompt_names_the_actions() {
+    let mut rig = rig(&model(&[]));
+    let agents = [rig.agent(actor(&rig, 1, |_| {})), rig.agent(speaker(1, 24))];
+    let asks = agents.map(|agent| rig.ask(agent, chat("Nails, please.")));
+    rig.run();
+    let [with, without] = asks.map(|ask| rig.reply(ask).usage.prompt_tokens as usize);
+    let prompt = &sampled_tokens(&rig, agents[0], 0)[..with];
+    let text: Vec<u8> = prompt.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("give(") && text.contains("\"horseshoe\""), "{text}");
+    assert!(with > without + 50, "{with} and {without}");
+}
+
+/// A reply with a constraint of its own makes no calls.
+#[test]
+fn a_constraint_excludes_calls() {
+    let mut rig = rig(&model(&MARKERS));
+    let spec = actor(&rig, 1, |actions| actions.policy = ActionPolicy::Required);
+    let agent = rig.agent(spec);
+    let choice = AskOptions::constraint(walla_constraint::Constraint::choice(["yes", "no"]));
+    let ask = rig.ask_with(agent, chat("Nails?"), choice);
+    rig.run();
+    let heard = rig.reply(ask);
+    assert!(["yes", "no"].contains(&heard.text.as_str()) && heard.calls.is_empty(), "{heard:?}");
+}
