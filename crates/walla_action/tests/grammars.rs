@@ -204,6 +204,33 @@ fn rendered_calls_are_allowed() {
     }
 }
 
+/// The limits of the compiler allow the largest set of usual actions.
+#[test]
+fn sixty_four_actions_compile() {
+    // No two actions have a common part.
+    let action = |index| {
+        let schema = common::give().parameters().to_string();
+        let schema = schema.replace("nails", &format!("nails {index}"));
+        let schema = schema.replace("\"maxLength\":40", &format!("\"maxLength\":{}", 40 + index));
+        let schema = schema.replace("\"price\"", &format!("\"price_{index}\""));
+        let schema = serde_json::from_str(&schema).unwrap();
+        ActionSpec::new(format!("give_{index}"), "", &schema).unwrap()
+    };
+    let actions = ActionSet::new((0..ActionSet::ACTIONS_MAX).map(action)).unwrap();
+    for format in CallFormat::ALL {
+        for setup in setups() {
+            let markers = CallMarkers::new(format, &setup.tokenizer);
+            let options = GrammarOptions::new(GrammarStart::Call).with_calls_max(4);
+            let constraint = call_grammar(&markers, &actions, options).unwrap();
+            let start = std::time::Instant::now();
+            let grammar = setup.compiler.compile(&constraint);
+            let grammar = grammar.unwrap_or_else(|error| panic!("{format:?}: {error}"));
+            println!("{format:?}: {} bytes, {:?}", constraint.source_bytes(), start.elapsed());
+            assert!(draw(&grammar, setup, &markers, &mut Random::new(3)).is_some());
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_written_is_named() {
     let spec = |schema: Value| {

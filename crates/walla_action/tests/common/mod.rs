@@ -148,7 +148,8 @@ pub fn schema(random: &mut Random, depth: usize) -> Value {
             _ => json!({"type": ["string", "null"], "maxLength": 9}),
         },
         7 => {
-            json!({"type": "array", "items": schema(random, depth - 1), "maxItems": random.below(4)})
+            let items = schema(random, depth - 1);
+            json!({"type": "array", "items": items, "maxItems": random.below(4)})
         }
         8 => {
             let items: Vec<Value> =
