@@ -4,6 +4,9 @@
 //! compiler over fixed seeds and their mutations.
 
 pub mod bodies;
+/// Separate from the others: it depends on `walla_action`, whose tests include it.
+#[path = "bodies/action.rs"]
+pub mod action;
 /// Separate from the others: it depends on `walla_constraint`, whose tests include it.
 #[path = "bodies/constraint.rs"]
 pub mod constraint;

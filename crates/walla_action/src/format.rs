@@ -4,40 +4,82 @@ use walla_model::tokenizer::Tokenizer;
 
 /// The syntax in which a model writes calls.
 ///
-/// | format | models | call |
-/// |---|---|---|
-/// | [`HermesJson`](Self::HermesJson) | Qwen 2.5, Qwen 3, Hermes 2 and 3, SmolLM 3 | `<tool_call>\n{"name": "f", "arguments": {"k": "v"}}\n</tool_call>` |
-/// | [`QwenXml`](Self::QwenXml) | Qwen 3.5, Qwen 3 Coder | `<tool_call>\n<function=f>\n<parameter=k>\nv\n</parameter>\n</function>\n</tool_call>` |
-/// | [`LlamaJson`](Self::LlamaJson) | Llama 3.1, 3.2, 3.3 | `{"name": "f", "parameters": {"k": "v"}}` as the whole reply, or behind `<\|python_tag\|>` |
-/// | [`MistralList`](Self::MistralList) | Mistral 7B 0.3, Nemo, Small 3 | `[TOOL_CALLS][{"name": "f", "arguments": {"k": "v"}}]` |
-/// | [`MistralNamed`](Self::MistralNamed) | Ministral 3, Devstral 2 | `[TOOL_CALLS]f[ARGS]{"k": "v"}` |
-/// | [`Lfm2`](Self::Lfm2) | LFM 2, LFM 2.5 | `<\|tool_call_start\|>[f(k="v")]<\|tool_call_end\|>` |
-/// | [`Gemma4`](Self::Gemma4) | Gemma 4 | `<\|tool_call>call:f{k:<\|"\|>v<\|"\|>}<tool_call\|>` |
-/// | [`Phi4`](Self::Phi4) | Phi-4-mini | `<\|tool_call\|>[{"name": "f", "arguments": {"k": "v"}}]<\|/tool_call\|>` |
-/// | [`Plain`](Self::Plain) | models without training on tools | as Hermes, with markers of ordinary text |
+/// | format | models |
+/// |---|---|
+/// | [`HermesJson`](Self::HermesJson) | Qwen 2.5, Qwen 3, Hermes 2 and 3, SmolLM 3 |
+/// | [`QwenXml`](Self::QwenXml) | Qwen 3.5, Qwen 3 Coder |
+/// | [`LlamaJson`](Self::LlamaJson) | Llama 3.1, 3.2, 3.3 |
+/// | [`MistralList`](Self::MistralList) | Mistral 7B 0.3, Nemo, Small 3 |
+/// | [`MistralNamed`](Self::MistralNamed) | Ministral 3, Devstral 2 |
+/// | [`Lfm2`](Self::Lfm2) | LFM 2, LFM 2.5 |
+/// | [`Gemma4`](Self::Gemma4) | Gemma 4 |
+/// | [`Phi4`](Self::Phi4) | Phi-4-mini |
+/// | [`Plain`](Self::Plain) | models without training on tools |
 ///
 /// Sources: the chat templates that the vendors publish with the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallFormat {
-    /// JSON between `<tool_call>` and `</tool_call>`.
+    /// JSON between two markers:
+    ///
+    /// ```text
+    /// <tool_call>
+    /// {"name": "f", "arguments": {"k": "v"}}
+    /// </tool_call>
+    /// ```
     HermesJson,
-    /// Elements `<function=…>` and `<parameter=…>` between `<tool_call>` and `</tool_call>`. The
-    /// values of texts are raw, other values are JSON.
+    /// Elements between two markers. Texts are raw, other values are JSON or Python's `True`,
+    /// `False` and `None`, as templates print them:
+    ///
+    /// ```text
+    /// <tool_call>
+    /// <function=f>
+    /// <parameter=k>
+    /// v
+    /// </parameter>
+    /// </function>
+    /// </tool_call>
+    /// ```
     QwenXml,
-    /// JSON without a closing delimiter, with the key `parameters`. A reply has one call.
+    /// JSON as the whole reply, or behind `<|python_tag|>`, without a closing delimiter. A reply
+    /// has one call:
+    ///
+    /// ```text
+    /// {"name": "f", "parameters": {"k": "v"}}
+    /// ```
     LlamaJson,
-    /// A list of JSON objects behind `[TOOL_CALLS]`, without a closing delimiter.
+    /// A list of JSON objects, without a closing delimiter:
+    ///
+    /// ```text
+    /// [TOOL_CALLS][{"name": "f", "arguments": {"k": "v"}}]
+    /// ```
     MistralList,
-    /// `[TOOL_CALLS]`, a name, `[ARGS]` and JSON, without a closing delimiter.
+    /// A name and JSON, without a closing delimiter:
+    ///
+    /// ```text
+    /// [TOOL_CALLS]f[ARGS]{"k": "v"}
+    /// ```
     MistralNamed,
-    /// A list of calls in Python's syntax.
+    /// A list of calls in Python's syntax:
+    ///
+    /// ```text
+    /// <|tool_call_start|>[f(k="v")]<|tool_call_end|>
+    /// ```
     Lfm2,
-    /// Names and values without quotes; texts are quoted by the token `<|"|>`.
+    /// Names without quotes; `<|"|>` quotes texts, which have no escapes:
+    ///
+    /// ```text
+    /// <|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>
+    /// ```
     Gemma4,
-    /// A list of JSON objects between `<|tool_call|>` and `<|/tool_call|>`.
+    /// A list of JSON objects between two markers:
+    ///
+    /// ```text
+    /// <|tool_call|>[{"name": "f", "arguments": {"k": "v"}}]<|/tool_call|>
+    /// ```
     Phi4,
-    /// The syntax of Hermes. The markers are ordinary text in any tokenisation.
+    /// The syntax of [`HermesJson`](Self::HermesJson). The markers are ordinary text in any
+    /// tokenisation.
     Plain,
 }
 

@@ -1,4 +1,4 @@
-//! Actions of agents: what a character can do, and how a model calls it.
+//! Actions of agents: abilities of a character, and the calls with which a model uses them.
 //!
 //! | type | lifetime | purpose |
 //! |---|---|---|
@@ -28,7 +28,8 @@
 //! ```
 //! use serde_json::json;
 //! use walla_action::{
-//!     ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Input, Progress, check,
+//!     ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, CallParser, Input, Progress,
+//!     check,
 //! };
 //! use walla_model::{Gguf, tokenizer::Tokenizer};
 //!

@@ -99,8 +99,11 @@ impl CallMarkers {
     /// The delimiter of a token.
     #[must_use]
     pub fn of_token(&self, token: TokenId) -> Option<Delimiter> {
-        let is = |&&(spelling, _): &&(Option<Spelling>, Delimiter)| matches!(spelling, Some(Spelling::Token { token: own, .. }) if own == token);
-        self.all().iter().find(is).map(|&(_, delimiter)| delimiter)
+        let of = |(spelling, delimiter)| match spelling {
+            Some(Spelling::Token { token: own, .. }) if own == token => Some(delimiter),
+            _ => None,
+        };
+        self.all().into_iter().find_map(of)
     }
 
     /// The special token of a delimiter, if the vocabulary has it.

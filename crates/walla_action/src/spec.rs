@@ -28,10 +28,14 @@ use crate::schema::{self, Kind, Schema, is_name};
 /// | `format` | of numbers: `int32`, `uint8`, `float` … |
 /// | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 4,096 |
 /// | `items`, `prefixItems` | tuples have a fixed length |
-/// | `properties`, `required`, `additionalProperties: false` | the last one is added where it is absent |
+/// | `properties`, `required` | |
+/// | `additionalProperties` | `false`; added where it is absent |
 /// | `anyOf`, `oneOf` | alternatives of `oneOf` have no common value |
 /// | `$ref`, `$defs`, `definitions` | not recursive |
-/// | `title`, `$schema`, `$id`, `$comment`, `$anchor`, `examples`, `deprecated`, `readOnly`, `writeOnly` | dropped |
+/// | `description`, `default` | kept for the model |
+///
+/// Dropped are `title`, `$schema`, `$id`, `$comment`, `$anchor`, `examples`, `example`,
+/// `deprecated`, `readOnly` and `writeOnly`.
 ///
 /// Names of properties have the rule of [`new`](Self::new) at any depth.
 ///
@@ -43,7 +47,7 @@ use crate::schema::{self, Kind, Schema, is_name};
 /// let give = ActionSpec::new(
 ///     "give",
 ///     "Hands an item over the counter.",
-///     &json!({"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}),
+///     &json!({"type": "object", "properties": {"item": {"type": "string"}}}),
 /// )?;
 /// let give = give.with_choices("item", ["horseshoe", "nails"])?;
 /// assert!(give.is_possible());
@@ -124,7 +128,7 @@ impl ActionSpec {
         if !matches!(schema.kind, Kind::Object(_)) {
             return Err(ActionError::NotAnObject);
         }
-        // The action is described by its own description.
+        // The description of the action replaces the schema's.
         schema.description = None;
         schema.default = None;
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -181,8 +185,8 @@ impl ActionSpec {
     }
 
     /// The action with other choices of a property: its schema becomes an enumeration of these
-    /// texts. The property is a text, an optional text, or a list of texts; then the choices are
-    /// those of the items. Duplicates are dropped. Without values the action is not
+    /// texts. The property is a text, an optional text, or a list of texts; then the choices
+    /// restrict the items. Duplicates are dropped. Without values the action is not
     /// [possible](Self::is_possible).
     ///
     /// # Errors

@@ -4,14 +4,16 @@ mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Piece, Random, action, plain, read, set, special};
+use common::{MARKERS, Piece, Random, action, data, extended, plain, read, set, special};
 use serde_json::{Value, json};
 use walla_action::{
     ActionError, ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, Delimiter,
     GrammarOptions, GrammarStart, ParsedCall, call_grammar, check, render,
 };
 use walla_constraint::{Compiler, CompilerOptions, Grammar, Vocabulary};
+use walla_model::Gguf;
 use walla_model::tokenizer::Tokenizer;
+use walla_reference_test::reference_test;
 use walla_types::TokenId;
 
 struct Setup {
@@ -19,14 +21,16 @@ struct Setup {
     compiler: Compiler,
 }
 
+impl Setup {
+    fn new(tokenizer: Arc<Tokenizer>) -> Self {
+        let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
+        Self { tokenizer, compiler: Compiler::new(vocabulary, CompilerOptions::default()) }
+    }
+}
+
 /// Delimiters as ordinary text, and as special tokens.
 fn setups() -> &'static [Setup; 2] {
-    static SETUPS: LazyLock<[Setup; 2]> = LazyLock::new(|| {
-        [plain(), special()].map(|tokenizer| {
-            let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
-            Setup { tokenizer, compiler: Compiler::new(vocabulary, CompilerOptions::default()) }
-        })
-    });
+    static SETUPS: LazyLock<[Setup; 2]> = LazyLock::new(|| [plain(), special()].map(Setup::new));
     &SETUPS
 }
 
@@ -91,9 +95,15 @@ fn pick(
 }
 
 /// Draws replies and checks their calls. Returns the number of finished replies.
-fn check_replies(actions: &ActionSet, format: CallFormat, seed: u64, draws: u64) -> usize {
+fn check_replies(
+    setups: &[Setup],
+    actions: &ActionSet,
+    format: CallFormat,
+    seed: u64,
+    draws: u64,
+) -> usize {
     let mut finished = 0;
-    for (index, setup) in setups().iter().enumerate() {
+    for (index, setup) in setups.iter().enumerate() {
         let markers = CallMarkers::new(format, &setup.tokenizer);
         for start in [GrammarStart::Call, GrammarStart::BehindOpen] {
             let mut random = Random::new(seed * 4 + index as u64);
@@ -148,18 +158,34 @@ fn check_reply(actions: &ActionSet, markers: &CallMarkers, pieces: &[Piece], cal
 #[test]
 fn drawn_calls_are_valid() {
     for format in CallFormat::ALL {
-        let finished = check_replies(&set(), format, 1, 6);
+        let finished = check_replies(setups(), &set(), format, 1, 6);
         assert!(finished >= 12, "{format:?}: {finished} replies");
     }
 }
 
+/// Byte-level BPE and SentencePiece, with tokens that contain parts of the syntax.
+#[reference_test]
+fn drawn_calls_of_published_vocabularies_are_valid() {
+    for name in ["qwen2", "llama-spm"] {
+        let file = Gguf::open(data("tokenizers").join(format!("{name}.gguf"))).unwrap();
+        let setups = [&[][..], &MARKERS].map(|texts| Setup::new(extended(&file, texts)));
+        for format in CallFormat::ALL {
+            let finished = check_replies(&setups, &set(), format, 2, 4);
+            assert!(finished >= 8, "{name} {format:?}: {finished} replies");
+        }
+    }
+}
+
+/// `WALLA_ACTION_SEEDS` sets of random schemas, by default 10.
 #[test]
 fn drawn_calls_of_random_schemas_are_valid() {
-    for seed in 0..10 {
+    let seeds = std::env::var("WALLA_ACTION_SEEDS").ok();
+    let seeds = seeds.map_or(10, |seeds| seeds.parse().expect("a number"));
+    for seed in 0..seeds {
         let mut random = Random::new(seed);
         let actions = ActionSet::new([action(&mut random, "f"), action(&mut random, "f-2")]);
         for format in CallFormat::ALL {
-            check_replies(actions.as_ref().unwrap(), format, seed, 2);
+            check_replies(setups(), actions.as_ref().unwrap(), format, seed, 2);
         }
     }
 }
@@ -200,6 +226,33 @@ fn rendered_calls_are_allowed() {
                 }
                 assert!(matcher.is_complete(), "{text}");
             }
+        }
+    }
+}
+
+/// The limits of the compiler allow the largest set of usual actions.
+#[test]
+fn sixty_four_actions_compile() {
+    // No two actions have a common part.
+    let action = |index| {
+        let schema = common::give().parameters().to_string();
+        let schema = schema.replace("nails", &format!("nails {index}"));
+        let schema = schema.replace("\"maxLength\":40", &format!("\"maxLength\":{}", 40 + index));
+        let schema = schema.replace("\"price\"", &format!("\"price_{index}\""));
+        let schema = serde_json::from_str(&schema).unwrap();
+        ActionSpec::new(format!("give_{index}"), "", &schema).unwrap()
+    };
+    let actions = ActionSet::new((0..ActionSet::ACTIONS_MAX).map(action)).unwrap();
+    for format in CallFormat::ALL {
+        for setup in setups() {
+            let markers = CallMarkers::new(format, &setup.tokenizer);
+            let options = GrammarOptions::new(GrammarStart::Call).with_calls_max(4);
+            let constraint = call_grammar(&markers, &actions, options).unwrap();
+            let start = std::time::Instant::now();
+            let grammar = setup.compiler.compile(&constraint);
+            let grammar = grammar.unwrap_or_else(|error| panic!("{format:?}: {error}"));
+            println!("{format:?}: {} bytes, {:?}", constraint.source_bytes(), start.elapsed());
+            assert!(draw(&grammar, setup, &markers, &mut Random::new(3)).is_some());
         }
     }
 }

@@ -58,7 +58,8 @@ impl GrammarOptions {
 ///   the same tokens in later prompts. Properties have the order of the schema; for Gemma 4 they
 ///   are sorted, as its template does.
 /// - A text without `maxLength` has at most 200 characters, a list without `maxItems` at most 16
-///   items, and numbers are within ±(2^53 - 1). So the length of a call is bounded.
+///   items, and numbers are within ±(2^53 - 1). So the length of a call is bounded, except for the
+///   decimals of a number.
 /// - Texts have no control characters other than tab and line feed. In
 ///   [`CallFormat::QwenXml`] free texts have no `<`, in [`CallFormat::Lfm2`] line feeds are
 ///   escapes. In [`CallFormat::Gemma4`] they have no `<` if `<|"|>` is not a special token.
@@ -69,7 +70,7 @@ impl GrammarOptions {
 /// # Errors
 /// [`ActionError::NoAction`] if no action is possible. For the formats without JSON,
 /// [`ActionError::Unwritable`] if a choice contains syntax of the format, and
-/// [`ActionError::Unsupported`] if alternatives cannot be told apart.
+/// [`ActionError::Unsupported`] if alternatives cannot be distinguished.
 ///
 /// # Examples
 /// ```
@@ -153,28 +154,28 @@ fn call(
 ) -> Result<String, ActionError> {
     let name = action.name();
     let format = markers.format();
-    let args = || {
+    let args = |rules: &mut Rules| {
         if action.schema().properties().is_empty() {
             return quote("{}");
         }
-        json_rule(&schema::for_grammar(action.schema()))
+        rules.add(&json_rule(&schema::for_grammar(action.schema())))
     };
     let text = match format {
         CallFormat::HermesJson | CallFormat::Plain => {
             let start = quote(&format!("\n{{\"name\": \"{name}\", \"arguments\": "));
-            format!("{start} {} {}", args(), quote("}\n"))
+            format!("{start} {} {}", args(rules), quote("}\n"))
         }
         CallFormat::LlamaJson => {
             let start = quote(&format!("{{\"name\": \"{name}\", \"parameters\": "));
-            format!("{start} {} \"}}\"", args())
+            format!("{start} {} \"}}\"", args(rules))
         }
         CallFormat::MistralList | CallFormat::Phi4 => {
             let start = quote(&format!("{{\"name\": \"{name}\", \"arguments\": "));
-            format!("{start} {} \"}}\"", args())
+            format!("{start} {} \"}}\"", args(rules))
         }
         CallFormat::MistralNamed => {
             let separator = spelled(markers.spelling(Delimiter::Args));
-            format!("{} {separator} {}", quote(name), args())
+            format!("{} {separator} {}", quote(name), args(rules))
         }
         CallFormat::QwenXml => {
             let start = quote(&format!("\n<function={name}>\n"));

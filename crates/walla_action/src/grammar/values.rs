@@ -64,7 +64,7 @@ impl<'r> Values<'r> {
                 return Err(ActionError::Unsupported {
                     keyword: "anyOf".to_owned(),
                     at: at.to_owned(),
-                    reason: "in this call format a text cannot be told from a list or an object",
+                    reason: "in this call format a text may look like a list or an object",
                 });
             }
             // Other scalar values are spelled by texts, too.
@@ -135,7 +135,7 @@ impl<'r> Values<'r> {
         if self.format == CallFormat::Gemma4 { "\",\"" } else { "\", \"" }
     }
 
-    /// Fields in this order with separators between those that are there. Two rules per field: the
+    /// Fields in this order with separators; optional ones may be absent. Two rules per field: the
     /// first field has no separator before it.
     fn chain(&mut self, fields: &[(String, bool)]) -> String {
         let (mut first, mut next) = (String::new(), String::new());

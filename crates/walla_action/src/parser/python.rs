@@ -6,8 +6,8 @@ use super::literal::Reader;
 use super::{Calls, json};
 use crate::ParsedCall;
 
-/// A list of calls, or one call without brackets. LFM 2 may also write JSON, if the system message
-/// says so.
+/// A list of calls, or one call without brackets. LFM 2 also writes JSON, if the system message
+/// requests it.
 pub(super) fn list(text: &[u8]) -> Calls {
     let text = text.trim_ascii();
     let inner = text.strip_prefix(b"[").map(<[u8]>::trim_ascii_start);

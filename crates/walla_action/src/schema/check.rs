@@ -1,6 +1,6 @@
 //! Validates arguments by a schema and converts them to its types.
 //!
-//! Conversions are those that models need: a number or a list as text, an integer with decimals
+//! Conversions that models need: a number or a list as text, an integer with decimals
 //! `.0`, `True` and `None` of Python, null for an optional property.
 
 use serde_json::{Map, Number, Value};
@@ -107,7 +107,7 @@ fn convert(schema: &Schema, value: Value, is_untyped: bool, depth: usize) -> Res
     if is_untyped {
         // Other types first: a text that spells `3` is a number if the schema allows both.
         if !is_text_only(schema)
-            && let Some(typed) = value.as_str().and_then(read)
+            && let Some(typed) = value.as_str().and_then(read).filter(|typed| !typed.is_string())
             && let Ok(valid) = typed_value(schema, typed, depth)
         {
             return Ok(valid);

@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     List(Box<Schema>, Limits),
     Tuple(Vec<Schema>),
     Object(Vec<Property>),
-    /// One of several schemas, none of which is `Any` itself.
+    /// One of several schemas. They are not `Any` themselves.
     Any(Vec<Schema>),
 }
 

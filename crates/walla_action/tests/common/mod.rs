@@ -60,13 +60,18 @@ impl Random {
 
 /// The vocabulary of the demo model with more special tokens.
 pub fn with_tokens(texts: &[&str]) -> Arc<Tokenizer> {
-    let file = Gguf::from_static(walla_demo_model::GGUF).unwrap();
-    let mut vocabulary = Vocabulary::from_gguf(&file).unwrap();
+    extended(&Gguf::from_static(walla_demo_model::GGUF).unwrap(), texts)
+}
+
+/// The vocabulary of a file with more special tokens.
+pub fn extended(file: &Gguf, texts: &[&str]) -> Arc<Tokenizer> {
+    let mut vocabulary = Vocabulary::from_gguf(file).unwrap();
     let types = vocabulary.token_types.get_or_insert_default();
     for text in texts {
         if !vocabulary.tokens.contains(text) {
             vocabulary.tokens.push(text);
             types.push(USER_DEFINED);
+            vocabulary.scores.iter_mut().for_each(|scores| scores.push(0.0));
         }
     }
     Arc::new(Tokenizer::new(&vocabulary).unwrap())
@@ -148,7 +153,8 @@ pub fn schema(random: &mut Random, depth: usize) -> Value {
             _ => json!({"type": ["string", "null"], "maxLength": 9}),
         },
         7 => {
-            json!({"type": "array", "items": schema(random, depth - 1), "maxItems": random.below(4)})
+            let items = schema(random, depth - 1);
+            json!({"type": "array", "items": items, "maxItems": random.below(4)})
         }
         8 => {
             let items: Vec<Value> =

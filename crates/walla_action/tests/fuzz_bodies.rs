@@ -1,0 +1,72 @@
+//! Runs the body of the fuzz target on fixed seeds and their mutations: the part of `fuzz/` that CI
+//! runs.
+
+mod common;
+// Shared with a package outside the workspace.
+#[path = "../../../fuzz/src/bodies/action.rs"]
+mod action;
+
+use common::Random;
+
+/// Parts of the syntax of calls.
+const PARTS: [&[u8]; 24] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"(",
+    b")",
+    b"\"",
+    b"'",
+    b"\\",
+    b"\n",
+    b",",
+    b":",
+    b"null",
+    b"1e9",
+    b"\\u12",
+    b"<tool_call>",
+    b"</tool_call>",
+    b"</parameter>",
+    b"<|\"|>",
+    b"[ARGS]",
+    b"\xf8",
+    b"\xf9",
+    b"\xfb",
+    b"\xc3",
+];
+
+fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = 2 + random.below(bytes.len() - 2);
+        let end = (at + 1 + random.below(12)).min(bytes.len());
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 | 2 => drop(bytes.splice(at..at, PARTS[random.below(PARTS.len())].iter().copied())),
+            3 => drop(bytes.splice(at..at, bytes[at..end].to_vec())),
+            4 if bytes.len() > 20 => drop(bytes.drain(at..end)),
+            _ => bytes[random.below(2)] = random.next() as u8,
+        }
+    }
+    bytes
+}
+
+/// Runs for `WALLA_ACTION_SECONDS`, by default two.
+#[test]
+fn seeds_and_mutations() {
+    let seconds = std::env::var("WALLA_ACTION_SECONDS").ok();
+    let seconds = seconds.map_or(2, |seconds| seconds.parse().expect("a number"));
+    let seeds = action::seeds();
+    assert_eq!(seeds.len(), 18);
+    seeds.iter().for_each(|seed| action::check(seed));
+    let mut random = Random::new(0x5eed);
+    let (start, mut count) = (std::time::Instant::now(), 0);
+    while start.elapsed().as_secs() < seconds {
+        let bytes = mutate(&mut random, &seeds[count % seeds.len()]);
+        let result = std::panic::catch_unwind(|| action::check(&bytes));
+        assert!(result.is_ok(), "{:?} {bytes:?}", String::from_utf8_lossy(&bytes));
+        count += 1;
+    }
+    println!("{count} mutations");
+}
