@@ -103,8 +103,8 @@ impl Findings {
 }
 
 /// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` a
-/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital letters
-/// are blank messages.
+/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital
+/// letters are blank messages.
 struct Prober<'t> {
     template: &'t ChatTemplate,
     environment: Environment<'t>,
