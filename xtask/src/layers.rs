@@ -61,7 +61,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
-    ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
+    ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     // Trace marks, used on several layers.
     ("walla_trace", 1, &["libloading", "thiserror", "tracing"]),

@@ -204,10 +204,18 @@ fn regular() -> impl Strategy<Value = Vec<(Role, String)>> {
 
 /// A conversation with roles in any order. Templates that refuse it receive it in another form.
 fn irregular() -> impl Strategy<Value = Vec<(Role, String)>> {
-    let roles = vec![Role::System, Role::User, Role::Assistant, Role::Observation];
+    let roles = vec![
+        Role::System,
+        Role::User,
+        Role::Assistant,
+        Role::Observation,
+        // Not a call, so it is a reply.
+        Role::Action,
+        Role::ActionResult,
+    ];
     // Reasoning in a reply is removed, and some templates print markers around it.
     let turn = |(role, text): (Role, String)| match role {
-        Role::Assistant => (role, text.replace("</think>", "</ think>")),
+        Role::Assistant | Role::Action => (role, text.replace("</think>", "</ think>")),
         _ => (role, text),
     };
     prop::collection::vec((prop::sample::select(roles), text()).prop_map(turn), 0..7)
@@ -283,6 +291,7 @@ fn untrusted_text_is_preserved() {
         let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
         let name = |role| match role {
             Role::System | Role::Observation => "system",
+            Role::Action | Role::ActionResult => unreachable!("not in regular conversations"),
             Role::User => "user",
             Role::Assistant => "assistant",
         };

@@ -1,7 +1,7 @@
 //! Arbitrary template and conversation: limits hold, and player text never becomes template text.
 
 use walla_model::chat::{
-    ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment,
+    ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment, Tools,
 };
 
 use super::input::Input;
@@ -24,11 +24,21 @@ pub fn check(bytes: &[u8]) {
         add_generation_prompt: input.flag(),
         enable_thinking: input.flag(),
         date: Date { year: input.u32(), month: input.byte().into(), day: input.byte().into() },
+        tools: if fingerprint(bytes) & 1 == 0 { None } else { tools(&nonce) },
     };
     let mut contents = Vec::new();
     while !input.is_empty() && contents.len() < 8 {
-        let role = *input.pick(&[Role::User, Role::Assistant, Role::System, Role::Observation]);
-        contents.push((role, format!("{}{nonce}{}", input.text(), input.text())));
+        let role = *input.pick(&[
+            Role::User,
+            Role::Assistant,
+            Role::System,
+            Role::Observation,
+            Role::Action,
+            Role::ActionResult,
+        ]);
+        let text = format!("{}{nonce}{}", input.text(), input.text());
+        let is_call = role == Role::Action;
+        contents.push((role, if is_call { call(&text) } else { text }));
     }
     let messages: Vec<Message<'_>> =
         contents.iter().map(|(role, content)| Message { role: *role, content }).collect();
@@ -46,6 +56,18 @@ pub fn check(bytes: &[u8]) {
             assert!(!text.contains(&nonce), "untrusted text in {text:?}");
         }
     }
+}
+
+/// A call whose argument is `text`.
+fn call(text: &str) -> String {
+    let text = serde_json::Value::from(text);
+    format!(r#"{{"name": "give", "arguments": {{"item": {text}}}}}"#)
+}
+
+/// A tool that is described by `text`.
+fn tools(text: &str) -> Option<Tools> {
+    let function = serde_json::json!({"name": "give", "description": text});
+    Tools::new(&serde_json::json!([{"type": "function", "function": function}]), text).ok()
 }
 
 /// FNV-1a.

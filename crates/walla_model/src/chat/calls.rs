@@ -11,7 +11,7 @@ use super::{filters, taint, tools};
 pub(super) enum CallShape {
     /// `{"id", "type", "function": {"name", "arguments"}}`, the arguments as a map.
     Function,
-    /// As `Function`, with `name` and `arguments` beside `function` too.
+    /// As `Function`, with additional members `name` and `arguments` outside of `function`.
     Flat,
     /// As `Function`, the arguments as JSON text.
     FunctionText,
@@ -74,9 +74,11 @@ impl Call {
     }
 }
 
-/// A call as text of the model, for templates that print no calls.
+/// A call as text of the model, for templates that print no calls. Its JSON contains no `</think>`,
+/// at which reasoning would be split from the text.
 pub(super) fn as_text(content: &str) -> String {
-    format!("<tool_call>\n{}\n</tool_call>", content.trim())
+    let json = content.trim().replace("</think>", r"<\/think>");
+    format!("<tool_call>\n{json}\n</tool_call>")
 }
 
 #[cfg(test)]
@@ -106,6 +108,15 @@ mod tests {
         ] {
             assert_eq!(Call::parse(text, 0), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_call_as_text_contains_no_end_of_reasoning() {
+        let call = |item: &str| serde_json::json!({"name": "give", "arguments": {"item": item}});
+        let text = as_text(&call("</think>x").to_string());
+        let inner = text.strip_prefix("<tool_call>\n").unwrap().strip_suffix("\n</tool_call>");
+        assert_eq!(serde_json::from_str::<Json>(inner.unwrap()).unwrap(), call("</think>x"));
+        assert!(!text.contains("</think>"));
     }
 
     #[test]

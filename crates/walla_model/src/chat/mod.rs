@@ -25,9 +25,9 @@
 //! # Actions
 //! A model calls actions, and the game answers with results ([`Role::Action`],
 //! [`Role::ActionResult`]). Probing finds whether a template prints tools, calls and results, and
-//! in which form it reads them (`chat/probe/actions.rs`); what it does not print becomes text of
-//! other messages. All texts of calls, results and tools are untrusted, so the markers of calls
-//! come only from the template.
+//! in which form it reads them (`chat/probe/actions.rs`); an item that it does not print becomes
+//! text of other messages. All texts of calls, results and tools are untrusted, so the markers of
+//! calls come only from the template.
 //!
 //! # Bad templates
 //! Model files come from untrusted sources. A template that loops, nests, amplifies its input or

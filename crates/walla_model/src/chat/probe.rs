@@ -7,8 +7,9 @@
 //! cannot read untrusted text, so other texts give the same result.
 //!
 //! About 45 probes take 0.6 to 1.3 ms for the published templates (release build, one core of an
-//! Intel Xeon, 2026-11-26). Their limits are lower than the limits of a real
-//! conversation, so a hostile template does not delay loading.
+//! Intel Xeon, 2026-11-26). A template that prints actions takes about 110 probes and 2 to 16 ms,
+//! Gemma 4's 50 ms (best of 20, on a loaded machine). Their limits are lower than the limits of a
+//! real conversation, so a hostile template does not delay loading.
 
 mod actions;
 mod sample;
@@ -103,8 +104,8 @@ impl Findings {
 }
 
 /// Renders probes: lists of messages, each written as one letter. `s` is a system message, `u` a
-/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital letters
-/// are blank messages.
+/// user message, `a` an agent message, `o` an observation, `c` a call, `r` a result. Capital
+/// letters are blank messages.
 struct Prober<'t> {
     template: &'t ChatTemplate,
     environment: Environment<'t>,

@@ -183,7 +183,7 @@ pub(super) fn untrusted(value: &Json) -> Value {
     }
 }
 
-/// What a map of the list describes.
+/// Meaning of a map of the list.
 #[derive(Clone, Copy)]
 enum Kind {
     Tool,

@@ -111,7 +111,8 @@ const NINE_LETTERS: &str = "\
 {{- bos_token }}
 {%- for m in messages %}{% if m['role'] == 'user' %}
 {%- if tools is not none and m == asked[-1] %}{{ '[AVAILABLE_TOOLS][' }}
-{%- for tool in tools %}{% set tool = tool.function %}{{ '{\"type\": \"function\", \"function\": {' }}
+{%- for tool in tools %}{% set tool = tool.function %}
+{{- '{\"type\": \"function\", \"function\": {' }}
 {%- for key, value in tool.items() if key != 'return' %}
 {{- '\"' + key + '\": ' + (('\"' + value + '\"') if value is string else value | tojson) }}
 {{- '' if loop.last else ', ' }}{% endfor %}{{ '}}' if loop.last else '}}, ' }}{% endfor %}
@@ -138,7 +139,8 @@ const NAME_AND_ARGUMENTS: &str = "\
 {{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{% endif %}
 {%- set ns = namespace(index=0) %}
 {%- for m in messages %}
-{%- if m.role == 'user' or (m.role == 'assistant' and (m.tool_calls is not defined or m.tool_calls is none or m.tool_calls | length == 0)) %}
+{%- set has_calls = m.tool_calls is defined and m.tool_calls is not none and m.tool_calls %}
+{%- if m.role == 'user' or (m.role == 'assistant' and not has_calls) %}
 {%- if (m['role'] == 'user') != (ns.index % 2 == 0) %}{{ raise_exception('must alternate') }}
 {%- endif %}{% set ns.index = ns.index + 1 %}{% endif %}{% endfor %}
 {%- for m in messages %}{% if m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}

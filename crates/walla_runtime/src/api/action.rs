@@ -94,6 +94,7 @@ pub struct RefusedCall {
 /// white space that templates print, so that later prompts have the tokens of the reply.
 pub(crate) fn call_text(call: &ParsedCall) -> String {
     let text = render(CallFormat::Plain, call);
-    let json = text.strip_prefix("<tool_call>\n").and_then(|text| text.strip_suffix("\n</tool_call>"));
+    let json =
+        text.strip_prefix("<tool_call>\n").and_then(|text| text.strip_suffix("\n</tool_call>"));
     json.unwrap_or(&text).to_owned()
 }

@@ -82,7 +82,7 @@ fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<Nor
     normalise(form, messages.iter().map(|m| (m.role, m.content.into())), for_reply)
 }
 
-/// What a template prints of a message.
+/// The printed parts of a message.
 fn printed(message: &NormalMessage<'_>) -> String {
     let calls: String = message.calls.iter().map(|call| format!("{call:?}")).collect();
     format!("{}{calls}|", message.content)
@@ -110,7 +110,7 @@ fn broken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Option<
     let uncounted_alternates = || !actions.uncounted || turns.windows(2).all(|t| t[0] != t[1]);
     let has_text = |m: &NormalMessage<'_>| !m.content.is_empty() && !m.calls.is_empty();
     let answers = normal.iter().filter_map(|m| m.answered.as_ref());
-    let ids: Vec<String> = answers.map(|call| call.id()).collect();
+    let ids: Vec<String> = answers.map(Call::id).collect();
     let last = normal.last().map(|m| m.role);
     let rules = [
         (

@@ -34,7 +34,7 @@ pub(super) fn probe_tools() -> Option<Tools> {
     Tools::new(&json!([{"type": "function", "function": function}]), description).ok()
 }
 
-/// What a template does with tools, calls and results.
+/// Support of a template for tools, calls and results.
 #[derive(Debug)]
 pub(in crate::chat) struct ActionFindings {
     /// Where it reads tools; `None` if it prints none.
@@ -140,7 +140,7 @@ impl Prober<'_> {
         sample.is_some_and(|sample| sample.is_in_order_without_system(letters))
     }
 
-    /// What the template does with tools, calls and results.
+    /// The template's support for tools, calls and results.
     pub fn actions(&self, form: &Form) -> ActionFindings {
         let tools = probe_tools();
         let places = match &tools {
