@@ -56,7 +56,7 @@ pub enum ReplyError {
     /// any policy except [`ContextPolicy::Stop`](crate::ContextPolicy::Stop).
     #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
     PromptTooLong {
-        /// Tokens of the prompt.
+        /// Tokens of the prompt; a lower bound if it is much too long.
         prompt_tokens: u32,
         /// Tokens that an agent's context can hold.
         context_tokens: u32,

@@ -196,6 +196,11 @@ impl Core {
                     }
                     self.start_generation(slot, tokens, start, now_micros);
                 }
+                Err(ReplyError::PromptTooLong { .. })
+                    if agent.spec.context_policy == ContextPolicy::Stop =>
+                {
+                    self.finish(slot, FinishReason::ContextFull, now_micros);
+                }
                 Err(error) => self.fail(slot, error),
             }
         }

@@ -360,7 +360,16 @@ fn encode_conversation(
             };
             fitting.fit(encode)?
         }
-        ContextPolicy::Refuse | ContextPolicy::Stop => (encode(0)?, 0),
+        ContextPolicy::Refuse | ContextPolicy::Stop => {
+            // A conversation that cannot fit is not encoded: other agents' prompts wait behind it.
+            let tokens = tokens_at_least(turns, text.tokenizer.delta_bytes_max());
+            let context_tokens = job.context_tokens;
+            if tokens >= context_tokens as usize {
+                let prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+                return Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens });
+            }
+            (encode(0)?, 0)
+        }
     };
     Ok(Encoded { tokens, dropped, start })
 }
@@ -394,14 +403,22 @@ impl From<TooLong> for ReplyError {
 fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
     let mut left = limit;
     let is_too_much = |turn: &Turn| {
-        // Templates trim text, and blank turns may be left out.
-        let bytes = turn.text.trim().len();
-        let tokens = usize::from(bytes > 0) + bytes / token_bytes_max.max(1);
-        let fits = left.checked_sub(tokens);
+        let fits = left.checked_sub(turn_tokens_min(turn, token_bytes_max));
         left = fits.unwrap_or(left);
         fits.is_none()
     };
     turns.iter().rposition(is_too_much).map_or(0, |last_left_out| last_left_out + 1)
+}
+
+/// Minimum number of tokens of a turn. Templates trim text, and blank turns may be left out.
+fn turn_tokens_min(turn: &Turn, token_bytes_max: usize) -> usize {
+    let bytes = turn.text.trim().len();
+    usize::from(bytes > 0) + bytes / token_bytes_max.max(1)
+}
+
+/// Minimum number of tokens of these turns.
+fn tokens_at_least(turns: &[Turn], token_bytes_max: usize) -> usize {
+    turns.iter().map(|turn| turn_tokens_min(turn, token_bytes_max)).sum()
 }
 
 /// A conversation that may be too long for its prompt.

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 
 use walla_exec::{ExecError, StepError};
-use walla_plan::{Detail, LedgerError};
-use walla_types::TokenId;
+use walla_plan::{Detail, LedgerError, NextWork};
+use walla_types::{SeqId, TokenId};
 
 use super::Core;
-use super::agents::AgentState;
+use super::agents::{AgentState, Reply};
 use crate::api::ReplyError;
 
 /// Near before background, then priority, then age of the reply, then slot. The largest has
@@ -104,7 +104,9 @@ impl Core {
     /// Whether the prompt of an agent begins as the prompt of another agent that is being
     /// evaluated: of agents that are asked in the same frame, the first one evaluates their common
     /// prefix. An agent that has evaluated more, or that is more urgent, does not wait. Agents of
-    /// other clients are not waited for, because their frames may be rare.
+    /// other clients are not waited for, because their frames may be rare, nor are agents that cannot
+    /// continue: one that lacks pages could wait for this agent's, and one that awaits a mask may
+    /// wait for long.
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
         let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());
@@ -123,9 +125,9 @@ impl Core {
             {
                 return false;
             }
-            let is_ahead = leader.is_running()
+            let is_ahead = (submitted, urgency) > (own, self.urgency(slot))
                 && self.can_be_scheduled(other)
-                && (submitted, urgency) > (own, self.urgency(slot));
+                && self.can_continue_prompt(other);
             let evaluated = theirs.evaluated().len() as u32;
             let in_flight = self.in_flight.tokens_of(other, theirs.epoch());
             if !is_ahead && in_flight <= evaluated {
@@ -134,6 +136,18 @@ impl Core {
             let common = theirs.common_with(tokens).min(theirs.exact()) / page * page;
             common >= needed && evaluated < common && (is_ahead || common <= in_flight)
         })
+    }
+
+    /// Whether an agent's next tokens can be submitted: it has some, and there are pages for them.
+    fn can_continue_prompt(&self, slot: usize) -> bool {
+        let tokens = match self.work_of(slot) {
+            Some(NextWork::Prefill { tokens }) => tokens,
+            Some(NextWork::Decoding) => 1,
+            None => return false,
+        };
+        let ledger = self.kv.ledger();
+        let wanted = ledger.pages_wanted(SeqId(slot as u32), tokens);
+        wanted.is_ok_and(|pages| pages <= ledger.free_pages())
     }
 
     /// Finds the agents for whose prompts others may wait: the agents that have evaluated most and
@@ -177,8 +191,9 @@ impl Core {
         let reached = self.agents.get(other).map_or(0, |source| source.sequence.reached());
         let Some(agent) = self.agents.get_mut(slot) else { return 0 };
         agent.sequence.share(tokens, reached);
-        if let Some(reply) = agent.reply.as_mut() {
-            // After a recompute, the shared prefix may include tokens of the reply.
+        // A reply that has begun to speak has evaluated its prompt itself.
+        let is_new = |reply: &&mut Reply| reply.usage.first_token_micros == 0;
+        if let Some(reply) = agent.reply.as_mut().filter(is_new) {
             reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
         }
         tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");

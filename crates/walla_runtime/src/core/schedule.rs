@@ -134,7 +134,7 @@ fn smallest_left_out(
 
 impl Core {
     /// Work of the agent for the next step, if any.
-    fn work_of(&self, slot: usize) -> Option<NextWork> {
+    pub(super) fn work_of(&self, slot: usize) -> Option<NextWork> {
         let agent = self.agents.get(slot).filter(|agent| agent.is_running())?;
         let submitted = self.kv.len(slot);
         let constraint = agent.constraint();

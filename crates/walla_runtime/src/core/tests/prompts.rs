@@ -1,7 +1,7 @@
 //! From asks to prompts: the kept part of a conversation, and the order of encoding.
 
 use super::*;
-use crate::api::{Speaker, Turn};
+use crate::api::{ContextPolicy, Speaker, Turn};
 use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
@@ -188,4 +188,96 @@ fn a_prompt_does_not_wait_for_shifted_keys() {
     let ask = rig.ask(two, shorter);
     frames(&mut rig, 30);
     assert!(rig.reply(ask).tokens > 0, "{:?}", rig.reply(ask));
+}
+
+/// An agent that waits for another agent's common prefix must not keep the pages that the other one
+/// waits for.
+#[test]
+fn prompts_that_fill_the_cache_wait_for_no_prefix() {
+    let text: String = (0..200_u8).map(|n| char::from(b'a' + n % 23)).collect();
+    for background_prefill in [false, true] {
+        let kv_tokens = Some(16 * 13);
+        let options =
+            EngineOptions { background_prefill, context_tokens: 512, kv_tokens, ..options() };
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let less_urgent = rig.agent(speaker(1, 2));
+        let more_urgent = rig.agent(AgentSpec { priority: 1, ..speaker(2, 2) });
+        // The less urgent one has more of the prompt in the cache.
+        rig.ask(less_urgent, tokens(&text[..100]));
+        rig.ask(more_urgent, tokens(&text[..31]));
+        rig.run();
+        for agent in [less_urgent, more_urgent] {
+            rig.ask(agent, tokens(&text));
+        }
+        rig.run();
+        rig.assert_all_ended();
+    }
+}
+
+/// A prompt does not wait for an agent whose mask is late.
+#[test]
+fn no_prompt_waits_for_a_mask() {
+    let text = "x".repeat(160);
+    let options = EngineOptions { context_tokens: 512, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    rig.core.constraints.delays = [10_000].into();
+    let constraint = Some(walla_constraint::Constraint::choice(["yes", "no"]));
+    let constrained = rig.agent(AgentSpec { constraint, ..speaker(1, 4) });
+    let free = rig.agent(speaker(2, 4));
+    rig.ask(constrained, tokens(&text));
+    let ask = rig.ask(free, tokens(&text));
+    for _ in 0..500 {
+        rig.advance();
+    }
+    assert_eq!(rig.reply(ask).ends.len(), 1, "{:?}", rig.reply(ask));
+}
+
+/// A reply that lost its pages and took them from another agent has evaluated its prompt itself.
+#[test]
+fn pages_taken_after_the_first_token_are_not_cached_prompt() {
+    let text: String = (0..200_u8).map(|n| char::from(b'a' + n % 23)).collect();
+    let options = EngineOptions { context_tokens: 512, ..options() };
+    let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let [one, other] = [1, 2].map(|seed| rig.agent(speaker(seed, 60)));
+    let begins = |rig: &mut Rig, agent| {
+        let ask = rig.ask(agent, tokens(&text));
+        for _ in 0..100 {
+            if rig.reply(ask).tokens > 2 {
+                break;
+            }
+            rig.advance();
+        }
+        ask
+    };
+    let first = begins(&mut rig, one);
+    let second = begins(&mut rig, other);
+    rig.core.drop_sequence(rig.core.agents.slot_of(one).expect("it has a slot"));
+    rig.run();
+    rig.assert_all_ended();
+    assert_eq!(rig.reply(first).usage.cached_tokens, 0);
+    assert!(rig.reply(second).usage.cached_tokens > 150);
+}
+
+/// A conversation that cannot fit is refused without being encoded.
+#[test]
+fn a_conversation_far_beyond_the_context_is_refused_at_once() {
+    for (policy, is_error) in [(ContextPolicy::Refuse, true), (ContextPolicy::Stop, false)] {
+        let mut rig = Rig::free();
+        let observation = Turn { speaker: Speaker::Observation, text: "x".repeat(900) };
+        let spec =
+            AgentSpec { context_policy: policy, turns: vec![observation; 1_000], ..speaker(1, 4) };
+        let agent = rig.agent(spec);
+        let begun = std::time::Instant::now();
+        let ask = rig.ask(agent, Prompt::Chat("Hello".into()));
+        rig.run();
+        rig.assert_all_ended();
+        assert!(begun.elapsed().as_millis() < 2_000);
+        match &rig.reply(ask).ends[0] {
+            Err(ReplyError::PromptTooLong { prompt_tokens, .. }) => {
+                assert!(is_error && *prompt_tokens >= 1_000);
+            }
+            Ok(FinishReason::ContextFull) => assert!(!is_error),
+            other => panic!("{other:?}"),
+        }
+    }
 }
