@@ -195,7 +195,7 @@ fn drawn_calls_of_random_schemas_are_valid() {
 fn rendered_calls_are_allowed() {
     let actions = set();
     let Value::Object(arguments) = json!({"item": "l'or", "count": 3, "note": "For \"you\".",
-        "gift": true, "to": ["Odo", "Ida"], "at": {"x": 0.5, "Who": "é"}})
+        "gift": true, "to": ["Odo", "Ida"], "at": {"x": 0.5, "Y": "é"}})
     else {
         panic!()
     };
@@ -253,6 +253,49 @@ fn sixty_four_actions_compile() {
             let grammar = grammar.unwrap_or_else(|error| panic!("{format:?}: {error}"));
             println!("{format:?}: {} bytes, {:?}", constraint.source_bytes(), start.elapsed());
             assert!(draw(&grammar, setup, &markers, &mut Random::new(3)).is_some());
+        }
+    }
+}
+
+/// Free texts cannot contain the syntax that closes them, nor control characters.
+#[test]
+fn free_texts_do_not_close_calls() {
+    let actions = set();
+    let accepts = |format, tokens: usize, text: &str| {
+        let setup = &setups()[tokens];
+        let markers = CallMarkers::new(format, &setup.tokenizer);
+        let options = GrammarOptions::new(GrammarStart::BehindOpen);
+        let constraint = call_grammar(&markers, &actions, options).unwrap();
+        let mut matcher = setup.compiler.compile(&constraint).unwrap().matcher();
+        let tokens = common::pieces(&markers, text).into_iter().flat_map(|piece| match piece {
+            Piece::Delimiter(delimiter) => vec![markers.token(delimiter).unwrap()],
+            Piece::Text(bytes) => {
+                setup.compiler.vocabulary().encode(str::from_utf8(&bytes).unwrap())
+            }
+        });
+        tokens.into_iter().all(|token| matcher.accept(token).is_ok())
+    };
+    for (format, start) in [
+        (CallFormat::HermesJson, "\n{\"name\": \"give_all\", \"arguments\": {\"why\": \""),
+        (CallFormat::QwenXml, "\n<function=give_all>\n<parameter=why>\n"),
+        (CallFormat::Lfm2, "[give_all(why='"),
+        (CallFormat::Gemma4, "call:give_all{why:<|\"|>"),
+    ] {
+        for tokens in [0, 1] {
+            let is_allowed = |text: &str| accepts(format, tokens, &format!("{start}{text}"));
+            assert!(is_allowed("It's é.") || format == CallFormat::Lfm2);
+            assert!(!is_allowed("a\u{1}") && !is_allowed("a\r"), "{format:?}");
+            assert!(!is_allowed(&"a".repeat(201)) && is_allowed(&"a".repeat(200)), "{format:?}");
+            let has_line = matches!(format, CallFormat::QwenXml | CallFormat::Gemma4);
+            assert_eq!(is_allowed("a\nb"), has_line, "{format:?}");
+            let has_tag = match format {
+                CallFormat::QwenXml => false,
+                CallFormat::Gemma4 => tokens == 1,
+                _ => true,
+            };
+            assert_eq!(is_allowed("a<b"), has_tag, "{format:?} {tokens}");
+            let has_end = has_tag && format != CallFormat::QwenXml;
+            assert_eq!(is_allowed("a</tool_c"), has_end, "{format:?} {tokens}");
         }
     }
 }

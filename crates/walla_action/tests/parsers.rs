@@ -319,6 +319,48 @@ fn an_opening_delimiter_ends_an_open_call() {
     assert_eq!(calls.len(), 2);
 }
 
+/// Arguments of another schema: accepted if and only if the oracle accepts them, except for
+/// conversions, whose result the oracle accepts.
+#[test]
+fn arguments_are_checked_as_the_oracle_does() {
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 0..20_000 {
+        let mut random = Random::new(seed);
+        let spec = action(&mut random, "f");
+        let schema = spec.parameters().clone();
+        let other = if random.flag() { action(&mut random, "f") } else { spec.clone() };
+        let mut values = arguments(&mut random, other.parameters());
+        if random.flag() && !values.is_empty() {
+            let at = random.below(values.len());
+            let name = values.keys().nth(at).unwrap().clone();
+            let value = [json!(7), json!("7"), json!(null), json!(1e3), json!([1]), json!({})];
+            values[&name] = random.pick(&value);
+        }
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let is_valid = validator.is_valid(&Value::Object(values.clone()));
+        let actions = ActionSet::new([spec]).unwrap();
+        match check(&actions, ParsedCall::new("f", values.clone())) {
+            Ok(call) => {
+                accepted += 1;
+                assert!(validator.is_valid(&Value::Object(call.arguments)), "{schema} {values:?}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!is_valid, "{schema} {values:?} {error}");
+            }
+        }
+    }
+    assert!(accepted > 1_000 && refused > 1_000, "{accepted} {refused}");
+}
+
+/// Names are sorted as the template's `dictsort` does.
+#[test]
+fn names_of_gemma_are_sorted_without_case() {
+    let call = ParsedCall::new("f", fields(json!({"Y": 2, "x": {"b": 1, "A": true}})));
+    let text = render(CallFormat::Gemma4, &call);
+    assert_eq!(text, "<|tool_call>call:f{x:{A:true,b:1},Y:2}<tool_call|>");
+}
+
 #[test]
 fn arguments_are_converted_or_refused_by_name() {
     let actions = set();
@@ -335,6 +377,9 @@ fn arguments_are_converted_or_refused_by_name() {
         (json!({"item": "nails", "count": 1.5}), "count"),
         (json!({"item": "nails", "count": 1, "to": ["Odo", "Eve"]}), "to/1"),
         (json!({"item": "nails", "count": 1, "at": {"x": "far"}}), "at/x"),
+        (json!({"item": "nails", "count": 1, "note": "long ".repeat(9)}), "note"),
+        (json!({"item": "nails", "count": 1, "to": ["Odo", "Odo", "Odo", "Odo"]}), "to"),
+        (json!({"item": "nails", "count": 1, "price": "much"}), "price"),
     ] {
         let error = run(arguments).unwrap_err();
         let CallError::InvalidArgument { property: named, .. } = error.error else { panic!() };

@@ -107,7 +107,7 @@ pub fn give() -> ActionSpec {
         "gift": {"type": "boolean"},
         "price": {"type": ["number", "null"]},
         "to": {"type": "array", "items": {"enum": ["Odo", "Ida"]}, "maxItems": 3},
-        "at": {"type": "object", "properties": {"x": {"type": "number"}, "Who": {"type": "string"}},
+        "at": {"type": "object", "properties": {"x": {"type": "number"}, "Y": {"type": "string"}},
             "required": ["x"]},
     }, "required": ["item", "count"]});
     ActionSpec::new("give", "Hands an item over.", &schema).unwrap()
