@@ -275,7 +275,7 @@ fn history() -> impl Strategy<Value = Vec<(Role, String, String)>> {
 }
 
 fn for_histories(check: impl Fn(&[(Role, &str, &str)]) -> Result<(), TestCaseError>) {
-    let config = Config { cases: 250, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
     let result = TestRunner::new(config).run(&history(), |history| {
         let turns: Vec<_> =
             history.iter().map(|(role, all, text)| (*role, all.as_str(), text.as_str())).collect();
