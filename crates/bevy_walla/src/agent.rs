@@ -11,6 +11,7 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
+use crate::actions::Actions;
 use crate::ask::{Ask, asks_written};
 use crate::bridge::EngineBridge;
 use crate::conversation::Conversation;
@@ -23,7 +24,7 @@ use crate::speech::Speech;
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`] is optional.
+/// first eight sets it to its default. [`AgentConstraint`] and [`Actions`] are optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -92,7 +93,7 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
 /// Change detection does not report a component that is absent, so its removal counts as a change
 /// of [`Agent`]. During a despawn the mark has no effect: the entity is gone before the next
 /// system.
-fn setting_removed(mut world: DeferredWorld, context: HookContext) {
+pub(crate) fn setting_removed(mut world: DeferredWorld, context: HookContext) {
     if let Some(mut agent) = world.get_mut::<Agent>(context.entity) {
         agent.set_changed();
     }
@@ -345,10 +346,11 @@ pub(crate) struct AgentParts {
     context: Option<Ref<'static, AgentContext>>,
     reasoning: Option<Ref<'static, AgentReasoning>>,
     constraint: Option<Ref<'static, AgentConstraint>>,
+    actions: Option<Ref<'static, Actions>>,
 }
 
 /// Components of an agent in [`AgentParts`].
-pub(crate) const PARTS: usize = 10;
+pub(crate) const PARTS: usize = 11;
 
 impl<'w> AgentPartsContiguousItem<'w, '_> {
     /// The columns of one table of agents, each `None` if no component in it has changed since the
@@ -365,6 +367,7 @@ impl<'w> AgentPartsContiguousItem<'w, '_> {
             changed_column(self.context),
             changed_column(self.reasoning),
             changed_column(self.constraint),
+            changed_column(self.actions),
         ]
     }
 }
@@ -393,6 +396,7 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.context)
             || changed(&self.reasoning)
             || changed(&self.constraint)
+            || changed(&self.actions)
     }
 
     /// Whether its level of detail has changed since the querying system last ran.
@@ -423,6 +427,7 @@ impl AgentPartsItem<'_, '_> {
             stop_strings: limits.stop_strings,
             stop_tokens: limits.stop_tokens,
             constraint: self.constraint.as_ref().map(|c| c.0.clone()),
+            actions: self.actions.as_ref().map(|actions| actions.for_engine()),
             ..AgentSpec::new(self.agent.persona.clone())
         }
     }

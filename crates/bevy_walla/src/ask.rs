@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 #[cfg(feature = "reflect")]
 use bevy_reflect::std_traits::ReflectDefault;
-use walla_runtime::{AskOptions, Constraint, Prompt, ReplyId};
+use walla_runtime::{ActionPolicy, AskOptions, Constraint, Prompt, ReplyId};
 
 use crate::sentence::ReplySentence;
 
@@ -97,6 +97,14 @@ impl Ask {
     #[must_use]
     pub fn under(self, constraint: Constraint) -> Self {
         let options = AskOptions { constraint: Some(constraint), ..self.options };
+        Self { options, ..self }
+    }
+
+    /// Sets when the agent may call its actions in this reply, instead of
+    /// [`Actions::policy`](crate::Actions::policy).
+    #[must_use]
+    pub fn acting(self, policy: ActionPolicy) -> Self {
+        let options = AskOptions { actions: Some(policy), ..self.options };
         Self { options, ..self }
     }
 

@@ -153,6 +153,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "actions")]
+mod action_types;
+mod actions;
 mod agent;
 mod ask;
 mod bridge;
@@ -178,6 +181,9 @@ mod systems;
 mod trace;
 mod walla;
 
+#[cfg(feature = "actions")]
+pub use action_types::{ActionCall, AddAction};
+pub use actions::{ActionCommands, ActionResult, Actions, AgentCalled, CallRefused};
 pub use agent::{
     Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
     LevelOfDetail, ReplyLimits, VoiceRate,
@@ -199,13 +205,15 @@ pub use systems::WallaSystems;
 pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
+#[cfg(feature = "actions")]
+pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
-    AskOptions, BudgetStats, BuiltInTemplate, Constraint, ConstraintError, ContextPolicy,
-    DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError,
-    EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
-    KvType, MatchError, ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage,
-    VocabularyError,
+    ActionError, ActionPolicy, ActionSet, ActionSpec, AskOptions, BudgetStats, BuiltInTemplate,
+    Call, CallId, Constraint, ConstraintError, ContextPolicy, DELTA_BYTES_MAX, Deadlines,
+    DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
+    FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, MatchError,
+    ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -213,13 +221,16 @@ pub use walla_types::{
 
 /// What most programs need.
 pub mod prelude {
+    #[cfg(feature = "actions")]
+    pub use crate::{ActionCall, AddAction};
     pub use crate::{
-        Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling,
-        AgentSeed, Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard, Constraint,
-        ContextPolicy, Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed,
-        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
-        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
-        WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
+        AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask, AskCommands,
+        AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy,
+        Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished,
+        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech,
+        SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin,
+        WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

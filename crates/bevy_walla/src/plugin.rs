@@ -8,6 +8,7 @@ use walla_runtime::{
     TemplateChoice,
 };
 
+use crate::actions::{ActionResult, AgentCalled, CallRefused};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
 use crate::engine_client::EngineClient;
@@ -439,8 +440,12 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyReasoning>()
             .add_message::<ReplySentence>()
             .add_message::<ReplyToken>()
+            .add_message::<AgentCalled>()
+            .add_message::<CallRefused>()
+            .add_message::<ActionResult>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
+            .add_observer(bridge::forward_action_result)
             .add_observer(bridge::forward_ask)
             .add_observer(bridge::forward_cancel)
             .add_observer(bridge::forward_cancel_heard);

@@ -2,6 +2,7 @@
 
 use bevy_app::App;
 
+use crate::actions::{ActionResult, Actions, AgentCalled, CallRefused};
 use crate::agent::{
     Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
     LevelOfDetail, ReplyLimits, VoiceRate,
@@ -27,6 +28,10 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<AgentContext>()
         .register_type::<AgentReasoning>()
         .register_type::<AgentConstraint>()
+        .register_type::<Actions>()
+        .register_type::<AgentCalled>()
+        .register_type::<CallRefused>()
+        .register_type::<ActionResult>()
         .register_type::<Conversation>()
         .register_type::<Speech>()
         .register_type::<Ask>()

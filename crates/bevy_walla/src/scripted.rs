@@ -23,8 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, DELTA_BYTES_MAX, EngineStats, Event,
-    FinishReason, InlineText, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Command, DELTA_BYTES_MAX,
+    EngineStats, Event, FinishReason, InlineText, MalformedCall, Prompt, RefusedCall, ReplyError,
+    ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
 use crate::engine_client::{EngineClient, WallaState};
@@ -45,9 +46,13 @@ pub struct ScriptedEngine {
 /// Maps persona and question to a reply.
 type Script = Box<dyn Fn(&str, &str) -> String + Send>;
 
+/// Maps persona and question to calls: names, and arguments in JSON.
+type CallScript = Box<dyn Fn(&str, &str) -> Vec<(String, String)> + Send>;
+
 struct Inner {
     script: Script,
     reasoning: Option<Script>,
+    acting: Option<CallScript>,
     endless: bool,
     state: WallaState,
     command_queue: usize,
@@ -75,6 +80,9 @@ struct ScriptedReply {
     reasoning_tokens_max: u32,
     text: String,
     said_bytes: usize,
+    /// Published behind the text.
+    calls: VecDeque<(String, String)>,
+    calls_made: u32,
     started: bool,
     tokens: u32,
 }
@@ -85,6 +93,7 @@ impl ScriptedEngine {
         let inner = Inner {
             script: Box::new(script),
             reasoning: None,
+            acting: None,
             endless: false,
             state: WallaState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
@@ -112,6 +121,21 @@ impl ScriptedEngine {
     #[must_use]
     pub fn reasoning(self, script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
         self.lock().reasoning = Some(Box::new(script));
+        self
+    }
+
+    /// Replies of agents with actions end with calls. The script maps persona and question to the
+    /// calls: the name of an action, and its arguments as a JSON object. A frame publishes one call;
+    /// what is not JSON is refused.
+    ///
+    /// In a reply without a question, the question is the latest turn of the conversation: the
+    /// result of an action, or an observation.
+    #[must_use]
+    pub fn acting(
+        self,
+        script: impl Fn(&str, &str) -> Vec<(String, String)> + Send + 'static,
+    ) -> Self {
+        self.lock().acting = Some(Box::new(script));
         self
     }
 
@@ -279,9 +303,9 @@ impl Inner {
 
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let question = match prompt {
-            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
-            Prompt::Continue => String::new(),
-            Prompt::Tokens(tokens) => format!("{tokens:?}"),
+            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => Some(text),
+            Prompt::Continue => None,
+            Prompt::Tokens(tokens) => Some(format!("{tokens:?}")),
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {
             let what = ReplyEvent::Failed(ReplyError::UnknownAgent);
@@ -293,7 +317,13 @@ impl Inner {
             self.events.push_back(Event { agent, reply_id, what });
             return;
         }
+        let question = match question {
+            Some(question) => question,
+            None => scripted.spec.turns.last().map(|turn| turn.text.clone()).unwrap_or_default(),
+        };
         let text = (self.script)(&scripted.spec.persona, &question);
+        let acting = self.acting.as_ref().filter(|_| scripted.spec.actions.is_some());
+        let calls = acting.map(|script| script(&scripted.spec.persona, &question));
         let reasoning = self.reasoning.as_ref().filter(|_| scripted.spec.thinking);
         let reasoning = reasoning.map(|script| script(&scripted.spec.persona, &question));
         scripted.asks.push_back(ScriptedReply {
@@ -304,6 +334,8 @@ impl Inner {
             reasoning_tokens_max: scripted.spec.reasoning_tokens_max,
             text,
             said_bytes: 0,
+            calls: calls.unwrap_or_default().into(),
+            calls_made: 0,
             started: false,
             tokens: 0,
         });
@@ -370,6 +402,20 @@ impl ScriptedReply {
         }
         if endless && self.said_bytes >= self.text.len() {
             self.said_bytes = 0;
+        }
+        if self.said_bytes >= self.text.len()
+            && let Some((name, arguments)) = self.calls.pop_front()
+        {
+            let id = CallId { reply_id: self.reply_id, index: self.calls_made };
+            self.calls_made += 1;
+            return match Call::new(id, name, &arguments) {
+                Ok(call) => ReplyEvent::Call(Box::new(call)),
+                Err(_) => {
+                    let error = CallError::Syntax { reason: "the script gave no JSON" };
+                    let call = MalformedCall { text: arguments, error };
+                    ReplyEvent::CallRefused(Box::new(RefusedCall { id, call }))
+                }
+            };
         }
         if self.said_bytes >= self.text.len() {
             return ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage: self.usage() };

@@ -65,6 +65,8 @@ mod render;
 mod schema;
 mod set;
 mod spec;
+#[cfg(feature = "typed")]
+mod typed;
 
 pub use call::{ParsedCall, check};
 pub use error::{ActionError, CallError, MalformedCall};
@@ -73,5 +75,9 @@ pub use grammar::{GrammarOptions, GrammarStart, call_grammar};
 pub use markers::{CallMarkers, DELIMITER_BYTES_MAX, Delimiter};
 pub use parser::{CallLimits, CallParser, Input, Progress};
 pub use render::render;
+#[cfg(feature = "typed")]
+pub use schemars;
 pub use set::ActionSet;
 pub use spec::ActionSpec;
+#[cfg(feature = "typed")]
+pub use typed::{Action, action_name, from_arguments};

@@ -132,10 +132,10 @@ impl ActionSpec {
         schema.description = None;
         schema.default = None;
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::of(name, description, schema, is_unit)
+        Self::from_parts(name, description, schema, is_unit)
     }
 
-    fn of(
+    fn from_parts(
         name: String,
         description: String,
         schema: Schema,
@@ -230,7 +230,7 @@ impl ActionSpec {
         // A default may be none of the choices.
         text.default = None;
         found.schema.default = None;
-        Self::of(action(), self.0.description.clone(), schema, self.0.is_unit)
+        Self::from_parts(action(), self.0.description.clone(), schema, self.0.is_unit)
     }
 
     /// The action as a tool in the form of OpenAI's API.

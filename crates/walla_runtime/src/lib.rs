@@ -47,6 +47,8 @@ pub use options::{
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine};
 pub use status::{EngineState, ModelCard};
+#[cfg(feature = "actions")]
+pub use walla_action::{Action, action_name, schemars};
 pub use walla_action::{ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall};
 pub use walla_constraint::{Constraint, ConstraintError, MatchError, VocabularyError};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};

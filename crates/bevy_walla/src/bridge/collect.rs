@@ -64,6 +64,7 @@ pub(crate) fn collect(
         bridge.receive_ask(ask, number.id, &mut agents, &settings);
     }
     bridge.removed_this_frame.clear();
+    bridge.results_this_frame.clear();
     bridge.host_times.collect = watch.read();
 }
 

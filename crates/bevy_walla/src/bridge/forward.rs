@@ -1,10 +1,14 @@
 //! Observers that forward events as messages, so that the collect system has a single input.
 
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
+use walla_runtime::Speaker;
 
 use super::{CancelId, EngineBridge};
+use crate::actions::ActionResult;
 use crate::ask::{Ask, Cancel, CancelHeard, asks_written};
+use crate::conversation::Conversation;
 
 pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
     asks.write(ask.event().clone());
@@ -29,4 +33,22 @@ pub(crate) fn forward_cancel_heard(
 ) {
     let cancel = cancels.write(*cancel.event());
     bridge.cancel_requested(CancelId::CancelHeard(cancel.id), asks_written(&asks));
+}
+
+/// Adds the result to the agent's conversation and asks it to go on speaking.
+pub(crate) fn forward_action_result(
+    result: On<ActionResult>,
+    mut results: ResMut<Messages<ActionResult>>,
+    mut conversations: Query<&mut Conversation, Allow<Disabled>>,
+    mut bridge: ResMut<EngineBridge>,
+    mut commands: Commands,
+) {
+    let result = result.event();
+    results.write(result.clone());
+    if let Ok(mut conversation) = conversations.get_mut(result.agent) {
+        conversation.push(Speaker::ActionResult, result.text.clone());
+    }
+    if let Some(ask) = bridge.ask_after_result(result) {
+        commands.trigger(ask);
+    }
 }

@@ -31,14 +31,15 @@ mod submit;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bevy_ecs::entity::EntityHashMap;
+use bevy_ecs::entity::{EntityHashMap, EntityHashSet};
 use bevy_ecs::prelude::*;
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
     SentenceSplitter,
 };
 
-use crate::ask::AskKind;
+use crate::actions::ActionResult;
+use crate::ask::{Ask, AskKind};
 use crate::conversation::{Conversation, EditId};
 use crate::engine_client::EngineClient;
 use crate::error::WallaError;
@@ -47,7 +48,9 @@ use crate::walla::HostTimes;
 use map::AgentMap;
 
 pub(crate) use collect::collect;
-pub(crate) use forward::{forward_ask, forward_cancel, forward_cancel_heard};
+pub(crate) use forward::{
+    forward_action_result, forward_ask, forward_cancel, forward_cancel_heard,
+};
 pub(crate) use publish::publish;
 pub(crate) use submit::{pause, submit};
 
@@ -74,6 +77,8 @@ pub(crate) struct EngineBridge {
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
     removed_this_frame: EntityHashMap<usize>,
+    /// Agents that go on speaking after results of this frame.
+    results_this_frame: EntityHashSet,
     /// Number of the next ask to be read.
     asks_read: usize,
     /// The client is paused.
@@ -108,6 +113,10 @@ struct Record {
     needs_resend: bool,
     /// Heard bytes of the reply in progress.
     heard_bytes: u32,
+    /// Texts of the calls of the reply in progress, for the conversation.
+    actions: Vec<String>,
+    /// The latest reply with a call, and the tag of its ask.
+    acted: Option<AskId>,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
     /// The state of the conversation that the engine knows.
@@ -225,6 +234,7 @@ impl EngineBridge {
             local_ends: VecDeque::new(),
             cancel_requests: Vec::new(),
             removed_this_frame: EntityHashMap::default(),
+            results_this_frame: EntityHashSet::default(),
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
@@ -260,6 +270,18 @@ impl EngineBridge {
         record.pending.removal = true;
         self.cancel_all(id);
         self.mark_pending(id);
+    }
+
+    /// The ask that lets an agent go on speaking after the result of a call. `None` if a result of
+    /// this frame already does.
+    pub(crate) fn ask_after_result(&mut self, result: &ActionResult) -> Option<Ask> {
+        if !self.results_this_frame.insert(result.agent) {
+            return None;
+        }
+        let record = self.id_by_entity.get(&result.agent).and_then(|id| self.records.get(id));
+        let acted = record.and_then(|record| record.acted);
+        let tag = acted.filter(|ask| ask.reply_id == result.id.reply_id).map_or(0, |ask| ask.tag);
+        Some(Ask::to_continue(result.agent).tagged(tag))
     }
 
     /// Whether any ask is open. The search ends at the first agent with an open ask.
@@ -346,6 +368,8 @@ impl Record {
             shortened: Vec::new(),
             heard_bytes: u32::MAX,
             sentence_end: 0,
+            actions: Vec::new(),
+            acted: None,
             needs_resend: false,
             last_resent_reply: None,
             reply_bytes: 0,

@@ -4,11 +4,15 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Event, FinishReason, InlineText, ReplyError, ReplyEvent, ReplyId, TokenLogprobs, Usage,
+    AgentId, Call, Event, FinishReason, InlineText, RefusedCall, ReplyError, ReplyEvent, ReplyId,
+    TokenLogprobs, Usage,
 };
 use walla_trace::Stage;
 
 use super::{AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
+#[cfg(feature = "actions")]
+use crate::action_types::publish_typed;
+use crate::actions::{AgentCalled, CallRefused};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::engine_client::WallaState;
@@ -127,6 +131,7 @@ impl End {
                 reason,
                 FinishReason::Cancelled
                     | FinishReason::Length
+                    | FinishReason::CallLimit
                     | FinishReason::ReasoningLength
                     | FinishReason::ContextFull
                     | FinishReason::TimedOut
@@ -147,6 +152,8 @@ pub(crate) struct Announcer<'w, 's> {
     reply_reasoning: MessageWriter<'w, ReplyReasoning>,
     reply_sentence: MessageWriter<'w, ReplySentence>,
     reply_token: MessageWriter<'w, ReplyToken>,
+    called: MessageWriter<'w, AgentCalled>,
+    call_refused: MessageWriter<'w, CallRefused>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
     reply_failed: MessageWriter<'w, ReplyFailed>,
 }
@@ -159,6 +166,17 @@ impl Announcer<'_, '_> {
         let spoken = ReplySentence { agent, reply_id, text, end_bytes, is_fragment };
         self.reply_sentence.write(spoken);
         self.commands.trigger(spoken);
+    }
+
+    fn called(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, call: Arc<Call>) {
+        let called = AgentCalled { agent, reply_id, tag, call };
+        self.called.write(called.clone());
+        #[cfg(feature = "actions")]
+        {
+            let called = called.clone();
+            self.commands.queue(move |world: &mut World| publish_typed(world, &called));
+        }
+        self.commands.trigger(called);
     }
 
     fn finished(
@@ -259,6 +277,20 @@ impl EngineBridge {
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
+            ReplyEvent::Call(call) => {
+                let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
+                record.actions.push(call.text());
+                record.acted = Some(ask);
+                out.called(agent, ask, Arc::new((**call).clone()));
+            }
+            ReplyEvent::CallRefused(refused) => {
+                let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
+                let RefusedCall { id, call } = &**refused;
+                let (text, reason) = (call.text.clone(), call.error.to_string());
+                let refused = CallRefused { agent, id: *id, tag, text, reason };
+                out.call_refused.write(refused.clone());
+                out.commands.trigger(refused);
+            }
             ReplyEvent::Token(logprobs) => {
                 let candidates = std::mem::take(&mut logprobs.candidates);
                 let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
@@ -322,6 +354,7 @@ impl Record {
         let waited = std::mem::replace(&mut ask.stage, AskStage::Started) != AskStage::Started;
         self.sentences.clear();
         self.sentence_end = 0;
+        self.actions.clear();
         // An ask that was cancelled before it began: the engine is sent 0 as well.
         self.heard_bytes = if ask.is_shortened { 0 } else { u32::MAX };
         if let Some(speech) = speech {
@@ -390,7 +423,9 @@ impl Record {
                 self.shorten(ask.reply_id, heard_bytes);
             }
         }
-        let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
+        let actions = std::mem::take(&mut self.actions);
+        let has_spoken = !ask.turn.is_empty() || !actions.is_empty();
+        let is_answered = (end.is_finished && heard_bytes.is_none()) || has_spoken;
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation
             && ask.content.kind.is_in_conversation()
@@ -406,7 +441,7 @@ impl Record {
             let turns_after = usize::from(ask.turns_after) + unseen;
             let AskContent { question, kind, .. } = *ask.content;
             let question = (kind != AskKind::Continue).then_some(question);
-            let exchange = NewExchange { question, reply: ask.turn, actions: Vec::new() };
+            let exchange = NewExchange { question, reply: ask.turn, actions };
             conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }
         true

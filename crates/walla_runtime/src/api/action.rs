@@ -1,7 +1,11 @@
 //! Actions of agents and their calls.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
-use walla_action::{ActionSet, CallFormat, MalformedCall, ParsedCall, render};
+#[cfg(feature = "actions")]
+use walla_action::Action;
+use walla_action::{ActionError, ActionSet, CallFormat, MalformedCall, ParsedCall, render};
 
 use super::ReplyId;
 
@@ -10,7 +14,7 @@ use super::ReplyId;
 #[cfg_attr(
     feature = "reflect",
     derive(bevy_reflect::Reflect),
-    reflect(Clone, Debug, Default, PartialEq, Hash)
+    reflect(Clone, Debug, PartialEq, Hash)
 )]
 pub enum ActionPolicy {
     /// The model decides. From the opening delimiter of a call on, its text is constrained to valid
@@ -45,13 +49,17 @@ pub struct Actions {
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
     pub call_bytes_max: u32,
+    /// A defect of the actions, found before the agent was made: its asks fail with
+    /// [`ReplyError::Actions`](crate::ReplyError::Actions). Default: none.
+    pub fault: Option<Arc<ActionError>>,
 }
 
 impl Actions {
     /// These actions, with the defaults.
     #[must_use]
     pub fn new(set: ActionSet) -> Self {
-        Self { set, policy: ActionPolicy::Auto, calls_max: 4, call_bytes_max: 4_096 }
+        let (policy, fault) = (ActionPolicy::Auto, None);
+        Self { set, policy, calls_max: 4, call_bytes_max: 4_096, fault }
     }
 }
 
@@ -80,6 +88,35 @@ pub struct Call {
     pub arguments: Map<String, Value>,
 }
 
+impl Call {
+    /// A call with these arguments, a JSON object: for engines that are not a model.
+    ///
+    /// # Errors
+    /// The defect of the JSON text, in words.
+    pub fn new(id: CallId, name: impl Into<String>, arguments: &str) -> Result<Self, String> {
+        let arguments = serde_json::from_str(arguments).map_err(|error| error.to_string())?;
+        Ok(Self { id, name: name.into(), arguments })
+    }
+
+    /// The text of the call in a conversation ([`Speaker::Action`](crate::Speaker::Action)): JSON
+    /// with the white space that templates print, so that later prompts have the tokens of the
+    /// reply.
+    #[must_use]
+    pub fn text(&self) -> String {
+        call_text(&ParsedCall::new(self.name.clone(), self.arguments.clone()))
+    }
+
+    /// The action as the game's type.
+    ///
+    /// # Errors
+    /// The defect, in words: the type refuses a value that its schema allows, or it has another
+    /// schema than the action.
+    #[cfg(feature = "actions")]
+    pub fn parse<T: Action>(&self) -> Result<T, String> {
+        walla_action::from_arguments(&self.arguments).map_err(|error| error.to_string())
+    }
+}
+
 /// A call that was not delivered: it is not of the model's format, or not valid by the schema of
 /// its action, or its reply ended within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +127,7 @@ pub struct RefusedCall {
     pub call: MalformedCall,
 }
 
-/// The text of a call in a conversation ([`Speaker::Action`](crate::Speaker::Action)): JSON with the
-/// white space that templates print, so that later prompts have the tokens of the reply.
+/// See [`Call::text`].
 pub(crate) fn call_text(call: &ParsedCall) -> String {
     let text = render(CallFormat::Plain, call);
     let json =

@@ -126,13 +126,18 @@ impl Core {
         let context_tokens = self.prompt_context_tokens();
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
+        let is_chat = matches!(ask.prompt, Prompt::Chat(_) | Prompt::Continue);
+        let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
-        agent.is_chat = matches!(ask.prompt, Prompt::Chat(_) | Prompt::Continue);
+        agent.is_chat = is_chat;
+        if let Some(fault) = fault.filter(|_| is_chat) {
+            return self.fail(slot, ReplyError::Actions(fault));
+        }
         let conversation = || Conversation::of(agent);
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),

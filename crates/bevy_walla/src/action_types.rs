@@ -1,0 +1,101 @@
+//! Actions as types of the game.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+
+use bevy_app::App;
+use bevy_ecs::prelude::*;
+use walla_runtime::{Action, CallId, action_name};
+
+use crate::actions::{AgentCalled, CallRefused};
+
+/// An agent called an action of the type `T`: an event on the agent and a message, in the order of
+/// its text. The fields of the action are fields of the event.
+///
+/// # Examples
+/// ```
+/// # use bevy_app::App;
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::schemars::{self, JsonSchema};
+/// use serde::Deserialize;
+///
+/// /// Opens the gate.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct OpenGate { how_wide: u8 }
+///
+/// fn plugin(app: &mut App) {
+///     app.add_action::<OpenGate>().add_observer(|call: On<ActionCall<OpenGate>>, mut commands: Commands| {
+///         println!("{} opens the gate: {}", call.agent, call.how_wide);
+///         commands.entity(call.agent).action_result(call.id, "The gate is open.");
+///     });
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+pub struct ActionCall<T: Action> {
+    /// The agent that acts.
+    #[event_target]
+    pub agent: Entity,
+    /// The call, for its [result](crate::ActionResult).
+    pub id: CallId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
+    /// The action.
+    pub action: T,
+}
+
+impl<T: Action> Deref for ActionCall<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.action
+    }
+}
+
+/// Adds actions to an app.
+pub trait AddAction {
+    /// Calls of this action arrive as [`ActionCall<T>`]. The agents that may call it have it in
+    /// their component [`Actions`](crate::Actions).
+    fn add_action<T: Action>(&mut self) -> &mut Self;
+}
+
+impl AddAction for App {
+    fn add_action<T: Action>(&mut self) -> &mut Self {
+        self.add_message::<ActionCall<T>>();
+        let mut types = self.world_mut().get_resource_or_init::<ActionTypes>();
+        types.0.insert(action_name::<T>(), publish::<T>);
+        self
+    }
+}
+
+/// Publishes a call as an [`ActionCall`].
+type Publish = fn(&mut World, &AgentCalled);
+
+/// The types that were added, by the name of their action.
+#[derive(Resource, Default)]
+pub(crate) struct ActionTypes(HashMap<String, Publish>);
+
+/// Publishes a call as its type. No effect if the type was not added.
+pub(crate) fn publish_typed(world: &mut World, called: &AgentCalled) {
+    let types = world.get_resource::<ActionTypes>();
+    if let Some(publish) = types.and_then(|types| types.0.get(&called.call.name)).copied() {
+        publish(world, called);
+    }
+}
+
+fn publish<T: Action>(world: &mut World, called: &AgentCalled) {
+    let AgentCalled { agent, tag, ref call, .. } = *called;
+    let typed = || call.parse::<T>().map(|action| ActionCall { agent, id: call.id, tag, action });
+    // Two values, because a type of an action need not be cloneable.
+    match (typed(), typed()) {
+        (Ok(message), Ok(event)) => {
+            world.write_message(message);
+            world.trigger(event);
+        }
+        (Err(reason), _) | (_, Err(reason)) => {
+            let refused = CallRefused { agent, id: call.id, tag, text: call.text(), reason };
+            world.write_message(refused.clone());
+            world.trigger(refused);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Actions of agents: the component [`Actions`], the events of calls, and results.
+
+use std::sync::Arc;
+
+use bevy_ecs::component::Component;
+use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_runtime::{ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ReplyId};
+
+use crate::agent::setting_removed;
+
+/// The actions that an agent can call, from its next reply on.
+///
+/// The model reads them in its prompt and calls them while it speaks. A call arrives as
+/// [`AgentCalled`], and as [`ActionCall`](crate::ActionCall) if the action is a type that was added
+/// to the app. Its text is never spoken. From its first token on, the text of a call is constrained
+/// to the schemas of the actions, so that a call is valid.
+///
+/// A change of the actions or their choices changes the beginning of the agent's prompt. It is
+/// evaluated again, in spare time or at the next ask. An unusable action is not an error here: the
+/// agent's asks fail with [`ReplyError::Actions`](crate::ReplyError::Actions).
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::schemars::{self, JsonSchema};
+/// use serde::Deserialize;
+///
+/// /// Hands an item over the counter.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Give { item: String }
+///
+/// fn setup(mut commands: Commands) {
+///     commands.spawn((
+///         Agent::persona("You are Greta, the smith of Emberfall."),
+///         Actions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
+///     ));
+/// }
+/// fn sell_out(mut smiths: Query<&mut Actions>) {
+///     for mut actions in &mut smiths {
+///         actions.set_choices::<Give>("item", ["nails"]);
+///     }
+/// }
+/// ```
+#[derive(Component, Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
+#[component(on_remove = setting_removed, summary_tick)]
+pub struct Actions {
+    specs: Vec<ActionSpec>,
+    policy: ActionPolicy,
+    calls_max: u32,
+    fault: Option<Arc<ActionError>>,
+}
+
+impl Default for Actions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Actions {
+    /// No actions, policy [`ActionPolicy::Auto`], at most 4 calls in a reply.
+    #[must_use]
+    pub fn new() -> Self {
+        let walla_runtime::Actions { policy, calls_max, .. } =
+            walla_runtime::Actions::new(ActionSet::default());
+        Self { specs: Vec::new(), policy, calls_max, fault: None }
+    }
+
+    /// Adds an action of the game's own type.
+    #[cfg(feature = "actions")]
+    #[must_use]
+    pub fn allow<T: walla_runtime::Action>(mut self) -> Self {
+        match ActionSpec::of::<T>() {
+            Ok(spec) => self.add(spec),
+            Err(error) => self.note(error),
+        }
+        self
+    }
+
+    /// Sets the legal values of a text argument, or of the items of a list of texts. Without
+    /// values the action cannot be called.
+    #[cfg(feature = "actions")]
+    #[must_use]
+    pub fn choices<T: walla_runtime::Action>(
+        mut self,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.set_choices::<T>(argument, values);
+        self
+    }
+
+    /// As [`choices`](Self::choices), of an agent that exists.
+    #[cfg(feature = "actions")]
+    pub fn set_choices<T: walla_runtime::Action>(
+        &mut self,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) {
+        self.set_choices_of(&walla_runtime::action_name::<T>(), argument, values);
+    }
+
+    /// Removes an action.
+    #[cfg(feature = "actions")]
+    pub fn forbid<T: walla_runtime::Action>(&mut self) {
+        self.remove(&walla_runtime::action_name::<T>());
+    }
+
+    /// Adds an action, or replaces the one of the same name: for actions that are data, for
+    /// instance of a mod.
+    pub fn add(&mut self, spec: ActionSpec) {
+        self.remove(spec.name());
+        self.specs.push(spec);
+    }
+
+    /// Removes the action of this name.
+    pub fn remove(&mut self, name: &str) {
+        self.specs.retain(|spec| spec.name() != name);
+    }
+
+    /// Sets the legal values of a text argument of the action of this name, or of the items of a
+    /// list of texts.
+    pub fn set_choices_of(
+        &mut self,
+        name: &str,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) {
+        let Some(spec) = self.specs.iter_mut().find(|spec| spec.name() == name) else {
+            let (action, property) = (name.to_owned(), argument.to_owned());
+            return self.note(ActionError::NoProperty { action, property });
+        };
+        match spec.with_choices(argument, values) {
+            Ok(changed) => *spec = changed,
+            Err(error) => self.note(error),
+        }
+    }
+
+    /// Sets when the agent may call its actions. [`Ask::acting`](crate::Ask::acting) replaces it
+    /// for one ask.
+    #[must_use]
+    pub fn policy(self, policy: ActionPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Sets the maximum number of calls in one reply.
+    #[must_use]
+    pub fn calls_max(self, calls_max: u32) -> Self {
+        Self { calls_max, ..self }
+    }
+
+    /// The actions.
+    #[must_use]
+    pub fn specs(&self) -> &[ActionSpec] {
+        &self.specs
+    }
+
+    /// The first defect of the actions. With a defect, the agent's asks fail.
+    #[must_use]
+    pub fn fault(&self) -> Option<&ActionError> {
+        self.fault.as_deref()
+    }
+
+    fn note(&mut self, error: ActionError) {
+        self.fault.get_or_insert_with(|| Arc::new(error));
+    }
+
+    /// The actions as the engine receives them.
+    pub(crate) fn for_engine(&self) -> walla_runtime::Actions {
+        let Self { policy, calls_max, .. } = *self;
+        let (set, fault) = match ActionSet::new(self.specs.iter().cloned()) {
+            Ok(set) => (set, self.fault.clone()),
+            Err(error) => (ActionSet::default(), Some(Arc::new(error))),
+        };
+        let actions = walla_runtime::Actions::new(set);
+        walla_runtime::Actions { policy, calls_max, fault, ..actions }
+    }
+}
+
+/// An agent called an action: a valid call, of any action. [`ActionCall`](crate::ActionCall) is the
+/// same as a type of the game.
+///
+/// It is delivered once, between the text before and behind it. Answer it with
+/// [`ActionCommands::action_result`] if the agent shall hear the outcome and go on speaking.
+#[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
+pub struct AgentCalled {
+    /// The agent that acts.
+    #[event_target]
+    pub agent: Entity,
+    /// The reply with the call.
+    pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
+    /// The call.
+    pub call: Arc<Call>,
+}
+
+/// A call that cannot be executed. Its text is not spoken.
+///
+/// Calls are constrained, so this is rare: the reply ended within the call, the policy is
+/// [`ActionPolicy::Off`], or the game's type refused arguments that its schema allows.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
+pub struct CallRefused {
+    /// The agent.
+    #[event_target]
+    pub agent: Entity,
+    /// The call.
+    pub id: CallId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
+    /// Text of the call, at most 1,024 bytes.
+    pub text: String,
+    /// Why it cannot be executed.
+    pub reason: String,
+}
+
+/// The result of an action, written by the game: trigger it, or call
+/// [`ActionCommands::action_result`].
+///
+/// The text becomes a turn of the [`Conversation`](crate::Conversation)
+/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)), and the agent goes on speaking: an
+/// [`Ask`](crate::Ask) of the kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of
+/// the ask that led to the call. Results of one frame lead to one reply. It may call actions again,
+/// in at most eight replies in a row without a question.
+///
+/// If the agent shall know the result without speaking, push the turn to its conversation instead.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
+pub struct ActionResult {
+    /// The agent that acted.
+    #[event_target]
+    pub agent: Entity,
+    /// The call.
+    pub id: CallId,
+    /// The outcome, in words for the model: "The horseshoe is sold.". May contain text of players:
+    /// it never becomes a control token.
+    pub text: String,
+}
+
+/// [`ActionResult`] as a method of [`EntityCommands`].
+pub trait ActionCommands {
+    /// Triggers [`ActionResult`] for this agent: it hears the result and goes on speaking.
+    fn action_result(&mut self, id: CallId, text: impl Into<String>) -> &mut Self;
+}
+
+impl ActionCommands for EntityCommands<'_> {
+    fn action_result(&mut self, id: CallId, text: impl Into<String>) -> &mut Self {
+        let (agent, text) = (self.id(), text.into());
+        self.commands().trigger(ActionResult { agent, id, text });
+        self
+    }
+}

@@ -1,0 +1,246 @@
+//! Agents that act: calls as events of the game's types, results, choices and lifecycle.
+
+mod common;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::prelude::*;
+use bevy_walla::schemars::{self, JsonSchema};
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{ActionError, ReplyError};
+use common::*;
+use serde::Deserialize;
+
+/// Hands an item over.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+struct Give {
+    item: String,
+    #[serde(default)]
+    count: Option<u8>,
+}
+
+/// Waves.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Wave;
+
+#[derive(Resource, Default)]
+struct Seen(Vec<String>);
+
+/// An app that records deltas, calls and ends in the order of its observers.
+fn acting_app(engine: &ScriptedEngine) -> App {
+    let mut app = app(engine);
+    app.init_resource::<Seen>().add_action::<Give>().add_action::<Wave>();
+    app.add_observer(|delta: On<ReplyDelta>, mut seen: ResMut<Seen>| {
+        seen.0.push(delta.text.trim().to_owned());
+    });
+    app.add_observer(|call: On<ActionCall<Give>>, mut seen: ResMut<Seen>| {
+        seen.0.push(format!("give {} {:?} {}", call.item, call.count, call.tag));
+    });
+    app.add_observer(|_: On<ActionCall<Wave>>, mut seen: ResMut<Seen>| seen.0.push("wave".into()));
+    app.add_observer(|refused: On<CallRefused>, mut seen: ResMut<Seen>| {
+        seen.0.push(format!("refused {}", refused.reason));
+    });
+    app.add_observer(|_: On<ReplyFinished>, mut seen: ResMut<Seen>| seen.0.push("end".into()));
+    app
+}
+
+fn seen(app: &mut App) -> Vec<String> {
+    std::mem::take(&mut app.world_mut().resource_mut::<Seen>().0)
+}
+
+fn smith(app: &mut App) -> Entity {
+    let actions = Actions::new().allow::<Give>().allow::<Wave>();
+    let actions = actions.choices::<Give>("item", ["nails", "horseshoe"]);
+    app.world_mut().spawn((Agent::persona("Greta"), actions)).id()
+}
+
+fn calls(calls: &[(&str, &str)]) -> Vec<(String, String)> {
+    calls.iter().map(|&(name, arguments)| (name.to_owned(), arguments.to_owned())).collect()
+}
+
+#[test]
+fn calls_arrive_once_as_types_in_the_order_of_the_text() {
+    let engine = ScriptedEngine::new(|_, _| "Here you are.".into())
+        .acting(|_, _| calls(&[("give", r#"{"item": "nails", "count": 7}"#), ("wave", "{}")]));
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails, please.").tagged(5));
+    updates(&mut app, 12);
+    let expected = ["Here", "you", "are.", "give nails Some(7) 5", "wave", "end"];
+    assert_eq!(seen(&mut app), expected);
+    assert_eq!(speech(&app, greta).text(), "Here you are.");
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+    let give = r#"{"name": "give", "arguments": {"item": "nails", "count": 7}}"#;
+    let expected = [
+        (Speaker::User, "Nails, please."),
+        (Speaker::Agent, "Here you are."),
+        (Speaker::Action, give),
+        (Speaker::Action, r#"{"name": "wave", "arguments": {}}"#),
+    ];
+    assert_eq!(turns, expected);
+    assert_eq!(app.world().resource::<Messages<ActionCall<Give>>>().len(), 0, "read and gone");
+}
+
+#[test]
+fn messages_reach_readers() {
+    #[derive(Resource, Default)]
+    struct Read(Vec<Give>, usize);
+    let engine = ScriptedEngine::new(|_, _| String::new())
+        .acting(|_, _| calls(&[("give", r#"{"item": "nails"}"#), ("unknown", "{}")]));
+    let mut app = acting_app(&engine);
+    app.init_resource::<Read>().add_systems(
+        Update,
+        |mut typed: MessageReader<ActionCall<Give>>,
+         mut all: MessageReader<AgentCalled>,
+         mut read: ResMut<Read>| {
+            read.0.extend(typed.read().map(|call| call.action.clone()));
+            read.1 += all.read().count();
+        },
+    );
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails, please."));
+    updates(&mut app, 8);
+    let Read(typed, all) = app.world().resource::<Read>();
+    assert_eq!(*typed, [Give { item: "nails".into(), count: None }]);
+    assert_eq!(*all, 2, "actions without a type are delivered as data");
+}
+
+/// The agent goes on speaking after results, once for all results of a frame.
+#[test]
+fn results_let_the_agent_go_on_speaking() {
+    let engine =
+        ScriptedEngine::new(|_, question| format!("So {question}")).acting(|_, question| {
+            let is_question = question == "Nails?";
+            if is_question {
+                calls(&[("give", r#"{"item": "nails"}"#), ("wave", "{}")])
+            } else {
+                vec![]
+            }
+        });
+    let mut app = acting_app(&engine);
+    app.add_observer(|call: On<ActionCall<Give>>, mut commands: Commands| {
+        commands.entity(call.agent).action_result(call.id, "sold.");
+        commands.entity(call.agent).action_result(call.id, "paid.");
+    });
+    #[derive(Resource, Default)]
+    struct Tags(Vec<u64>);
+    app.init_resource::<Tags>();
+    app.add_observer(|end: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(end.tag));
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails?").tagged(9));
+    updates(&mut app, 20);
+    assert_eq!(app.world().resource::<Tags>().0, [9, 9]);
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+    let [.., result, other, last] = &turns[..] else { panic!("{turns:?}") };
+    assert_eq!(*result, (Speaker::ActionResult, "sold."));
+    assert_eq!(*other, (Speaker::ActionResult, "paid."));
+    assert_eq!(*last, (Speaker::Agent, "So paid."));
+    let asks = engine.commands();
+    let continued =
+        |command: &&Command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. });
+    assert_eq!(asks.iter().filter(continued).count(), 1);
+}
+
+/// A changed choice reaches the engine, and an agent without the component has no actions.
+#[test]
+fn changed_actions_are_sent() {
+    let engine = echo();
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.update();
+    app.world_mut().get_mut::<Actions>(greta).unwrap().set_choices::<Give>("item", ["anvil"]);
+    app.update();
+    app.world_mut().get_mut::<Actions>(greta).unwrap().forbid::<Give>();
+    app.update();
+    app.world_mut().entity_mut(greta).remove::<Actions>();
+    app.update();
+    let specs: Vec<_> = engine
+        .commands()
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::AddAgent { spec, .. } | Command::ChangeAgent { spec, .. } => {
+                Some(spec.actions)
+            }
+            _ => None,
+        })
+        .collect();
+    let text = |at: usize| {
+        let actions = specs[at].as_ref().expect("it has actions");
+        actions.set.possible().map(|spec| spec.parameters().to_string()).collect::<String>()
+    };
+    assert!(text(0).contains("horseshoe") && text(1).contains("anvil"), "{specs:?}");
+    assert!(!text(1).contains("horseshoe") && !text(2).contains("anvil"));
+    assert_eq!((specs.len(), specs[3].is_none()), (4, true));
+}
+
+/// A defect of the actions is an error of the asks, with its name.
+#[test]
+fn defects_of_actions_are_reported() {
+    let engine = ScriptedEngine::new(|_, _| String::new());
+    let mut app = acting_app(&engine);
+    let actions = Actions::new().allow::<Give>().choices::<Give>("colour", ["red"]);
+    let expected = ActionError::NoProperty { action: "give".into(), property: "colour".into() };
+    assert_eq!(actions.fault(), Some(&expected));
+    let greta = app.world_mut().spawn((Agent::persona("Greta"), actions)).id();
+    app.update();
+    let sent = engine.commands();
+    let Some(Command::AddAgent { spec, .. }) = sent.first() else { panic!("{sent:?}") };
+    let fault = spec.actions.as_ref().and_then(|actions| actions.fault.as_deref());
+    assert_eq!(fault, Some(&expected));
+    let error = ReplyError::Actions(std::sync::Arc::new(expected));
+    assert!(error.to_string().contains("colour"), "{error}");
+    app.world_mut().despawn(greta);
+}
+
+/// What the type of the game refuses is reported, and not delivered as an action.
+#[test]
+fn arguments_that_the_type_refuses_are_reported() {
+    let engine = ScriptedEngine::new(|_, _| String::new())
+        .acting(|_, _| calls(&[("give", r#"{"item": 3}"#), ("give", "no JSON")]));
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    updates(&mut app, 8);
+    let seen = seen(&mut app);
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen[0].starts_with("refused invalid type") && seen[1].contains("no JSON"), "{seen:?}");
+}
+
+/// Despawning an agent within its calls ends the reply once, and no call follows.
+#[test]
+fn no_call_follows_a_despawn() {
+    let engine = ScriptedEngine::new(|_, _| "Yes.".into())
+        .acting(|_, _| calls(&[("wave", "{}"), ("wave", "{}"), ("wave", "{}")]));
+    for frames in 1..8 {
+        let mut app = acting_app(&engine);
+        let greta = smith(&mut app);
+        app.world_mut().trigger(Ask::new(greta, "Hello"));
+        updates(&mut app, frames);
+        let before = seen(&mut app);
+        app.world_mut().despawn(greta);
+        updates(&mut app, 6);
+        let after = seen(&mut app);
+        let ends = before.iter().chain(&after).filter(|seen| *seen == "end").count();
+        assert_eq!(ends, 1, "{frames}: {before:?} {after:?}");
+    }
+}
+
+/// Saves keep calls and results; older saves load.
+#[cfg(feature = "serialize")]
+#[test]
+fn conversations_with_actions_are_saved() {
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let call = r#"{"name": "wave", "arguments": {}}"#;
+    let talk = Conversation::new([
+        turn(Speaker::User, "Hello"),
+        turn(Speaker::Agent, ""),
+        turn(Speaker::Action, call),
+        turn(Speaker::ActionResult, "All wave back."),
+    ]);
+    let saved = serde_json::to_string(&talk).unwrap();
+    assert!(saved.contains(r#""speaker":"action_result""#), "{saved}");
+    assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk);
+}
