@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use walla_runtime::{AgentSpec, AskOptions, Detail, Prompt, ReplyError, Turn};
+use walla_runtime::{AgentSpec, AskOptions, Detail, Prompt, ReplyError, Speaker, Turn};
 
 use crate::dispatcher::{Changes, Dispatcher};
 use crate::reply::Reply;
@@ -86,12 +86,39 @@ impl Agent {
         prompt: Prompt,
         options: AskOptions,
     ) -> Result<Reply, TryAskError> {
+        self.send(Vec::new(), prompt, options)
+    }
+
+    fn send(
+        &self,
+        turns: Vec<Turn>,
+        prompt: Prompt,
+        options: AskOptions,
+    ) -> Result<Reply, TryAskError> {
         let Some(changes) = &self.changes else {
             let reason = self.dispatcher.too_many_agents();
             return Err(TryAskError { prompt, options, reason });
         };
-        let (reply_id, events) = self.dispatcher.ask(changes, prompt, options)?;
+        let (reply_id, events) = self.dispatcher.ask(changes, turns, prompt, options)?;
         Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
+    }
+
+    /// Adds turns to the end of the conversation, such as observations, and asks. Asks that are open
+    /// are answered first, and stand before the turns.
+    #[must_use = "dropping the reply cancels it"]
+    pub fn ask_after(&self, turns: Vec<Turn>, prompt: Prompt) -> Reply {
+        let refused =
+            |refused: TryAskError| Reply::refused(Arc::clone(&self.dispatcher), refused.reason);
+        self.send(turns, prompt, AskOptions::default()).unwrap_or_else(refused)
+    }
+
+    /// Adds the results of actions to the conversation, in the order of the calls, and lets the
+    /// agent go on speaking. It may call actions again, in at most eight replies in a row without a
+    /// question.
+    #[must_use = "dropping the reply cancels it"]
+    pub fn answer_calls<T: Into<String>>(&self, results: impl IntoIterator<Item = T>) -> Reply {
+        let turn = |text: T| Turn { speaker: Speaker::ActionResult, text: text.into() };
+        self.ask_after(results.into_iter().map(turn).collect(), Prompt::Continue)
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the

@@ -53,6 +53,8 @@ enum Message {
     Ask {
         agent: Arc<Changes>,
         reply_id: ReplyId,
+        /// Turns that are appended before it.
+        turns: Vec<Turn>,
         prompt: Prompt,
         options: AskOptions,
         events: UnboundedSender<ReplyEvent>,
@@ -142,7 +144,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends an ask. The reply's events arrive through the channel, which closes without a terminal
+    /// Sends an ask, and turns that precede it. The reply's events arrive through the channel, which closes without a terminal
     /// event only if the event loop has ended.
     ///
     /// # Errors
@@ -150,17 +152,18 @@ impl Dispatcher {
     pub fn ask(
         &self,
         agent: &Arc<Changes>,
+        turns: Vec<Turn>,
         prompt: Prompt,
         options: AskOptions,
     ) -> Result<(ReplyId, UnboundedReceiver<ReplyEvent>), TryAskError> {
-        let permit = match Bounds::reserve_ask(&self.bounds, &prompt, &options) {
+        let permit = match Bounds::reserve_ask(&self.bounds, &turns, &prompt, &options) {
             Ok(permit) => permit,
             Err(reason) => return Err(TryAskError { prompt, options, reason }),
         };
         let reply_id = self.client.new_reply_id();
         let (events, heard) = unbounded_channel();
         let agent = Arc::clone(agent);
-        self.send(Message::Ask { agent, reply_id, prompt, options, events, permit });
+        self.send(Message::Ask { agent, reply_id, turns, prompt, options, events, permit });
         Ok((reply_id, heard))
     }
 

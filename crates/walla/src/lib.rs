@@ -44,11 +44,14 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
+#[cfg(feature = "actions")]
+pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
-    AgentSpec, AskOptions, BudgetStats, BuiltInTemplate, Constraint, ConstraintError,
-    ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineError,
-    EngineOptions, EngineState, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
-    GpuContext, InlineText, MatchError, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
+    ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, BudgetStats,
+    BuiltInTemplate, Call, CallError, CallId, Constraint, ConstraintError, ContextPolicy,
+    DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineError, EngineOptions,
+    EngineState, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
+    MalformedCall, MatchError, ModelCard, ModelSource, Prompt, RefusedCall, ReplyError, ReplyEvent,
     SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn,
     Usage, VocabularyError, default_registry,
 };

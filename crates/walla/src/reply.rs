@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, ReplyError, ReplyEvent,
+    AgentId, Call, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, ReplyError, ReplyEvent,
     ReplyId, Usage,
 };
 
@@ -34,7 +34,7 @@ impl Delta {
 }
 
 /// A reply that the model or a limit ended, without an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     /// The text that [`Reply::finish`] collected (everything that [`Reply::next`] had not
     /// returned).
@@ -42,6 +42,10 @@ pub struct Finished {
     /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which
     /// is not speech.
     pub reasoning: String,
+    /// All calls of actions, in order. Answer them with
+    /// [`Agent::answer_calls`](crate::Agent::answer_calls) if the agent shall hear the results and
+    /// go on speaking.
+    pub calls: Vec<Call>,
     /// Why the reply ended.
     pub reason: FinishReason,
     /// Counts and times. [`Usage::first_token`] has the parts of the time to the first token:
@@ -62,6 +66,8 @@ pub struct Reply {
     source: Source,
     /// Reasoning received so far.
     reasoning: String,
+    /// Calls received so far.
+    calls: Vec<Call>,
     /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
@@ -90,13 +96,13 @@ impl Reply {
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, reply_id, events, is_cancelled, is_interrupted };
-        Self { dispatcher, source, reasoning: String::new(), end: None }
+        Self { dispatcher, source, reasoning: String::new(), calls: Vec::new(), end: None }
     }
 
     /// A reply that fails at once.
     pub(crate) fn refused(dispatcher: Arc<Dispatcher>, error: ReplyError) -> Self {
         let source = Source::Refused(error);
-        Self { dispatcher, source, reasoning: String::new(), end: None }
+        Self { dispatcher, source, reasoning: String::new(), calls: Vec::new(), end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -110,7 +116,8 @@ impl Reply {
         std::future::poll_fn(|context| self.poll_delta(context)).await
     }
 
-    /// Waits for the next event of any kind: the prompt is encoded, text, reasoning, each token
+    /// Waits for the next event of any kind: the prompt is encoded, text, reasoning, calls of actions
+    /// between the text before and behind them, calls that cannot be executed, each token
     /// with its log-probability and the likeliest alternatives (for agents with
     /// [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end.
     /// `None` after [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
@@ -138,7 +145,8 @@ impl Reply {
         let (reason, usage) =
             self.end.clone().unwrap_or_else(|| Err(event_loop_gone(&self.dispatcher)))?;
         let reasoning = std::mem::take(&mut self.reasoning);
-        Ok(Finished { text, reasoning, reason, usage })
+        let calls = std::mem::take(&mut self.calls);
+        Ok(Finished { text, reasoning, calls, reason, usage })
     }
 
     /// All reasoning that [`next`](Self::next) has skipped or [`next_event`](Self::next_event) has
@@ -146,6 +154,13 @@ impl Reply {
     #[must_use]
     pub fn reasoning(&self) -> &str {
         &self.reasoning
+    }
+
+    /// The valid calls of actions that [`next`](Self::next) has skipped or
+    /// [`next_event`](Self::next_event) has returned so far.
+    #[must_use]
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
     }
 
     /// The reason for the end and the usage, once [`next`](Self::next) has returned `None` and the
@@ -200,7 +215,11 @@ impl Reply {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
             ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
-            ReplyEvent::Started { .. } | ReplyEvent::Token(_) | ReplyEvent::Delta { .. } => {}
+            ReplyEvent::Call(call) => self.calls.push((**call).clone()),
+            ReplyEvent::Started { .. }
+            | ReplyEvent::CallRefused(_)
+            | ReplyEvent::Token(_)
+            | ReplyEvent::Delta { .. } => {}
         }
         Poll::Ready(Some(event))
     }
@@ -211,6 +230,8 @@ impl Reply {
                 Some(
                     ReplyEvent::Started { .. }
                     | ReplyEvent::Token(_)
+                    | ReplyEvent::Call(_)
+                    | ReplyEvent::CallRefused(_)
                     | ReplyEvent::Reasoning { .. },
                 ) => continue,
                 Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),

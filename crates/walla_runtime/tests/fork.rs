@@ -13,7 +13,7 @@ fn ask(client: &Client) -> Command {
     let spec = Box::new(AgentSpec { reply_tokens_max: 3, ..AgentSpec::new("") });
     client.try_send(Command::AddAgent { agent, spec }).expect("room");
     let prompt = Prompt::Raw("Once upon a time".into());
-    Command::Ask { agent, reply_id: client.new_reply_id(), prompt }
+    Command::ask(agent, client.new_reply_id(), prompt)
 }
 
 /// Checks in the child. Returns its exit code.

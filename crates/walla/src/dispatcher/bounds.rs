@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use walla_runtime::{AskOptions, Prompt, ReplyError};
+use walla_runtime::{AskOptions, Prompt, ReplyError, Turn};
 use walla_types::TokenId;
 
 /// The limits.
@@ -38,11 +38,13 @@ impl Bounds {
     /// Counts one more ask until the permit is dropped.
     pub fn reserve_ask(
         bounds: &Arc<Self>,
+        turns: &[Turn],
         prompt: &Prompt,
         options: &AskOptions,
     ) -> Result<AskPermit, ReplyError> {
         let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
-        let bytes = prompt_bytes(prompt) + options.source_bytes() as u64;
+        let of_turns: usize = turns.iter().map(|turn| turn.text.len()).sum();
+        let bytes = prompt_bytes(prompt) + (of_turns + options.source_bytes()) as u64;
         let too_many = || ReplyError::TooManyAsks {
             asks: bounds.asks.load(Ordering::Relaxed),
             asks_max,
@@ -117,8 +119,9 @@ mod tests {
     fn asks_are_counted_until_their_permits_are_dropped() {
         let bounds = bounds();
         let none = AskOptions::default();
-        let reserve =
-            |bytes: usize| Bounds::reserve_ask(&bounds, &Prompt::Raw("x".repeat(bytes)), &none);
+        let reserve = |bytes: usize| {
+            Bounds::reserve_ask(&bounds, &[], &Prompt::Raw("x".repeat(bytes)), &none)
+        };
         let first = reserve(6).unwrap();
         let error = reserve(5).unwrap_err();
         assert_eq!(
@@ -127,7 +130,7 @@ mod tests {
         );
         assert_eq!(open(&bounds), (1, 6), "what is refused does not count");
         let second =
-            Bounds::reserve_ask(&bounds, &Prompt::Tokens(vec![TokenId(1)]), &none).unwrap();
+            Bounds::reserve_ask(&bounds, &[], &Prompt::Tokens(vec![TokenId(1)]), &none).unwrap();
         assert_eq!(open(&bounds), (2, 10));
         assert!(reserve(0).is_err());
         drop((first, second));

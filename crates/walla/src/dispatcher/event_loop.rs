@@ -135,7 +135,7 @@ impl EventLoop {
         let backlog = &mut self.backlog;
         match message {
             Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
-            Message::Ask { agent, reply_id, prompt, options, events, permit } => {
+            Message::Ask { agent, reply_id, turns, prompt, options, events, permit } => {
                 self.replies.insert(reply_id, (events, permit));
                 if agent.cancels(reply_id) {
                     let usage = Usage::default();
@@ -143,6 +143,9 @@ impl EventLoop {
                     return self.end(reply_id, what);
                 }
                 let agent = agent.id();
+                if !turns.is_empty() {
+                    backlog.push_back(Command::AppendTurns { agent, turns });
+                }
                 backlog.push_back(Command::Ask { agent, reply_id, prompt, options });
             }
             Message::Cancel { agent, reply_id, heard_bytes: Some(heard_bytes) } => {

@@ -69,5 +69,6 @@ fn because(reason: FinishReason, arguments: &Generate) -> String {
         FinishReason::Cancelled => "it was cancelled".into(),
         FinishReason::TimedOut => "its time was over".into(),
         FinishReason::ReasoningLength => "the limit of reasoning tokens".into(),
+        FinishReason::CallLimit => "the limit of calls".into(),
     }
 }

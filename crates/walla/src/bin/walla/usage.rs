@@ -32,7 +32,7 @@ impl fmt::Display for Report {
         )?;
         // The first token is not part of the time that is left.
         let micros = usage.total_micros.saturating_sub(usage.first_token_micros).max(1);
-        let tokens = usage.reply_tokens + usage.reasoning_tokens;
+        let tokens = usage.reply_tokens + usage.reasoning_tokens + usage.call_tokens;
         let rate = f64::from(tokens.saturating_sub(1)) * 1e6 / micros as f64;
         write!(f, "; {tokens} tokens at {rate:.1} tokens/s")
     }
@@ -55,6 +55,7 @@ mod tests {
             cached_tokens: 4,
             reply_tokens: 29,
             reasoning_tokens: 2,
+            call_tokens: 0,
             first_token_micros: 84_100,
             first_token,
             total_micros: 684_100,

@@ -1,0 +1,70 @@
+//! Calls of actions and their results in the async API, with the demo model.
+
+use std::error::Error;
+
+use serde::Deserialize;
+use walla::schemars::{self, JsonSchema};
+use walla::{
+    ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Constraint, Engine,
+    FinishReason, Prompt, ReplyEvent, Speaker, Turn,
+};
+
+/// Hands an item over the counter.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Give {
+    item: String,
+}
+
+fn smith() -> Result<AgentSpec, Box<dyn Error>> {
+    let give = ActionSpec::of::<Give>()?.with_choices("item", ["nails", "horseshoe"])?;
+    let actions = Actions { calls_max: 1, ..Actions::new(ActionSet::new([give])?) };
+    let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
+    Ok(AgentSpec { actions: Some(actions), ..AgentSpec::new(persona) })
+}
+
+#[tokio::test]
+async fn an_agent_acts_and_goes_on_speaking() -> Result<(), Box<dyn Error>> {
+    let engine = Engine::demo().start().await?;
+    let greta = engine.agent_with(smith()?);
+    let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
+    let question = Prompt::Chat("A horseshoe, please.".into());
+    let reply = greta.ask_with_options(question, required).finish().await?;
+    assert_eq!((reply.calls.len(), reply.reason), (1, FinishReason::CallLimit), "{reply:?}");
+    assert_eq!(reply.text, "", "the text of a call is not spoken");
+    let give: Give = reply.calls[0].parse()?;
+    assert!(["nails", "horseshoe"].contains(&give.item.as_str()), "{give:?}");
+    let after = greta.answer_calls(["The horseshoe is sold."]).finish().await?;
+    assert!(!after.text.is_empty() || !after.calls.is_empty(), "{after:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_are_events_of_the_stream() -> Result<(), Box<dyn Error>> {
+    let engine = Engine::demo().start().await?;
+    let mut spec = smith()?;
+    spec.actions.iter_mut().for_each(|actions| actions.policy = ActionPolicy::Required);
+    let greta = engine.agent_with(spec);
+    let mut reply = greta.ask("Nails?");
+    let (mut calls, mut ends) = (0, 0);
+    while let Some(event) = reply.next_event().await {
+        calls += usize::from(matches!(event, ReplyEvent::Call(_)));
+        ends += usize::from(matches!(event, ReplyEvent::Finished { .. }));
+    }
+    assert_eq!((calls, ends, reply.calls().len()), (1, 1, 1));
+    Ok(())
+}
+
+/// Turns of an ask precede it, and one ask can have a constraint of its own.
+#[tokio::test]
+async fn an_agent_answers_an_observation() -> Result<(), Box<dyn Error>> {
+    let engine = Engine::demo().start().await?;
+    let greta = engine.agent("You are Greta, the smith.");
+    let enters = Turn { speaker: Speaker::Observation, text: "Odo enters the smithy.".into() };
+    let greeting = greta.ask_after(vec![enters], Prompt::Continue).finish().await?;
+    assert!(greeting.usage.prompt_tokens > 10, "{greeting:?}");
+    let choice = AskOptions::constraint(Constraint::choice(["yes", "no"]));
+    let answer = greta.ask_with_options(Prompt::Chat("Is it open?".into()), choice);
+    let answer = answer.finish().await?;
+    assert!(["yes", "no"].contains(&answer.text.as_str()), "{answer:?}");
+    Ok(())
+}
