@@ -32,6 +32,7 @@
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; oldest turns dropped |
 //! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
+//! | [`Actions`] | optional: actions of the game that the agent can call |
 //!
 //! | state | |
 //! |---|---|
@@ -43,6 +44,7 @@
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
 //! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
+//! | [`ActionResult`] | the outcome of an action: the agent hears it and goes on speaking; also `action_result` of the entity's commands |
 //!
 //! | event and message | |
 //! |---|---|
@@ -50,6 +52,8 @@
 //! | [`ReplyDelta`] | more text |
 //! | [`ReplyReasoning`] | more reasoning text, which is never spoken |
 //! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
+//! | [`ActionCall`], [`AgentCalled`] | the agent calls an action, as a type of the game and as data |
+//! | [`CallRefused`] | a call that cannot be executed |
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
@@ -121,14 +125,17 @@
 //! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
 //! turns: an agent may speak first, and observations may be anywhere.
 //!
+//! **Can an agent act?** Give it [`Actions`]. Calls are events ([`ActionCall`]), valid by the schema
+//! of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them.
+//!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
 //! saved component to continue the conversation. The history is prefilled again at the next ask. A
 //! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
-//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`],
-//! [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are
+//! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
+//! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are
 //! opaque values, which can be cloned and replaced. The others expose their fields, except
 //! [`ReplyLimits::stop_tokens`].
 //!

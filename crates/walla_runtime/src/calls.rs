@@ -219,3 +219,97 @@ impl CallReader {
         self.held.iter_mut().for_each(|(_, end)| *end -= from);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use walla_action::CallFormat;
+    use walla_model::Gguf;
+    use walla_model::synth::{self, Dialect, Mixture, Model};
+    use walla_model::tokenizer::Tokenizer;
+
+    use super::*;
+
+    /// Markers of a vocabulary with these special tokens.
+    fn markers(format: CallFormat, special: &[&str]) -> (CallMarkers, Tokenizer) {
+        let dialect = Dialect { template: "{{ messages }}", special };
+        let file = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+        let file = Gguf::from_static(Vec::leak(file.expect("a vector takes everything")));
+        let tokenizer =
+            Tokenizer::from_gguf(&file.expect("the file is sound")).expect("a vocabulary");
+        (CallMarkers::new(format, &tokenizer), tokenizer)
+    }
+
+    /// Speech, and one letter for each event: `(` opened, `)` a valid call, `!` a malformed one.
+    fn read(markers: CallMarkers, pieces: &[(TokenId, &[u8])]) -> String {
+        let mut reader = CallReader::new(markers);
+        reader.begin(1_000);
+        let mut seen: Vec<u8> = Vec::new();
+        let mut sink = |piece: Piece<'_>| match piece {
+            Piece::Speech(_, bytes) => seen.extend_from_slice(bytes),
+            Piece::Opened => seen.push(b'('),
+            Piece::Call(Ok(_)) => seen.push(b')'),
+            Piece::Call(Err(_)) => seen.push(b'!'),
+        };
+        for (token, bytes) in pieces {
+            reader.push(*token, bytes, &mut sink);
+        }
+        reader.finish(&mut sink);
+        String::from_utf8_lossy(&seen).into_owned()
+    }
+
+    /// The text in pieces of every size, as ordinary tokens.
+    fn read_split(markers: CallMarkers, text: &str, expected: &str) {
+        for size in 1..=text.len() {
+            let pieces: Vec<_> =
+                text.as_bytes().chunks(size).map(|piece| (TokenId(1), piece)).collect();
+            assert_eq!(read(markers, &pieces), expected, "{size} bytes of {text:?}");
+        }
+    }
+
+    #[test]
+    fn text_delimiters_are_found_in_any_split() {
+        let (plain, _) = markers(CallFormat::Plain, &[]);
+        let call = "<tool_call>\n{\"name\": \"wave\", \"arguments\": {}}\n</tool_call>";
+        read_split(plain, call, "()");
+        read_split(plain, &format!("Yes. {call} Bye."), "Yes. () Bye.");
+        read_split(plain, &format!("{call}{call}"), "()()");
+        read_split(plain, "a <tool <tool_cal> < <tool_", "a <tool <tool_cal> < <tool_");
+        read_split(plain, "x<tool_call>nonsense</tool_call>y", "x(!y");
+        read_split(plain, "x<tool_call>{\"name\": ", "x(!");
+        let (llama, _) = markers(CallFormat::LlamaJson, &[]);
+        let bare = "{\"name\": \"wave\", \"parameters\": {}}";
+        read_split(llama, &format!("\n {bare}"), "()");
+        read_split(llama, &format!("{bare} Bye {bare}"), &format!("() Bye {bare}"));
+        read_split(llama, &format!("Hi {bare}"), &format!("Hi {bare}"));
+        read_split(llama, " \n ", " \n ");
+    }
+
+    #[test]
+    fn token_delimiters_count_only_as_tokens() {
+        let special = ["<tool_call>", "</tool_call>"];
+        let (hermes, tokenizer) = markers(CallFormat::HermesJson, &special);
+        let [open, close] = special.map(|text| {
+            let token = tokenizer.special_token(text).expect("the vocabulary has it");
+            (token, tokenizer.text_bytes(token))
+        });
+        let text = |text: &'static str| (TokenId(1), text.as_bytes());
+        let json = text("\n{\"name\": \"wave\", \"arguments\": {\"a\": \"</tool_call>\"}}\n");
+        assert_eq!(read(hermes, &[text("Hi "), open, json, close, text(" Bye")]), "Hi () Bye");
+        assert_eq!(read(hermes, &[text("Hi "), close, text("Bye")]), "Hi Bye", "a stray delimiter");
+        assert_eq!(read(hermes, &[open, json, open, json, close]), "())", "a close is left out");
+        let spelled = "Say <tool_call> and </tool_call>.";
+        read_split(hermes, spelled, spelled);
+    }
+
+    /// Text in front of a delimiter is spoken before the call opens, and nothing is spoken twice.
+    #[test]
+    fn a_token_may_hold_speech_and_the_delimiter() {
+        let (plain, _) = markers(CallFormat::Plain, &[]);
+        let pieces: [(TokenId, &[u8]); 3] = [
+            (TokenId(1), b"So! <tool"),
+            (TokenId(2), b"_call>{\"name\": \"wave\", \"arguments\": {}}</tool_call> Bye"),
+            (TokenId(3), b"!"),
+        ];
+        assert_eq!(read(plain, &pieces), "So! () Bye!");
+    }
+}

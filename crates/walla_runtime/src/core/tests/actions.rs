@@ -23,6 +23,29 @@ fn model(special: &[&str]) -> EngineOptions {
     EngineOptions { model: ModelSource::Static(bytes), context_tokens: 1_024, ..options() }
 }
 
+/// The model of simulations with actions.
+pub(super) fn source() -> Arc<Source> {
+    static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
+    let open = || Source::open(&model(&MARKERS)).expect("the file is sound").0;
+    Arc::clone(SOURCE.get_or_init(open))
+}
+
+/// Sampling that often opens a call of this model.
+pub(super) fn opening(sampling: Sampling) -> Sampling {
+    static OPEN: OnceLock<TokenId> = OnceLock::new();
+    let open = OPEN.get_or_init(|| {
+        let tokenizer = &rig(&model(&MARKERS)).core.model_text.tokenizer;
+        tokenizer.special_token(MARKERS[0]).expect("the model has it")
+    });
+    sampling.to_builder().bias(*open, 5.0).build().expect("valid")
+}
+
+/// The shortest set of actions.
+pub(super) fn wave() -> ActionSet {
+    let wave = ActionSpec::new("wave", "", &json!({"type": "object"})).expect("a valid action");
+    ActionSet::new([wave]).expect("a valid set")
+}
+
 fn rig(options: &EngineOptions) -> Rig {
     Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
 }

@@ -312,6 +312,14 @@ fn random_schedules_complete() {
     run_all(seeds(VARIABLE, SEEDS), simulate);
 }
 
+/// The simulations with actions have calls.
+#[test]
+fn simulated_agents_act() {
+    let calls: usize =
+        (7..240).step_by(8).map(|seed| simulate(seed).matches("Call(").count()).sum();
+    assert!(calls > 20, "{calls}");
+}
+
 #[test]
 fn a_schedule_replays_byte_for_byte() {
     let mut has_budget = 0;

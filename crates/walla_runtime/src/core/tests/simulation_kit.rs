@@ -13,6 +13,7 @@ use walla_plan::{LinearCost, StepCost};
 use walla_types::TokenMask;
 
 use super::*;
+use crate::api::{ActionPolicy, Actions};
 use crate::core::budget::Budget;
 use crate::options::{Deadlines, EngineError};
 
@@ -76,8 +77,17 @@ impl Draws {
             1 => Constraint::choice(["the bridge is closed", "the bridge is open"]),
             _ => Constraint::json_schema(r#"{"type": "array", "maxItems": 4}"#),
         };
+        let acts = acts(self.seed) && !sampling.seed().is_multiple_of(4);
+        let sampling = if acts { actions::opening(sampling) } else { sampling };
+        let policy = match sampling.seed() % 3 {
+            0 => ActionPolicy::Required,
+            _ => ActionPolicy::Auto,
+        };
+        let calls_max = 1 + sampling.seed() as u32 % 2;
+        let actions = Actions { policy, calls_max, ..Actions::new(actions::wave()) };
         AgentSpec {
             constraint: is_constrained.then_some(constraint),
+            actions: acts.then_some(actions),
             sampling,
             reply_tokens_max: 1 + self.draw(40),
             priority: self.draw(3) as i32,
@@ -99,6 +109,11 @@ impl Draws {
             }
         }
     }
+}
+
+/// Whether agents of the simulation with this seed have actions.
+fn acts(seed: u64) -> bool {
+    seed % 8 == 7
 }
 
 /// Inputs of a core's load, and the random numbers of its simulation.
@@ -154,9 +169,10 @@ impl Setting {
             // Not drawn, so that the other draws of a seed stay as they were in earlier versions.
             background_prefill: matches!(seed % 4, 1 | 2),
             context_shift: seed % 16 == 5,
+            context_tokens: if acts(seed) { 256 } else { options().context_tokens },
             ..options()
         };
-        let source = source();
+        let source = if acts(seed) { actions::source() } else { source() };
         Self { draws, clock, hash, source, options, registry, handle }
     }
 
@@ -204,7 +220,7 @@ pub(super) fn check_tokens(core: &Core) {
             continue;
         };
         // The reference has no mask that changes.
-        if reply.constraint.is_some() {
+        if reply.constraint.is_some() || reply.usage.call_tokens > 0 {
             continue;
         }
         let prompt = reply.usage.prompt_tokens as usize;
