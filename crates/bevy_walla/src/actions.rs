@@ -235,7 +235,7 @@ pub struct CallRefused {
 /// [`ActionCommands::action_result`].
 ///
 /// The text becomes a turn of the [`Conversation`](crate::Conversation)
-/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)), and the agent goes on speaking: an
+/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)), and the agent continues to speak: an
 /// [`Ask`](crate::Ask) of the kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of
 /// the ask that led to the call. Results of one frame lead to one reply. It may call actions again,
 /// in at most eight replies in a row without a question.
@@ -256,7 +256,7 @@ pub struct ActionResult {
 
 /// [`ActionResult`] as a method of [`EntityCommands`].
 pub trait ActionCommands {
-    /// Triggers [`ActionResult`] for this agent: it hears the result and goes on speaking.
+    /// Triggers [`ActionResult`] for this agent: it hears the result and continues to speak.
     fn action_result(&mut self, id: CallId, text: impl Into<String>) -> &mut Self;
 }
 

@@ -60,7 +60,7 @@ pub struct Ask {
     /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) carry a copy. Default: `0`.
     pub tag: u64,
-    /// Settings of this ask, instead of those of its agent. Default: the agent's.
+    /// Settings of this ask, which replace the settings of its agent. Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     pub options: AskOptions,
 }

@@ -192,8 +192,8 @@ impl Conversation {
         self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
     }
 
-    /// Drops the oldest turns, and also the turns that [belong](Speaker::continues) to them. Returns
-    /// their number.
+    /// Drops the oldest turns, and also the turns that [belong](Speaker::continues) to them.
+    /// Returns their number.
     fn drop_oldest(&mut self, turns: usize) -> usize {
         let mut dropped = turns;
         while let Some(last) = dropped.checked_sub(1).and_then(|last| self.turns.get(last))

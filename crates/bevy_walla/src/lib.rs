@@ -44,7 +44,7 @@
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
 //! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
-//! | [`ActionResult`] | the outcome of an action: the agent hears it and goes on speaking; also `action_result` of the entity's commands |
+//! | [`ActionResult`] | the outcome of an action: the agent hears it and continues to speak; also `action_result` of the entity's commands |
 //!
 //! | event and message | |
 //! |---|---|
@@ -125,8 +125,8 @@
 //! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
 //! turns: an agent may speak first, and observations may be anywhere.
 //!
-//! **Can an agent act?** Give it [`Actions`]. Calls are events ([`ActionCall`]), valid by the schema
-//! of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them.
+//! **Can an agent act?** Give it [`Actions`]. Calls are events ([`ActionCall`]), valid by the
+//! schema of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
 //! saved component to continue the conversation. The history is prefilled again at the next ask. A
@@ -135,9 +135,9 @@
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings,
 //! asks and messages are registered by name. [`AgentSampling`], [`AgentConstraint`], [`Actions`],
-//! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`], [`WallaReady`] and [`WallaFailed`] are
-//! opaque values, which can be cloned and replaced. The others expose their fields, except
-//! [`ReplyLimits::stop_tokens`].
+//! [`AgentCalled`], [`CallRefused`], [`AgentContext`], [`Conversation`], [`ReplyToken`],
+//! [`WallaReady`] and [`WallaFailed`] are opaque values, which can be cloned and replaced. The
+//! others expose their fields, except [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.

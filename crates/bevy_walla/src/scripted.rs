@@ -125,8 +125,8 @@ impl ScriptedEngine {
     }
 
     /// Replies of agents with actions end with calls. The script maps persona and question to the
-    /// calls: the name of an action, and its arguments as a JSON object. A frame publishes one call;
-    /// what is not JSON is refused.
+    /// calls: the name of an action, and its arguments as a JSON object. A frame publishes one
+    /// call. A call whose arguments are not JSON is refused.
     ///
     /// In a reply without a question, the question is the latest turn of the conversation: the
     /// result of an action, or an observation.

@@ -103,8 +103,8 @@ impl Agent {
         Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
     }
 
-    /// Adds turns to the end of the conversation, such as observations, and asks. Asks that are open
-    /// are answered first, and stand before the turns.
+    /// Adds turns to the end of the conversation, such as observations, and asks. Asks that are
+    /// open are answered first, and the turns follow their exchanges.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_after(&self, turns: Vec<Turn>, prompt: Prompt) -> Reply {
         let refused =

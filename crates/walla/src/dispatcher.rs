@@ -144,8 +144,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sends an ask, and turns that precede it. The reply's events arrive through the channel, which closes without a terminal
-    /// event only if the event loop has ended.
+    /// Sends an ask, and turns that precede it. The reply's events arrive through the channel,
+    /// which closes without a terminal event only if the event loop has ended.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] with the ask.

@@ -116,8 +116,8 @@ impl Reply {
         std::future::poll_fn(|context| self.poll_delta(context)).await
     }
 
-    /// Waits for the next event of any kind: the prompt is encoded, text, reasoning, calls of actions
-    /// between the text before and behind them, calls that cannot be executed, each token
+    /// Waits for the next event of any kind: the prompt is encoded, text, reasoning, calls of
+    /// actions between the text before and behind them, calls that cannot be executed, each token
     /// with its log-probability and the likeliest alternatives (for agents with
     /// [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end.
     /// `None` after [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].

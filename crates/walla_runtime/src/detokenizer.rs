@@ -110,8 +110,8 @@ impl Detokenizer {
         self.say(self.held.len(), say);
     }
 
-    /// Shows the text that was held back, because something else follows in the reply: a stop string
-    /// or a character that has begun does not continue behind it.
+    /// Shows the text that was held back, because a call follows: neither a stop string nor a
+    /// character continues behind it.
     pub(crate) fn interrupt(&mut self, say: &mut Say<'_>) {
         self.finish(say);
         self.stops.iter_mut().for_each(|stop| stop.matched = 0);

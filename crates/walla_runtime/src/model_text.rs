@@ -89,7 +89,7 @@ impl ModelText {
         }
     }
 
-    /// The list of tools for prompts with these actions. `None`: there are none.
+    /// The list of tools for prompts with these actions. `None`: no action is possible.
     ///
     /// # Errors
     /// [`ReplyError::Text`] if the list is too long.

@@ -170,7 +170,7 @@ struct OpenAsk {
     turns_after: u16,
 }
 
-/// What an ask says.
+/// Content of an ask.
 struct AskContent {
     question: String,
     kind: AskKind,

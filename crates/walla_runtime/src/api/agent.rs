@@ -160,7 +160,7 @@ impl AgentSpec {
     }
 }
 
-/// Settings of one ask, instead of those of its agent.
+/// Settings of one ask. They replace the settings of its agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskOptions {
     /// Condition on the speech of the reply, instead of [`AgentSpec::constraint`]. `None`: the

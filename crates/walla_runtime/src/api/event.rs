@@ -133,8 +133,8 @@ pub enum ReplyEvent {
     Call(Box<Call>),
     /// A call that cannot be executed. Its text is not speech.
     CallRefused(Box<RefusedCall>),
-    /// One sampled token, of speech, reasoning or a call, with its alternatives. It precedes the token's
-    /// text and is sent only to agents with
+    /// One sampled token, of speech, reasoning or a call, with its alternatives. It precedes the
+    /// token's text and is sent only to agents with
     /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
     /// that allocates per token: two allocations on the device thread, freed by the receiver.
     Token(Box<TokenLogprobs>),

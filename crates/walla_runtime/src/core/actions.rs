@@ -89,7 +89,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Takes what was held back, because the reply has ended.
+    /// Takes the text that was held back, because the reply has ended.
     pub fn finish(&mut self, is_cut: bool) {
         self.is_cut = is_cut;
         if let Some(calls) = self.calls.take() {

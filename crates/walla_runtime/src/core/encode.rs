@@ -48,11 +48,11 @@ pub(super) enum PromptSource {
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
-    /// A conversation rendered by the template, and what the reply answers.
-    Chat { conversation: Conversation, asked: Asked },
+    /// A conversation rendered by the template, and the subject of the reply.
+    Chat { conversation: Box<Conversation>, asked: Asked },
     /// A conversation whose next turn is not known. The result is the part of the prompt that any
     /// next turn leaves as it is.
-    Unasked(Conversation),
+    Unasked(Box<Conversation>),
 }
 
 /// A conversation to render.
@@ -71,8 +71,8 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    pub fn of(agent: &AgentState) -> Self {
-        Self {
+    pub fn of(agent: &AgentState) -> Box<Self> {
+        Box::new(Self {
             persona: agent.spec.persona.clone(),
             turns: Arc::clone(&agent.turns),
             dropped_size: agent.dropped_size,
@@ -80,7 +80,7 @@ impl Conversation {
             policy: agent.spec.context_policy,
             thinking: agent.spec.thinking,
             actions: agent.spec.actions.as_ref().map(|a| a.set.clone()).unwrap_or_default(),
-        }
+        })
     }
 }
 
@@ -89,7 +89,7 @@ impl Conversation {
 pub(super) struct EncodeResult {
     pub agent: AgentId,
     pub purpose: Purpose,
-    /// What the reply answers. The job took it from the ask.
+    /// Subject of the reply. The job took it from the ask.
     pub asked: Option<Asked>,
     /// The tokens, or the error.
     pub result: Result<Encoded, ReplyError>,

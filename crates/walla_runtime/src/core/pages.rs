@@ -104,9 +104,9 @@ impl Core {
     /// Whether the prompt of an agent begins as the prompt of another agent that is being
     /// evaluated: of agents that are asked in the same frame, the first one evaluates their common
     /// prefix. An agent that has evaluated more, or that is more urgent, does not wait. Agents of
-    /// other clients are not waited for, because their frames may be rare, nor are agents that cannot
-    /// continue: one that lacks pages could wait for this agent's, and one that awaits a mask may
-    /// wait for long.
+    /// other clients are not waited for, because their frames may be rare. Agents that cannot
+    /// continue are not waited for either: one that lacks pages could wait for this agent's pages,
+    /// and one that awaits a mask may take long.
     pub(super) fn awaits_prefix(&self, slot: usize, leaders: &[Leader]) -> bool {
         let Some(agent) = self.agents.get(slot) else { return false };
         let waited = self.budget.ticks().saturating_sub(agent.sequence.waiting_since());

@@ -146,7 +146,7 @@ impl Core {
         match missing {
             // No draw is launched ahead: its mask depends on the token before it.
             0 if constraint.is_some() => None,
-            // If the draw opens a call, the one behind it is discarded, and its input evaluated again.
+            // If the draw opens a call, a draw behind it would be discarded.
             0 if agent.acts() && self.kv.ledger().options().recurrent => None,
             // All known tokens are submitted; the next input is the sampled token on the device.
             // None without such a draw, or with two.

@@ -27,7 +27,7 @@ impl Ask {
     }
 }
 
-/// What a reply in a conversation answers.
+/// The subject of a reply in a conversation.
 #[derive(Debug)]
 pub(in crate::core) enum Asked {
     /// The user's turn.
@@ -47,15 +47,14 @@ pub(in crate::core) struct Reply {
     pub encoded_micros: u64,
     /// Times of the first and the latest step with tokens of its prompt.
     pub prefill_micros: Option<(u64, u64)>,
-    /// What it answers, set when it is encoded. Both become part of the conversation when the reply
-    /// ends.
+    /// Its subject, set when it is encoded. Both become part of the conversation when it ends.
     pub asked: Option<Asked>,
     pub phase: ReplyPhase,
     pub usage: Usage,
     /// All speech so far, for the conversation.
     pub speech: String,
-    /// Whether it may call actions. `None`: its agent has none, or it is not in a conversation, or it
-    /// has a constraint.
+    /// Whether it may call actions. `None`: its agent has none, or it is not in a conversation, or
+    /// it has a constraint.
     pub policy: Option<ActionPolicy>,
     /// Number of calls so far, valid or not.
     pub calls_ended: u32,

@@ -215,7 +215,7 @@ fn a_required_reply_begins_with_a_call() {
     }
 }
 
-/// One ask may require or forbid what the agent's policy says otherwise.
+/// One ask may require or forbid calls, whatever the policy of its agent.
 #[test]
 fn the_policy_of_an_ask_replaces_that_of_its_agent() {
     let options = model(&MARKERS);
@@ -335,7 +335,7 @@ fn the_prompt_names_the_actions() {
     assert!(with > without + 50, "{with} and {without}");
 }
 
-/// A reply with a constraint of its own makes no calls.
+/// A reply with a constraint makes no calls.
 #[test]
 fn a_constraint_excludes_calls() {
     let mut rig = rig(&model(&MARKERS));

@@ -109,7 +109,9 @@ impl Simulation {
                 continue;
             };
             let heard = &self.heard[&reply_id];
-            let is_complete = heard.ends == [Ok(FinishReason::Length)];
+            // Calls are tokens of the sequence, and not text.
+            let has_calls = heard.usage.call_tokens > 0;
+            let is_complete = heard.ends == [Ok(FinishReason::Length)] && !has_calls;
             let is_last = self.started.get(&agent) == Some(&reply_id);
             let hears_all = self.core.clients.has_received_all(state.client);
             let is_kept = !self.setting.options.background_prefill;
