@@ -34,8 +34,8 @@ use std::time::{Duration, Instant};
 use bevy_ecs::entity::{EntityHashMap, EntityHashSet};
 use bevy_ecs::prelude::*;
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
-    SentenceSplitter,
+    ASKS_WAITING_MAX, AgentId, AskOptions, Command, EXCHANGES_KNOWN_MAX, Event, FinishReason,
+    ReplyError, ReplyId, SentenceSplitter,
 };
 
 use crate::actions::ActionResult;
@@ -115,8 +115,8 @@ struct Record {
     heard_bytes: u32,
     /// Texts of the calls of the reply in progress, for the conversation.
     actions: Vec<String>,
-    /// The latest reply with a call, and the tag of its ask.
-    acted: Option<AskId>,
+    /// The latest replies with calls, oldest first, at most [`EXCHANGES_KNOWN_MAX`].
+    acted: VecDeque<AskId>,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
     /// The state of the conversation that the engine knows.
@@ -279,8 +279,9 @@ impl EngineBridge {
             return None;
         }
         let record = self.id_by_entity.get(&result.agent).and_then(|id| self.records.get(id));
-        let acted = record.and_then(|record| record.acted);
-        let tag = acted.filter(|ask| ask.reply_id == result.id.reply_id).map_or(0, |ask| ask.tag);
+        let of_result = |ask: &&AskId| ask.reply_id == result.id.reply_id;
+        let acted = record.and_then(|record| record.acted.iter().find(of_result));
+        let tag = acted.map_or(0, |ask| ask.tag);
         Some(Ask::to_continue(result.agent).tagged(tag))
     }
 
@@ -369,13 +370,33 @@ impl Record {
             heard_bytes: u32::MAX,
             sentence_end: 0,
             actions: Vec::new(),
-            acted: None,
+            acted: VecDeque::new(),
             needs_resend: false,
             last_resent_reply: None,
             reply_bytes: 0,
             asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),
             sentences: sentence::splitter(),
         }
+    }
+
+    /// Whether the conversation is sent again, because no ask is open and the engine's copy may
+    /// differ.
+    fn resend_when_idle(&mut self) -> bool {
+        let is_idle = self.asks.is_empty() && !self.is_removed;
+        let resends = is_idle && std::mem::take(&mut self.needs_resend) && self.added;
+        self.pending.conversation |= resends;
+        resends
+    }
+
+    /// Remembers a reply with a call, for the results of its calls.
+    fn remember_acted(&mut self, ask: AskId) {
+        if self.acted.back().is_some_and(|latest| latest.reply_id == ask.reply_id) {
+            return;
+        }
+        if self.acted.len() >= EXCHANGES_KNOWN_MAX {
+            self.acted.pop_front();
+        }
+        self.acted.push_back(ask);
     }
 
     /// Whether any ask is open that is not cancelled.

@@ -280,7 +280,7 @@ impl EngineBridge {
             ReplyEvent::Call(call) => {
                 let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
                 record.actions.push(call.text());
-                record.acted = Some(ask);
+                record.remember_acted(ask);
                 out.called(agent, ask, Arc::new((**call).clone()));
             }
             ReplyEvent::CallRefused(refused) => {
@@ -337,12 +337,8 @@ impl EngineBridge {
         if record.asks.back().is_some_and(|ask| ask.stage == AskStage::Unsent) {
             record.pending.asks = true;
             self.mark_pending(id);
-        } else if record.needs_resend && record.asks.is_empty() && !record.is_removed {
-            record.needs_resend = false;
-            if record.added {
-                record.pending.conversation = true;
-                self.mark_pending(id);
-            }
+        } else if record.resend_when_idle() {
+            self.mark_pending(id);
         }
     }
 }
@@ -425,6 +421,8 @@ impl Record {
         }
         let actions = std::mem::take(&mut self.actions);
         let has_spoken = !ask.turn.is_empty() || !actions.is_empty();
+        // The engine may have received the conversation without these actions since.
+        self.needs_resend |= heard_bytes.is_some() && !actions.is_empty();
         let is_answered = (end.is_finished && heard_bytes.is_none()) || has_spoken;
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation

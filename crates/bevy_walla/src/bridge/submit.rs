@@ -179,6 +179,8 @@ impl EngineBridge {
                 self.send(command, outbox)?;
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
+                // This agent's conversation is sent after its cancels.
+                record.resend_when_idle();
                 self.asks_waiting -= 1;
                 self.end_locally(entity, ask.id(), Ok(FinishReason::Cancelled));
             }

@@ -9,7 +9,7 @@ use bevy_walla::engine::{
     ReplyEvent, TrySendError,
 };
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineStats, InlineText, ReplyError, ReplyId, Usage};
+use bevy_walla::{Call, CallId, EngineStats, InlineText, ReplyError, ReplyId, Usage};
 
 use crate::common::dice::Dice;
 
@@ -56,6 +56,10 @@ struct Reply {
     asked: Asked,
     /// Words that are not said yet.
     words: VecDeque<String>,
+    /// Calls that are not made yet.
+    calls_left: u32,
+    /// The texts of the calls so far.
+    acted: Vec<String>,
     said: String,
     heard_bytes: u32,
     has_started: bool,
@@ -337,6 +341,15 @@ impl Character {
             text.push(&word);
             return Some((reply_id, ReplyEvent::Delta { text, tokens: 1 }));
         }
+        if !fails && reply.calls_left > 0 {
+            reply.calls_left -= 1;
+            let id = CallId { reply_id, index: reply.acted.len() as u32 };
+            // No two calls have the same text.
+            let arguments = format!(r#"{{"n": {}}}"#, reply_id.0 * 10 + u64::from(id.index));
+            let call = Call::new(id, "wave", &arguments).expect("it is JSON");
+            reply.acted.push(call.text());
+            return Some((reply_id, ReplyEvent::Call(Box::new(call))));
+        }
         let reply = self.reply.take()?;
         let what = reply.end();
         self.keep_exchange(reply, matches!(what, ReplyEvent::Finished { .. }));
@@ -348,7 +361,8 @@ impl Character {
     /// was cancelled, failed or interrupted.
     fn keep_exchange(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.said, reply.heard_bytes);
-        let is_answered = (is_finished && !reply.has_reasoned) || !reply.said.is_empty();
+        let has_spoken = !reply.said.is_empty() || !reply.acted.is_empty();
+        let is_answered = (is_finished && !reply.has_reasoned) || has_spoken;
         if !reply.has_started || !is_answered || matches!(reply.asked, Asked::Raw) {
             return;
         }
@@ -361,6 +375,8 @@ impl Character {
         }
         self.exchanges.push_back((reply.reply_id, begin, self.turns.len()));
         self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        let acted = reply.acted.into_iter();
+        self.turns.extend(acted.map(|text| Turn { speaker: Speaker::Action, text }));
     }
 
     /// Ends asks; returns them. The turns before an ask stay in the order of the commands.
@@ -401,7 +417,9 @@ impl Character {
         let Some(at) = known else { return };
         let (_, begin, answer) = self.exchanges[at];
         cut_text(&mut self.turns[answer].text, heard_bytes);
-        if self.turns[answer].text.is_empty() {
+        let next = self.turns.get(answer + 1);
+        let has_acted = next.is_some_and(|turn| turn.speaker == Speaker::Action);
+        if self.turns[answer].text.is_empty() && !has_acted {
             let removed = self.turns.drain(begin..=answer).len();
             self.exchanges.remove(at);
             for (_, begin, answer) in self.exchanges.iter_mut().skip(at) {
@@ -419,7 +437,10 @@ impl Reply {
                 let text = format!("é{} to {question}.", dice.throw(6));
                 (Asked::Question(question), text)
             }
-            Prompt::Continue => (Asked::Conversation, format!("é{} unasked.", dice.throw(6))),
+            Prompt::Continue => {
+                let text = format!("é{} as {}.", dice.throw(6), reply_id.0);
+                (Asked::Conversation, text)
+            }
             _ => (Asked::Raw, "raw text".to_owned()),
         };
         let is_empty = dice.one_in(6);
@@ -428,6 +449,8 @@ impl Reply {
             reply_id,
             asked,
             words,
+            calls_left: if dice.one_in(3) { dice.throw(3) as u32 } else { 0 },
+            acted: Vec::new(),
             said: String::new(),
             heard_bytes: u32::MAX,
             has_started: false,

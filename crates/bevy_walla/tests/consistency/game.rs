@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
-use bevy_walla::ReplyId;
 use bevy_walla::prelude::*;
+use bevy_walla::{CallId, ReplyId};
 
 use crate::common::dice::Dice;
 use crate::engine_model::EngineModel;
@@ -42,12 +42,16 @@ pub struct Heard {
     pub tags: BTreeSet<u64>,
     texts: BTreeMap<ReplyId, String>,
     sentences: Vec<ReplySentence>,
+    called: Vec<(Entity, CallId)>,
 }
 
 impl Heard {
     fn ended(&mut self, reply_id: ReplyId, tag: u64) {
         *self.ends.entry(reply_id).or_default() += 1;
-        self.tags.insert(tag);
+        // A result for an agent that was replaced has no tag.
+        if tag > 0 {
+            self.tags.insert(tag);
+        }
     }
 
     fn spoken(&mut self, sentence: ReplySentence) {
@@ -65,6 +69,9 @@ fn listen(app: &mut App) {
         })
         .add_observer(|e: On<ReplyFailed>, mut heard: ResMut<Heard>| {
             heard.ended(e.reply_id, e.tag);
+        })
+        .add_observer(|e: On<AgentCalled>, mut heard: ResMut<Heard>| {
+            heard.called.push((e.agent, e.call.id));
         })
         .add_observer(|e: On<ReplyDelta>, mut heard: ResMut<Heard>| {
             heard.texts.entry(e.reply_id).or_default().push_str(&e.text);
@@ -127,6 +134,7 @@ const ALWAYS: &[Action] = &[
     ("ask by message", Game::ask_by_message),
     ("ask raw", Game::ask_raw),
     ("ask to continue", Game::ask_to_continue),
+    ("answer a call", Game::answer_call),
     ("cancel", Game::cancel),
     ("push", Game::push),
     ("push", Game::push),
@@ -217,6 +225,16 @@ impl Game {
     fn ask_to_continue(&mut self, world: &mut World, agent: Entity) {
         self.asked += 1;
         world.trigger(Ask::to_continue(agent).tagged(self.asked));
+    }
+
+    /// Gives a result, also to an agent that has not acted.
+    fn answer_call(&mut self, world: &mut World, agent: Entity) {
+        let called = &world.resource::<Heard>().called;
+        let id = called.iter().rev().find(|(of, _)| *of == agent).map(|(_, id)| *id);
+        let Some(id) = id else { return };
+        self.pushed += 1;
+        let text = format!("r{}", self.pushed);
+        world.trigger(ActionResult { agent, id, text });
     }
 
     fn cancel(&mut self, world: &mut World, agent: Entity) {
