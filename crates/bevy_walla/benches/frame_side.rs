@@ -5,7 +5,9 @@
 //! ```
 //!
 //! Every agent speaks one word in every frame, all of it published as messages and events, with one
-//! observer on each agent. Columns: *systems* is the time inside the plugin's systems, as the
+//! observer on each agent. In one row a quarter of the agents act: each of their replies is 8 to 23
+//! words and the call of a typed action, and the result of the action leads to the next reply.
+//! Columns: *systems* is the time inside the plugin's systems, as the
 //! plugin itself measures it. *frame* is a whole `App::update` minus that of an app without the
 //! plugin, so it includes Bevy's share (running schedules, applying commands, observers) and the
 //! script's. Both are in microseconds. *allocations* are of the whole process, per frame. Schedules
@@ -22,8 +24,10 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
 use bevy_walla::prelude::*;
+use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
 use hdrhistogram::Histogram;
+use serde::Deserialize;
 
 struct Counting;
 
@@ -66,8 +70,34 @@ const SPEECH: &str = "This word goes with that one, and then some more come. ";
 #[derive(Resource, Default)]
 struct Heard(u64);
 
-struct Row {
+/// Calls of actions.
+#[derive(Resource, Default)]
+struct Acted(u64);
+
+/// Hands an item over.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct Give {
+    item: String,
+    count: u8,
+}
+
+/// Agents of a row, and how many of them act.
+#[derive(Clone, Copy)]
+struct Crowd {
     agents: usize,
+    acting: usize,
+}
+
+/// The rows: only speech, speech and actions, many agents.
+const CROWDS: [Crowd; 3] = [
+    Crowd { agents: 64, acting: 0 },
+    Crowd { agents: 64, acting: 16 },
+    Crowd { agents: 1_024, acting: 0 },
+];
+
+struct Row {
+    crowd: Crowd,
+    calls: u64,
     systems: Histogram<u64>,
     frame: Histogram<u64>,
     allocations: f64,
@@ -84,8 +114,7 @@ fn main() {
     let cold = after("--cold").and_then(|n| n.parse().ok()).unwrap_or(0_usize);
     let mut between = Between { kind, evicted: vec![0; cold << 20] };
     let bare = bare_frame(frames, &mut between);
-    let rows: Vec<Row> =
-        [64, 1_024].map(|agents| measure(agents, frames, bare, &mut between)).into();
+    let rows = CROWDS.map(|crowd| measure(crowd, frames, bare, &mut between));
     print_table(&rows, frames, bare);
     let json = to_json(&rows, frames, bare);
     println!("{json}");
@@ -112,22 +141,49 @@ fn bare_frame(frames: usize, between: &mut Between) -> Duration {
     Duration::from_nanos(times.value_at_quantile(0.5))
 }
 
-fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) -> Row {
-    let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
+/// Agents that act have their number as persona, which determines the length of their replies. So
+/// their calls are spread over the frames.
+fn script(persona: &str) -> String {
+    let Ok(number) = persona.parse::<usize>() else { return SPEECH.to_owned() };
+    SPEECH.split_inclusive(' ').cycle().take(8 + number % 16).collect()
+}
+
+fn engine() -> ScriptedEngine {
+    let call = || ("give".to_owned(), r#"{"item": "horseshoe", "count": 3}"#.to_owned());
+    let engine = ScriptedEngine::new(|persona, _| script(persona)).endless();
+    engine.acting(move |_, _| vec![call()])
+}
+
+fn act(call: On<ActionCall<Give>>, mut acted: ResMut<Acted>, mut commands: Commands) {
+    acted.0 += u64::from(call.count > 0 && !call.item.is_empty());
+    commands.entity(call.agent).action_result(call.id, "The horseshoes are sold.");
+}
+
+fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::with_engine_client(engine.new_client())).init_resource::<Heard>();
+    app.add_plugins(WallaPlugin::with_engine_client(engine().new_client()))
+        .init_resource::<Heard>()
+        .init_resource::<Acted>()
+        .add_action::<Give>()
+        .add_observer(act);
     between.kind.prepare(&mut app);
-    for i in 0..agents {
-        let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
-        let agent = app
-            .world_mut()
-            .spawn(parts)
-            .observe(|_: On<ReplySentence>, mut heard: ResMut<Heard>| heard.0 += 1)
-            .id();
+    for i in 0..crowd.agents {
+        let acts = i < crowd.acting;
+        let persona = if acts { i.to_string() } else { "A".to_owned() };
+        let parts = (Agent::persona(persona), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
+        let mut agent = app.world_mut().spawn(parts);
+        if acts {
+            agent.insert(
+                Actions::new().allow::<Give>().choices::<Give>("item", ["horseshoe", "nails"]),
+            );
+        }
+        let agent =
+            agent.observe(|_: On<ReplySentence>, mut heard: ResMut<Heard>| heard.0 += 1).id();
         app.world_mut().trigger(Ask::new(agent, "Talk."));
     }
     (0..FRAMES_WARM_UP).for_each(|_| app.update());
     let (mut systems, mut frame) = (histogram(), histogram());
+    let calls_before = app.world().resource::<Acted>().0;
     let allocations_before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..frames {
         between.pass();
@@ -138,7 +194,9 @@ fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) 
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations_before;
     assert!(app.world().resource::<Heard>().0 > 0, "agents spoke");
-    Row { agents, systems, frame, allocations: allocations as f64 / frames as f64 }
+    let calls = app.world().resource::<Acted>().0 - calls_before;
+    assert_eq!(calls > 0, crowd.acting > 0, "agents act");
+    Row { crowd, calls, systems, frame, allocations: allocations as f64 / frames as f64 }
 }
 
 /// How schedules run.
@@ -198,11 +256,14 @@ fn print_table(rows: &[Row], frames: usize, bare: Duration) {
         "{frames} frames; a frame without the plugin takes {:.1} µs",
         bare.as_nanos() as f64 / 1e3
     );
-    println!("| agents | systems p50 | p99 | frame p50 | p99 | allocations/frame |");
-    println!("|---:|---:|---:|---:|---:|---:|");
-    for Row { agents, systems, frame, allocations } in rows {
+    println!(
+        "| agents | of them act | systems p50 | p99 | frame p50 | p99 | calls | allocations/frame |"
+    );
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for Row { crowd: Crowd { agents, acting }, calls, systems, frame, allocations } in rows {
         println!(
-            "| {agents} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {allocations} |",
+            "| {agents} | {acting} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {calls} | \
+             {allocations:.2} |",
             micros(systems, 0.5),
             micros(systems, 0.99),
             micros(frame, 0.5),
@@ -216,7 +277,9 @@ fn to_json(rows: &[Row], frames: usize, bare: Duration) -> String {
         .iter()
         .map(|row| {
             serde_json::json!({
-                "agents": row.agents,
+                "agents": row.crowd.agents,
+                "acting": row.crowd.acting,
+                "calls": row.calls,
                 "systems_micros": { "p50": micros(&row.systems, 0.5), "p99": micros(&row.systems, 0.99) },
                 "frame_micros": { "p50": micros(&row.frame, 0.5), "p99": micros(&row.frame, 0.99) },
                 "allocations_per_frame": row.allocations,
