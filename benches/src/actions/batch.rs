@@ -15,6 +15,9 @@ use super::schemas::{endless_records, endless_text};
 /// Tokens of a prompt. It is raw, so that prompts do not depend on the model.
 const PROMPT_TOKENS: u32 = 8;
 
+/// Steps at the beginning of a round that are not measured: they evaluate prompts.
+const STEPS_BEFORE: u64 = 4;
+
 /// Timeout of a round.
 const ROUND_MAX: Duration = Duration::from_secs(300);
 
@@ -54,12 +57,14 @@ impl Scene {
 pub struct Round {
     /// Device time in microseconds and rows of the steps in which all agents were active.
     pub steps: Vec<(f64, u32)>,
-    /// Frames in which all agents were active, and no step completed.
     pub tokens: u64,
     pub forced: u64,
     pub seconds: f64,
     pub masks: u64,
     pub masks_late: u64,
+    /// The same, from the time on at which all agents have spoken.
+    pub masks_of_speakers: u64,
+    pub masks_late_of_speakers: u64,
     pub mask_micros: f64,
     /// Sampled tokens of each agent, with the bits of their log-probabilities.
     pub sampled: Vec<Vec<(u32, u32)>>,
@@ -112,6 +117,7 @@ pub fn round(
     let start = Instant::now();
     let mut last = engine.stats();
     let mut frame_end = start;
+    let mut spoken = None;
     while !host.is_idle() {
         if let Some(frame) = settings.frame
             && frame_end <= Instant::now()
@@ -126,7 +132,12 @@ pub fn round(
             round.sampled[place] = heard.tokens;
         })?;
         let now = engine.stats();
-        round.note(&last, &now, all as u32);
+        if spoken.is_none() && host.all_speak() {
+            spoken = Some(now);
+        }
+        if now.steps_done > before.steps_done + STEPS_BEFORE {
+            round.note(&last, &now, all as u32);
+        }
         last = now;
         if start.elapsed() > ROUND_MAX {
             return Err(format!("a round takes too long: {now:?}").into());
@@ -137,6 +148,9 @@ pub fn round(
     let after = engine.stats();
     round.masks = after.masks - before.masks;
     round.masks_late = after.masks_late - before.masks_late;
+    let spoken = spoken.unwrap_or(after);
+    round.masks_of_speakers = after.masks - spoken.masks;
+    round.masks_late_of_speakers = after.masks_late - spoken.masks_late;
     round.mask_micros = (after.mask_time - before.mask_time).as_secs_f64() * 1e6;
     for agent in agents {
         host.send(Command::RemoveAgent { agent })?;
@@ -162,15 +176,29 @@ impl Round {
         self.seconds += other.seconds;
         self.masks += other.masks;
         self.masks_late += other.masks_late;
+        self.masks_of_speakers += other.masks_of_speakers;
+        self.masks_late_of_speakers += other.masks_late_of_speakers;
         self.mask_micros += other.mask_micros;
     }
 
-    /// The smallest step time that is not below `percent` of all, in microseconds.
-    pub fn percentile(&self, percent: f64) -> f64 {
-        let mut sorted: Vec<f64> = self.steps.iter().map(|(micros, _)| *micros).collect();
+    /// The smallest time of a step with `rows` rows that is not below `percent` of all, in
+    /// microseconds. 0 without such a step.
+    pub fn percentile(&self, rows: u32, percent: f64) -> f64 {
+        let of_rows = self.steps.iter().filter(|step| step.1 == rows);
+        let mut sorted: Vec<f64> = of_rows.map(|(micros, _)| *micros).collect();
         sorted.sort_by(f64::total_cmp);
         let place = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
         sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Number of steps with `rows` rows.
+    pub fn steps_of(&self, rows: u32) -> usize {
+        self.steps.iter().filter(|step| step.1 == rows).count()
+    }
+
+    pub fn micros_per_row(&self) -> f64 {
+        let micros: f64 = self.steps.iter().map(|(micros, _)| micros).sum();
+        micros / (self.mean_rows() * self.steps.len().max(1) as f64).max(1.0)
     }
 
     pub fn mean_rows(&self) -> f64 {
@@ -178,24 +206,31 @@ impl Round {
         f64::from(rows) / self.steps.len().max(1) as f64
     }
 
-    pub fn late_percent(&self) -> f64 {
-        100.0 * self.masks_late as f64 / self.masks.max(1) as f64
+    /// Late masks of all, and of those behind the first words.
+    pub fn late_percent(&self) -> [f64; 2] {
+        let percent = |late: u64, all: u64| 100.0 * late as f64 / all.max(1) as f64;
+        let of_speakers = percent(self.masks_late_of_speakers, self.masks_of_speakers);
+        [percent(self.masks_late, self.masks), of_speakers]
     }
 
     pub fn micros_per_mask(&self) -> f64 {
         self.mask_micros / self.masks.max(1) as f64
     }
 
-    pub fn json(&self, scene: &str) -> Value {
+    pub fn json(&self, scene: &str, rows: u32) -> Value {
         let tenth = |value: f64| (value * 10.0).round() / 10.0;
         json!({
             "scene": scene, "steps": self.steps.len(), "rows_mean": tenth(self.mean_rows()),
-            "step_micros": {
-                "p50": tenth(self.percentile(50.0)), "p99": tenth(self.percentile(99.0)),
+            "steps_full": self.steps_of(rows),
+            "step_full_micros": {
+                "p50": tenth(self.percentile(rows, 50.0)), "p99": tenth(self.percentile(rows, 99.0)),
             },
+            "micros_per_row": tenth(self.micros_per_row()),
             "tokens": self.tokens, "forced": self.forced,
             "tokens_per_second": tenth(self.tokens as f64 / self.seconds),
             "masks": self.masks, "masks_late": self.masks_late,
+            "masks_of_speakers": self.masks_of_speakers,
+            "masks_late_of_speakers": self.masks_late_of_speakers,
             "mask_micros_mean": tenth(self.micros_per_mask()),
         })
     }

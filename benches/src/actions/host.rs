@@ -85,6 +85,11 @@ impl<'a> Host<'a> {
         self.open.is_empty()
     }
 
+    /// Whether all agents with an open ask have spoken.
+    pub fn all_speak(&self) -> bool {
+        self.open.values().all(|(_, heard)| !heard.text.is_empty())
+    }
+
     /// Takes the events that are there. Calls `ended` with the place of an agent and its reply.
     pub fn poll(&mut self, ended: &mut dyn FnMut(usize, Heard)) -> Result<bool, Box<dyn Error>> {
         let mut any = false;

@@ -233,25 +233,26 @@ fn measure_batch(
         }
     }
     let alone = round(&[Scene::Plain], true)?.sampled;
-    let mut beside = round(&[Scene::Plain, Scene::Text], true)?;
-    let mut other = round(&[Scene::Plain, Scene::Records], true)?;
+    let beside = round(&[Scene::Plain, Scene::Text], true)?;
+    let other = round(&[Scene::Plain, Scene::Records], true)?;
     let differ =
         |round: &Round| (0..settings.agents).filter(|&n| round.sampled[n] != alone[n]).count();
     let different = differ(&beside) + differ(&other);
     let tokens: usize = alone.iter().map(Vec::len).sum();
     println!("{name}, {} agents on {}", settings.agents, common.device);
     println!(
-        "| agents | steps | rows | step p50 / p99 | to no constraint | tokens/s | not sampled | masks | late | \
-         µs a mask |\n|---|---|---|---|---|---|---|---|---|---|"
+        "| agents | steps | rows, mean | full steps | p50 / p99 | to no constraint | µs a row | \
+         tokens/s | not sampled | masks | late | late, behind first words | µs a mask |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
-    beside.sampled.clear();
-    other.sampled.clear();
-    let named = SCENES.map(Scene::name).into_iter().zip(&sums);
+    let full = settings.agents as u32;
+    let named = SCENES.map(Scene::name).into_iter().zip(&sums).map(|of| (of, full));
     let both = [("no constraint + text", &beside), ("no constraint + records", &other)];
+    let base = sums[0].percentile(full, 50.0);
     let mut rows = Vec::new();
-    for (scene, round) in named.chain(both) {
-        println!("{}", line(scene, round, sums[0].percentile(50.0)));
-        rows.push(round.json(scene));
+    for ((scene, round), full) in named.chain(both.map(|of| (of, 2 * full))) {
+        println!("{}", line(scene, round, full, base));
+        rows.push(round.json(scene, full));
     }
     println!(
         "{tokens} tokens of agents without a constraint; {different} of {} agents differ",
@@ -267,19 +268,26 @@ fn measure_batch(
     Ok((rows, defect))
 }
 
-fn line(scene: &str, round: &Round, base: f64) -> String {
-    let [p50, p99] = [50.0, 99.0].map(|percent| round.percentile(percent));
+/// A line of the table. A full step has one row of each agent.
+fn line(scene: &str, round: &Round, full: u32, base: f64) -> String {
+    let [p50, p99] = [50.0, 99.0].map(|percent| round.percentile(full, percent));
+    let [late, late_of_speakers] = round.late_percent();
+    let times = match round.steps_of(full) {
+        0 => "– | –".to_owned(),
+        _ => {
+            format!("{:.2} / {:.2} ms | {:+.1} %", p50 / 1e3, p99 / 1e3, 100.0 * (p50 / base - 1.0))
+        }
+    };
     format!(
-        "| {scene} | {} | {:.1} | {:.2} / {:.2} ms | {:+.1} % | {:.0} | {:.1} % | {} | {:.2} % | {:.0} |",
+        "| {scene} | {} | {:.1} | {} | {times} | {:.1} | {:.0} | {:.1} % | {} | \
+         {late:.2} % | {late_of_speakers:.2} % | {:.0} |",
         round.steps.len(),
         round.mean_rows(),
-        p50 / 1e3,
-        p99 / 1e3,
-        100.0 * (p50 / base - 1.0),
+        round.steps_of(full),
+        round.micros_per_row(),
         round.tokens as f64 / round.seconds,
         100.0 * round.forced as f64 / round.tokens.max(1) as f64,
         round.masks,
-        round.late_percent(),
         round.micros_per_mask(),
     )
 }
