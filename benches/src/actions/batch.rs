@@ -1,4 +1,4 @@
-//! A batch of agents with different schemas, beside the same number of agents without any.
+//! A batch of agents with different schemas next to the same number of agents without any.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -223,7 +223,8 @@ impl Round {
             "scene": scene, "steps": self.steps.len(), "rows_mean": tenth(self.mean_rows()),
             "steps_full": self.steps_of(rows),
             "step_full_micros": {
-                "p50": tenth(self.percentile(rows, 50.0)), "p99": tenth(self.percentile(rows, 99.0)),
+                "p10": tenth(self.percentile(rows, 10.0)), "p50": tenth(self.percentile(rows, 50.0)),
+                "p99": tenth(self.percentile(rows, 99.0)),
             },
             "micros_per_row": tenth(self.micros_per_row()),
             "tokens": self.tokens, "forced": self.forced,

@@ -12,7 +12,7 @@ use walla_runtime::{
 /// Timeout, longer than any reply takes: a defect must fail, not hang.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// What an agent said.
+/// A reply.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// Number of the ask, from 0.
@@ -25,6 +25,9 @@ pub struct Heard {
     pub reason: Option<FinishReason>,
     pub usage: Usage,
 }
+
+/// Starts an ask with this number, of the agent in this place.
+type Next<'n, 'a> = dyn FnMut(&mut Host<'a>, usize, u64) -> Result<(), Box<dyn Error>> + 'n;
 
 /// A client of an engine, and its agents.
 pub struct Host<'a> {
@@ -122,7 +125,7 @@ impl<'a> Host<'a> {
         &mut self,
         agents: usize,
         asks: u64,
-        next: &mut dyn FnMut(&mut Self, usize, u64) -> Result<(), Box<dyn Error>>,
+        next: &mut Next<'_, 'a>,
         heard: &mut dyn FnMut(usize, Heard),
     ) -> Result<(), Box<dyn Error>> {
         let mut asked = 0;

@@ -103,7 +103,7 @@ fn spec(engine: &Engine, n: u64, tokens_max: u32) -> Result<AgentSpec, Box<dyn E
     })
 }
 
-/// Asks `replies` times. The engine has room for [`AGENTS`].
+/// Asks `replies` times. The engine has slots for [`AGENTS`].
 pub fn measure(
     engine: &Engine,
     client: Client,

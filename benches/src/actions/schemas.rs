@@ -8,7 +8,7 @@ use walla_runtime::{ActionSet, ActionSpec};
 /// Kinds of schemas: the number of a schema selects its kind first.
 pub const KINDS: u64 = 8;
 
-/// An object of these properties, of which the first `required` must be there.
+/// An object of these properties. The first `required` of them must be there.
 fn closed(properties: &[(&str, Value)], required: usize) -> Value {
     let names: Vec<&str> = properties.iter().take(required).map(|(name, _)| *name).collect();
     let properties: serde_json::Map<String, Value> =

@@ -451,6 +451,9 @@ mod tests {
             queue_full: 11,
             driver_calls: u64::MAX - 1,
             graph_fallbacks: 28,
+            masks: 32,
+            masks_late: 33,
+            mask_time: Duration::from_micros(34),
             budget: BudgetStats {
                 budget: Some(Duration::from_micros(12)),
                 used: Duration::from_micros(13),
