@@ -82,6 +82,8 @@ struct ScriptedReply {
     said_bytes: usize,
     /// Published behind the text.
     calls: VecDeque<(String, String)>,
+    /// It has calls, also if all are published.
+    acts: bool,
     calls_made: u32,
     started: bool,
     tokens: u32,
@@ -109,6 +111,7 @@ impl ScriptedEngine {
     }
 
     /// Replies restart after their end, until they are cancelled: for tests of the steady state.
+    /// Replies with [calls](Self::acting) end.
     #[must_use]
     pub fn endless(self) -> Self {
         self.lock().endless = true;
@@ -324,6 +327,7 @@ impl Inner {
         let text = (self.script)(&scripted.spec.persona, &question);
         let acting = self.acting.as_ref().filter(|_| scripted.spec.actions.is_some());
         let calls = acting.map(|script| script(&scripted.spec.persona, &question));
+        let calls = calls.unwrap_or_default();
         let reasoning = self.reasoning.as_ref().filter(|_| scripted.spec.thinking);
         let reasoning = reasoning.map(|script| script(&scripted.spec.persona, &question));
         scripted.asks.push_back(ScriptedReply {
@@ -334,7 +338,8 @@ impl Inner {
             reasoning_tokens_max: scripted.spec.reasoning_tokens_max,
             text,
             said_bytes: 0,
-            calls: calls.unwrap_or_default().into(),
+            acts: !calls.is_empty(),
+            calls: calls.into(),
             calls_made: 0,
             started: false,
             tokens: 0,
@@ -348,7 +353,7 @@ impl Inner {
         stats.step_rows = 0;
         for (&agent, scripted) in agents.iter_mut() {
             let Some(reply) = scripted.asks.front_mut() else { continue };
-            let what = reply.next(*endless);
+            let what = reply.next(*endless && !reply.acts);
             stats.tokens += u64::from(matches!(what, ReplyEvent::Delta { .. }));
             stats.step_rows += 1;
             let event = Event { agent, reply_id: reply.reply_id, what };

@@ -9,7 +9,9 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
 use bevy_walla::prelude::*;
+use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
+use serde::Deserialize;
 
 struct Counting;
 
@@ -56,17 +58,22 @@ fn read(
     heard.bubble_bytes = bubbles.iter().map(|speech| speech.text().len()).sum();
 }
 
-/// 64 agents that repeat the same text, each with an observer.
-fn crowd(text: &'static str, tokens_max: u32) -> App {
-    let engine = ScriptedEngine::new(|_, _| text.to_owned()).endless();
+fn app(engine: &ScriptedEngine) -> App {
     let mut app = App::new();
     app.add_plugins((WallaPlugin::with_engine_client(engine.new_client()), WallaDiagnosticsPlugin))
         .init_resource::<Heard>()
-        .add_systems(Update, read);
+        .add_systems(Update, read)
+        .add_action::<Give>();
     // Bevy's parallel executor allocates a task for each system it runs, which must not be counted.
     for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
         schedule.set_executor(SingleThreadedExecutor::new());
     }
+    app
+}
+
+/// 64 agents that repeat the same text, each with an observer.
+fn crowd(text: &'static str, tokens_max: u32) -> App {
+    let mut app = app(&ScriptedEngine::new(|_, _| text.to_owned()).endless());
     for i in 0..64 {
         let parts = (Agent::persona("A"), AgentSeed(i), ReplyLimits::tokens(tokens_max));
         let agent = app
@@ -79,8 +86,48 @@ fn crowd(text: &'static str, tokens_max: u32) -> App {
     app
 }
 
+/// Hands an item over.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct Give {
+    item: String,
+}
+
 /// One test in this file: the allocator counts for the whole process.
 #[test]
+fn no_frame_allocates() {
+    sixty_four_generating_agents_allocate_nothing_per_frame();
+    idle_agents_with_actions_allocate_nothing_per_frame();
+}
+
+/// Agents that have acted and are not asked again.
+fn idle_agents_with_actions_allocate_nothing_per_frame() {
+    let call = || ("give".to_owned(), r#"{"item": "nails"}"#.to_owned());
+    let script = ScriptedEngine::new(|_, _| "Here you are.".to_owned());
+    let mut app = app(&script.acting(move |_, _| vec![call()]));
+    #[derive(Resource, Default)]
+    struct Given(usize);
+    app.init_resource::<Given>().add_observer(
+        |call: On<ActionCall<Give>>, mut given: ResMut<Given>| {
+            given.0 += usize::from(call.item == "nails");
+        },
+    );
+    for i in 0..64 {
+        let actions = Actions::new().allow::<Give>().choices::<Give>("item", ["nails", "sword"]);
+        let agent = app.world_mut().spawn((Agent::persona("A"), AgentSeed(i), actions)).id();
+        app.world_mut().trigger(Ask::new(agent, "Nails, please."));
+    }
+    for _ in 0..100 {
+        app.update();
+    }
+    assert_eq!(app.world().resource::<Given>().0, 64, "all have acted");
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..1_000 {
+        app.update();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(allocations, 0, "in 1,000 frames of 64 idle agents with actions");
+}
+
 fn sixty_four_generating_agents_allocate_nothing_per_frame() {
     // 1,500 frames of at most 9 bytes each fit into 2,000 tokens of 8 bytes.
     let mut app = crowd("Well met. ", 2_000);

@@ -1,5 +1,7 @@
 //! Writes calls.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 use crate::{CallFormat, ParsedCall};
@@ -17,7 +19,11 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
     let (open, close) = (texts.open.unwrap_or_default(), texts.close.unwrap_or_default());
     let name = &call.name;
     let arguments = &call.arguments;
-    let object = || json(&Value::Object(arguments.clone()));
+    let object = || {
+        let mut text = String::new();
+        write_object(arguments, &mut text);
+        text
+    };
     match format {
         CallFormat::HermesJson | CallFormat::Plain => {
             let object = object();
@@ -51,14 +57,36 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
 
 /// JSON with a space after each comma and colon, as Python's `json.dumps` writes it.
 pub(crate) fn json(value: &Value) -> String {
+    let mut text = String::new();
+    write_value(value, &mut text);
+    text
+}
+
+fn write_value(value: &Value, text: &mut String) {
     match value {
-        Value::Array(items) => bracketed("[", items.iter().map(json), "]", ", "),
-        Value::Object(fields) => {
-            let fields = fields.iter().map(|(k, v)| format!("{}: {}", Value::from(&**k), json(v)));
-            bracketed("{", fields, "}", ", ")
+        Value::Array(items) => {
+            text.push('[');
+            for (at, item) in items.iter().enumerate() {
+                text.push_str(if at == 0 { "" } else { ", " });
+                write_value(item, text);
+            }
+            text.push(']');
         }
-        _ => value.to_string(),
+        Value::Object(fields) => write_object(fields, text),
+        _ => {
+            let _ = write!(text, "{value}");
+        }
     }
+}
+
+fn write_object(fields: &Map<String, Value>, text: &mut String) {
+    text.push('{');
+    for (at, (name, value)) in fields.iter().enumerate() {
+        text.push_str(if at == 0 { "" } else { ", " });
+        let _ = write!(text, "{}: ", Value::from(&**name));
+        write_value(value, text);
+    }
+    text.push('}');
 }
 
 fn bracketed(

@@ -252,7 +252,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 21;
+const FIELDS: usize = 24;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -277,6 +277,9 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         queue_full,
         driver_calls,
         graph_fallbacks,
+        masks,
+        masks_late,
+        mask_time,
         budget: _,
     } = *stats;
     [
@@ -301,6 +304,9 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         queue_full,
         driver_calls,
         graph_fallbacks,
+        masks,
+        masks_late,
+        nanos(mask_time),
     ]
 }
 
@@ -319,6 +325,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         queue_full,
         driver_calls,
         graph_fallbacks,
+        masks,
+        masks_late,
+        mask_nanos,
     ] = values;
     let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
@@ -345,6 +354,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         queue_full,
         driver_calls,
         graph_fallbacks,
+        masks,
+        masks_late,
+        mask_time: Duration::from_nanos(mask_nanos),
         budget,
     }
 }
@@ -439,6 +451,9 @@ mod tests {
             queue_full: 11,
             driver_calls: u64::MAX - 1,
             graph_fallbacks: 28,
+            masks: 32,
+            masks_late: 33,
+            mask_time: Duration::from_micros(34),
             budget: BudgetStats {
                 budget: Some(Duration::from_micros(12)),
                 used: Duration::from_micros(13),

@@ -281,7 +281,9 @@ impl EngineBridge {
                 let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
                 record.actions.push(call.text());
                 record.remember_acted(ask);
-                out.called(agent, ask, Arc::new((**call).clone()));
+                let (id, name) = (call.id, std::mem::take(&mut call.name));
+                let arguments = std::mem::take(&mut call.arguments);
+                out.called(agent, ask, Arc::new(Call { id, name, arguments }));
             }
             ReplyEvent::CallRefused(refused) => {
                 let tag = record.asks.get(at).map_or(0, |ask| ask.tag);

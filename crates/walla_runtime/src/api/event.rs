@@ -63,6 +63,9 @@ pub struct Usage {
     /// Tokens of calls and their delimiters. They do not count for
     /// [`reply_tokens_max`](crate::AgentSpec::reply_tokens_max).
     pub call_tokens: u32,
+    /// Speech and call tokens that were not sampled, because the reply's constraint left no choice.
+    /// They are evaluated like a prompt, several in one step.
+    pub forced_tokens: u32,
     /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
     /// microseconds, without [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,

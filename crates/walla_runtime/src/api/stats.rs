@@ -55,6 +55,13 @@ pub struct EngineStats {
     /// Programs that the device launches op by op although graphs are supported: slower, with the
     /// same tokens. The device's log and `walla devices` report the reasons.
     pub graph_fallbacks: u64,
+    /// Masks that constrained replies have received.
+    pub masks: u64,
+    /// Masks that were late: more than one step was submitted while the reply had no row because
+    /// it waited for its mask. The first mask of a model waits for the tables of its vocabulary.
+    pub masks_late: u64,
+    /// Time that masks have taken on their threads, compilation of grammars included.
+    pub mask_time: Duration,
     /// Use of the frame budget.
     pub budget: BudgetStats,
 }

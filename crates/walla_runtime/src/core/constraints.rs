@@ -15,7 +15,7 @@ use walla_model::chat::Marker;
 use walla_types::{TokenId, TokenMask};
 
 pub(super) use self::worker::{Constraints, Grammar};
-use self::worker::{Job, JobId, Progress, Work};
+use self::worker::{Done, Job, JobId, Progress, Work};
 use super::Core;
 use super::agents::AgentState;
 use crate::api::FinishReason;
@@ -41,8 +41,13 @@ enum Scope {
 enum State {
     /// The reply has not begun to speak: draws are not constrained.
     Reasoning,
-    /// A worker has the matcher. The number is that of its job.
-    Busy(u64),
+    /// A worker has the matcher.
+    Busy {
+        /// Number of its job.
+        job: u64,
+        /// Steps submitted before the reply began to wait for the mask.
+        steps_before: u64,
+    },
     /// The mask of the next draw.
     Ready { matcher: Box<Matcher>, mask: Arc<TokenMask> },
 }
@@ -50,14 +55,26 @@ enum State {
 impl ReplyConstraint {
     /// Whether the next draw must wait for its mask.
     pub fn awaits_mask(&self) -> bool {
-        matches!(self.state, State::Busy(_))
+        matches!(self.state, State::Busy { .. })
+    }
+
+    /// The step with this number, counted from 1, has rows of the reply.
+    pub fn stepped(&mut self, steps: u64) {
+        if let State::Busy { steps_before, .. } = &mut self.state {
+            *steps_before = steps;
+        }
+    }
+
+    /// Whether more than one step was submitted while the reply waited for its mask.
+    fn is_late(&self, steps: u64) -> bool {
+        matches!(self.state, State::Busy { steps_before, .. } if steps - steps_before > 1)
     }
 
     /// The mask of the next draw.
     pub fn mask(&self) -> Option<&Arc<TokenMask>> {
         match &self.state {
             State::Ready { mask, .. } => Some(mask),
-            State::Reasoning | State::Busy(_) => None,
+            State::Reasoning | State::Busy { .. } => None,
         }
     }
 }
@@ -137,7 +154,7 @@ impl Core {
         let Some(reply) = agent.reply.as_mut() else { return };
         let Some(constraint) = reply.constraint.as_mut() else { return };
         let number = self.constraints.next_number();
-        constraint.state = State::Busy(number);
+        constraint.state = State::Busy { job: number, steps_before: self.stats.steps };
         let job_id = JobId { agent: id, reply_id: reply.reply_id, number };
         if let Err(error) = self.constraints.submit(Job { id: job_id, work, allowed }) {
             self.fail(slot, error);
@@ -161,20 +178,20 @@ impl Core {
             State::Reasoning if is_speaking => self.start_matcher(slot),
             // A block of reasoning was opened.
             State::Ready { .. } | State::Reasoning => {}
-            busy @ State::Busy(_) => constraint.state = busy,
+            busy @ State::Busy { .. } => constraint.state = busy,
         }
     }
 
     /// Takes masks from the workers. Returns `true` if there were any.
     pub(super) fn collect_masks(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> bool {
         let mut any = false;
-        while let Some((id, result)) = self.constraints.collect() {
+        while let Some(Done { id, result, took }) = self.constraints.collect() {
             any = true;
+            self.stats.mask_time += took;
             let Some(slot) = self.agents.slot_of(id.agent) else { continue };
             let waits = |agent: &&mut AgentState| {
                 let is_reply = agent.reply.as_ref().is_some_and(|r| r.reply_id == id.reply_id);
-                let waits =
-                    |c: &ReplyConstraint| matches!(c.state, State::Busy(n) if n == id.number);
+                let waits = |c: &ReplyConstraint| matches!(c.state, State::Busy { job, .. } if job == id.number);
                 is_reply && agent.constraint().is_some_and(waits)
             };
             let Some(agent) = self.agents.get_mut(slot).filter(waits) else { continue };
@@ -192,6 +209,10 @@ impl Core {
 
     fn take_mask(&mut self, slot: usize, progress: Progress, now_micros: u64, emit: &mut Emit<'_>) {
         let Progress { matcher, forced, mask } = progress;
+        let constraint = self.agents.get(slot).and_then(AgentState::constraint);
+        let is_late = constraint.is_some_and(|constraint| constraint.is_late(self.stats.steps));
+        self.stats.masks += 1;
+        self.stats.masks_late += u64::from(is_late);
         if !self.take_forced(slot, &forced, now_micros, emit) {
             return;
         }

@@ -72,11 +72,10 @@ impl Core {
     ) -> bool {
         for token in tokens {
             let Some(agent) = self.agents.get_mut(slot) else { return false };
-            if agent.reply.is_none() {
-                return false;
-            }
+            let Some(reply) = agent.reply.as_mut() else { return false };
             agent.sequence.append_known(&[*token]);
-            if let Some(reply) = agent.reply.as_mut().filter(|r| r.usage.first_token_micros == 0) {
+            reply.usage.forced_tokens += 1;
+            if reply.usage.first_token_micros == 0 {
                 reply.sampled_first(now_micros);
                 reply.trace_first(agent.id, now_micros);
             }

@@ -489,6 +489,10 @@ impl Core {
             {
                 reply.submitted_prompt(now_micros);
             }
+            let reply = agent.reply.as_mut();
+            if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
+                constraint.stepped(self.stats.steps + 1);
+            }
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }

@@ -34,7 +34,11 @@ impl fmt::Display for Report {
         let micros = usage.total_micros.saturating_sub(usage.first_token_micros).max(1);
         let tokens = usage.reply_tokens + usage.reasoning_tokens + usage.call_tokens;
         let rate = f64::from(tokens.saturating_sub(1)) * 1e6 / micros as f64;
-        write!(f, "; {tokens} tokens at {rate:.1} tokens/s")
+        write!(f, "; {tokens} tokens")?;
+        if usage.forced_tokens > 0 {
+            write!(f, " ({} without a choice)", usage.forced_tokens)?;
+        }
+        write!(f, " at {rate:.1} tokens/s")
     }
 }
 
@@ -56,6 +60,7 @@ mod tests {
             reply_tokens: 29,
             reasoning_tokens: 2,
             call_tokens: 0,
+            forced_tokens: 4,
             first_token_micros: 84_100,
             first_token,
             total_micros: 684_100,
@@ -63,7 +68,7 @@ mod tests {
         assert_eq!(
             Report(usage).to_string(),
             "9 prompt tokens (4 cached), first token after 84.1 ms (waiting 1.0, encoding 2.1, \
-             prefill 60.0, decode 21.0); 31 tokens at 50.0 tokens/s"
+             prefill 60.0, decode 21.0); 31 tokens (4 without a choice) at 50.0 tokens/s"
         );
         let silent = Usage { prompt_tokens: 3, ..Usage::default() };
         assert_eq!(Report(silent).to_string(), "3 prompt tokens, no token");

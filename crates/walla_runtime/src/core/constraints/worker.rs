@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use walla_action::{ActionSet, CallMarkers, GrammarOptions, call_grammar};
 use walla_constraint::{
@@ -63,7 +64,13 @@ pub(super) struct Progress {
     pub mask: Option<Arc<TokenMask>>,
 }
 
-type Done = (JobId, Result<Progress, ReplyError>);
+/// A job that is done.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub id: JobId,
+    pub result: Result<Progress, ReplyError>,
+    pub took: Duration,
+}
 
 /// Worker threads, started by the first constrained reply.
 #[derive(Debug)]
@@ -202,11 +209,11 @@ impl Shared {
     }
 
     fn run_caught(&self, job: Job) -> Done {
-        let id = job.id;
+        let (id, start) = (job.id, Instant::now());
         let result = catch_unwind(AssertUnwindSafe(|| self.run(job))).unwrap_or_else(|_| {
             Err(ReplyError::Text("the mask could not be computed: a defect in walla".into()))
         });
-        (id, result)
+        Done { id, result, took: start.elapsed() }
     }
 
     fn run(&self, Job { work, allowed, .. }: Job) -> Result<Progress, ReplyError> {

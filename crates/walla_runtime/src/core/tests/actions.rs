@@ -128,6 +128,11 @@ fn calls_are_valid_delivered_once_and_never_spoken() {
         let is_limit = heard.ends == [Ok(FinishReason::CallLimit)];
         assert_eq!(is_limit, heard.calls.len() == 4, "{heard:?}");
         assert_eq!(heard.usage.call_tokens > 0, !heard.calls.is_empty());
+        let Usage { reply_tokens, call_tokens, forced_tokens, .. } = heard.usage;
+        let ends = u64::from(heard.ends == [Ok(FinishReason::EndOfTurn)]);
+        let sampled = u64::from(reply_tokens + call_tokens - forced_tokens) + ends;
+        assert_eq!(rig.core.stats().tokens, sampled, "{heard:?}");
+        assert_eq!(forced_tokens > 0, !heard.calls.is_empty());
         let [question, reply, acts @ ..] = &turns(&rig, agent)[..] else { panic!("{heard:?}") };
         assert_eq!((question.speaker, reply.speaker), (Speaker::User, Speaker::Agent));
         assert_eq!(reply.text, heard.text);

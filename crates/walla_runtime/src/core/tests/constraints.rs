@@ -136,15 +136,18 @@ fn late_masks_change_no_token() {
         }
         rig.assert_all_ended();
         let texts: Vec<_> = asks.iter().map(|ask| rig.reply(*ask).text.clone()).collect();
-        (texts, spoken_after.expect("it ends"))
+        (texts, spoken_after.expect("it ends"), rig.core.stats())
     };
-    let (expected, at_once) = replies(&|_| 0);
+    let (expected, at_once, stats) = replies(&|_| 0);
+    assert!(stats.masks > 6 * 10 && stats.masks_late == 0, "{stats:?}");
+    let masks = stats.masks;
     assert!(expected[1..].iter().all(|text| is_offer(text)), "{expected:?}");
     for seed in 1..6 {
-        let (texts, spoken_after) =
+        let (texts, spoken_after, stats) =
             replies(&|n| n.wrapping_mul(2_654_435_761_u32.wrapping_mul(seed)) >> 28);
         assert_eq!(texts, expected, "{seed}");
         assert!(spoken_after <= 2 * at_once, "{spoken_after} {at_once}");
+        assert!(stats.masks == masks && (1..masks).contains(&stats.masks_late), "{stats:?}");
     }
 }
 
@@ -158,6 +161,7 @@ fn forced_tokens_are_evaluated_as_prompt_rows() {
     let heard = rig.reply(ask);
     assert_eq!((heard.text.as_str(), &heard.ends[..]), (text, &[Ok(FinishReason::EndOfTurn)][..]));
     assert_eq!(rig.core.stats().tokens, 0, "nothing was sampled");
+    assert_eq!(heard.usage.forced_tokens, heard.usage.reply_tokens);
     // A text that two choices share is forced too, up to the difference.
     let agent = rig.agent(constrained(1, Constraint::choice(["the same a", "the same b"])));
     rig.ask(agent, tokens("ab"));
