@@ -14,8 +14,8 @@
 //! run on one thread. With `--parallel` they run as in most games, on Bevy's task pools, with a
 //! pause between frames in which the pools' threads go to sleep. `--cold MIB` writes this many MiB
 //! between frames, as a game's own work would, so that most of the plugin's data is evicted from
-//! the core's caches. `--row N` measures only this row, from 0. With `--rounds N` each row runs that
-//! often, and the time of a frame is its least one: the script repeats itself, so other programs
+//! the core's caches. `--row N` measures only this row, from 0. With `--rounds N` each row runs N
+//! times, and the time of a frame is its least one: the script repeats itself, so other programs
 //! only add time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
