@@ -191,8 +191,9 @@ impl Core {
             let Some(slot) = self.agents.slot_of(id.agent) else { continue };
             let waits = |agent: &&mut AgentState| {
                 let is_reply = agent.reply.as_ref().is_some_and(|r| r.reply_id == id.reply_id);
-                let waits = |c: &ReplyConstraint| matches!(c.state, State::Busy { job, .. } if job == id.number);
-                is_reply && agent.constraint().is_some_and(waits)
+                let is_of_job =
+                    |state: &State| matches!(state, State::Busy { job, .. } if *job == id.number);
+                is_reply && agent.constraint().is_some_and(|of| is_of_job(&of.state))
             };
             let Some(agent) = self.agents.get_mut(slot).filter(waits) else { continue };
             let client = agent.client;
