@@ -119,8 +119,8 @@ impl<'a> Host<'a> {
         Ok(any)
     }
 
-    /// Asks each agent for the next reply until `asks` have ended. `next` starts an ask of the agent
-    /// in a place.
+    /// Asks each agent for the next reply until `asks` have ended. `next` starts an ask of the
+    /// agent in a place.
     pub fn serve(
         &mut self,
         agents: usize,
