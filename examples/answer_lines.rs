@@ -6,16 +6,23 @@
 //!     cargo run --release --example answer_lines
 //! ```
 //!
-//! Input: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`; the last
-//! message is the user's. Output, in the same order: `{"text", "finish"}` with `finish` one of
-//! `stop`, `length` and `failed`.
+//! Input: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`. Roles are
+//! `system`, `user`, `assistant`, `observation`, `action` (the content is a call in JSON) and
+//! `result`. Output, in the same order: `{"text", "finish"}` with `finish` one of `stop`, `length`
+//! and `failed`.
+//!
+//! With `"tools"`, a list of actions in the form of OpenAI's API, the output also has
+//! `"calls": [{"name", "arguments"} …]`.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Write};
 
 use clap::Parser;
 use serde_json::{Value, json};
-use walla::{Agent, AgentSpec, Engine, FinishReason, Reply, Sampling, Speaker, Turn};
+use walla::{
+    ActionSet, ActionSpec, Actions, Agent, AgentSpec, Call, Engine, FinishReason, Prompt, Reply,
+    Sampling, Speaker, Turn,
+};
 use walla_examples::{ModelArgs, ModelSource, fail};
 
 /// Answers conversations from lines of JSON.
@@ -39,7 +46,7 @@ async fn main() {
 
 async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
     let engine = open(arguments)?.start().await?;
-    let mut waiting: VecDeque<(Agent, Reply)> = VecDeque::new();
+    let mut waiting: VecDeque<(Agent, Reply, bool)> = VecDeque::new();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         if line.trim().is_empty() {
@@ -49,9 +56,10 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
             finish_first(&mut waiting).await?;
         }
         let (spec, question) = request(&serde_json::from_str(&line)?)?;
+        let has_actions = spec.actions.is_some();
         let agent = engine.agent_with(spec);
-        let reply = agent.ask(question);
-        waiting.push_back((agent, reply));
+        let reply = agent.ask_with(question);
+        waiting.push_back((agent, reply, has_actions));
     }
     while !waiting.is_empty() {
         finish_first(&mut waiting).await?;
@@ -75,22 +83,34 @@ fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
     })
 }
 
-/// An agent with the history, and the last message.
-fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
+/// An agent with the history, and what it answers: the last message if it is the user's, else the
+/// conversation as it is.
+fn request(line: &Value) -> Result<(AgentSpec, Prompt), Failure> {
     let mut spec = AgentSpec::new("");
     let mut turns = Vec::new();
     for message in line["messages"].as_array().ok_or("no messages")? {
         let text = message["content"].as_str().ok_or("a message without content")?.to_owned();
-        match message["role"].as_str() {
-            Some("system") => spec.persona = text,
-            Some("assistant") => turns.push(Turn { speaker: Speaker::Agent, text }),
-            Some("observation") => turns.push(Turn { speaker: Speaker::Observation, text }),
-            _ => turns.push(Turn { speaker: Speaker::User, text }),
-        }
+        let speaker = match message["role"].as_str() {
+            Some("system") => {
+                spec.persona = text;
+                continue;
+            }
+            Some("assistant") => Speaker::Agent,
+            Some("observation") => Speaker::Observation,
+            Some("action") => Speaker::Action,
+            Some("result") => Speaker::ActionResult,
+            _ => Speaker::User,
+        };
+        turns.push(Turn { speaker, text });
     }
-    let last = turns.pop().filter(|turn| turn.speaker == Speaker::User);
-    let question = last.ok_or("the last message is not the user's")?.text;
+    let question = match turns.pop_if(|turn| turn.speaker == Speaker::User) {
+        Some(last) => Prompt::Chat(last.text),
+        None => Prompt::Continue,
+    };
     spec.turns = turns;
+    if let Some(tools) = line["tools"].as_array().filter(|tools| !tools.is_empty()) {
+        spec.actions = Some(Actions::new(actions(tools)?));
+    }
     spec.sampling = Sampling::builder()
         .temperature(line["temperature"].as_f64().unwrap_or(0.7) as f32)
         .top_k(0)
@@ -102,12 +122,30 @@ fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
     Ok((spec, question))
 }
 
-async fn finish_first(waiting: &mut VecDeque<(Agent, Reply)>) -> Result<(), Failure> {
-    let Some((agent, reply)) = waiting.pop_front() else { return Ok(()) };
+/// Actions from the form of OpenAI's API.
+fn actions(tools: &[Value]) -> Result<ActionSet, Failure> {
+    let mut specs = Vec::new();
+    for tool in tools {
+        let function = &tool["function"];
+        let name = function["name"].as_str().ok_or("a tool without a name")?;
+        let description = function["description"].as_str().unwrap_or_default();
+        specs.push(ActionSpec::new(name, description, &function["parameters"])?);
+    }
+    Ok(ActionSet::new(specs)?)
+}
+
+async fn finish_first(waiting: &mut VecDeque<(Agent, Reply, bool)>) -> Result<(), Failure> {
+    let Some((agent, reply, has_actions)) = waiting.pop_front() else { return Ok(()) };
     let answer = match reply.finish().await {
         Ok(finished) => {
             let is_stop = finished.reason == FinishReason::EndOfTurn;
-            json!({"text": finished.text, "finish": if is_stop { "stop" } else { "length" }})
+            let finish = if is_stop { "stop" } else { "length" };
+            let mut answer = json!({"text": finished.text, "finish": finish});
+            if has_actions {
+                let call = |call: Call| json!({"name": call.name, "arguments": call.arguments});
+                answer["calls"] = finished.calls.into_iter().map(call).collect();
+            }
+            answer
         }
         Err(error) => json!({"text": error.to_string(), "finish": "failed"}),
     };

@@ -149,14 +149,14 @@ fn greedy_replies_match_the_golden_ones() {
         You heard that wolves were seen near Ashford. Your brother Odo guards the gate.";
     const ROBOT: &str = "You are a courier robot. Places: dock, kitchen, workshop, garden. Answer with one JSON action.";
     let golden = [
-        (GRETA, "What does a horseshoe cost?", "3 silver for a horseshoe."),
-        (GRETA, "Who guards the gate?", "I don't know anything about the gate."),
-        (GRETA, "Who is Odo?", "Odo? That's my brother. He guards the gate."),
-        (GRETA, "<|im_end|>", "I don't know what you mean. I am Greta."),
+        (GRETA, "What does a horseshoe cost?", "A horseshoe costs 3 silver."),
+        (GRETA, "Who guards the gate?", "Odo guards the gate."),
+        (GRETA, "Who is Odo?", "Odo is my brother. He guards the gate."),
+        (GRETA, "<|im_end|>", "I don't understand. Speak plainly, friend."),
         (
             ROBOT,
             "Please go to the kitchen.",
-            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"Going to the kitchen.\"}",
+            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"I am driving to the kitchen now.\"}",
         ),
         (
             ROBOT,
@@ -199,7 +199,6 @@ fn greedy_replies_match_the_golden_ones() {
             _ => {}
         }
     }
-    for ((persona, question, expected), (_, said)) in golden.iter().zip(&replies) {
-        assert_eq!(said, expected, "{persona} asked: {question}");
-    }
+    let said: Vec<_> = replies.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(said, golden.map(|(_, _, expected)| expected));
 }

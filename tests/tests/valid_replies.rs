@@ -39,7 +39,7 @@ fn validate(model: ModelSource, format: &str, asks: u64) -> replies::Counts {
 
 #[test]
 fn replies_and_calls_are_valid() {
-    validate(ModelSource::Static(walla_demo_model::GGUF), "Plain", 64);
+    validate(ModelSource::Static(walla_demo_model::GGUF), "HermesJson", 64);
     for (is_plain, format) in [(true, "Plain"), (false, "HermesJson")] {
         let counts = validate(models::tiny(is_plain).expect("it is written"), format, 160);
         // Required calls, and some that the model opened itself.

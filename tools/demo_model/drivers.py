@@ -10,35 +10,37 @@ from pathlib import Path
 from typing import Protocol
 
 from corpus.dialogue import Message
-from judging import Reply
+from judging import Case, Reply, split_calls
 
 
 class Driver(Protocol):
     """Answers talks, each with a separate seed."""
 
-    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]: ...
+    def reply_all(self, cases: Sequence[Case], temperature: float, tokens_max: int) -> list[Reply]: ...
 
 
 class CommandDriver:
     """One subprocess for all talks: JSON lines in, JSON lines out, in the same order.
 
-    In: ``{"messages": [{"role", "content"}...], "seed", "temperature", "max_tokens"}``.
-    Out: ``{"text", "finish"}`` where ``finish`` is ``stop`` or ``length``.
+    In: ``{"messages": [{"role", "content"}...], "seed", "temperature", "max_tokens"}``, with ``"tools"`` if there are
+    actions. Out: ``{"text", "finish"}`` where ``finish`` is ``stop`` or ``length``, and ``"calls": [{"name",
+    "arguments"}...]`` if there are actions.
     """
 
     def __init__(self, command: str) -> None:
         self.command = shlex.split(command)
 
-    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
+    def reply_all(self, cases: Sequence[Case], temperature: float, tokens_max: int) -> list[Reply]:
         requests = [
-            json.dumps({"messages": talk, "seed": seed, "temperature": temperature, "max_tokens": tokens_max})
-            for seed, talk in enumerate(talks)
+            json.dumps({"messages": case.messages, "seed": seed, "temperature": temperature, "max_tokens": tokens_max} | ({"tools": case.tools} if case.tools else {}))
+            for seed, case in enumerate(cases)
         ]
         done = subprocess.run(self.command, input="\n".join(requests) + "\n", capture_output=True, text=True, check=True)
         answers = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
-        if len(answers) != len(talks):
-            raise RuntimeError(f"{len(talks)} talks went in, {len(answers)} answers came out")
-        return [Reply(answer["text"], answer["finish"] == "stop") for answer in answers]
+        if len(answers) != len(cases):
+            raise RuntimeError(f"{len(cases)} talks went in, {len(answers)} answers came out")
+        called = [tuple((call["name"], call["arguments"]) for call in answer.get("calls", [])) for answer in answers]
+        return [Reply(answer["text"], answer["finish"] == "stop", calls) for answer, calls in zip(answers, called)]
 
 
 class WallaDriver:
@@ -53,8 +55,8 @@ class WallaDriver:
     def __init__(self, program: str, model: Path) -> None:
         self.command = [*shlex.split(program), "chat", str(model), "--context", "2048", "--top-k", "0", "--top-p", "1", "--min-p", "0"]
 
-    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
-        return [self._reply(talk, temperature, tokens_max, seed) for seed, talk in enumerate(talks)]
+    def reply_all(self, cases: Sequence[Case], temperature: float, tokens_max: int) -> list[Reply]:
+        return [self._reply(case.messages, temperature, tokens_max, seed) for seed, case in enumerate(cases)]
 
     def _reply(self, talk: list[Message], temperature: float, tokens_max: int, seed: int) -> Reply:
         persona = next((message["content"] for message in talk if message["role"] == "system"), "")
@@ -80,15 +82,15 @@ class TorchDriver:
         self.model = load(weights).to(self.device)
         self.encoder = ChatEncoder()
 
-    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
-        prompts = [self.encoder.prompt(talk)[-(self.model.config.context - tokens_max) :] for talk in talks]
+    def reply_all(self, cases: Sequence[Case], temperature: float, tokens_max: int) -> list[Reply]:
+        prompts = [self.encoder.prompt(case.messages, case.tools)[-(self.model.config.context - tokens_max) :] for case in cases]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         replies: dict[int, Reply] = {}
         for at in range(0, len(order), self.rows):
             part = order[at : at + self.rows]
             for index, reply in zip(part, self._sample([prompts[i] for i in part], temperature, tokens_max)):
                 replies[index] = reply
-        return [replies[i] for i in range(len(prompts))]
+        return [replies[i] if case.tools == [] else Reply(text, replies[i].finished, calls) for i, case in enumerate(cases) for text, calls in [split_calls(replies[i].text)]]
 
     def _sample(self, prompts: list[list[int]], temperature: float, tokens_max: int) -> list[Reply]:
         torch = self.torch

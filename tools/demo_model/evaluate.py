@@ -11,9 +11,10 @@ import json
 from pathlib import Path
 
 from drivers import CommandDriver, Driver, TorchDriver, WallaDriver
-from judging import held_out_cases, summarise
+from judging import held_out_action_cases, held_out_cases, summarise, summarise_actions
 
 WANTED = {"fact": 900, "unknown": 500, "action": 700, "talk": 500}
+WANTED_WITH_ACTIONS = {"call": 1_200, "quiet": 900, "result": 500}
 
 
 def driver_of(arguments: argparse.Namespace) -> Driver:
@@ -33,17 +34,25 @@ def main() -> None:
     parser.add_argument("--tokens-max", type=int, default=96)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="more or fewer cases")
+    parser.add_argument("--part", choices=["all", "talk", "actions"], default="all", help="talk without actions, or with actions")
     parser.add_argument("--out", type=Path, help="where numbers, failures and samples go, as JSON")
     arguments = parser.parse_args()
 
-    cases = held_out_cases(arguments.seed, {kind: int(count * arguments.scale) for kind, count in WANTED.items()})
     driver = driver_of(arguments)
-    replies = driver.reply_all([case.messages for case in cases], arguments.temperature, arguments.tokens_max)
-    numbers, report = summarise(cases, replies)
-    for row, value in numbers.items():
-        print(f"{row:40} {value}")
+    out: dict[str, object] = {}
+    for part, make, wanted, judge in (
+        ("talk", held_out_cases, WANTED, summarise),
+        ("actions", held_out_action_cases, WANTED_WITH_ACTIONS, summarise_actions),
+    ):
+        if arguments.part not in ("all", part):
+            continue
+        cases = make(arguments.seed, {kind: int(count * arguments.scale) for kind, count in wanted.items()})
+        numbers, report = judge(cases, driver.reply_all(cases, arguments.temperature, arguments.tokens_max))
+        for row, value in numbers.items():
+            print(f"{row:48} {value}")
+        out[part] = {"numbers": numbers, "failures": report.failures, "samples": report.samples}
     if arguments.out:
-        arguments.out.write_text(json.dumps({"numbers": numbers, "failures": report.failures, "samples": report.samples}, indent=1))
+        arguments.out.write_text(json.dumps(out, indent=1))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 
-from chatml import CONTROL_TOKENS, TEMPLATE, TOKENIZER_FILE
+from chatml import CALL_TOKENS, CONTROL_TOKENS, TEMPLATE, TOKENIZER_FILE
 from corpus.mix import CORPUS_VERSION
 
 FILE_TYPES = {
@@ -63,14 +63,17 @@ def add_architecture(writer: GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def add_tokenizer(writer: GGUFWriter) -> None:
-    model = json.loads(TOKENIZER_FILE.read_text())["model"]
-    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    file = json.loads(TOKENIZER_FILE.read_text())
+    model = file["model"]
+    ids = model["vocab"] | {token["content"]: token["id"] for token in file["added_tokens"]}
+    tokens = sorted(ids, key=ids.__getitem__)
+    control = (*CONTROL_TOKENS, *CALL_TOKENS)
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     end_of_text, _, end = (tokens.index(token) for token in CONTROL_TOKENS)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
-    writer.add_token_types([TokenType.CONTROL if token in CONTROL_TOKENS else TokenType.NORMAL for token in tokens])
+    writer.add_token_types([TokenType.CONTROL if token in control else TokenType.NORMAL for token in tokens])
     writer.add_token_merges(merges)
     writer.add_bos_token_id(end_of_text)
     writer.add_eos_token_id(end)
@@ -84,7 +87,7 @@ def export(weights: Path, out: Path, kind: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     writer = GGUFWriter(out, "qwen3")
     writer.add_name("walla demo")
-    writer.add_description(f"Small talk in a tavern and a robot's actions; corpus {CORPUS_VERSION}")
+    writer.add_description(f"Small talk in a tavern, actions, and a robot; corpus {CORPUS_VERSION}")
     writer.add_license("cc0-1.0")
     writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
-from chatml import CONTROL_TOKENS
-from corpus.dialogue import Check, Message
-from corpus.mix import dialogues
+from chatml import CALL, CALL_END, CONTROL_TOKENS
+from corpus.dialogue import Check, Dialogue, Message, Tool
+from corpus.mix import action_talks, talks
 from corpus.robot_words import ACTIONS
 from corpus.tavern import sentence_count
 
@@ -31,6 +31,10 @@ class Case:
 
     messages: list[Message]
     check: Check
+    tools: list[Tool] = field(default_factory=list)
+
+
+Call = tuple[str, dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -39,26 +43,51 @@ class Reply:
 
     text: str
     finished: bool
+    calls: tuple[Call, ...] = ()
+
+
+CALL_TEXT = re.compile(rf"{CALL}\n?(.*?)\n?(?:{CALL_END}|$)", re.DOTALL)
+
+
+def split_calls(text: str) -> tuple[str, tuple[Call, ...]]:
+    """Speech and calls of a model's text. The name of a malformed call is empty."""
+    calls: list[Call] = []
+    for body in CALL_TEXT.findall(text):
+        try:
+            call = json.loads(body)
+            calls.append((str(call["name"]), dict(call["arguments"])))
+        except (ValueError, KeyError, TypeError):
+            calls.append(("", {}))
+    return CALL_TEXT.sub("", text).strip(), tuple(calls)
 
 
 def held_out_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
     """Cases from held-out names, wares, places and phrasings: ``wanted[kind]`` of each kind, topics in equal parts."""
+    return _cases(talks, seed, wanted)
+
+
+def held_out_action_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
+    """The same, from held-out actions."""
+    return _cases(action_talks, seed, wanted)
+
+
+def _cases(source: Callable[[int, int, bool], list[Dialogue]], seed: int, wanted: dict[str, int]) -> list[Case]:
     counts: Counter[tuple[str, str]] = Counter()
     totals: Counter[str] = Counter()
     topics: dict[str, set[str]] = defaultdict(set)
     cases: list[Case] = []
     for part in range(400):
-        for dialogue in dialogues(seed * 1_000 + part, 64, held_out=True):
-            messages = dialogue.messages()
-            for turn, (_, _, check) in enumerate(dialogue.turns):
+        for dialogue in source(seed * 1_000 + part, 64, True):
+            for messages, check in dialogue.prompts():
+                if check.kind not in wanted:
+                    continue
                 topics[check.kind].add(check.topic)
                 cap = max(1, wanted[check.kind] // max(1, len(topics[check.kind])) * 2)
                 if totals[check.kind] >= wanted[check.kind] or counts[check.kind, check.topic] >= cap:
                     continue
                 counts[check.kind, check.topic] += 1
                 totals[check.kind] += 1
-                end = (1 if dialogue.system else 0) + 2 * turn + 1
-                cases.append(Case(messages[:end], check))
+                cases.append(Case(messages, check, dialogue.tools))
                 break  # one case per dialogue
         if all(totals[kind] >= wanted[kind] for kind in wanted):
             break
@@ -76,11 +105,15 @@ def parse_action(text: str) -> dict[str, str] | None:
     return value if {"target", "say"} <= value.keys() else None
 
 
+def mentions(text: str, needed: Iterable[str]) -> bool:
+    """Whether all of these words appear in a text."""
+    return all(re.search(rf"(?<!\w){re.escape(word.lower())}", text.lower()) for word in needed)
+
+
 def is_right(check: Check, text: str) -> bool:
     """Whether the answer passes the check."""
-    lowered = text.lower()
     if check.kind == "fact":
-        return all(re.search(rf"(?<!\w){re.escape(needed.lower())}", lowered) for needed in check.needed)
+        return mentions(text, check.needed)
     if check.kind == "unknown":
         return ADMITS.search(text) is not None
     if check.kind == "action":
@@ -135,3 +168,45 @@ def summarise(cases: Sequence[Case], replies: Sequence[Reply]) -> tuple[dict[str
         "distinct-2 of 500": round(distinct_2(spoken[:500]), 4),
     }
     return numbers, report
+
+
+def same_arguments(wanted: dict[str, object], found: dict[str, object]) -> bool:
+    """Whether arguments are equal, regardless of the case of texts."""
+    lowered = [{key: str(value).lower() for key, value in arguments.items()} for arguments in (wanted, found)]
+    return lowered[0] == lowered[1]
+
+
+def summarise_actions(cases: Sequence[Case], replies: Sequence[Reply]) -> tuple[dict[str, float], Report]:
+    """The numbers of the cases with actions.
+
+    ``right action``: of the requests that need one, a single call of a right action. ``right arguments``: of these
+    calls, those with the right arguments. ``no action``: of the turns that need none. ``result mentioned``: of the
+    sentences after a result.
+    """
+    report = Report()
+    for case, reply in zip(cases, replies, strict=True):
+        check, rows = case.check, dict[str, bool]()
+        names = [name for name, _ in reply.calls]
+        if check.kind == "call":
+            action = len(names) == 1 and names[0] in check.calls
+            rows["right action"] = action
+            if action:
+                rows["right arguments"] = same_arguments(check.calls[names[0]], reply.calls[0][1])
+            if check.needed:
+                rows["result mentioned"] = mentions(reply.text, check.needed)
+        elif check.kind == "quiet":
+            rows["no action"] = all(name in check.calls for name in names)
+            if check.needed:
+                rows["fact beside actions"] = mentions(reply.text, check.needed)
+        else:
+            rows["result mentioned"] = mentions(reply.text, check.needed) and not names
+        rows["finished"] = reply.finished and not loops(reply.text)
+        for row, right in rows.items():
+            for name in (row, f"{row}: {check.topic}") if row != "finished" else (row,):
+                report.right[name].append(right)
+        case_report = {"tools": case.tools, "messages": case.messages, "reply": reply.text, "calls": reply.calls, "check": asdict(check)}
+        if not all(rows.values()):
+            report.failures.append({"wrong": [row for row, right in rows.items() if not right], **case_report})
+        elif len(report.samples) < 200:
+            report.samples.append(case_report)
+    return {f"{row} ({len(values)})": round(sum(values) / len(values), 4) for row, values in sorted(report.right.items())}, report

@@ -19,7 +19,8 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from chatml import ChatEncoder
-from corpus.dialogue import Message
+from corpus.dialogue import Message, Tool
+from judging import split_calls
 
 Floats = NDArray[np.float32]
 
@@ -92,11 +93,11 @@ class Reference:
             x = x + self._feed(self._norm(x, f"blk.{layer}.ffn_norm.weight"), layer)
         return self._norm(x[-1], "output_norm.weight") @ self.tensors["token_embd.weight"].T
 
-    def reply(self, messages: list[Message], temperature: float, seed: int, tokens_max: int = 96) -> tuple[str, bool]:
-        """Samples the assistant's next turn; false if it reached ``tokens_max``."""
+    def reply(self, messages: list[Message], temperature: float, seed: int, tokens_max: int = 96, tools: Sequence[Tool] = ()) -> tuple[str, bool]:
+        """Samples the assistant's next turn, with the text of its calls; false if it reached ``tokens_max``."""
         rng, ids = np.random.default_rng(seed), list[int]()
         self.clear()
-        logits = self.logits(self.encoder.prompt(messages))
+        logits = self.logits(self.encoder.prompt(messages, tools))
         while len(ids) < tokens_max:
             noise = rng.gumbel(size=len(logits)) if temperature > 0 else 0.0
             token = int((logits / (temperature or 1.0) + noise).argmax())
@@ -135,8 +136,13 @@ def serve(model: Path) -> None:
     reference = Reference(model)
     for line in sys.stdin:
         asked = json.loads(line)
-        text, finished = reference.reply(asked["messages"], asked["temperature"], asked["seed"], asked["max_tokens"])
-        print(json.dumps({"text": text, "finish": "stop" if finished else "length"}), flush=True)
+        tools = asked.get("tools", [])
+        text, finished = reference.reply(asked["messages"], asked["temperature"], asked["seed"], asked["max_tokens"], tools)
+        answer: dict[str, object] = {"text": text, "finish": "stop" if finished else "length"}
+        if tools:
+            text, calls = split_calls(text)
+            answer |= {"text": text, "calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
+        print(json.dumps(answer), flush=True)
 
 
 def main() -> None:

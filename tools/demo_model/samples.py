@@ -9,7 +9,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus.dialogue import Message
+from corpus.dialogue import Message, Tool, call_text
+from golden import tool
+from judging import split_calls
 from reference import Reference
 
 TEMPERATURE = 0.7
@@ -79,6 +81,42 @@ TALKS = (
     ),
     Talk("Nobody", "", ("Hi", "Who are you?", "What is the capital of Peru?")),
 )
+GIVE = tool("give", "Hands an item over the counter.", {"item": {"type": "string", "enum": ["horseshoe", "nails"]}})
+TAKE_PAYMENT = tool("take_payment", "Asks the player to pay for an item.", {"item": {"type": "string", "enum": ["horseshoe", "nails"]}})
+ATTACK = tool("attack", "Attacks someone.", {"target": {"type": "string", "enum": ["player", "Odo"]}})
+WALK_TO = tool("walk_to", "Walks to a place.", {"place": {"type": "string", "enum": ["forge", "well", "north gate"]}})
+GOTO = tool("goto", "Drives to a place.", {"place": {"type": "string", "enum": ["dock", "kitchen", "workshop", "garden"]}})
+DELIVER = tool("deliver", "Brings an item to a place.", {"item": {"type": "string"}, "place": {"type": "string", "enum": ["dock", "kitchen", "workshop", "garden"]}})
+STOP = tool("stop", "Stops at once.", {})
+
+
+@dataclass(frozen=True)
+class Play:
+    """A talk with actions: what a player says or what happens (in brackets), and the game's results by action."""
+
+    title: str
+    system: str
+    tools: tuple[Tool, ...]
+    says: tuple[str, ...]
+    results: dict[str, str]
+
+
+PLAYS = (
+    Play(
+        "The smith, acting",
+        "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver, a bag of nails 2 silver.",
+        (TAKE_PAYMENT, GIVE, WALK_TO, ATTACK),
+        ("Good morning!", "How much is a horseshoe?", "I'll take a horseshoe.", "Give me a sword.", "Meet me at the well.", "Attack Odo!", "You're an idiot", "[Odo attacks you with an axe.]"),
+        {"take_payment": "The player pays 3 silver.", "give": "The player has the horseshoe.", "walk_to": "You are at the well.", "attack": "Odo runs away."},
+    ),
+    Play(
+        "The courier robot, acting",
+        "You are Pip, a courier robot in a house. Your battery is at 34 percent.",
+        (GOTO, DELIVER, STOP),
+        ("Hello Pip.", "Go to the kitchen.", "Take the parcel to the workshop.", "Drive to the roof.", "How is your battery?", "Stop!"),
+        {"goto": "You are in the kitchen.", "deliver": "The door of the workshop is locked.", "stop": "You have stopped."},
+    ),
+)
 SMITH = (
     "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. You heard that the miller has found gold in "
     "the river. You need someone to bring 5 wolf pelts from the north woods, and you pay 20 silver."
@@ -99,6 +137,31 @@ def print_talk(reference: Reference, talk: Talk, seed: int) -> None:
         messages.append({"role": "assistant", "content": reply})
         shown = f"`{reply}`" if reply.startswith("{") else reply
         print(f"> {said.replace('<', '&lt;')}  \n> → {shown}\n>")
+    print()
+
+
+def print_play(reference: Reference, play: Play, seed: int) -> None:
+    messages: list[Message] = [{"role": "system", "content": play.system}]
+    names = ", ".join(f"`{t['function']['name']}`" for t in play.tools)
+    print(f"**{play.title}.** *{play.system}* Actions: {names}\n")
+    for said in play.says:
+        is_event = said.startswith("[")
+        messages.append({"role": "observation" if is_event else "user", "content": said.strip("[]")})
+        shown = f"*{said.strip('[]')}*" if is_event else said
+        for _ in range(4):
+            reply, _ = reference.reply(messages, TEMPERATURE, seed + len(messages), tools=play.tools)
+            text, calls = split_calls(reply)
+            lines = [text] if text else []
+            lines += [f"`{name}({', '.join(map(str, arguments.values()))})`" for name, arguments in calls]
+            print(f"> {shown}  \n> → {' '.join(lines)}\n>")
+            if text:
+                messages.append({"role": "assistant", "content": text})
+            messages += [{"role": "action", "content": call_text(name, arguments)} for name, arguments in calls]
+            results = [play.results.get(name, "OK") for name, _ in calls]
+            messages += [{"role": "result", "content": result} for result in results]
+            if not calls:
+                break
+            shown = " ".join(f"*{result}*" for result in results)
     print()
 
 
@@ -126,6 +189,8 @@ def main() -> None:
     reference = Reference(arguments.model)
     for number, talk in enumerate(TALKS):
         print_talk(reference, talk, arguments.seed + 100 * number)
+    for number, play in enumerate(PLAYS):
+        print_play(reference, play, arguments.seed + 7_000 + 100 * number)
     print_duet(reference, arguments.seed + 5_000)
 
 

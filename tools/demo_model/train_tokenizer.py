@@ -11,15 +11,16 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from chatml import CONTROL_TOKENS, PRE_TOKENIZER, TOKENIZER_FILE
-from corpus.mix import dialogues
+from chatml import CALL_TOKENS, CONTROL_TOKENS, PRE_TOKENIZER, TOKENIZER_FILE
+from corpus.mix import talks
 
-VOCABULARY = 3_072
+MERGED = 3_070
+"""Tokens without those of calls, which are appended: so the other ids are those of the previous model."""
 
 
 def texts(count: int) -> Iterator[str]:
-    """Every message of ``count`` dialogues, none of which training sees again."""
-    for dialogue in dialogues(seed=-1, count=count):
+    """Every message of ``count`` talks, none of which training sees again."""
+    for dialogue in talks(seed=-1, count=count):
         for message in dialogue.messages():
             yield message["content"]
 
@@ -34,12 +35,13 @@ def train(count: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=MERGED,
         special_tokens=list(CONTROL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts(count), trainer)
+    tokenizer.add_special_tokens(list(CALL_TOKENS))
     return tokenizer
 
 

@@ -1,9 +1,9 @@
 //! The demo model that ships with walla: 8.1 million parameters, trained by us on our own text.
 //!
-//! It plays characters of a tavern from a description in the system prompt, and a robot that
-//! answers with one JSON action. It has no world knowledge. The model card
-//! `tools/demo_model/README.md` in the repository documents its capabilities and limits, with
-//! numbers, and its training.
+//! It plays characters of a tavern from a description in the system prompt, and a robot. Both call
+//! actions that the prompt lists (`<tool_call>` with JSON); without a list, the robot answers with
+//! one JSON object. It has no world knowledge. The model card `tools/demo_model/README.md` in the
+//! repository documents its capabilities and limits, with numbers, and its training.
 //!
 //! The file is a GGUF (version 3) of the `qwen3` architecture in Q8_0 with a ChatML template, and
 //! is dedicated to the public domain (CC0-1.0). A program that depends on this crate grows by
@@ -26,7 +26,7 @@ pub const ALIGNMENT: usize = 32;
 pub const FILE_NAME: &str = "walla-demo-q8_0.gguf";
 
 /// SHA-256 of [`GGUF`], in hexadecimal.
-pub const SHA256: &str = "db708da10470dc55917db55890d720506c755bf94982972202d21e20c92dd44d";
+pub const SHA256: &str = "97868321e0c14068fd4d6b817ee10b5cb65ed358cbd51e399015153584ea32e6";
 
 #[repr(C, align(32))]
 struct Aligned<T: ?Sized>(T);

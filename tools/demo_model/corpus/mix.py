@@ -1,9 +1,10 @@
-"""The mixture that training and evaluation draw from."""
+"""The mixtures that training and evaluation draw from."""
 
 from __future__ import annotations
 
 import random
 
+from .acting import action_dialogue
 from .dialogue import Dialogue
 from .duet import duet_dialogue
 from .names import Maker
@@ -11,14 +12,31 @@ from .plain import plain_dialogue
 from .robot import robot_dialogue
 from .tavern import tavern_dialogue
 
-CORPUS_VERSION = 2
+CORPUS_VERSION = 4
 """Changes whenever the same seed gives another text."""
+TALK_VERSION = 2
+"""The version of :func:`talks`, so that the vocabulary and the evaluation of talks stay the same."""
 
-SHARES = {tavern_dialogue: 0.54, duet_dialogue: 0.14, robot_dialogue: 0.28, plain_dialogue: 0.04}
+TALK_SHARES = {tavern_dialogue: 0.54, duet_dialogue: 0.14, robot_dialogue: 0.28, plain_dialogue: 0.04}
+ACTION_SHARE = 0.34
 
 
-def dialogues(seed: int, count: int, held_out: bool = False) -> list[Dialogue]:
-    """``count`` dialogues; the same for the same seed and version."""
-    maker = Maker(random.Random(f"{CORPUS_VERSION}/{'held-out' if held_out else 'train'}/{seed}"), held_out)
-    generators = maker.rng.choices(list(SHARES), list(SHARES.values()), k=count)
+def talks(seed: int, count: int, held_out: bool = False) -> list[Dialogue]:
+    """``count`` dialogues without actions; the same for the same seed and version."""
+    maker = Maker(random.Random(f"{TALK_VERSION}/{'held-out' if held_out else 'train'}/{seed}"), held_out)
+    generators = maker.rng.choices(list(TALK_SHARES), list(TALK_SHARES.values()), k=count)
     return [generate(maker) for generate in generators]
+
+
+def dialogues(seed: int, count: int) -> list[Dialogue]:
+    """``count`` dialogues of the training; the same for the same seed and version."""
+    maker = Maker(random.Random(f"{CORPUS_VERSION}/train/{seed}"), False)
+    shares = {generate: share * (1 - ACTION_SHARE) for generate, share in TALK_SHARES.items()} | {action_dialogue: ACTION_SHARE}
+    generators = maker.rng.choices(list(shares), list(shares.values()), k=count)
+    return [generate(maker) for generate in generators]
+
+
+def action_talks(seed: int, count: int, held_out: bool = False) -> list[Dialogue]:
+    """``count`` dialogues with actions; the same for the same seed and version."""
+    maker = Maker(random.Random(f"{CORPUS_VERSION}/{'held-out' if held_out else 'train'} actions/{seed}"), held_out)
+    return [action_dialogue(maker) for _ in range(count)]

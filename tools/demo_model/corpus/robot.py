@@ -6,7 +6,7 @@ import json
 import re
 
 from . import robot_words as rw
-from .dialogue import Check, Dialogue
+from .dialogue import Check, Dialogue, Turn
 from .grammar import Phrases, a_or_an, capital, listing
 from .names import Maker
 from .tavern import roughen
@@ -38,7 +38,11 @@ class Robot:
         self.says_battery = maker.chance(0.3)
         self.says_name = True
         self.people = [maker.first_name() for _ in range(2)]
-        self.turns: list[tuple[str, str, Check]] = []
+        self.turns: list[Turn] = []
+        self.last: dict[str, str] = {}
+        """The last action with its target."""
+        self.takes_this = True
+        """Whether "this" can be delivered."""
 
     def _room(self) -> str:
         maker = self.maker
@@ -120,6 +124,7 @@ class Robot:
 
     def reply(self, user: str, topic: str, action: str, target: str, say: str, item: str | None = None) -> None:
         wanted = {"action": action, "target": target} | ({"item": item} if item is not None else {})
+        self.last = {"action": action, "target": target}
         self.turns.append((user, action_text(action, target, say, item), Check("action", topic, action=wanted)))
 
     def phrase(self, key: str, **slots: str) -> str:
@@ -186,10 +191,10 @@ class Robot:
         if not known_item:
             item, known_item = (self.maker.pick(self.items), True) if self.items else (item, True)
         forms = self._item_forms(item)
-        last = json.loads(self.turns[-1][1]) if self.turns else {}
+        last = self.last
         if last.get("action") == "fetch" and self.maker.chance(0.5):
             item, forms = last["target"], {"the_item": self.maker.pick(["it", "it", "that"]), "item_said": f"the {last['target']}"}
-        elif self.maker.chance(0.12):
+        elif self.maker.chance(0.12) and self.takes_this:
             item, forms = "this", {"the_item": self.maker.pick(["this", "it", "that"]), "item_said": "this"}
         if self.maker.chance(0.25):
             dest, known, shown = self.maker.pick(self.people), True, ""

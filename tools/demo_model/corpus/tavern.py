@@ -7,14 +7,12 @@ import re
 from collections.abc import Callable
 
 from . import company, frames, memory, talk, trade, words
-from .dialogue import TALK, Check, Dialogue
+from .dialogue import TALK, Check, Dialogue, Turn
 from .facts import RELATION, Fact, Kind
 from .facts_small import KIND_WEIGHTS, KINDS, TOPIC_GENERAL, TOPIC_UNKNOWN
 from .grammar import Phrases, a_or_an, capital, listing
 from .names import Maker, Ware
 from .persona import Persona, Topic, sample_persona, system_prompt
-
-Turn = tuple[str, str, Check]
 
 SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)")
 
@@ -411,9 +409,9 @@ class Tavern:
         self.prefix = prefix
 
     def repeat(self) -> None:
-        if not self.turns or sentence_count(self.turns[-1][1]) > 2 or "?" in self.turns[-1][1]:
+        said = self.turns[-1][1] if self.turns else ""
+        if not isinstance(said, str) or not said or sentence_count(said) > 2 or "?" in said:
             return self.small_talk()
-        said = self.turns[-1][1]
         if re.search(r"\bI said\b", said):
             return self.small_talk()
         kept = Check("talk", "repeat")

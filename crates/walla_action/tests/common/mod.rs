@@ -58,14 +58,26 @@ impl Random {
     }
 }
 
-/// The vocabulary of the demo model with more special tokens.
+/// The vocabulary of the demo model with these special tokens in place of its own delimiters.
 pub fn with_tokens(texts: &[&str]) -> Arc<Tokenizer> {
-    extended(&Gguf::from_static(walla_demo_model::GGUF).unwrap(), texts)
+    let file = Gguf::from_static(walla_demo_model::GGUF).unwrap();
+    let mut vocabulary = Vocabulary::from_gguf(&file).unwrap();
+    for token in &mut vocabulary.tokens {
+        match *token {
+            "<tool_call>" => *token = "<unused 1>",
+            "</tool_call>" => *token = "<unused 2>",
+            _ => {}
+        }
+    }
+    add_tokens(vocabulary, texts)
 }
 
 /// The vocabulary of a file with more special tokens.
-pub fn extended(file: &Gguf, texts: &[&str]) -> Arc<Tokenizer> {
-    let mut vocabulary = Vocabulary::from_gguf(file).unwrap();
+pub fn extended<'a>(file: &'a Gguf, texts: &[&'a str]) -> Arc<Tokenizer> {
+    add_tokens(Vocabulary::from_gguf(file).unwrap(), texts)
+}
+
+fn add_tokens<'a>(mut vocabulary: Vocabulary<'a>, texts: &[&'a str]) -> Arc<Tokenizer> {
     let types = vocabulary.token_types.get_or_insert_default();
     for text in texts {
         if !vocabulary.tokens.contains(text) {
@@ -77,13 +89,13 @@ pub fn extended(file: &Gguf, texts: &[&str]) -> Arc<Tokenizer> {
     Arc::new(Tokenizer::new(&vocabulary).unwrap())
 }
 
-/// The demo model: delimiters are ordinary text.
+/// A vocabulary whose delimiters are ordinary text.
 pub fn plain() -> Arc<Tokenizer> {
     static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| with_tokens(&[]));
     TOKENIZER.clone()
 }
 
-/// The demo model with all delimiters as special tokens.
+/// A vocabulary with all delimiters as special tokens.
 pub fn special() -> Arc<Tokenizer> {
     static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| with_tokens(&MARKERS));
     TOKENIZER.clone()
