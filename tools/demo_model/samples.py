@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,10 +128,16 @@ MERCHANT = (
 )
 
 
+def print_wrapped(text: str) -> None:
+    """A paragraph of Markdown."""
+    print(textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n")
+
+
+
 def print_talk(reference: Reference, talk: Talk, seed: int) -> None:
     messages: list[Message] = [{"role": "system", "content": talk.system}] if talk.system else []
     described = talk.system.replace("\n", " / ") or "(no system prompt)"
-    print(f"**{talk.title}.** *{described}*\n")
+    print_wrapped(f"**{talk.title}.** *{described}*")
     for said in talk.says:
         messages.append({"role": "user", "content": said})
         reply, _ = reference.reply(messages, TEMPERATURE, seed + len(messages))
@@ -143,7 +150,7 @@ def print_talk(reference: Reference, talk: Talk, seed: int) -> None:
 def print_play(reference: Reference, play: Play, seed: int) -> None:
     messages: list[Message] = [{"role": "system", "content": play.system}]
     names = ", ".join(f"`{t['function']['name']}`" for t in play.tools)
-    print(f"**{play.title}.** *{play.system}* Actions: {names}\n")
+    print_wrapped(f"**{play.title}.** *{play.system}* Actions: {names}")
     for said in play.says:
         is_event = said.startswith("[")
         messages.append({"role": "observation" if is_event else "user", "content": said.strip("[]")})
@@ -166,7 +173,7 @@ def print_play(reference: Reference, play: Play, seed: int) -> None:
 
 
 def print_duet(reference: Reference, seed: int, turns: int = 9) -> None:
-    print(f"**Two agents.** *{SMITH}* / *{MERCHANT}*\n")
+    print_wrapped(f"**Two agents.** *{SMITH}* / *{MERCHANT}*")
     minds: dict[str, list[Message]] = {
         "Greta": [{"role": "system", "content": SMITH}],
         "Borin": [{"role": "system", "content": MERCHANT}],
