@@ -133,7 +133,6 @@ def print_wrapped(text: str) -> None:
     print(textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n")
 
 
-
 def print_talk(reference: Reference, talk: Talk, seed: int) -> None:
     messages: list[Message] = [{"role": "system", "content": talk.system}] if talk.system else []
     described = talk.system.replace("\n", " / ") or "(no system prompt)"
