@@ -53,6 +53,48 @@ fn a_click_and_a_key_get_a_visible_reply() {
     assert!(before.differs_from(&after, panel) > 0.1, "Greta's questions are shown");
 }
 
+/// Greta sells a horseshoe, which moves to the purse, and keeps the sword, which is too expensive.
+#[test]
+fn a_guest_sells_an_item_if_the_player_can_pay() {
+    let Some(display) = Display::start() else { return };
+    let dir = scratch("purse");
+    let [flight, after, transcript] =
+        ["flight.png", "after.png", "talk.jsonl"].map(|name| dir.join(name));
+    let script = format!(
+        "ready; wait 5; click Greta; wait 2; press 2; sale; screenshot {}; reply; \
+         type I'd like to buy a sword.; press enter; wait 2; reply; wait 5; screenshot {}; quit",
+        flight.display(),
+        after.display()
+    );
+    let mut tavern = Command::new(env!("CARGO_BIN_EXE_tavern_window"));
+    tavern.args(["--device", "cpu", "--guests", "1", "--script", &script]);
+    tavern.arg("--transcript").arg(&transcript).env("DISPLAY", &display.name);
+    run(&mut tavern);
+
+    let talk = fs::read_to_string(&transcript).unwrap();
+    let lines: Vec<serde_json::Value> =
+        talk.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sales: Vec<_> = lines.iter().filter(|line| line.get("sells").is_some()).collect();
+    let expected = [
+        serde_json::json!({ "who": "Greta", "sells": "horseshoe", "paid": true, "silver": 7 }),
+        serde_json::json!({ "who": "Greta", "sells": "sword", "paid": false, "silver": 7 }),
+    ];
+    assert_eq!(sales, expected.each_ref(), "{talk}");
+    let spoken = |sale: usize| {
+        let from = lines.iter().position(|line| line == sales[sale]).unwrap();
+        let line = lines[from..].iter().find(|line| line["to_player"] == true);
+        line.unwrap_or_else(|| panic!("silence after a sale:\n{talk}"))["text"].to_string()
+    };
+    assert!(spoken(0).contains("horseshoe"), "{talk}");
+    assert!(spoken(1).contains("40 silver"), "{talk}");
+
+    let [flight, after] = [flight, after].map(|path| Picture::read(&path));
+    // Places of the board, which nothing else covers.
+    let [first, second] = [(990..1048, 16..78), (1060..1118, 16..78)];
+    assert!(flight.differs_from(&after, first) > 0.1, "the horseshoe arrives in the purse");
+    assert_eq!(flight.differs_from(&after, second), 0.0, "the sword does not");
+}
+
 #[test]
 fn the_benchmark_draws_its_scene_and_reports_all_modes() {
     if !has_vulkan() {

@@ -1,9 +1,13 @@
 //! Helpers for flat shapes.
 
+use std::f32::consts::FRAC_PI_2;
+
 use bevy::asset::RenderAssetUsages;
 use bevy::ecs::system::SystemParam;
 use bevy::prelude::*;
 use bevy::render::render_resource::{Extent3d, TextureDimension, TextureFormat};
+
+const PLATE: Color = Color::srgba(0.08, 0.06, 0.05, 0.82);
 
 /// A shape to spawn.
 pub type Painted = (Mesh2d, MeshMaterial2d<ColorMaterial>, Transform);
@@ -34,6 +38,12 @@ impl Brush<'_> {
     /// A disc.
     pub fn disc(&mut self, radius: f32, color: Color, at: impl Into<Vec3>) -> Painted {
         self.shape(Circle::new(radius), color, at)
+    }
+
+    /// The plate behind a name; `length` without its round ends.
+    pub fn plate(&mut self, radius: f32, length: f32, at: impl Into<Vec3>) -> Painted {
+        let (mesh, material, at) = self.shape(Capsule2d::new(radius, length), PLATE, at);
+        (mesh, material, at.with_rotation(Quat::from_rotation_z(FRAC_PI_2)))
     }
 
     /// Light around a point: brightest in the centre, transparent at the edge.

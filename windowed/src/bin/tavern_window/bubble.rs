@@ -88,7 +88,7 @@ fn spawn(mut commands: Commands, guests: Query<Entity, With<Guest>>) {
 fn place(
     mut bubbles: Query<(&Bubble, &mut Node)>,
     guests: Query<(&GlobalTransform, &Mouth, &Speech), With<Guest>>,
-    camera: Single<(&Camera, &GlobalTransform)>,
+    camera: Single<(&Camera, &GlobalTransform), With<IsDefaultUiCamera>>,
     window: Single<&Window>,
 ) {
     let (camera, eye) = *camera;

@@ -164,11 +164,7 @@ fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat,
         .spawn((Halo, brush.glow(105.0, Color::srgba(1.0, 0.86, 0.45, 0.85), (0.0, 58.0, -1.0))))
         .insert(Visibility::Hidden)
         .id();
-    let plate =
-        commands.spawn(brush.shape(Capsule2d::new(9.5, 46.0), PLATE, (0.0, -2.0, 7.0))).id();
-    commands.entity(plate).entry::<Transform>().and_modify(|mut at| {
-        at.rotation = Quat::from_rotation_z(PI / 2.0);
-    });
+    let plate = commands.spawn(brush.plate(9.5, 46.0, (0.0, -2.0, 7.0))).id();
     let label = (
         Text2d::new(name),
         TextFont::from_font_size(14.0),
@@ -183,7 +179,6 @@ fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat,
 }
 
 const SHADOW: Color = Color::srgba(0.0, 0.0, 0.0, 0.28);
-const PLATE: Color = Color::srgba(0.08, 0.06, 0.05, 0.82);
 
 /// Face, hair, and headwear.
 fn head(commands: &mut Commands, brush: &mut Brush, look: &Look) -> Vec<Entity> {

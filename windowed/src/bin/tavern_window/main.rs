@@ -1,7 +1,8 @@
 //! An evening at the Cracked Kettle, in a window: click a guest and talk.
 //!
 //! Each guest is an agent of one model; neighbours talk with each other until the player
-//! interrupts. All shapes are drawn by code.
+//! interrupts. Some sell their wares: an action of the agent, which takes silver from the player's
+//! purse and sends the item to it. All shapes are drawn by code.
 //!
 //! ```text
 //! cargo run --release --ignore-rust-version --bin tavern_window [-- --model FILE.gguf --guests 10]
@@ -20,10 +21,12 @@ mod bubble;
 mod guest;
 mod mouth;
 mod player;
+mod purse;
 mod room;
 mod script;
 mod seats;
 mod table_talk;
+mod wares;
 
 use std::path::PathBuf;
 
@@ -52,7 +55,7 @@ struct Arguments {
     #[arg(long)]
     overlay: bool,
     /// Scripted input, as steps separated by `;`: `ready`, `wait FRAMES`, `click NAME`, `press
-    /// KEY`, `type TEXT`, `reply`, `screenshot FILE.png`, `quit`.
+    /// KEY`, `type TEXT`, `sale`, `reply`, `screenshot FILE.png`, `quit`.
     #[arg(long, value_name = "STEPS")]
     script: Option<Script>,
     /// Saves a picture and quits; a shorthand for a script.
@@ -100,6 +103,8 @@ fn main() -> AppExit {
         bubble::plugin,
         table_talk::plugin,
         player::plugin,
+        wares::plugin,
+        purse::plugin,
         script::ScriptPlugin { script: arguments.script(), transcript: arguments.transcript },
     ));
     // Frames, and thus the dialogue, continue while other windows have the focus.
@@ -121,13 +126,15 @@ fn overlay(visible: bool) -> WallaOverlayPlugin {
 }
 
 fn camera(mut commands: Commands) {
-    commands.spawn((
-        Camera2d,
-        Projection::Orthographic(OrthographicProjection {
-            scaling_mode: ScalingMode::AutoMin { min_width: ROOM.x, min_height: ROOM.y },
-            ..OrthographicProjection::default_2d()
-        }),
-    ));
+    commands.spawn((Camera2d, IsDefaultUiCamera, projection()));
+}
+
+/// The whole room, in a window of any size.
+fn projection() -> Projection {
+    Projection::Orthographic(OrthographicProjection {
+        scaling_mode: ScalingMode::AutoMin { min_width: ROOM.x, min_height: ROOM.y },
+        ..OrthographicProjection::default_2d()
+    })
 }
 
 /// Makes a proportional font the default: speech in a monospaced font looks like a log.

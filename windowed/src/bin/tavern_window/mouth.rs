@@ -11,6 +11,9 @@ const LETTER_SECONDS: f32 = 0.055;
 /// Time that a line stays visible after its last word.
 const LINGER_SECONDS: f32 = 2.4;
 
+/// The line of a guest without an answer.
+const SPEECHLESS: &str = "(shrugs)";
+
 /// Tag of the player's asks; guests ask each other without a tag.
 pub const BY_PLAYER: u64 = 1;
 
@@ -26,6 +29,8 @@ pub struct Mouth {
     to_player: bool,
     /// The reply of the line, if a model generates it.
     reply: Option<ReplyId>,
+    /// Whether the line goes on with the next reply, which follows the result of an action.
+    goes_on: bool,
     /// Seconds until the next word or, after the last, until the bubble is hidden.
     wait: f32,
     announced: bool,
@@ -46,6 +51,7 @@ pub fn plugin(app: &mut App) {
     app.add_message::<LineSpoken>()
         .add_observer(begin)
         .add_observer(hear)
+        .add_observer(act)
         .add_observer(finish)
         .add_observer(fail)
         .add_systems(Update, speak);
@@ -63,6 +69,14 @@ impl Mouth {
     pub fn stop(&mut self) {
         self.line.clear();
         *self = Self { line: std::mem::take(&mut self.line), ..Self::default() };
+    }
+
+    /// Prepares for the reply with which the line goes on.
+    fn join(&mut self) {
+        if !self.line.is_empty() {
+            self.line.push(' ');
+        }
+        self.goes_on = false;
     }
 
     /// Whether the line is addressed to the player.
@@ -120,7 +134,11 @@ fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
 
 fn begin(started: On<ReplyStarted>, mut mouths: Query<&mut Mouth>) {
     if let Ok(mut mouth) = mouths.get_mut(started.agent) {
-        mouth.stop();
+        if mouth.goes_on {
+            mouth.join();
+        } else {
+            mouth.stop();
+        }
         mouth.reply = Some(started.reply_id);
         mouth.to_player = started.tag == BY_PLAYER;
     }
@@ -134,6 +152,15 @@ fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
     }
 }
 
+/// "Certainly." and "The horseshoe is yours.", before and after a sale, are one line.
+fn act(result: On<ActionResult>, mut mouths: Query<&mut Mouth>) {
+    if let Ok(mut mouth) = mouths.get_mut(result.agent)
+        && mouth.reply == Some(result.id.reply_id)
+    {
+        mouth.goes_on = true;
+    }
+}
+
 fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
     let Ok(mut mouth) = mouths.get_mut(finished.agent) else { return };
     if mouth.reply != Some(finished.reply_id) {
@@ -141,7 +168,10 @@ fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
     }
     if finished.reason == FinishReason::Cancelled {
         mouth.stop();
-    } else {
+    } else if !mouth.goes_on {
+        if mouth.line.trim().is_empty() {
+            mouth.line.push_str(SPEECHLESS);
+        }
         mouth.complete = true;
     }
 }
@@ -149,7 +179,7 @@ fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
 fn fail(failed: On<ReplyFailed>, mut mouths: Query<&mut Mouth>) {
     warn!("no answer: {}", failed.error);
     let Ok(mut mouth) = mouths.get_mut(failed.agent) else { return };
-    mouth.say("(shrugs)");
+    mouth.say(SPEECHLESS);
     mouth.to_player = failed.tag == BY_PLAYER;
 }
 
@@ -181,6 +211,17 @@ mod tests {
         assert_eq!(word_end("It costs 3", 8, true), Some(10));
         assert_eq!(word_end("It costs 3", 10, true), None);
         assert_eq!(word_end("  ", 0, true), None);
+    }
+
+    #[test]
+    fn a_line_goes_on_after_an_action() {
+        let mut mouth = Mouth { line: "Certainly.".to_owned(), goes_on: true, ..Mouth::default() };
+        assert!(!mouth.advance(600.0), "more words follow");
+        mouth.join();
+        mouth.line.push_str("The ale is yours.");
+        mouth.complete = true;
+        assert!(mouth.advance(600.0));
+        assert_eq!(mouth.words(), "Certainly. The ale is yours.");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use bevy_walla::prelude::*;
 
 use crate::guest::{Guest, Halo};
 use crate::mouth::{BY_PLAYER, LineSpoken, Mouth};
+use crate::wares;
 
 /// Maximum number of typed characters.
 const TYPED_MAX: usize = 90;
@@ -65,17 +66,19 @@ pub fn plugin(app: &mut App) {
 }
 
 /// Four questions for a guest.
-fn questions(guest: &Guest) -> [&'static str; 4] {
-    let mut common = [
+fn questions(guest: &Guest) -> [String; 4] {
+    let common = [
         "What is your name?",
         "Have you heard any news?",
         "Do you need any help?",
         "What are you afraid of?",
     ]
     .into_iter()
-    .filter(|question| *question != guest.persona.question);
-    let mut next = || common.next().unwrap_or("How goes the work?");
-    [guest.persona.question, next(), next(), next()]
+    .filter(|question| *question != guest.persona.question)
+    .map(str::to_owned);
+    let mut others = wares::request(guest.persona.name).into_iter().chain(common);
+    let mut next = || others.next().unwrap_or_default();
+    [guest.persona.question.to_owned(), next(), next(), next()]
 }
 
 fn panel(mut commands: Commands) {
@@ -159,8 +162,8 @@ fn ask_prepared(
     say: &mut MessageWriter<Say>,
 ) {
     let guest = player.guest.and_then(|guest| guests.get(guest).ok());
-    if let Some(question) = guest.and_then(|guest| questions(guest).get(number).copied()) {
-        say.write(Say(question.to_owned()));
+    if let Some(question) = guest.and_then(|guest| questions(guest).get(number).cloned()) {
+        say.write(Say(question));
     }
 }
 
@@ -257,7 +260,7 @@ fn labels(
         let (line, ink) = match label {
             Label::Who => (who(guest, walla.state()), GOLD),
             Label::Question(number) => {
-                let question = guest.and_then(|guest| questions(guest).get(*number).copied());
+                let question = guest.and_then(|guest| questions(guest).get(*number).cloned());
                 (
                     question
                         .map(|question| format!("{}  {question}", number + 1))

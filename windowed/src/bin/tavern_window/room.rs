@@ -3,7 +3,7 @@
 use bevy::prelude::*;
 
 use crate::ROOM;
-use crate::brush::Brush;
+use crate::brush::{Brush, Painted};
 use crate::seats::{BACK_Y, FRONT_Y, WALL_Y};
 
 const WALL: Color = Color::srgb(0.235, 0.165, 0.125);
@@ -63,7 +63,7 @@ fn walls(mut commands: Commands, mut brush: Brush) {
         commands.spawn(brush.rect((22.0, wall_height), BEAM, (x, wall_middle, 0.2)));
     }
     window(&mut commands, &mut brush, Vec2::new(20.0, 232.0));
-    for (index, x) in [-170.0, 330.0].into_iter().enumerate() {
+    for (index, x) in [-170.0, 240.0].into_iter().enumerate() {
         lantern(&mut commands, &mut brush, Vec2::new(x, 292.0), index as f32);
     }
 }
@@ -170,8 +170,8 @@ fn bar(mut commands: Commands, mut brush: Brush) {
         commands.spawn(brush.rect((50.0, 44.0), TABLE_DARK, (left, top - 36.0, 18.1)));
     }
     commands.spawn(brush.rect((278.0, 11.0), TABLE_TOP, (x, top, 18.2)));
-    mug(&mut commands, &mut brush, Vec3::new(402.0, top + 5.0, 18.3));
-    mug(&mut commands, &mut brush, Vec3::new(556.0, top + 5.0, 18.3));
+    commands.spawn_batch(mug(&mut brush, Vec3::new(402.0, top + 5.0, 18.3)));
+    commands.spawn_batch(mug(&mut brush, Vec3::new(556.0, top + 5.0, 18.3)));
 }
 
 fn furniture(mut commands: Commands, mut brush: Brush) {
@@ -199,8 +199,8 @@ fn table(commands: &mut Commands, brush: &mut Brush, at: Vec3) {
     commands.spawn(brush.rect((150.0, 10.0), TABLE_SIDE, (x, y + 35.0, z + 0.1)));
     commands.spawn(brush.shape(Ellipse::new(82.0, 9.0), TABLE_SIDE, (x, y + 42.0, z + 0.2)));
     commands.spawn(brush.shape(Ellipse::new(82.0, 9.0), TABLE_TOP, (x, y + 45.0, z + 0.3)));
-    mug(commands, brush, Vec3::new(x - 30.0, y + 46.0, z + 0.4));
-    mug(commands, brush, Vec3::new(x + 34.0, y + 43.0, z + 0.4));
+    commands.spawn_batch(mug(brush, Vec3::new(x - 30.0, y + 46.0, z + 0.4)));
+    commands.spawn_batch(mug(brush, Vec3::new(x + 34.0, y + 43.0, z + 0.4)));
     commands.spawn(brush.rect((7.0, 15.0), FOAM, (x, y + 54.0, z + 0.4)));
     commands.spawn(brush.shape(
         Ellipse::new(3.0, 6.0),
@@ -211,10 +211,12 @@ fn table(commands: &mut Commands, brush: &mut Brush, at: Vec3) {
 }
 
 /// A mug, its bottom at `at`.
-fn mug(commands: &mut Commands, brush: &mut Brush, at: Vec3) {
-    commands.spawn(brush.shape(Annulus::new(4.0, 6.5), PEWTER, at + Vec3::new(8.0, 8.0, 0.0)));
-    commands.spawn(brush.rect((14.0, 16.0), PEWTER, at + Vec3::new(0.0, 8.0, 0.05)));
-    commands.spawn(brush.shape(Ellipse::new(7.5, 4.0), FOAM, at + Vec3::new(0.0, 17.0, 0.1)));
+pub fn mug(brush: &mut Brush, at: Vec3) -> [Painted; 3] {
+    [
+        brush.shape(Annulus::new(4.0, 6.5), PEWTER, at + Vec3::new(8.0, 8.0, 0.0)),
+        brush.rect((14.0, 16.0), PEWTER, at + Vec3::new(0.0, 8.0, 0.05)),
+        brush.shape(Ellipse::new(7.5, 4.0), FOAM, at + Vec3::new(0.0, 17.0, 0.1)),
+    ]
 }
 
 fn flicker(time: Res<Time>, mut lights: Query<(&Flicker, &mut Transform)>) {

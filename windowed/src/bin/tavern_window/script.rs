@@ -18,11 +18,14 @@ use bevy::prelude::*;
 use bevy::render::view::screenshot::{Screenshot, ScreenshotCaptured};
 use bevy::window::{PrimaryWindow, WindowRef};
 use bevy_walla::prelude::*;
+use serde_json::json;
 use walla_examples::fail;
 
 use crate::guest::Guest;
 use crate::mouth::LineSpoken;
 use crate::player::{Player, Say};
+use crate::purse::{Flight, Purse};
+use crate::wares::Sale;
 
 /// One step; the next follows in the next frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub enum Step {
     Press(KeyCode, Key),
     /// Types a text.
     Type(String),
+    /// Waits until an item is on its way from a guest to the player.
+    Sale,
     /// Waits until the whole answer to the player is shown.
     Reply,
     /// Saves a screenshot.
@@ -84,6 +89,7 @@ fn parse(step: &str) -> Result<Vec<Step>, String> {
         ],
         ("press", key) => vec![press(key)?],
         ("type", text) if !text.is_empty() => vec![Step::Type(text.to_owned())],
+        ("sale", "") => vec![Step::Sale],
         ("reply", "") => vec![Step::Reply],
         ("screenshot", path) if !path.is_empty() => vec![Step::Screenshot(path.into())],
         ("quit", "") => vec![Step::Quit],
@@ -152,8 +158,9 @@ fn play(
     walla: Res<Walla>,
     player: Res<Player>,
     window: Single<Entity, With<PrimaryWindow>>,
-    camera: Single<(&Camera, &GlobalTransform)>,
+    camera: Single<(&Camera, &GlobalTransform), With<IsDefaultUiCamera>>,
     guests: Query<(&Guest, &GlobalTransform)>,
+    flights: Query<(), With<Flight>>,
     mut hands: Hands,
 ) {
     let Some(step) = stage.steps.front().cloned() else { return };
@@ -197,6 +204,7 @@ fn play(
             }
             true
         }
+        Step::Sale => !flights.is_empty(),
         Step::Reply => !player.waits,
         Step::Screenshot(path) => {
             stage.pictures_due += 1;
@@ -268,19 +276,26 @@ fn give_up(walla: Res<Walla>) {
     }
 }
 
-/// Writes one JSON object per line: the speaker, the line, and whether it was addressed to the
-/// player.
+/// Writes one JSON object per line: a line with its speaker and whether it was addressed to the
+/// player, or a sale with the silver that the player has left.
 fn write_down(
     mut transcript: ResMut<Transcript>,
     mut said: MessageReader<Say>,
     mut spoken: MessageReader<LineSpoken>,
+    mut sales: MessageReader<Sale>,
+    purse: Res<Purse>,
     guests: Query<&Guest>,
 ) {
     let name = |guest: Entity| guests.get(guest).map_or("?", |guest| guest.persona.name);
     let questions = said.read().map(|Say(text)| ("You", text, false));
     let answers = spoken.read().map(|line| (name(line.guest), &line.line, line.to_player));
-    for (who, text, to_player) in questions.chain(answers) {
-        let line = serde_json::json!({ "who": who, "text": text, "to_player": to_player });
+    let lines = questions
+        .chain(answers)
+        .map(|(who, text, to_player)| json!({ "who": who, "text": text, "to_player": to_player }));
+    let sales = sales.read().map(|Sale { guest, ware, paid }| {
+        json!({ "who": name(*guest), "sells": ware.name, "paid": paid, "silver": purse.silver() })
+    });
+    for line in lines.chain(sales) {
         if let Err(error) = writeln!(transcript.0, "{line}") {
             fail(format!("the transcript cannot be written: {error}"));
         }
@@ -294,7 +309,9 @@ mod tests {
     #[test]
     fn steps_are_read() {
         let script: Script =
-            "ready; click Greta; press 1; type Hello there; wait 12; reply; quit;".parse().unwrap();
+            "ready; click Greta; press 1; type Hello there; wait 12; sale; reply; quit;"
+                .parse()
+                .unwrap();
         let button = Step::Button;
         let expected = Script::from_iter([
             Step::Ready,
@@ -304,6 +321,7 @@ mod tests {
             Step::Press(KeyCode::Digit1, Key::Character("1".into())),
             Step::Type("Hello there".to_owned()),
             Step::Wait(12),
+            Step::Sale,
             Step::Reply,
             Step::Quit,
         ]);
