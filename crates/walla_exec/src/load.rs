@@ -25,14 +25,15 @@ pub(crate) struct Weights {
 }
 
 type MatrixKey = (usize, usize, usize);
-type VectorKey = (usize, usize, usize);
+/// The last number is the bits of the scale.
+type VectorKey = (usize, usize, usize, u32);
 
 fn matrix_key(m: &spec::Matrix) -> MatrixKey {
     (m.tensor, m.first_row, m.rows)
 }
 
 fn vector_key(v: &spec::Vector) -> VectorKey {
-    (v.tensor, v.first, v.len)
+    (v.tensor, v.first, v.len, v.scale.to_bits())
 }
 
 impl Weights {

@@ -25,11 +25,13 @@ pub enum Architecture {
     Phi3,
     /// LFM 2 (dense): attention and short convolutions.
     Lfm2,
+    /// Granite 3.x (dense).
+    Granite,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -37,6 +39,7 @@ impl Architecture {
         Self::SmolLm3,
         Self::Phi3,
         Self::Lfm2,
+        Self::Granite,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -50,6 +53,7 @@ impl Architecture {
             Self::SmolLm3 => "smollm3",
             Self::Phi3 => "phi3",
             Self::Lfm2 => "lfm2",
+            Self::Granite => "granite",
         }
     }
 
@@ -89,7 +93,7 @@ pub struct Matrix {
 }
 
 /// Elements of a one-dimensional tensor in the file (norm weights, biases, convolution taps).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vector {
     /// Index into [`Gguf::tensors`](crate::Gguf::tensors).
     pub tensor: usize,
@@ -99,10 +103,12 @@ pub struct Vector {
     pub len: usize,
     /// Stored type.
     pub ty: TensorType,
+    /// Multiplies the elements when [they are loaded](crate::Gguf::vector), else 1.
+    pub scale: f32,
 }
 
 /// `y = W x (+ bias)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Linear {
     /// `[rows, cols]`.
     pub matrix: Matrix,
@@ -228,7 +234,7 @@ pub struct ModelSpec {
     pub context_train: u32,
     /// `[vocab, width]`.
     pub embedding: Matrix,
-    /// Multiplies the embedding (Gemma: the square root of the width), else 1.
+    /// Multiplies the embedding (Gemma: the square root of the width; Granite), else 1.
     pub embedding_scale: f32,
     /// The ropes that layers refer to.
     pub ropes: Vec<Rope>,

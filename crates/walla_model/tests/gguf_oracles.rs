@@ -4,14 +4,14 @@ mod reference_data;
 
 use std::{fs, time::Instant};
 
-use reference_data::{data, files};
+use reference_data::{data, files, models};
 use walla_model::{Gguf, gguf::Strings};
 use walla_reference_test::{has_reference_data, reference_test};
 
 #[test]
 fn every_reference_file_opens_in_all_three_ways() {
-    for folder in ["models", "tokenizers"] {
-        for path in files(folder, "gguf") {
+    for all in [models("gguf"), files("tokenizers", "gguf")] {
+        for path in all {
             let mapped = Gguf::open(&path).unwrap();
             let copied = Gguf::open_copied(&path).unwrap();
             let shared = Gguf::from_bytes(fs::read(&path).unwrap()).unwrap();
@@ -31,8 +31,8 @@ fn every_reference_file_opens_in_all_three_ways() {
             }
         }
     }
-    let count = files("models", "gguf").len();
-    assert!(count >= if has_reference_data!() { 36 } else { 8 }, "{count} files");
+    let count = models("gguf").len();
+    assert!(count >= if has_reference_data!() { 55 } else { 9 }, "{count} files");
 }
 
 #[reference_test]

@@ -3,10 +3,10 @@
 mod spec_common;
 
 use proptest::prelude::*;
-use spec_common::{llama, reference, spoil};
+use spec_common::{Spoilt, llama, reference, spoil};
 use walla_model::{
     Gguf, ModelSpec, Value,
-    spec::{Layer, Mixer},
+    spec::{Architecture, Layer, Mixer},
     synth::Model,
 };
 use walla_types::TensorType;
@@ -23,8 +23,10 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
     assert_eq!(
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
-         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2)"
+         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite)"
     );
+    let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
+    assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");
     let message = llama().remove("general.architecture").message();
     assert!(message.contains("\"general.architecture\" is missing"), "{message}");
 }
@@ -321,29 +323,99 @@ fn keys_of_lfm_are_checked() {
     assert!(message.contains("\"blk.0.attn_q_norm.weight\" is missing"), "{message}");
 }
 
+fn granite() -> Spoilt {
+    llama().named("granite")
+}
+
+#[test]
+fn keys_of_granite_are_checked() {
+    let plain = granite().spec().unwrap();
+    let own = llama().spec().unwrap();
+    // Without the keys it is a Llama.
+    assert_eq!(ModelSpec { architecture: Architecture::Llama, ..plain.clone() }, own);
+    let zeros = ["embedding_scale", "residual_scale", "attention.scale"];
+    let zeros = zeros
+        .iter()
+        .fold(granite(), |model, suffix| model.set(&format!("granite.{suffix}"), Value::F32(0.0)));
+    assert_eq!(zeros.spec().unwrap(), plain, "0 is no factor, as in llama.cpp");
+    for (suffix, value, expected) in [
+        ("residual_scale", 1e-4, "is 0.0001, expected between 0.001 and 1000"),
+        ("residual_scale", 2e3, "expected between 0.001 and 1000"),
+        ("residual_scale", -0.2, "is -0.2, expected a positive number"),
+        ("residual_scale", f32::NAN, "is NaN, expected a positive number"),
+        ("embedding_scale", f32::INFINITY, "is inf, expected a positive number"),
+        ("attention.scale", -1.0, "is -1, expected a positive number"),
+        ("logit_scale", 0.0, "is 0, expected a positive number"),
+    ] {
+        let message = granite().set(&format!("granite.{suffix}"), Value::F32(value)).message();
+        assert!(message.contains(expected), "{suffix}: {message}");
+    }
+}
+
+#[test]
+fn granite_without_rotations_has_no_ropes() {
+    let finetuned = |yes| granite().set("granite.rope.scaling.finetuned", Value::Bool(yes));
+    let ropes = |spec: ModelSpec| match &spec.layers[0].mixer {
+        Mixer::Attention(a) => (spec.ropes.len(), a.rope),
+        Mixer::ShortConv(_) => panic!("no attention"),
+    };
+    assert_eq!(ropes(finetuned(true).spec().unwrap()), (1, Some(0)));
+    assert_eq!(ropes(finetuned(false).spec().unwrap()), (0, None));
+}
+
+#[test]
+fn logits_of_granite_are_divided_with_their_bias() {
+    let model = granite().add("output.bias", &[260]).set("granite.logit_scale", Value::F32(8.0));
+    let gguf = Gguf::from_bytes(model.file()).unwrap();
+    let spec = ModelSpec::from_gguf(&gguf, 1024).unwrap();
+    for vector in [spec.output_norm.weight, spec.head.bias.unwrap()] {
+        assert!(gguf.vector(&vector).unwrap().iter().all(|&x| x == 0.125));
+    }
+    assert!(gguf.vector(&spec.layers[0].mixer_norm.weight).unwrap().iter().all(|&x| x == 1.0));
+}
+
+#[test]
+fn other_layers_of_granite_are_named() {
+    let message = granite().add("blk.1.ssm_in.weight", &[64, 96]).message();
+    assert_eq!(
+        message,
+        "tensor \"blk.1.ssm_in.weight\": the layer is a Mamba-2 layer, which is not supported in \
+         granite"
+    );
+    let message = granite().drop("blk.0.ffn_gate.weight").add("blk.0.ffn_gate_exps.weight", &[64]);
+    assert!(message.message().contains("the layer is a mixture of experts"));
+    let message = granite().set("granite.expert_count", Value::U32(8)).message();
+    assert!(message.contains("mixtures of experts are not supported"), "{message}");
+}
+
 proptest! {
     /// Any number under any key gives an error or a specification, without delay.
     #[test]
     fn no_hyperparameters_panic(
-        model in prop::sample::select(vec![
-            Model::LLAMA_3_2_1B, Model::QWEN3_0_6B, Model::GEMMA_3_1B,
+        (model, architecture) in prop::sample::select(vec![
+            (Model::LLAMA_3_2_1B, "llama"),
+            (Model::QWEN3_0_6B, "qwen3"),
+            (Model::GEMMA_3_1B, "gemma3"),
+            (Model::LLAMA_3_2_1B, "granite"),
         ]),
         changes in prop::collection::vec((prop::sample::select(KEYS.to_vec()), number()), 1..4),
     ) {
-        let mut spoilt = spoil(&model);
+        let mut spoilt = spoil(&model).named(architecture);
         for (suffix, value) in changes {
             spoilt.values.retain(|(key, _)| !key.ends_with(suffix));
-            spoilt = spoilt.set(&format!("{}.{suffix}", model.architecture), value);
+            spoilt = spoilt.set(&format!("{architecture}.{suffix}"), value);
         }
         if let Ok(spec) = spoilt.spec() {
             prop_assert_eq!((spec.width, spec.vocab), (64, 260));
+            prop_assert!(spec.embedding_scale.is_finite() && spec.output_norm.eps > 0.0);
+            prop_assert!(spec.layers.iter().all(|layer| layer.mixer_norm.eps.is_finite()));
             prop_assert!(spec.ropes.iter().all(|r| r.frequencies.iter().all(|f| f.is_finite())));
         }
     }
 }
 
 /// Keys of all architectures in the property above.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 21] = [
     "block_count",
     "context_length",
     "embedding_length",
@@ -362,6 +434,9 @@ const KEYS: [&str; 18] = [
     "rope.scaling.factor",
     "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
+    "embedding_scale",
+    "residual_scale",
+    "logit_scale",
 ];
 
 fn number() -> impl Strategy<Value = Value<'static>> {

@@ -10,7 +10,11 @@ use crate::{
 #[non_exhaustive]
 pub enum SpecError {
     /// No builder exists for this architecture: use another model.
-    #[error("architecture {found:?} is not supported (supported: {})", Architecture::names())]
+    #[error(
+        "architecture {found:?} is not supported{} (supported: {})",
+        layers_of(found),
+        Architecture::names()
+    )]
     Architecture {
         /// `general.architecture`.
         found: String,
@@ -48,6 +52,16 @@ pub enum SpecError {
         found: String,
         /// The unsupported feature, with its verb.
         feature: &'static str,
+    },
+    /// A layer is of a kind that walla does not compute: use another model.
+    #[error("tensor {tensor:?}: the layer is {kind}, which is not supported in {architecture}")]
+    LayerKind {
+        /// A tensor that only such layers have.
+        tensor: String,
+        /// The kind of layer, with an article.
+        kind: &'static str,
+        /// The architecture of the builder.
+        architecture: Architecture,
     },
     /// A tensor is missing.
     #[error("tensor {tensor:?} is missing, expected shape {expected:?}")]
@@ -107,4 +121,13 @@ pub enum SpecError {
     /// A tensor cannot be read.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+}
+
+/// The layers of an architecture that a supported one resembles, for a message.
+fn layers_of(architecture: &str) -> &'static str {
+    match architecture {
+        "granitemoe" => ": its layers are mixtures of experts",
+        "granitehybrid" | "nemotron_h" => ": some of its layers are Mamba-2",
+        _ => "",
+    }
 }

@@ -4,6 +4,7 @@
 
 mod error;
 mod gemma3;
+mod granite;
 mod lfm2;
 mod llama;
 mod phi3;
@@ -52,6 +53,7 @@ impl ModelSpec {
             Architecture::SmolLm3 => smollm3::build(&model, context_tokens),
             Architecture::Phi3 => phi3::build(&model, context_tokens),
             Architecture::Lfm2 => lfm2::build(&model, context_tokens),
+            Architecture::Granite => granite::build(&model, context_tokens),
         }
     }
 }

@@ -151,7 +151,7 @@ impl<'a> Source<'a> {
         if ty.is_quantised() {
             return Err(SpecError::QuantisedVector { tensor: name.to_owned(), found: ty });
         }
-        Ok(Some(Vector { tensor, first: 0, len: dims.iter().product(), ty }))
+        Ok(Some(Vector { tensor, first: 0, len: dims.iter().product(), ty, scale: 1.0 }))
     }
 
     pub fn vector(&self, name: &str, dims: &[usize]) -> Result<Vector, SpecError> {

@@ -348,7 +348,7 @@ impl Gguf {
         self.matrix_data(matrix)?.to_bytes()
     }
 
-    /// The elements of a vector, as `f32`.
+    /// The elements of a vector times its [scale](Vector::scale), as `f32`.
     ///
     /// # Errors
     /// [`TensorError`] if the vector belongs to another file, or the file cannot be read.
@@ -368,6 +368,7 @@ impl Gguf {
         };
         let mut numbers = vec![0.0; vector.len];
         dequantise(ty, &data.to_bytes()?, &mut numbers);
+        numbers.iter_mut().for_each(|number| *number *= vector.scale);
         Ok(numbers)
     }
 

@@ -34,6 +34,14 @@ pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     files.into_values().collect()
 }
 
+/// All models that are here, sorted by name: those of the folders `models` and `models_2026`. The
+/// latter include architectures that have no builder.
+pub fn models(extension: &str) -> Vec<PathBuf> {
+    let paths = ["models_2026", "models"].into_iter().flat_map(|folder| files(folder, extension));
+    let by_name = |path: PathBuf| (path.file_name().unwrap().to_owned(), path);
+    paths.map(by_name).collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
 /// As [`files`], in a `reference_test`: there is at least one.
 pub fn all_files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let files = files(folder, extension);

@@ -62,6 +62,23 @@ impl Spoilt {
         self
     }
 
+    /// The same model with the name and the keys of another architecture.
+    pub fn named(mut self, architecture: &'static str) -> Self {
+        let old: &str = self.gguf.require("general.architecture").unwrap();
+        let prefix = format!("{old}.");
+        let mut writer = Writer::new();
+        for (key, value) in self.gguf.metadata().filter(|(key, _)| *key != "general.architecture") {
+            match key.strip_prefix(&prefix) {
+                Some(suffix) => writer.value(&format!("{architecture}.{suffix}"), value),
+                None => writer.value(key, value),
+            };
+        }
+        writer.str("general.architecture", architecture);
+        let file = writer.begin(Vec::new()).unwrap().finish().unwrap();
+        self.gguf = Gguf::from_bytes(file).unwrap();
+        self
+    }
+
     pub fn tensor(
         mut self,
         name: &str,
