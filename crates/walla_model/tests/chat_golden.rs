@@ -8,7 +8,7 @@ mod reference_data;
 use std::path::Path;
 use walla_reference_test::reference_test;
 
-use reference_data::all_files;
+use reference_data::{all_files, models};
 use serde_json::Value;
 use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
@@ -139,7 +139,7 @@ fn ids(value: &Value) -> Vec<u64> {
 /// The template and vocabulary of each model: text and ids.
 #[test]
 fn conversations_of_every_model() {
-    for path in all_files("models", "json") {
+    for path in models("json") {
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let Some(case) = json.get("chat").filter(|chat| chat.is_object()) else { continue };
         let file = Gguf::open(path.with_extension("gguf")).unwrap();

@@ -2,7 +2,9 @@
 
 mod tokenizer_common;
 
-use tokenizer_common::{CONTROL, Lists, USER_DEFINED, byte_level, sentence_piece};
+use tokenizer_common::{
+    CONTROL, Lists, NORMAL, USER_DEFINED, byte_level, characters, sentence_piece,
+};
 use walla_model::tokenizer::{EncodeOptions, PreTokenizer, Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
@@ -116,14 +118,85 @@ fn markers_of_phi_strip_the_white_space_after_them() {
 #[test]
 fn a_word_of_1_mib_is_encoded_in_linear_time() {
     // One word of 1 MiB (a quadratic merge would take hours); `merge::tests` count the work.
-    for lists in [byte_level("gpt-2"), sentence_piece()] {
+    for lists in [byte_level("gpt-2"), sentence_piece(), characters()] {
         let tokenizer = lists.tokenizer();
-        for unit in ["a", "the", "é"] {
+        for unit in ["a", "the", "é", " the", "ü", "    ", "\n"] {
             let text = unit.repeat((1 << 20) / unit.len());
             let tokens = tokenizer.encode(&text, PLAIN).unwrap();
             assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
         }
     }
+}
+
+/// Gemma 4: merges run over a whole line, and a space is a character like any other.
+#[test]
+fn merges_of_characters_cross_words() {
+    let tokenizer = characters().tokenizer();
+    assert_eq!(shown(&tokenizer, "the the there", PLAIN), ["t", "he", " the", " the", "re"]);
+    // Ranks decide, wherever a word begins: the first space merges into " t".
+    assert_eq!(shown(&tokenizer, "e  t", PLAIN), ["e ", " t"]);
+    assert_eq!(shown(&tokenizer, "e    t", PLAIN), ["e", "  ", " ", " t"]);
+    assert_eq!(shown(&tokenizer, "▁the", PLAIN), [" the"], "▁ is a space");
+    assert!(!tokenizer.adds_space_prefix());
+}
+
+#[test]
+fn characters_without_tokens_become_bytes() {
+    let tokenizer = characters().tokenizer();
+    let bytes = |text: &str| text.bytes().map(|byte| TokenId(4 + u32::from(byte))).collect();
+    let encode = |text: &str| tokenizer.encode(text, PLAIN).unwrap();
+    let plain: Vec<TokenId> = bytes("ü😀\t\r");
+    assert_eq!(encode("ü😀\t\r"), plain);
+    assert_eq!(shown(&tokenizer, "é日", PLAIN), ["é", "日"]);
+    // A merge may lead to a text without a token. It is spelled by bytes, as in llama.cpp.
+    let typed = encode("<|turn");
+    assert_eq!(typed, bytes("<|turn"));
+    assert_eq!(tokenizer.decode(&typed).unwrap(), "<|turn");
+    assert_eq!(shown(&tokenizer, "<0x41>", PLAIN), ["<", "0", "x", "4", "1", ">"]);
+}
+
+#[test]
+fn runs_of_line_breaks_are_tokens_or_merged() {
+    let mut lists = characters();
+    assert_eq!(
+        shown(&lists.tokenizer(), "e\n\nt\n \n\n\n", PLAIN),
+        ["e", "\n\n", "t", "\n", " ", "\n\n\n"]
+    );
+    let four = "\n".repeat(4);
+    assert_eq!(shown(&lists.tokenizer(), &four, PLAIN), ["\n"; 4]);
+    lists.merges.push("\n \n".into());
+    assert_eq!(shown(&lists.tokenizer(), &four, PLAIN), ["\n\n", "\n\n"]);
+    // Other line breaks are text.
+    lists.tokens.iter_mut().filter(|text| text.starts_with('\n')).for_each(|text| text.push('x'));
+    let byte = TokenId(4 + u32::from(b'\n'));
+    assert_eq!(lists.tokenizer().encode("\n\n", PLAIN).unwrap(), [byte; 2]);
+}
+
+#[test]
+fn gemma_4_adds_bos_whatever_the_file_says() {
+    let special = EncodeOptions { add_special: true, parse_special: false };
+    for add_bos in [None, Some(true), Some(false)] {
+        let lists = Lists { add_bos, ..characters() };
+        assert_eq!(shown(&lists.tokenizer(), "t", special), ["<bos>", "t"], "{add_bos:?}");
+    }
+    let mut lists = characters();
+    lists.special.bos = None;
+    assert_eq!(shown(&lists.tokenizer(), "t", special), ["t"]);
+}
+
+/// Files mark runs of spaces as user-defined; text of the file spells them as `▁`.
+#[test]
+fn user_defined_spaces_are_found_by_merging() {
+    let mut lists = characters();
+    let at = lists.tokens.iter().position(|text| text == "▁▁▁▁").unwrap();
+    lists.types[at] = USER_DEFINED;
+    let token = TokenId(at as u32);
+    assert_eq!(lists.tokenizer().encode("    ", PLAIN).unwrap(), [token]);
+    assert_eq!(lists.tokenizer().encode_untrusted("    ").unwrap(), [token]);
+    // A token with a space in its text is matched before merging.
+    lists.add(" a  ", USER_DEFINED, 0.0);
+    lists.add("in re", NORMAL, 0.0);
+    assert_eq!(shown(&lists.tokenizer(), "t a  in re", PLAIN)[..2], ["t", " a  "]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod tokenizer_common;
 
 use tokenizer_common::{
-    BYTE, CONTROL, Lists, NORMAL, UNKNOWN, USER_DEFINED, byte_level, sentence_piece,
+    BYTE, CONTROL, Lists, NORMAL, UNKNOWN, USER_DEFINED, byte_level, characters, sentence_piece,
 };
 use walla_model::chat::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segment};
 use walla_model::gguf::Writer;
@@ -36,6 +36,8 @@ fn missing_lists_are_named() {
     let (bpe, spm) = (byte_level("gpt-2"), sentence_piece());
     let message = error(&Vocabulary { merges: None, ..bpe.vocabulary() });
     assert_eq!(message, "a vocabulary of model \"gpt2\" needs tokenizer.ggml.merges");
+    let message = error(&Vocabulary { merges: None, ..characters().vocabulary() });
+    assert_eq!(message, "a vocabulary of model \"gemma4\" needs tokenizer.ggml.merges");
     let message = error(&Vocabulary { scores: None, ..spm.vocabulary() });
     assert_eq!(message, "a vocabulary of model \"llama\" needs tokenizer.ggml.scores");
     let message = error(&Vocabulary { tokens: vec![], ..bpe.vocabulary() });
@@ -74,6 +76,13 @@ fn every_byte_needs_a_token_or_an_unknown_one() {
     let tokenizer = lists.tokenizer();
     let tokens = tokenizer.encode("ü", Default::default()).unwrap();
     assert!(tokens.contains(&TokenId(0)), "the unknown token takes the byte: {tokens:?}");
+    let mut own = characters();
+    own.tokens[4 + 0xc3] = "other".into();
+    own.types[4 + 0xc3] = NORMAL;
+    let tokens = own.tokenizer().encode("ü", Default::default()).unwrap();
+    assert_eq!(tokens, [TokenId(3), TokenId(4 + 0xbc)]);
+    let message = with(own, |lists| lists.special.unknown = None);
+    assert!(message.starts_with("no token for the byte 0xC3, and no unknown"), "{message}");
     // By default token 0 is the unknown token; a "llama" vocabulary without it is refused.
     let message = with(lists, |lists| lists.special.unknown = Some(4_000));
     assert!(message.starts_with("tokenizer.ggml.unknown_token_id is 4000, outside"), "{message}");
@@ -162,9 +171,11 @@ fn single_characters_are_no_markers() {
 #[test]
 fn merges_are_two_texts() {
     for text in ["ab", "", " ", "a ", " a", "a b c", "a  b"] {
-        let message = with(byte_level("gpt-2"), |lists| lists.merges.insert(3, text.into()));
-        let expected = format!("tokenizer.ggml.merges[3] is {text:?}, expected two texts");
-        assert!(message.starts_with(&expected), "{message}");
+        for lists in [byte_level("gpt-2"), characters()] {
+            let message = with(lists, |lists| lists.merges.insert(3, text.into()));
+            let expected = format!("tokenizer.ggml.merges[3] is {text:?}, expected two texts");
+            assert!(message.starts_with(&expected), "{message}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod tokenizer_common;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use tokenizer_common::{all_files, byte_level, ids, load, sentence_piece};
+use tokenizer_common::{byte_level, ids, load, models, sentence_piece};
 use walla_model::{
     chat::{Prompt, Segment},
     tokenizer::{EncodeOptions, Tokenizer},
@@ -43,7 +43,7 @@ fn reserved(tokenizer: &Tokenizer, tokens: &[TokenId]) -> Vec<TokenId> {
 /// text.
 #[test]
 fn chat_cases_of_every_model() {
-    for path in all_files("models", "json") {
+    for path in models("json") {
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let Some(chat) = json.get("chat") else { continue };
         let messages = chat["messages"].as_array().unwrap();

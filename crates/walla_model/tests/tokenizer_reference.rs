@@ -3,7 +3,7 @@
 mod tokenizer_common;
 
 use serde_json::Value;
-use tokenizer_common::{all_files, ids, load};
+use tokenizer_common::{all_files, ids, load, models};
 use walla_model::tokenizer::EncodeOptions;
 use walla_reference_test::reference_test;
 use walla_types::TokenId;
@@ -33,7 +33,7 @@ fn every_case_of_every_real_vocabulary() {
 
 #[test]
 fn tokenize_cases_of_every_model() {
-    for path in all_files("models", "json") {
+    for path in models("json") {
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let Some(cases) = json.get("tokenize").and_then(Value::as_array) else { continue };
         let tokenizer = load(&path.with_extension("gguf"));

@@ -3,7 +3,9 @@
 mod tokenizer_common;
 
 use proptest::prelude::*;
-use tokenizer_common::{CONTROL, USER_DEFINED, all_files, byte_level, data, sentence_piece};
+use tokenizer_common::{
+    CONTROL, USER_DEFINED, all_files, byte_level, characters, data, sentence_piece,
+};
 use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, SpecialIds, Tokenizer, Vocabulary};
 use walla_reference_test::reference_test;
@@ -34,6 +36,7 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
     // SentencePiece writes a space as ▁, and encoding may add one before the text.
     let spaced = |text: &str| match vocabulary.model {
         "llama" => text.replace('▁', " ").trim_start().to_owned(),
+        "gemma4" => text.replace('▁', " "),
         _ => text.to_owned(),
     };
     assert_eq!(spaced(&decoded), spaced(text), "{tokens:?}");
@@ -108,7 +111,8 @@ fn white_space_tokens_are_no_markers() {
 /// merges produce.
 #[test]
 fn text_of_normal_end_tokens_is_encoded_with_other_tokens() {
-    for mut lists in [byte_level("gpt-2"), sentence_piece(), byte_level("llama-bpe")] {
+    let all = [byte_level("gpt-2"), sentence_piece(), byte_level("llama-bpe"), characters()];
+    for mut lists in all {
         let the = if lists.model == "gpt2" { "Ġthe" } else { "▁the" };
         let end = lists.tokens.iter().position(|token| token == the).unwrap() as u32;
         lists.special = SpecialIds { eos: Some(end), ..lists.special };
@@ -132,6 +136,12 @@ fn the_only_token_of_a_byte_is_used() {
     lists.types[sign] = USER_DEFINED;
     let tokens = lists.tokenizer().encode_untrusted("<").unwrap();
     assert_eq!(tokens.last(), Some(&TokenId(3 + u32::from(b'<'))));
+    // So do vocabularies of characters.
+    let mut lists = characters();
+    let sign = lists.tokens.iter().position(|token| token == "<").unwrap();
+    lists.types[sign] = USER_DEFINED;
+    let tokens = lists.tokenizer().encode_untrusted("<").unwrap();
+    assert_eq!(tokens, [TokenId(4 + u32::from(b'<'))]);
 }
 
 #[test]
@@ -175,10 +185,12 @@ proptest! {
         parts in prop::collection::vec(prop::sample::select(vec![
             "<|im_end|>", "<|im_start|>", "<think>", "<|begin|>", "</s>", "<s>", "<unk>", "<|",
             "|>", "im_", "end", "</", "s>", "the ", "12", "123", "\n\n\n", " ", "é", "▁", "\0",
+            "<|turn>", "<eos>", "    ", "and",
         ]), 0..8),
         user_defined in prop::collection::vec(256..330_usize, 0..6),
     ) {
-        for mut lists in [byte_level("llama-bpe"), byte_level("qwen2"), sentence_piece()] {
+        let all = [byte_level("llama-bpe"), byte_level("qwen2"), sentence_piece(), characters()];
+        for mut lists in all {
             for token in &user_defined {
                 let token = token % lists.types.len();
                 if lists.types[token] == 1 && lists.tokens[token].chars().nth(1).is_some() {

@@ -1,4 +1,4 @@
-//! Small vocabularies of both kinds, valid or invalid as the input selects, and arbitrary text.
+//! Small vocabularies of all kinds, valid or invalid as the input selects, and arbitrary text.
 //!
 //! The format is designed for mutation: a few bytes of switches, then lists of texts, then the text
 //! to encode. Random bytes as a whole file would not pass the header.
@@ -13,8 +13,8 @@ use walla_types::TokenId;
 
 use super::input::Input;
 
-/// One name of every pre-tokenizer, and one unknown name.
-pub const PRES: [&str; 15] = [
+/// One name of every pre-tokenizer, one unknown name, and [`CHARACTERS`].
+pub const PRES: [&str; 16] = [
     "gpt-2",
     "llama-bpe",
     "qwen2",
@@ -30,7 +30,11 @@ pub const PRES: [&str; 15] = [
     "gpt-4o",
     "tekken",
     "no-such-splitter",
+    CHARACTERS,
 ];
+
+/// Selects the model "gemma4", which has no pre-tokenizer.
+const CHARACTERS: &str = "gemma4";
 
 /// Texts of real vocabularies that mutations would rarely find.
 const MARKERS: [&str; 12] = [
@@ -60,7 +64,8 @@ const EXTRAS_MAX: usize = 24;
 
 /// The vocabulary built from the input.
 struct Vocabulary {
-    is_spm: bool,
+    /// Whether a space is spelled `▁`, and bytes have tokens of their own: "llama" and "gemma4".
+    is_raw: bool,
     tokens: Vec<String>,
     kinds: Vec<i32>,
     /// Whether every byte has a dedicated token that text may become.
@@ -94,17 +99,23 @@ pub fn check(bytes: &[u8]) {
 fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
     let is_spm = input.flag();
     let pre = *input.pick(&PRES);
+    let model = match pre {
+        _ if is_spm => "llama",
+        CHARACTERS => CHARACTERS,
+        _ => "gpt2",
+    };
+    let is_raw = model != "gpt2";
     let has_bytes = input.byte() >= 16; // nearly always: without them most texts are refused
     let (mut tokens, mut kinds, mut scores) = (Vec::new(), Vec::new(), Vec::new());
     if has_bytes {
         for byte in 0..=u8::MAX {
-            tokens.push(if is_spm { format!("<0x{byte:02X}>") } else { letter(byte).to_string() });
-            kinds.push(if is_spm { BYTE } else { NORMAL });
+            tokens.push(if is_raw { format!("<0x{byte:02X}>") } else { letter(byte).to_string() });
+            kinds.push(if is_raw { BYTE } else { NORMAL });
             scores.push(0.0);
         }
         // Without a dedicated token a space would be encoded as the three bytes of ▁, and decoded
         // to them.
-        tokens.push(if is_spm { "▁" } else { "ĠĠ" }.to_owned());
+        tokens.push(if is_raw { "▁" } else { "ĠĠ" }.to_owned());
         kinds.push(NORMAL);
         scores.push(-1e9);
     }
@@ -121,7 +132,7 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
         };
         let text = match input.byte() {
             which @ 0..=63 => MARKERS[usize::from(which) % MARKERS.len()].to_owned(),
-            _ => token_text(input, is_spm || kind != NORMAL),
+            _ => token_text(input, is_raw || kind != NORMAL),
         };
         tokens.push(text);
         kinds.push(kind);
@@ -137,7 +148,7 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
     };
     let (bos, eos, eot, unknown) = (special(input), special(input), special(input), special(input));
     let mut writer = Writer::new();
-    writer.str("tokenizer.ggml.model", if is_spm { "llama" } else { "gpt2" });
+    writer.str("tokenizer.ggml.model", model);
     writer.str("tokenizer.ggml.pre", pre);
     let name = if input.byte() < 16 { "Phi-3 of the fuzzer" } else { "fuzz" };
     writer.str("general.name", name);
@@ -168,10 +179,10 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
         }
     }
     let file = writer.begin(Vec::new()).ok()?.finish().ok()?;
-    let of_bytes = if is_spm { BYTE } else { NORMAL };
+    let of_bytes = if is_raw { BYTE } else { NORMAL };
     let spells_all = has_bytes && kinds[..256].iter().all(|&kind| kind == of_bytes);
     let unknown = unknown.or(is_spm.then_some(0));
-    Some(Vocabulary { is_spm, tokens, kinds, spells_all, unknown, file })
+    Some(Vocabulary { is_raw, tokens, kinds, spells_all, unknown, file })
 }
 
 /// A token's text: raw, or in the letters that represent bytes.
@@ -258,14 +269,14 @@ fn holds_special(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) -> 
     specials.any(|(_, token)| !token.is_empty() && text.contains(token.as_str()))
 }
 
-/// Encoded text decodes to itself if every byte has a token. In SentencePiece's alphabet ▁ is a
-/// space, so it decodes to a space.
+/// Encoded text decodes to itself if every byte has a token. Where a space is spelled ▁,
+/// that character decodes to a space.
 fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     if !vocabulary.spells_all || holds_special(vocabulary, tokenizer, text) {
         return;
     }
     let tokens = tokenizer.encode(text, EncodeOptions::default()).expect("a short text");
-    let expected = if vocabulary.is_spm { text.replace('▁', " ") } else { text.to_owned() };
+    let expected = if vocabulary.is_raw { text.replace('▁', " ") } else { text.to_owned() };
     assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(expected.as_str()), "{tokens:?}");
 }
 
@@ -304,7 +315,7 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
         // The first 256 tokens are the bytes.
         assert!(!is_forbidden || token.index() < 256, "{text:?} became {token} ({text_of:?})");
     }
-    if !vocabulary.is_spm && !holds_blank(vocabulary, text) {
+    if !vocabulary.is_raw && !holds_blank(vocabulary, text) {
         let tokens = tokenizer.encode_untrusted(text).expect("a short text");
         assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(text), "{tokens:?}");
     }

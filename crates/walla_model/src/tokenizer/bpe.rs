@@ -1,7 +1,8 @@
-//! Byte-level BPE (`tokenizer.ggml.model` = "gpt2").
+//! BPE with a list of merges, over one of two [alphabets](Alphabet).
 //!
-//! These vocabularies spell each byte as one printable character (GPT-2's alphabet: `Ġ` is a
-//! space). Loading decodes this spelling once, so encoding works on the text's bytes.
+//! Byte-level vocabularies (`tokenizer.ggml.model` = "gpt2") spell each byte as one printable
+//! character (`Ġ` is a space). Vocabularies of characters ("gemma4") spell only a space in another
+//! way (`▁`, U+2581). Loading decodes this spelling once, so encoding works on the text.
 //!
 //! Symbols are ids. Below the vocabulary's size they are tokens. From there on they are byte
 //! strings that merges mention but that are not tokens (in broken files, and wherever a merge would
@@ -20,7 +21,34 @@ use super::{
 /// Id of no token.
 const NONE: u32 = u32::MAX;
 
-/// The byte that a character of the alphabet represents.
+/// The first symbols of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alphabet {
+    /// Bytes. The text is split into words first.
+    Bytes(PreTokenizer),
+    /// Characters. A word is a run of line breaks, or everything between two such runs. A run of
+    /// line breaks that is a token is not merged. A character that is no token becomes bytes.
+    Characters,
+}
+
+impl Alphabet {
+    /// Converts a text of the vocabulary to the text that it represents, in `bytes`. Returns
+    /// `false` if no text is spelled like this.
+    pub(super) fn spell(self, text: &str, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        match self {
+            Self::Bytes(_) => {
+                text.chars().all(|c| byte_of(c).map(|byte| bytes.push(byte)).is_some())
+            }
+            Self::Characters => {
+                bytes.extend_from_slice(text.replace('▁', " ").as_bytes());
+                !text.contains(' ')
+            }
+        }
+    }
+}
+
+/// The byte that a character of GPT-2's alphabet represents.
 ///
 /// Printable bytes represent themselves; the other 68 are the characters from U+0100 on, in order.
 pub(super) fn byte_of(c: char) -> Option<u8> {
@@ -33,13 +61,6 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
         _ => return None,
     };
     u8::try_from(byte).ok()
-}
-
-/// Converts a text in the alphabet to the bytes that it represents, in `bytes`. Returns `false` if
-/// a character is not in the alphabet.
-pub(super) fn spell(text: &str, bytes: &mut Vec<u8>) -> bool {
-    bytes.clear();
-    text.chars().all(|c| byte_of(c).map(|byte| bytes.push(byte)).is_some())
 }
 
 /// Bytes of ordinary text: no ASCII control characters, no first bytes of characters beyond
@@ -76,6 +97,9 @@ impl Merges {
     }
 
     fn find(&self, left: u32, right: u32) -> Option<Pair> {
+        if left == NONE {
+            return None; // as the left side of an empty slot
+        }
         let mut at = self.first_slot(left, right);
         loop {
             let slot = self.slots.get(at & (self.slots.len() - 1))?;
@@ -109,9 +133,9 @@ impl Merges {
 /// Data for encoding, in addition to the pieces.
 #[derive(Clone, Debug)]
 pub(super) struct Bpe {
-    pre: PreTokenizer,
+    alphabet: Alphabet,
     merges: Merges,
-    /// The symbol of each byte.
+    /// The symbol of each byte, or, with an alphabet of characters, the token.
     bytes: [u32; 256],
     /// Tokens of the symbols from the vocabulary's size on; mostly [`NONE`].
     beyond: Vec<u32>,
@@ -126,7 +150,15 @@ struct Symbols<'l> {
     beyond: Vec<u32>,
 }
 
-impl Symbols<'_> {
+impl<'l> Symbols<'l> {
+    fn new(aliases: &[(Vec<u8>, u32)], pieces: &'l mut Pieces, index: &'l mut Index) -> Self {
+        let mut symbols = Self { pieces, index, beyond: Vec::new() };
+        for (bytes, token) in aliases {
+            symbols.add(bytes, *token);
+        }
+        symbols
+    }
+
     fn add(&mut self, bytes: &[u8], token: u32) -> u32 {
         let id = self.pieces.push(bytes);
         self.beyond.push(token);
@@ -142,21 +174,17 @@ impl Symbols<'_> {
 }
 
 impl Bpe {
-    /// Reads the merges. `pieces` are the vocabulary's, `index` contains the pieces that can be
-    /// spelled, `aliases` are additional spellings of tokens, `unknown` is used for bytes without a
-    /// token.
-    pub(super) fn load(
+    /// Reads the merges of a byte-level vocabulary. `pieces` are the vocabulary's, `index` contains
+    /// the pieces that can be spelled, `aliases` are additional spellings of tokens, `unknown` is
+    /// used for bytes without a token.
+    pub(super) fn of_bytes(
         pre: PreTokenizer,
         merges: &[&str],
         (aliases, unknown): (&[(Vec<u8>, u32)], Option<u32>),
-        pieces: &mut Pieces,
-        index: &mut Index,
+        (pieces, index): (&mut Pieces, &mut Index),
     ) -> Result<Self, VocabularyError> {
         let tokens = pieces.len() as u32;
-        let mut symbols = Symbols { pieces, index, beyond: Vec::new() };
-        for (bytes, token) in aliases {
-            symbols.add(bytes, *token);
-        }
+        let mut symbols = Symbols::new(aliases, pieces, index);
         let mut bytes = [NONE; 256];
         for (byte, symbol) in (0..=u8::MAX).zip(&mut bytes) {
             *symbol = match symbols.index.find(symbols.pieces, &[byte]) {
@@ -167,6 +195,29 @@ impl Bpe {
                 None => symbols.add(&[byte], unknown.unwrap_or(NONE)),
             };
         }
+        Self::load(Alphabet::Bytes(pre), merges, bytes, symbols, tokens)
+    }
+
+    /// As [`of_bytes`](Self::of_bytes), for a vocabulary of characters; `bytes` are the tokens of
+    /// the bytes.
+    pub(super) fn of_characters(
+        merges: &[&str],
+        aliases: &[(Vec<u8>, u32)],
+        bytes: [u32; 256],
+        (pieces, index): (&mut Pieces, &mut Index),
+    ) -> Result<Self, VocabularyError> {
+        let tokens = pieces.len() as u32;
+        let symbols = Symbols::new(aliases, pieces, index);
+        Self::load(Alphabet::Characters, merges, bytes, symbols, tokens)
+    }
+
+    fn load(
+        alphabet: Alphabet,
+        merges: &[&str],
+        bytes: [u32; 256],
+        mut symbols: Symbols<'_>,
+        tokens: u32,
+    ) -> Result<Self, VocabularyError> {
         let mut table = Merges::with_capacity(merges.len());
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for (rank, text) in merges.iter().enumerate() {
@@ -176,14 +227,14 @@ impl Bpe {
                 return Err(malformed());
             }
             // A text outside the alphabet never occurs: the merge is unused, not an error.
-            if spell(a, &mut left) && spell(b, &mut right) {
+            if alphabet.spell(a, &mut left) && alphabet.spell(b, &mut right) {
                 let (a, b) = (symbols.get(&left), symbols.get(&right));
                 left.extend_from_slice(&right);
                 let merged = symbols.get(&left);
                 table.insert(Merge { left: a, right: b, rank: rank as u32, merged });
             }
         }
-        Ok(Self { pre, merges: table, bytes, beyond: symbols.beyond, tokens })
+        Ok(Self { alphabet, merges: table, bytes, beyond: symbols.beyond, tokens })
     }
 
     /// Encodes text that contains no special tokens.
@@ -194,33 +245,44 @@ impl Bpe {
         avoided: Avoided<'_>,
         (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
-        self.pre.split(text, &mut |word| {
-            self.encode_word(word, vocabulary, avoided, (merger, out));
-        });
+        match self.alphabet {
+            Alphabet::Bytes(pre) => pre.split(text, &mut |word| {
+                let word = (word, pre.ignores_merges());
+                self.encode_word(word, vocabulary, avoided, (merger, out));
+            }),
+            Alphabet::Characters => {
+                let spaced = text.replace('▁', " ");
+                for word in lines(&spaced) {
+                    let word = (word, word.starts_with('\n'));
+                    self.encode_word(word, vocabulary, avoided, (merger, out));
+                }
+            }
+        }
     }
 
+    /// Encodes one word, without merging if it is a token and `whole` is set.
     fn encode_word(
         &self,
-        word: &str,
+        (word, whole): (&str, bool),
         (pieces, index): (&Pieces, &Index),
         avoided: Avoided<'_>,
         (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
         let is_avoided =
             |symbol: u32| self.token(symbol).is_some_and(|token| avoided.contains(token.0));
-        if self.pre.ignores_merges() {
+        if whole {
             let whole = index.find(pieces, word.as_bytes()).filter(|&symbol| !is_avoided(symbol));
             if let Some(token) = whole.and_then(|symbol| self.token(symbol)) {
                 out.push(token);
                 return;
             }
         }
-        self.begin(word, merger);
+        self.begin(word, (pieces, index), |_| false, merger);
         merger.merge(|left, right| self.merges.find(left.id, right.id));
         // Merges through an avoided token are allowed. They are refused only if such a token is in
         // the result.
         if !avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
-            self.begin(word, merger);
+            self.begin(word, (pieces, index), is_avoided, merger);
             merger.merge(|left, right| {
                 self.merges.find(left.id, right.id).filter(|pair| !is_avoided(pair.id))
             });
@@ -228,18 +290,45 @@ impl Bpe {
         for node in merger.symbols() {
             match self.token(node.id) {
                 Some(token) => out.push(token),
-                // Spelled by bytes if merging ends in a symbol without a token.
-                None => out
-                    .extend(pieces.get(node.id).iter().filter_map(|&b| self.token(self.symbol(b)))),
+                None => {
+                    let text = word.as_bytes().get(node.start as usize..).unwrap_or_default();
+                    let text = text.get(..node.len as usize).unwrap_or_default();
+                    self.spell_by_bytes(text, out);
+                }
             }
         }
     }
 
-    /// Starts a word as its bytes.
-    fn begin(&self, word: &str, merger: &mut Merger) {
+    /// Starts a word as its bytes or characters. An avoided character is left to its bytes.
+    fn begin(
+        &self,
+        word: &str,
+        (pieces, index): (&Pieces, &Index),
+        is_avoided: impl Fn(u32) -> bool,
+        merger: &mut Merger,
+    ) {
         merger.clear();
-        for byte in word.bytes() {
-            merger.push(self.symbol(byte), 1);
+        match self.alphabet {
+            Alphabet::Bytes(_) => word.bytes().for_each(|byte| merger.push(self.symbol(byte), 1)),
+            Alphabet::Characters => {
+                let mut buffer = [0; 4];
+                for c in word.chars() {
+                    let c = c.encode_utf8(&mut buffer).as_bytes();
+                    let symbol = index.find(pieces, c).filter(|&symbol| !is_avoided(symbol));
+                    merger.push(symbol.unwrap_or(NONE), c.len() as u32);
+                }
+            }
+        }
+    }
+
+    /// Spells the text of a symbol without a token by bytes.
+    fn spell_by_bytes(&self, text: &[u8], out: &mut Vec<TokenId>) {
+        let is_spelled = |byte: u8| byte == b' ' && self.alphabet == Alphabet::Characters;
+        for &byte in text {
+            let one = [byte];
+            // A space by its form in the vocabulary.
+            let bytes = if is_spelled(byte) { "▁".as_bytes() } else { &one };
+            out.extend(bytes.iter().filter_map(|&byte| self.token(self.symbol(byte))));
         }
     }
 
@@ -256,9 +345,29 @@ impl Bpe {
     }
 }
 
+/// Runs of line breaks and of other characters, in order.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        let is_break = rest.starts_with('\n');
+        let end = rest.find(|c| (c == '\n') != is_break).unwrap_or(rest.len());
+        let (line, behind) = rest.split_at(end);
+        rest = behind;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_the_text() {
+        let parts: Vec<_> = lines("\n\na b\r\n\tc\n").collect();
+        assert_eq!(parts, ["\n\n", "a b\r", "\n", "\tc", "\n"]);
+        assert_eq!(lines("").count(), 0);
+        assert_eq!(lines("é").collect::<Vec<_>>(), ["é"]);
+    }
 
     #[test]
     fn the_alphabet_has_one_character_for_each_byte() {

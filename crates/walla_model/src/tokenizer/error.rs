@@ -22,7 +22,9 @@ pub enum VocabularyError {
         key: &'static str,
     },
     /// The tokenizer model is not supported.
-    #[error("tokenizer.ggml.model {0:?} is not supported, expected \"llama\" or \"gpt2\"")]
+    #[error(
+        "tokenizer.ggml.model {0:?} is not supported, expected \"llama\", \"gpt2\" or \"gemma4\""
+    )]
     UnknownModel(String),
     /// The file's pre-tokenizer is not supported: choose one with the same splitting by
     /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).

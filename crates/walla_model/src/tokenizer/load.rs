@@ -4,7 +4,7 @@ use walla_types::TokenId;
 
 use super::{
     Model, Tokenizer,
-    bpe::{self, Bpe},
+    bpe::{Alphabet, Bpe},
     error::VocabularyError,
     kind::Kind,
     partition::{Partition, Scope},
@@ -31,7 +31,7 @@ impl Tokenizer {
     /// # Errors
     /// [`VocabularyError`] names the key or token that is invalid.
     pub fn new(vocabulary: &Vocabulary<'_>) -> Result<Self, VocabularyError> {
-        let pre = check_model(vocabulary)?;
+        let kind = ModelKind::of(vocabulary)?;
         check_sizes(vocabulary)?;
         vocabulary.special.check(vocabulary.tokens.len())?;
         let (texts, duplicates) = Texts::new(&vocabulary.tokens);
@@ -41,10 +41,11 @@ impl Tokenizer {
         special::strip_by_name(vocabulary.model_name, &find, &mut kinds);
         special::mark_markers(vocabulary.tokens.iter().copied(), &mut kinds);
         special::share_kinds(&duplicates, &mut kinds);
-        let is_spm = pre.is_none();
+        let is_spm = kind == ModelKind::Spm;
+        let (asked, default) = kind.adds_bos(vocabulary.add_bos);
         let adds_bos = adds(
-            vocabulary.add_bos,
-            is_spm || pre.is_some_and(PreTokenizer::adds_bos),
+            asked,
+            default,
             ids.bos,
             ("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id"),
         )?;
@@ -56,9 +57,9 @@ impl Tokenizer {
         )?;
         let partition = partition(&vocabulary.tokens, &kinds);
         let warnings = warnings(vocabulary, &duplicates, &find);
-        let (pieces, index, model) = match pre {
-            None => load_spm(vocabulary, &kinds, &ids, &texts)?,
-            Some(pre) => load_bpe(vocabulary, &kinds, &ids, pre)?,
+        let (pieces, index, model) = match kind {
+            ModelKind::Spm => load_spm(vocabulary, &kinds, &ids, &texts)?,
+            ModelKind::Bpe(alphabet) => load_bpe(vocabulary, &kinds, &ids, &texts, alphabet)?,
         };
         let tokens = vocabulary.tokens.len();
         let piece_bytes_max = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
@@ -115,21 +116,47 @@ fn likely_pre(find: special::Find<'_>) -> Option<&'static str> {
     families.iter().find(|(markers, _)| is_family(markers)).map(|(_, name)| *name)
 }
 
-/// The pre-tokenizer of a "gpt2" model, `None` for a "llama" model.
-fn check_model(vocabulary: &Vocabulary<'_>) -> Result<Option<PreTokenizer>, VocabularyError> {
-    match vocabulary.model {
-        "llama" => Ok(None),
-        "gpt2" => match PreTokenizer::from_name(vocabulary.pre) {
-            Some(pre) => Ok(Some(pre)),
-            None => Err(VocabularyError::UnknownPreTokenizer(vocabulary.pre.to_owned())),
-        },
-        model => Err(VocabularyError::UnknownModel(model.to_owned())),
+/// `tokenizer.ggml.model`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ModelKind {
+    /// "llama".
+    Spm,
+    /// "gpt2" or "gemma4".
+    Bpe(Alphabet),
+}
+
+impl ModelKind {
+    fn of(vocabulary: &Vocabulary<'_>) -> Result<Self, VocabularyError> {
+        match vocabulary.model {
+            "llama" => Ok(Self::Spm),
+            "gemma4" => Ok(Self::Bpe(Alphabet::Characters)),
+            "gpt2" => match PreTokenizer::from_name(vocabulary.pre) {
+                Some(pre) => Ok(Self::Bpe(Alphabet::Bytes(pre))),
+                None => Err(VocabularyError::UnknownPreTokenizer(vocabulary.pre.to_owned())),
+            },
+            model => Err(VocabularyError::UnknownModel(model.to_owned())),
+        }
     }
+
+    /// What the file requests about BOS, and the default without a request. Files of Gemma 4 with
+    /// `add_bos_token` off are wrong: llama.cpp ignores the key too.
+    fn adds_bos(self, asked: Option<bool>) -> (Option<bool>, bool) {
+        match self {
+            Self::Spm => (asked, true),
+            Self::Bpe(Alphabet::Bytes(pre)) => (asked, pre.adds_bos()),
+            Self::Bpe(Alphabet::Characters) => (asked.filter(|&asked| asked), true),
+        }
+    }
+}
+
+/// Whether a tokenizer model has a list of merges.
+fn has_merges(model: &str) -> bool {
+    matches!(model, "gpt2" | "gemma4")
 }
 
 fn check_sizes(vocabulary: &Vocabulary<'_>) -> Result<(), VocabularyError> {
     let tokens = vocabulary.tokens.len();
-    let merges = vocabulary.merges.as_deref().filter(|_| vocabulary.model == "gpt2");
+    let merges = vocabulary.merges.as_deref().filter(|_| has_merges(vocabulary.model));
     let merges = merges.unwrap_or_default();
     let bytes = vocabulary.tokens.iter().chain(merges).map(|text| text.len()).sum();
     // A merge adds up to three symbols; ids must stay below the two values that mean "none".
@@ -250,6 +277,27 @@ fn unknown_of_text(ids: &SpecialIds, kinds: &[Kind]) -> Option<u32> {
     ids.unknown.filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(is_no_text)))
 }
 
+/// The tokens of all bytes in a vocabulary with byte fallback: `<0x41>`, else the token of the
+/// character, else the unknown token.
+fn byte_tokens(
+    kinds: &[Kind],
+    ids: &SpecialIds,
+    texts: &Texts,
+) -> Result<[u32; 256], VocabularyError> {
+    let unknown = unknown_of_text(ids, kinds);
+    let mut bytes = [0; 256];
+    for (byte, slot) in (0..=u8::MAX).zip(&mut bytes) {
+        let one = char::from(byte).to_string();
+        let token = texts
+            .find(&format!("<0x{byte:02X}>"))
+            .or_else(|| if byte.is_ascii() { texts.find(&one) } else { None })
+            .filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(Kind::RESERVED)))
+            .or(unknown);
+        *slot = token.ok_or(VocabularyError::MissingByte { byte })?;
+    }
+    Ok(bytes)
+}
+
 fn load_spm(
     vocabulary: &Vocabulary<'_>,
     kinds: &[Kind],
@@ -287,17 +335,7 @@ fn load_spm(
             spellable.push(id);
         }
     }
-    let unknown = unknown_of_text(ids, kinds);
-    let mut bytes = [0; 256];
-    for (byte, slot) in (0..=u8::MAX).zip(&mut bytes) {
-        let one = char::from(byte).to_string();
-        let token = texts
-            .find(&format!("<0x{byte:02X}>"))
-            .or_else(|| if byte.is_ascii() { texts.find(&one) } else { None })
-            .filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(Kind::RESERVED)))
-            .or(unknown);
-        *slot = token.ok_or(VocabularyError::MissingByte { byte })?;
-    }
+    let bytes = byte_tokens(kinds, ids, texts)?;
     let model = Spm::load(scores, bytes, &pieces, spellable.iter().copied());
     pieces.shrink();
     Ok((pieces, index, Model::Spm(model)))
@@ -307,7 +345,8 @@ fn load_bpe(
     vocabulary: &Vocabulary<'_>,
     kinds: &[Kind],
     ids: &SpecialIds,
-    pre: PreTokenizer,
+    texts: &Texts,
+    alphabet: Alphabet,
 ) -> Result<(Pieces, Index, Model), VocabularyError> {
     let merges = vocabulary.merges.as_deref().ok_or_else(|| VocabularyError::Missing {
         model: vocabulary.model.to_owned(),
@@ -319,7 +358,8 @@ fn load_bpe(
     let mut aliases = Vec::new();
     let mut spelled = Vec::new();
     for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
-        let is_spelled = bpe::spell(text, &mut spelled) && !text.is_empty() && kind.is_spellable();
+        let is_spelled =
+            alphabet.spell(text, &mut spelled) && !text.is_empty() && kind.is_spellable();
         if kind.is_any(Kind::SPECIAL) {
             pieces.push(text.as_bytes());
             if is_spelled && spelled != text.as_bytes() {
@@ -339,8 +379,15 @@ fn load_bpe(
             let _ = index.insert(&pieces, id);
         }
     }
-    let unknown = unknown_of_text(ids, kinds);
-    let model = Bpe::load(pre, merges, (&aliases, unknown), &mut pieces, &mut index)?;
+    let lists = (&mut pieces, &mut index);
+    let model = match alphabet {
+        Alphabet::Bytes(pre) => {
+            Bpe::of_bytes(pre, merges, (&aliases, unknown_of_text(ids, kinds)), lists)?
+        }
+        Alphabet::Characters => {
+            Bpe::of_characters(merges, &aliases, byte_tokens(kinds, ids, texts)?, lists)?
+        }
+    };
     pieces.shrink();
     Ok((pieces, index, Model::Bpe(model)))
 }

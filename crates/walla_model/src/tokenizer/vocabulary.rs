@@ -7,10 +7,11 @@ use crate::gguf::{Floats, Gguf, Integers, Strings};
 /// token id.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary<'a> {
-    /// `model`: "llama" (SentencePiece-style BPE) or "gpt2" (byte-level BPE).
+    /// `model`: "llama" (SentencePiece-style BPE), "gpt2" (byte-level BPE) or "gemma4" (BPE over
+    /// characters).
     pub model: &'a str,
     /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file has no such key. Not used by
-    /// "llama".
+    /// the others.
     pub pre: &'a str,
     /// `general.name`, if any. Phi 3 files are recognised by it: their markers consume the white
     /// space after them.
@@ -20,17 +21,17 @@ pub struct Vocabulary<'a> {
     /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without this
     /// list all are normal.
     pub token_types: Option<Vec<i64>>,
-    /// `scores`: required by "llama", not used by "gpt2".
+    /// `scores`: required by "llama", not used by the others.
     pub scores: Option<Vec<f32>>,
-    /// `merges`: required by "gpt2", not used by "llama"; highest priority first.
+    /// `merges`: required by "gpt2" and "gemma4", not used by "llama"; highest priority first.
     pub merges: Option<Vec<&'a str>>,
     /// `…_token_id`.
     pub special: SpecialIds,
-    /// `add_bos_token`.
+    /// `add_bos_token`. "gemma4" adds BOS in any case.
     pub add_bos: Option<bool>,
     /// `add_eos_token`.
     pub add_eos: Option<bool>,
-    /// `add_space_prefix`: not used by "gpt2".
+    /// `add_space_prefix`: used only by "llama".
     pub add_space_prefix: Option<bool>,
     /// Values of the file that were ignored, because the tokenizer works without them.
     pub warnings: Vec<VocabularyWarning>,
@@ -176,11 +177,10 @@ impl<'a> Vocabulary<'a> {
             },
             "gpt2" => Self {
                 pre: gguf.find("tokenizer.ggml.pre")?.unwrap_or_default(),
-                merges: gguf
-                    .find::<Strings<'_>>("tokenizer.ggml.merges")?
-                    .map(|merges| merges.iter().collect()),
+                merges: merges(gguf)?,
                 ..common
             },
+            "gemma4" => Self { merges: merges(gguf)?, ..common },
             _ => common, // refused by `Tokenizer::new`
         })
     }
@@ -208,6 +208,11 @@ impl<'a> Vocabulary<'a> {
         }
         Ok(vocabulary)
     }
+}
+
+fn merges(gguf: &Gguf) -> Result<Option<Vec<&str>>, VocabularyError> {
+    let merges = gguf.find::<Strings<'_>>("tokenizer.ggml.merges")?;
+    Ok(merges.map(|merges| merges.iter().collect()))
 }
 
 /// Refuses parts of a split model after the first: they have no vocabulary.

@@ -6,7 +6,7 @@ mod reference_data;
 
 use std::path::Path;
 
-pub use reference_data::{all_files, data, files};
+pub use reference_data::{all_files, data, files, models};
 use walla_model::{
     Gguf,
     tokenizer::{SpecialIds, Tokenizer, Vocabulary},
@@ -55,7 +55,7 @@ impl Lists {
             tokens: self.tokens.iter().map(String::as_str).collect(),
             token_types: Some(self.types.clone()),
             scores: (self.model == "llama").then(|| self.scores.clone()),
-            merges: (self.model == "gpt2")
+            merges: (self.model != "llama")
                 .then(|| self.merges.iter().map(String::as_str).collect()),
             special: self.special,
             add_bos: self.add_bos,
@@ -135,6 +135,56 @@ pub fn byte_level(pre: &'static str) -> Lists {
     lists.special.eos = Some(lists.add("<|im_end|>", CONTROL, 0.0));
     lists.add("<think>", USER_DEFINED, 0.0);
     lists.add("\n\n\n", USER_DEFINED, 0.0);
+    lists
+}
+
+/// A vocabulary of characters with merges and byte fallback, as of Gemma 4.
+pub fn characters() -> Lists {
+    let mut lists = Lists { model: "gemma4", ..Lists::default() };
+    lists.add("<pad>", CONTROL, 0.0);
+    lists.special.eos = Some(lists.add("<eos>", CONTROL, 0.0));
+    lists.special.bos = Some(lists.add("<bos>", CONTROL, 0.0));
+    lists.special.unknown = Some(lists.add("<unk>", UNKNOWN, 0.0));
+    for byte in 0..=u8::MAX {
+        lists.add(&format!("<0x{byte:02X}>"), BYTE, 0.0);
+    }
+    for character in "▁etaoinshrdlucmfwypvbgkqjxz<>/|[]_104é日".chars() {
+        lists.add(&character.to_string(), NORMAL, 0.0);
+    }
+    lists.add("<|turn>", CONTROL, 0.0);
+    lists.add("<think>", USER_DEFINED, 0.0);
+    let merges = [
+        "▁ t",
+        "h e",
+        "▁t he",
+        "i n",
+        "r e",
+        "▁ ▁",
+        "▁▁ ▁▁",
+        "▁ a",
+        "n d",
+        "▁a nd",
+        "< |",
+        "t u",
+        "tu r",
+        "<| tur",
+        "<|tur n",
+        "<|turn >",
+        "e ▁",
+        "< u",
+        "<u n",
+    ];
+    for merge in merges {
+        let merged = merge.replace(' ', "");
+        // Merges may spell the markers.
+        if !merged.starts_with("<|tur") {
+            lists.add(&merged, NORMAL, 0.0);
+        }
+        lists.merges.push(merge.to_owned());
+    }
+    for breaks in ["\n", "\n\n", "\n\n\n"] {
+        lists.add(breaks, NORMAL, 0.0);
+    }
     lists
 }
 

@@ -121,5 +121,8 @@ fn names() {
     assert_eq!(PreTokenizer::from_name("llama-bpe"), Some(Llama3));
     assert_eq!(PreTokenizer::from_name("deepseek-r1-qwen"), Some(Qwen2));
     assert_eq!(PreTokenizer::from_name(""), Some(Default));
+    // Granite, Ministral 3, LFM 2, Nemotron and Qwen 3.5.
+    let families = ["refact", "tekken", "lfm2", "pixtral", "qwen35"].map(PreTokenizer::from_name);
+    assert_eq!(families.map(Option::unwrap), [SmolLm, Tekken, Llama3, Llama3, Qwen35]);
     assert_eq!(PreTokenizer::from_name("kimi-k2"), None);
 }
