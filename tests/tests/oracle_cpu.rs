@@ -1,8 +1,11 @@
 //! Every reference model on the CPU device: alone, batched, in chunks and token by token.
 
+use std::fs;
+
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_device::{Device, KvType};
-use walla_tests::{Class, OracleSequence, oracle_models};
+use walla_model::{Gguf, synth};
+use walla_tests::{Class, OracleModel, OracleSequence, bits, oracle_models};
 use walla_types::{SeqId, TokenId};
 
 fn scalar() -> Box<dyn Device> {
@@ -97,6 +100,30 @@ fn the_tiny_real_model_gives_the_published_text() {
     let near_tie =
         model.json["greedy_near_tie"]["generated_index"].as_u64().unwrap_or(200) as usize;
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
+}
+
+/// A model in parts gives the bits of the whole one.
+#[test]
+fn split_models_give_the_same_bits() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    for mut model in oracle_models().into_iter().filter(|model| model.name.ends_with("q8_0")) {
+        let (context, sequences) = model.by_context().swap_remove(0);
+        let sequence: Vec<_> = sequences.into_iter().filter(OracleSequence::is_medium).collect();
+        let logits = |model: &OracleModel| {
+            let mut evaluator = model.evaluator(scalar(), 1, context, 64, KvType::F16);
+            bits(&model.logits(&mut evaluator, &sequence, 64)[0])
+        };
+        let whole = logits(&model);
+        let file = Gguf::open(&model.path).expect("the file is valid");
+        let rest = file.tensors().len() - 4;
+        let parts = [0, 4, rest / 2, rest - rest / 2];
+        for (part, bytes) in (1..).zip(synth::split(&file, &parts).expect("it can be split")) {
+            let name = synth::part_name(&model.name, part, parts.len());
+            fs::write(folder.path().join(name), bytes).expect("the folder takes it");
+        }
+        model.path = folder.path().join(synth::part_name(&model.name, 1, parts.len()));
+        assert!(logits(&model) == whole, "{}", model.name);
+    }
 }
 
 /// The batch composition and the split of a prompt into steps do not change any bit, for all

@@ -33,10 +33,11 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
 
 /// llama.cpp's tool writes the keys as `u16`.
 #[test]
-fn split_model_errors_name_the_merge_command() {
+fn parts_in_memory_are_refused_with_advice() {
     let first = llama().set("split.no", Value::U16(0)).set("split.count", Value::U16(2));
-    let expected = "this is part 1 of 2 of a split model: join the parts with \
-                    `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`";
+    let expected = "this is part 1 of 2 of a split model, without the others: open the first part \
+                    by its path, or join the parts with `llama-gguf-split --merge FIRST_PART \
+                    WHOLE_MODEL`";
     assert_eq!(first.message(), expected);
     let second = llama()
         .remove("general.architecture")

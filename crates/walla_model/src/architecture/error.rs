@@ -19,10 +19,11 @@ pub enum SpecError {
         /// `general.architecture`.
         found: String,
     },
-    /// The file is one part of a split model: join all parts first.
+    /// The file in memory is one part of a split model: open the first part by its path, or join
+    /// all parts first.
     #[error(
-        "this is part {part} of {parts} of a split model: join the parts with \
-         `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
+        "this is part {part} of {parts} of a split model, without the others: open the first part \
+         by its path, or join the parts with `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
     )]
     Split {
         /// Number of the part, from 1.

@@ -36,7 +36,7 @@ impl ModelSpec {
     pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
         // Parts after the first have none of the keys below.
         let parts = gguf.find::<u64>("split.count")?.unwrap_or(1);
-        if parts > 1 {
+        if parts > 1 && gguf.parts() as u64 != parts {
             let part = gguf.find::<u64>("split.no")?.unwrap_or(0).saturating_add(1);
             return Err(SpecError::Split { part, parts });
         }

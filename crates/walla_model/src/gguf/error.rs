@@ -3,13 +3,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Element, FileKind, Foreign, Shape};
+use super::{Element, FileKind, Foreign, PartError, Shape};
 
 /// Why a file is not a readable GGUF file.
 ///
 /// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified),
-/// [`NotAFile`](Self::NotAFile) and [`Foreign`](Self::Foreign) do not concern the contents of a
-/// GGUF file. All other variants mean that the file is damaged or that a broken tool wrote it:
+/// [`NotAFile`](Self::NotAFile), [`Split`](Self::Split) and [`Foreign`](Self::Foreign) do not
+/// concern the contents of one GGUF file. All other variants mean that the file is damaged or that a broken tool wrote it:
 /// download or convert it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -55,6 +55,23 @@ pub enum GgufError {
         path: PathBuf,
         /// The kind of file.
         kind: FileKind,
+    },
+    /// The parts of a split model are incomplete, do not belong together, or the path is not that
+    /// of the first one.
+    #[error("{path}: {source}", path = path.display())]
+    Split {
+        /// The part with the defect.
+        path: PathBuf,
+        /// The defect.
+        source: PartError,
+    },
+    /// A part of a split model, after the first, is not a readable GGUF file.
+    #[error("{path}: {source}", path = path.display())]
+    Part {
+        /// The part.
+        path: PathBuf,
+        /// The defect.
+        source: Box<Self>,
     },
     /// A file of another format: get a GGUF file instead.
     #[error("not a GGUF file but {0}")]
@@ -325,7 +342,9 @@ impl GgufError {
             Self::Io { path, .. }
             | Self::Changed { path, .. }
             | Self::Modified { path, .. }
-            | Self::NotAFile { path, .. } => Some(path),
+            | Self::NotAFile { path, .. }
+            | Self::Split { path, .. }
+            | Self::Part { path, .. } => Some(path),
             _ => None,
         }
     }

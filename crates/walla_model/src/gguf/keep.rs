@@ -20,10 +20,11 @@ const SAMPLES: u64 = 64;
 /// Bytes per sample; 1 MiB in total.
 const SAMPLE_BYTES: u64 = 16 << 10;
 
-/// A file that was read once and can be read again later, but only with the same contents.
+/// A file (with all parts of a split model) that was read once and can be read again later, but only
+/// with the same contents.
 ///
 /// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor
-/// table, and 1 MiB of samples of the tensors' data. Renaming, replacing or deleting the path has
+/// table, and 1 MiB of samples of the tensors' data; of each part separately. Renaming, replacing or deleting the path has
 /// no effect, because the handle refers to the old file. The fingerprint detects an in-place
 /// change, except for a change that keeps the length and modifies no sampled byte.
 ///
@@ -32,11 +33,14 @@ const SAMPLE_BYTES: u64 = 16 << 10;
 /// reading it again is an error.
 #[derive(Clone)]
 pub struct KeptGguf {
-    source: Source,
+    first: Kept,
+    /// The other parts of a split model.
+    others: Vec<Kept>,
 }
 
+/// One file.
 #[derive(Clone)]
-enum Source {
+enum Kept {
     File { file: Arc<ModelFile>, fingerprint: Fingerprint, modified: Option<SystemTime> },
     Memory(Bytes),
 }
@@ -57,9 +61,59 @@ impl fmt::Debug for KeptGguf {
 }
 
 impl KeptGguf {
-    /// Computes the fingerprint of a file.
+    /// Computes the fingerprints of a file's parts.
     pub(super) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
-        let source = match &gguf.bytes {
+        let others = gguf.others.iter().map(|part| Kept::new(&part.bytes));
+        Ok(Self { first: Kept::new(&gguf.bytes)?, others: others.collect::<Result<_, _>>()? })
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Kept> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// The path with which the file was opened; `None` for a file in memory.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.first.path()
+    }
+
+    /// The path of a file that was written to since, according to its modification time. The
+    /// contents may be unchanged.
+    #[must_use]
+    pub fn touched(&self) -> Option<&Path> {
+        self.files().find(|kept| kept.is_touched())?.path()
+    }
+
+    /// Compares the file with its fingerprint. Reads the header and 1 MiB of the data of each part.
+    ///
+    /// # Errors
+    /// [`GgufError::Changed`] for another length, [`GgufError::Modified`] for other contents,
+    /// [`GgufError::Io`] if a file cannot be read any more.
+    pub fn check(&self) -> Result<(), GgufError> {
+        self.files().try_for_each(Kept::check)
+    }
+
+    /// Reads the file again if its contents are unchanged.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn open(&self) -> Result<Gguf, GgufError> {
+        self.check()?;
+        let first = self.first.open()?;
+        let mut others = Vec::with_capacity(self.others.len());
+        for kept in &self.others {
+            others.push((kept.path().unwrap_or(Path::new("")).to_owned(), kept.open()?));
+        }
+        match others.is_empty() {
+            true => Ok(first),
+            false => first.joined(self.path().unwrap_or(Path::new("")), others),
+        }
+    }
+}
+
+impl Kept {
+    fn new(bytes: &Bytes) -> Result<Self, GgufError> {
+        Ok(match bytes {
             Bytes::File { header, file, len } => {
                 let fingerprint = Fingerprint {
                     len: *len,
@@ -67,39 +121,28 @@ impl KeptGguf {
                     header: hash(header),
                     samples: samples(file, *len, header.len() as u64)?,
                 };
-                Source::File { file: Arc::clone(file), fingerprint, modified: file.modified() }
+                Self::File { file: Arc::clone(file), fingerprint, modified: file.modified() }
             }
-            memory => Source::Memory(memory.clone()),
-        };
-        Ok(Self { source })
+            memory => Self::Memory(memory.clone()),
+        })
     }
 
-    /// The path with which the file was opened; `None` for a file in memory.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        match &self.source {
-            Source::File { file, .. } => Some(file.path()),
-            Source::Memory(_) => None,
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { file, .. } => Some(file.path()),
+            Self::Memory(_) => None,
         }
     }
 
-    /// Whether the file was written to since, according to its modification time. The contents may
-    /// be unchanged.
-    #[must_use]
-    pub fn is_touched(&self) -> bool {
-        match &self.source {
-            Source::File { file, modified, .. } => file.modified() != *modified,
-            Source::Memory(_) => false,
+    fn is_touched(&self) -> bool {
+        match self {
+            Self::File { file, modified, .. } => file.modified() != *modified,
+            Self::Memory(_) => false,
         }
     }
 
-    /// Compares the file with its fingerprint. Reads the header and 1 MiB of the data.
-    ///
-    /// # Errors
-    /// [`GgufError::Changed`] for another length, [`GgufError::Modified`] for other contents,
-    /// [`GgufError::Io`] if the file cannot be read any more.
-    pub fn check(&self) -> Result<(), GgufError> {
-        let Source::File { file, fingerprint, .. } = &self.source else { return Ok(()) };
+    fn check(&self) -> Result<(), GgufError> {
+        let Self::File { file, fingerprint, .. } = self else { return Ok(()) };
         let len = file.len()?;
         if len != fingerprint.len {
             let path = file.path().to_owned();
@@ -118,15 +161,11 @@ impl KeptGguf {
         Ok(())
     }
 
-    /// Reads the file again if its contents are unchanged.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check).
-    pub fn open(&self) -> Result<Gguf, GgufError> {
-        self.check()?;
-        match &self.source {
-            Source::File { file, .. } => Gguf::of_file(Arc::clone(file)),
-            Source::Memory(bytes) => Gguf::new(bytes.clone()),
+    /// The file without its other parts.
+    fn open(&self) -> Result<Gguf, GgufError> {
+        match self {
+            Self::File { file, .. } => Gguf::of_file(Arc::clone(file)),
+            Self::Memory(bytes) => Gguf::new(bytes.clone()),
         }
     }
 }
@@ -204,7 +243,7 @@ mod tests {
             assert!(matches!(&error, GgufError::Modified { .. }), "byte {at}: {error}");
             overwrite(&path, at as u64, &[bytes[at]]);
         }
-        assert!(kept.is_touched());
+        assert_eq!(kept.touched(), Some(&*path));
         assert_eq!(kept.open().unwrap().tensors().count(), gguf.tensors().count());
     }
 
@@ -243,7 +282,7 @@ mod tests {
         }
         let gguf = Gguf::from_bytes(bytes).unwrap();
         let kept = gguf.keep().unwrap();
-        assert_eq!((kept.path(), kept.is_touched()), (None, false));
+        assert_eq!((kept.path(), kept.touched()), (None, None));
         assert_eq!(kept.open().unwrap().tensors().count(), gguf.tensors().count());
     }
 }

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::error::GgufError;
+use super::{error::GgufError, split::PartName};
 
 /// Maximum number of model files of a folder that a message lists.
 const NAMED_MAX: usize = 3;
@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 1_000;
 pub enum FileKind {
     /// A directory.
     Directory {
-        /// Names of some GGUF files in it.
+        /// Names of some GGUF files in it; of a split model only the first part, if it is there.
         models: Vec<String>,
     },
     /// A FIFO (named pipe).
@@ -39,6 +39,10 @@ impl fmt::Display for FileKind {
             Self::Directory { models } if models.is_empty() => {
                 f.write_str("this is a directory without GGUF files: name a model file")
             }
+            Self::Directory { models } if let [part] = &models[..] && is_first(part) => write!(
+                f,
+                "this is a directory with the parts of one model: name the first part ({part})"
+            ),
             Self::Directory { models } => {
                 write!(f, "this is a directory: name the model file in it ({})", models.join(", "))
             }
@@ -103,13 +107,25 @@ fn special(_: FileType) -> FileKind {
     FileKind::Other
 }
 
-/// Names of some GGUF files in a folder, sorted.
+fn is_later(name: &str) -> bool {
+    PartName::parse(name).is_some_and(|name| name.part > 1)
+}
+
+fn is_first(name: &str) -> bool {
+    PartName::parse(name).is_some_and(|name| name.part == 1)
+}
+
+/// Names of some GGUF files in a folder, sorted; without later parts of split models, unless there
+/// is nothing else.
 fn models(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let names = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     let mut models: Vec<_> = names.filter(|name| name.ends_with(".gguf")).collect();
     models.sort_unstable();
+    if models.iter().any(|name| !is_later(name)) {
+        models.retain(|name| !is_later(name));
+    }
     models.truncate(NAMED_MAX);
     models
 }

@@ -17,6 +17,8 @@ mod keep;
 mod kind;
 #[deny(clippy::arithmetic_side_effects)]
 mod parse;
+#[deny(clippy::arithmetic_side_effects)]
+mod split;
 mod value;
 mod warning;
 mod writer;
@@ -30,6 +32,7 @@ pub use error::{GgufError, MetadataError, TensorError};
 pub use foreign::Foreign;
 pub use keep::KeptGguf;
 pub use kind::FileKind;
+pub use split::PartError;
 pub use value::{Element, Unreadable, Value};
 use walla_types::{TensorType, UnknownTensorType};
 pub use warning::GgufWarning;
@@ -116,6 +119,8 @@ impl fmt::Display for TensorInfo<'_> {
 
 /// A checked GGUF file: metadata by key and tensors by index or name.
 ///
+/// A [split model](Self::open) is one value with the tensors of all its files.
+///
 /// # Examples
 /// ```
 /// use walla_model::Gguf;
@@ -131,14 +136,17 @@ impl fmt::Display for TensorInfo<'_> {
 pub struct Gguf {
     bytes: Bytes,
     header: parse::Header,
+    /// The other parts of a split model, of which only the tensors are used.
+    others: Vec<Self>,
 }
 
 impl fmt::Debug for Gguf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gguf")
-            .field("bytes", &self.bytes.len())
+            .field("bytes", &self.file_bytes())
+            .field("parts", &self.parts())
             .field("entries", &self.header.entries.len())
-            .field("tensors", &self.header.tensors.len())
+            .field("tensors", &self.tensor_count())
             .finish_non_exhaustive()
     }
 }
@@ -146,6 +154,10 @@ impl fmt::Debug for Gguf {
 impl Gguf {
     /// Opens a file and reads its header: metadata and tensor table, some megabytes for a large
     /// vocabulary. Tensors are read from the file on request.
+    ///
+    /// Of a model that `gguf-split` split into `NAME-00001-of-00003.gguf` and so on, open the first
+    /// part: the others, in the same folder, are opened with it. What is said about the file below
+    /// holds for each part.
     ///
     /// The value keeps the file open, so replacing the file by renaming (as package managers and
     /// downloaders do) and deleting it are harmless. A program that overwrites the file in place
@@ -156,27 +168,31 @@ impl Gguf {
     /// # Errors
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
     /// it cannot be opened or read, [`GgufError::Changed`] if its length changed while it was read,
-    /// any other [`GgufError`] if it is not a valid GGUF file.
+    /// [`GgufError::Split`] if it is a part of a split model and not the first, or if the parts are
+    /// incomplete or do not belong together, [`GgufError::Part`] if another part is not a valid GGUF
+    /// file, any other [`GgufError`] if it is not a valid GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
+        let open = |path: &Path| Self::of_file(Arc::new(ModelFile::open(path)?));
+        open(path.as_ref())?.with_parts(path.as_ref(), open)
     }
 
     fn of_file(file: Arc<ModelFile>) -> Result<Self, GgufError> {
         let (bytes, header) = Bytes::read_header(file)?;
-        Ok(Self { bytes, header })
+        Ok(Self { bytes, header, others: Vec::new() })
     }
 
-    /// Reads a whole file into memory. This is slower and takes as much memory as the file, but
-    /// later changes of the file have no effect.
+    /// Reads a whole file (with its other parts, as [`open`](Self::open)) into memory. This is
+    /// slower and takes as much memory as the file, but later changes of the file have no effect.
     ///
     /// # Errors
-    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
-    /// it cannot be opened or read, any other [`GgufError`] if it is not a valid GGUF file.
+    /// As [`open`](Self::open), without [`GgufError::Changed`] after the call.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        Self::new(Bytes::read_all(path.as_ref())?)
+        let open = |path: &Path| Self::new(Bytes::read_all(path)?);
+        open(path.as_ref())?.with_parts(path.as_ref(), open)
     }
 
-    /// Reads a file that is already in memory. Use an `Arc` to avoid a copy.
+    /// Reads a file that is already in memory. Use an `Arc` to avoid a copy. A part of a split model
+    /// is read without the others, so it has only its own tensors.
     ///
     /// # Errors
     /// [`GgufError`] if it is not a valid GGUF file.
@@ -203,7 +219,13 @@ impl Gguf {
 
     fn new(bytes: Bytes) -> Result<Self, GgufError> {
         let header = parse::parse(bytes.header())?;
-        Ok(Self { bytes, header })
+        Ok(Self { bytes, header, others: Vec::new() })
+    }
+
+    /// Number of files: 1, or the parts of a split model.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.others.len() + 1
     }
 
     /// The format's version: 2 or 3.
@@ -212,17 +234,17 @@ impl Gguf {
         self.header.version
     }
 
-    /// Alignment of the tensors' data in the file, in bytes. In memory the data may be aligned
-    /// less.
+    /// Alignment of the tensors' data in the (first) file, in bytes. In memory the data may be
+    /// aligned less.
     #[must_use]
     pub const fn alignment(&self) -> u64 {
         self.header.alignment
     }
 
-    /// Length of the file in bytes.
+    /// Length of the file in bytes; of all parts together.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.bytes.len()
+        self.files().map(|part| part.bytes.len()).sum()
     }
 
     /// All keys and values, in the file's order. Keys that are not UTF-8 are left out.
@@ -273,25 +295,58 @@ impl Gguf {
         self.find(key)?.ok_or_else(missing)
     }
 
-    /// All tensors, in the file's order; [`Matrix::tensor`] is an index into it.
+    /// All tensors, in the order of the file, or of all parts; [`Matrix::tensor`] is an index into
+    /// it.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
-        self.header.tensors.iter().map(|tensor| self.info(tensor))
+        Tensors { file: self, index: 0, count: self.tensor_count() }
     }
 
     /// The tensor at `index`, or `None` beyond the end.
     #[must_use]
     pub fn tensor(&self, index: usize) -> Option<TensorInfo<'_>> {
-        self.header.tensors.get(index).map(|tensor| self.info(tensor))
+        self.place(index).map(|(part, tensor)| part.info(tensor))
     }
 
     /// The index of the tensor named `name`.
     #[must_use]
     pub fn find_tensor(&self, name: &str) -> Option<usize> {
+        let mut before = 0;
+        for part in self.files() {
+            if let Some(index) = part.find_own_tensor(name) {
+                return Some(before + index);
+            }
+            before += part.header.tensors.len();
+        }
+        None
+    }
+
+    fn find_own_tensor(&self, name: &str) -> Option<usize> {
         let order = &self.header.tensors_by_name;
         let place = order.binary_search_by_key(&Some(name), |&i| {
             self.header.tensors.get(i as usize).map(|t| t.name.text(self.bytes.header()))
         });
         order.get(place.ok()?).map(|&i| i as usize)
+    }
+
+    /// This file and the other parts, in order.
+    fn files(&self) -> impl Iterator<Item = &Self> {
+        core::iter::once(self).chain(&self.others)
+    }
+
+    fn tensor_count(&self) -> usize {
+        self.files().map(|part| part.header.tensors.len()).sum()
+    }
+
+    /// The tensor at `index` and its part.
+    fn place(&self, index: usize) -> Option<(&Self, &parse::Tensor)> {
+        let mut index = index;
+        for part in self.files() {
+            match part.header.tensors.get(index) {
+                Some(tensor) => return Some((part, tensor)),
+                None => index -= part.header.tensors.len(),
+            }
+        }
+        None
     }
 
     /// The data of the tensor at `index`: rows without gaps, in the file's format. Does not read
@@ -300,14 +355,14 @@ impl Gguf {
     /// # Errors
     /// [`TensorError`] if there is no such tensor or its type has no kernels.
     pub fn tensor_data(&self, index: usize) -> Result<TensorData<'_>, TensorError> {
-        let (tensor, _) = self.usable(index)?;
-        let name = tensor.name.text(self.bytes.header());
+        let (part, tensor, _) = self.usable(index)?;
+        let name = tensor.name.text(part.bytes.header());
         // The header check ensured that the tensor is in the file. It may exceed a 32-bit address
         // space.
-        let start = self.header.data_start + tensor.offset;
+        let start = part.header.data_start + tensor.offset;
         let len = usize::try_from(tensor.bytes)
-            .map_err(|_| self.out_of_range(tensor, format!("{} bytes in memory", tensor.bytes)))?;
-        Ok(TensorData::new(&self.bytes, name, start, len))
+            .map_err(|_| part.out_of_range(tensor, format!("{} bytes in memory", tensor.bytes)))?;
+        Ok(TensorData::new(&part.bytes, name, start, len))
     }
 
     /// The bytes of the tensor at `index`: borrowed if the file is in memory, otherwise read into
@@ -327,7 +382,7 @@ impl Gguf {
     /// # Errors
     /// [`TensorError`] if the matrix belongs to another file.
     pub fn matrix_data(&self, matrix: &Matrix) -> Result<TensorData<'_>, TensorError> {
-        let (tensor, ty) = self.usable(matrix.tensor)?;
+        let (part, tensor, ty) = self.usable(matrix.tensor)?;
         let row = ty
             .row_bytes(matrix.cols)
             .filter(|_| ty == matrix.ty && tensor.shape.padded()[0] == matrix.cols as u64);
@@ -336,7 +391,7 @@ impl Gguf {
         data.ok_or_else(|| {
             let (first, end) = (matrix.first_row, matrix.first_row.saturating_add(matrix.rows));
             let wanted = format!("rows {first}..{end} of {} {}", matrix.cols, matrix.ty);
-            self.out_of_range(tensor, wanted)
+            part.out_of_range(tensor, wanted)
         })
     }
 
@@ -353,7 +408,7 @@ impl Gguf {
     /// # Errors
     /// [`TensorError`] if the vector belongs to another file, or the file cannot be read.
     pub fn vector(&self, vector: &Vector) -> Result<Vec<f32>, TensorError> {
-        let (tensor, ty) = self.usable(vector.tensor)?;
+        let (part, tensor, ty) = self.usable(vector.tensor)?;
         let block = ty.block_elements();
         let whole = ty == vector.ty
             && vector.first.is_multiple_of(block)
@@ -364,7 +419,7 @@ impl Gguf {
         let Some(data) = data else {
             let (first, end) = (vector.first, vector.first.saturating_add(vector.len));
             let wanted = format!("numbers {first}..{end} of {}", vector.ty);
-            return Err(self.out_of_range(tensor, wanted));
+            return Err(part.out_of_range(tensor, wanted));
         };
         let mut numbers = vec![0.0; vector.len];
         dequantise(ty, &data.to_bytes()?, &mut numbers);
@@ -395,26 +450,53 @@ impl Gguf {
         }
     }
 
+    /// The description of a tensor of this part.
     fn info(&self, tensor: &parse::Tensor) -> TensorInfo<'_> {
         let name = tensor.name.text(self.bytes.header());
         TensorInfo { name, shape: tensor.shape, ty: TensorType::from_ggml(tensor.code) }
     }
 
-    fn usable(&self, index: usize) -> Result<(&parse::Tensor, TensorType), TensorError> {
-        let tensors = self.header.tensors.len();
-        let tensor = self.header.tensors.get(index).ok_or(TensorError::Index { index, tensors })?;
+    /// The part with the tensor at `index`, the tensor, and its type.
+    fn usable(&self, index: usize) -> Result<(&Self, &parse::Tensor, TensorType), TensorError> {
+        let tensors = self.tensor_count();
+        let (part, tensor) = self.place(index).ok_or(TensorError::Index { index, tensors })?;
         let ty = TensorType::from_ggml(tensor.code).map_err(|source| TensorError::Type {
-            tensor: self.info(tensor).name.to_owned(),
+            tensor: part.info(tensor).name.to_owned(),
             source,
         })?;
-        Ok((tensor, ty))
+        Ok((part, tensor, ty))
     }
 
+    /// An error about a tensor of this part.
     fn out_of_range(&self, tensor: &parse::Tensor, wanted: String) -> TensorError {
         let info = self.info(tensor);
         TensorError::Range { tensor: info.name.to_owned(), wanted, found: info.to_string() }
     }
 }
+
+/// The tensors of all parts, from `index` to `count`.
+struct Tensors<'a> {
+    file: &'a Gguf,
+    index: usize,
+    count: usize,
+}
+
+impl<'a> Iterator for Tensors<'a> {
+    type Item = TensorInfo<'a>;
+
+    fn next(&mut self) -> Option<TensorInfo<'a>> {
+        let tensor = self.file.tensor(self.index)?;
+        self.index += 1;
+        Some(tensor)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.count - self.index;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Tensors<'_> {}
 
 /// The byte range of `count` items of `bytes` bytes from item `first` on; `None` on overflow.
 fn byte_range(first: usize, count: usize, bytes: usize) -> Option<Range<usize>> {

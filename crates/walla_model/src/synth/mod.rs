@@ -15,7 +15,7 @@ mod types;
 use std::io::Write;
 
 pub use models::Model;
-pub use rewrite::{RewriteError, rewrite};
+pub use rewrite::{RewriteError, part_name, rewrite, split};
 pub use types::Mixture;
 use walla_types::TensorType;
 

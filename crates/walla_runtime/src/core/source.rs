@@ -59,7 +59,7 @@ impl Source {
 
     /// A new modification time alone may result from a copy of the same contents.
     fn report_touch(&self) {
-        if let Some(path) = self.file.path().filter(|_| self.file.is_touched()) {
+        if let Some(path) = self.file.touched() {
             tracing::warn!(
                 target: "walla::load",
                 file = %path.display(),
