@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use walla_device::{Device, KvType};
 use walla_exec::{Evaluator, ExecOptions, Executor};
-use walla_model::spec::Architecture;
+use walla_model::spec::{Architecture, Mixer};
 use walla_model::{Gguf, ModelSpec};
 use walla_types::{SeqId, TokenId};
 
@@ -138,7 +138,7 @@ pub fn oracle_models() -> Vec<OracleModel> {
     }
     let mut models: Vec<_> = paths.into_values().map(OracleModel::read).collect();
     models.retain(|model| Architecture::from_name(model.architecture()).is_some());
-    let minimum = if has_all { 38 } else { 9 };
+    let minimum = if has_all { 40 } else { 10 };
     assert!(models.len() >= minimum, "every architecture is there: {}", models.len());
     models
 }
@@ -260,6 +260,30 @@ impl OracleModel {
         let go_on = &mut |_| ControlFlow::Continue(());
         let executor = Executor::load(device, &file, &model, options, go_on).expect("it loads");
         Evaluator::new(executor).expect("capacities make a ledger")
+    }
+
+    /// The longest context in which a device that cannot scale attention by the position (CUDA)
+    /// evaluates the model; `None`: any.
+    #[must_use]
+    pub fn unscaled_context(&self) -> Option<u32> {
+        let file = Gguf::open(&self.path).expect("the file is valid");
+        let model = ModelSpec::from_gguf(&file, 1).expect("the model is supported");
+        let scale = model.layers.iter().find_map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention.position_scale,
+            Mixer::ShortConv(_) => None,
+        });
+        scale.map(|scale| scale.period_tokens)
+    }
+
+    /// As [`by_context`](Self::by_context), without the sequences that are longer than
+    /// [`unscaled_context`](Self::unscaled_context), and in such a context.
+    #[must_use]
+    pub fn by_unscaled_context(&self) -> Vec<(u32, Vec<OracleSequence>)> {
+        let Some(context) = self.unscaled_context() else { return self.by_context() };
+        let mut sequences = self.sequences();
+        sequences.retain(|sequence| sequence.tokens.len() <= context as usize);
+        assert!(!sequences.is_empty(), "{}", self.name);
+        vec![(context, sequences)]
     }
 
     /// The sequences, grouped by context length in order of first appearance.

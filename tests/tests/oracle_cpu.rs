@@ -102,6 +102,21 @@ fn the_tiny_real_model_gives_the_published_text() {
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
 }
 
+/// In a context in which no score grows the executor drops the growth: the same bits.
+#[test]
+fn short_contexts_need_no_scale_by_position() {
+    let mut models = oracle_models().into_iter();
+    let model = models.find(|model| model.unscaled_context().is_some()).expect("mistral3");
+    for (context, sequences) in model.by_unscaled_context() {
+        let logits = |context| {
+            let mut evaluator = model.evaluator(scalar(), 8, context, 64, KvType::F16);
+            let logits = model.logits(&mut evaluator, &sequences, 64);
+            logits.iter().map(|logits| bits(logits)).collect::<Vec<_>>()
+        };
+        assert!(sequences.len() > 2 && logits(context) == logits(512), "{context}");
+    }
+}
+
 /// A model in parts gives the bits of the whole one.
 #[test]
 fn split_models_give_the_same_bits() {

@@ -130,13 +130,16 @@ impl<'a> Checker<'a> {
                 self.rope(*rope, head_dim)?;
                 same("query slot", self.slot(*q)?, heads * head_dim)
             }
-            Op::Attention { q, shape, layer, out, window, .. } => {
+            Op::Attention { q, shape, layer, out, window, position_scale, .. } => {
                 let (heads, kv_heads, head_dim) = self.heads(*shape, *layer)?;
                 self.distinct(&[*q, *out])?;
                 same("query slot", self.slot(*q)?, heads * head_dim)?;
                 same("output slot", self.slot(*out)?, heads * head_dim)?;
                 if *window == Some(0) {
                     return Err("a window of no tokens".to_owned());
+                }
+                if position_scale.is_some_and(|scale| scale.period_tokens == 0) {
+                    return Err("a scale with a period of no tokens".to_owned());
                 }
                 let group = heads / kv_heads;
                 if group > GROUP_MAX {

@@ -1,4 +1,4 @@
-use walla_types::Activation;
+use walla_types::{Activation, PositionScale};
 
 use crate::handles::{BufferId, CacheId, MatrixId, RopeId, VectorId};
 use crate::step::StepLayout;
@@ -83,8 +83,9 @@ pub enum Op {
         /// Result: `[rows, heads * head_dim]`.
         q: Slot,
     },
-    /// `out[r] = softmax(scale * q[r] K^T) V` over the cells `max(0, p + 1 - window) ..= p` of the
-    /// row's sequence, where `p` is the row's position. Runs after every row's append.
+    /// `out[r] = softmax(scale * position_scale(p) * q[r] K^T) V` over the cells `max(0, p + 1 -
+    /// window) ..= p` of the row's sequence, where `p` is the row's position. Runs after every row's
+    /// append.
     Attention {
         /// `[rows, heads * head_dim]`.
         q: Slot,
@@ -94,6 +95,8 @@ pub enum Op {
         layer: u32,
         /// Scale factor of the scores.
         scale: f32,
+        /// Another factor, which depends on the row's position; `None`: 1.
+        position_scale: Option<PositionScale>,
         /// Visible tokens, including the row's own; `None`: all.
         window: Option<u32>,
         /// Result: `[rows, heads * head_dim]`.

@@ -58,7 +58,8 @@ pub(crate) fn build(
     layout: StepLayout,
     buffers: Buffers,
 ) -> Result<Program, ExecError> {
-    let mut lowering = Lowering { weights, slots: Vec::new(), ops: Vec::new() };
+    let context = bucket.context;
+    let mut lowering = Lowering { weights, context, slots: Vec::new(), ops: Vec::new() };
     let x = lowering.slot(model.width);
     lowering.ops.push(Op::Embed {
         table: weights.matrix(&model.embedding)?,
@@ -101,6 +102,8 @@ pub(crate) fn build(
 
 struct Lowering<'a> {
     weights: &'a Weights,
+    /// Longest context in tokens.
+    context: u32,
     /// Width of each slot. Slot 0 is the hidden state; the others are reused by every layer.
     slots: Vec<u32>,
     ops: Vec<Op>,
@@ -188,6 +191,8 @@ impl Lowering<'_> {
             shape,
             layer: index,
             scale: a.scale,
+            // Devices that do not scale by position still run the model in such contexts.
+            position_scale: a.position_scale.filter(|scale| !scale.is_one_within(self.context)),
             window: a.window,
             out,
         });

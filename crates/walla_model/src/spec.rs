@@ -5,7 +5,7 @@
 //! benchmarks) reads only the spec, so a new architecture needs only a new builder.
 
 use walla_types::TensorType;
-pub use walla_types::{Activation, RopePairs};
+pub use walla_types::{Activation, PositionScale, RopePairs};
 
 /// The architectures that have a builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,11 +27,13 @@ pub enum Architecture {
     Lfm2,
     /// Granite 3.x (dense).
     Granite,
+    /// Ministral 3.
+    Mistral3,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -40,6 +42,7 @@ impl Architecture {
         Self::Phi3,
         Self::Lfm2,
         Self::Granite,
+        Self::Mistral3,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -54,6 +57,7 @@ impl Architecture {
             Self::Phi3 => "phi3",
             Self::Lfm2 => "lfm2",
             Self::Granite => "granite",
+            Self::Mistral3 => "mistral3",
         }
     }
 
@@ -160,6 +164,8 @@ pub struct Attention {
     pub window: Option<u32>,
     /// Multiplies the scores.
     pub scale: f32,
+    /// Multiplies the scores too, by the position of the query; `None`: 1.
+    pub position_scale: Option<PositionScale>,
     /// `[width, heads * head_dim]`.
     pub output: Linear,
 }

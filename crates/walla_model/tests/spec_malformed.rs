@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use spec_common::{Spoilt, llama, reference, spoil};
 use walla_model::{
     Gguf, ModelSpec, Value,
-    spec::{Architecture, Layer, Mixer},
+    spec::{Architecture, Layer, Mixer, PositionScale},
     synth::Model,
 };
 use walla_types::TensorType;
@@ -23,7 +23,7 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
     assert_eq!(
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
-         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite)"
+         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3)"
     );
     let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
     assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");
@@ -376,6 +376,43 @@ fn logits_of_granite_are_divided_with_their_bias() {
 }
 
 #[test]
+fn keys_of_mistral_3_are_checked() {
+    let mistral = || llama().named("mistral3");
+    let set = |suffix: &str, value| mistral().set(&format!("mistral3.{suffix}"), value);
+    let scale = |model: Spoilt| match &model.spec().unwrap().layers[1].mixer {
+        Mixer::Attention(a) => a.position_scale,
+        Mixer::ShortConv(_) => panic!("no attention"),
+    };
+    assert_eq!(scale(mistral()), None);
+    assert_eq!(scale(set("attention.temperature_scale", Value::F32(0.0))), None);
+    // Without another key the period is the whole context.
+    let grows = || set("attention.temperature_scale", Value::F32(0.1));
+    let period = |period_tokens| Some(PositionScale { slope: 0.1, period_tokens });
+    assert_eq!(scale(grows()), period(131_072));
+    let original = "mistral3.rope.scaling.original_context_length";
+    assert_eq!(scale(grows().set(original, Value::U32(16_384))), period(16_384));
+    let message = grows().set(original, Value::U32(0)).message();
+    assert!(message.contains("original_context_length\" is 0, expected 1..="), "{message}");
+    for value in [-0.1, f32::NAN, f32::INFINITY] {
+        let message = set("attention.temperature_scale", Value::F32(value)).message();
+        assert!(message.contains("expected a positive number"), "{message}");
+    }
+    let yarn = |multiplier: f32| {
+        let model = set("rope.scaling.yarn_log_multiplier", Value::F32(multiplier));
+        model
+            .set("mistral3.rope.scaling.type", Value::String("yarn"))
+            .set("mistral3.rope.scaling.factor", Value::F32(16.0))
+    };
+    let magnitude = |multiplier| yarn(multiplier).spec().unwrap().ropes[0].magnitude;
+    let growth = |m: f32| 1.0 + 0.1 * m * 16.0_f32.ln();
+    for multiplier in [0.0, 0.5, 1.0, 2.0] {
+        let expected = growth(1.0) / growth(multiplier);
+        assert!((magnitude(multiplier) - expected).abs() < 1e-6, "{multiplier}");
+    }
+    assert!(yarn(-1.0).message().contains("yarn_log_multiplier\" is -1, expected a positive"));
+}
+
+#[test]
 fn other_layers_of_granite_are_named() {
     let message = granite().add("blk.1.ssm_in.weight", &[64, 96]).message();
     assert_eq!(
@@ -398,6 +435,7 @@ proptest! {
             (Model::QWEN3_0_6B, "qwen3"),
             (Model::GEMMA_3_1B, "gemma3"),
             (Model::LLAMA_3_2_1B, "granite"),
+            (Model::LLAMA_3_2_1B, "mistral3"),
         ]),
         changes in prop::collection::vec((prop::sample::select(KEYS.to_vec()), number()), 1..4),
     ) {
@@ -416,7 +454,7 @@ proptest! {
 }
 
 /// Keys of all architectures in the property above.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 23] = [
     "block_count",
     "context_length",
     "embedding_length",
@@ -438,6 +476,8 @@ const KEYS: [&str; 21] = [
     "embedding_scale",
     "residual_scale",
     "logit_scale",
+    "attention.temperature_scale",
+    "rope.scaling.yarn_log_multiplier",
 ];
 
 fn number() -> impl Strategy<Value = Value<'static>> {

@@ -3,6 +3,7 @@
 mod reference_data;
 
 use std::collections::HashSet;
+use std::f64::consts::PI;
 use std::fs;
 
 use walla_reference_test::{has_reference_data, reference_test};
@@ -10,7 +11,9 @@ use walla_reference_test::{has_reference_data, reference_test};
 use reference_data::{data, models};
 use walla_model::{
     Gguf, ModelSpec, SpecError,
-    spec::{Activation, Architecture, Attention, Mixer, RopePairs, ShortConv, Vector},
+    spec::{
+        Activation, Architecture, Attention, Mixer, PositionScale, RopePairs, ShortConv, Vector,
+    },
 };
 
 /// The specification of a reference model.
@@ -76,6 +79,8 @@ fn every_reference_model_matches_its_description() {
                         _ => (a.head_dim as f32).powf(-0.5),
                     };
                     assert!(close(a.scale, scale), "{path:?}");
+                    let grows = spec.architecture == Architecture::Mistral3;
+                    assert_eq!(a.position_scale.is_some(), grows, "{path:?}");
                 }
             }
             let rows = layer.feed_forward.down.matrix;
@@ -238,4 +243,28 @@ fn granite_scales_embedding_scores_residuals_and_logits() {
     assert_eq!((spec.output_norm.weight.scale, spec.layers[0].mixer_norm.weight.scale), (0.5, 1.0));
     let [half, whole] = [&spec.output_norm.weight, &whole].map(|v| gguf.vector(v).unwrap());
     assert_eq!(half, whole.iter().map(|x| x / 2.0).collect::<Vec<_>>());
+}
+
+/// YaRN with the file's numbers: 64 dimensions, base 1e6, factor 16, context 48. Dimension 0 turns
+/// 32 times in a context of 201 tokens, so the ramp begins at 0; dimension 4 turns once.
+#[test]
+fn mistral_3_extends_its_context() {
+    let (_, spec) = spec("mistral3-q8_0", 1024);
+    let [rope] = &spec.ropes[..] else { panic!("{} ropes", spec.ropes.len()) };
+    assert_eq!((rope.pairs, rope.frequencies.len()), (RopePairs::Interleaved, 32));
+    // `1 + 0.1 ln 16` of YaRN and of the model cancel out.
+    assert_eq!(rope.magnitude, 1.0);
+    let turns = |turns: f64| 64.0 * (48.0 / (2.0 * PI * turns)).ln() / (2.0 * 1e6_f64.ln());
+    let (low, high) = (turns(32.0).floor().max(0.0), turns(1.0).ceil());
+    assert_eq!((low, high), (0.0, 5.0));
+    for (i, &found) in rope.frequencies.iter().enumerate() {
+        let own = 1e6_f64.powf(-(2.0 * i as f64) / 64.0);
+        let ramp = (i as f64 / 5.0).min(1.0);
+        let expected = own * (1.0 - ramp) + own / 16.0 * ramp;
+        assert!(close(found, expected as f32), "{i}: {found} is not {expected}");
+    }
+    let a = attention(&spec, 2);
+    assert_eq!((a.heads * a.head_dim, spec.width), (256, 128));
+    let growth = PositionScale { slope: 0.25, period_tokens: 48 };
+    assert_eq!(a.position_scale, Some(growth));
 }

@@ -11,10 +11,11 @@ use walla_plan::defaults;
 /// Source of a model.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A GGUF file. It is read while the model loads, and again if the CPU takes over from a lost
-    /// device ([`EngineOptions::fallback`]); for that purpose the engine keeps it open. The path
-    /// can be renamed, replaced or deleted at any time. If another program overwrites or shortens
-    /// the file in place, the load fails, or, after the load, a fallback fails.
+    /// A GGUF file, or the first part of a split model (then all of this applies to each part). It
+    /// is read while the model loads, and again if the CPU takes over from a lost device
+    /// ([`EngineOptions::fallback`]); for that purpose the engine keeps it open. The path can be
+    /// renamed, replaced or deleted at any time. If another program overwrites or shortens the file
+    /// in place, the load fails, or, after the load, a fallback fails.
     Path(PathBuf),
     /// A GGUF file inside the program.
     Static(&'static [u8]),

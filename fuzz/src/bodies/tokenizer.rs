@@ -64,7 +64,7 @@ const EXTRAS_MAX: usize = 24;
 
 /// The vocabulary built from the input.
 struct Vocabulary {
-    /// Whether a space is spelled `▁`, and bytes have tokens of their own: "llama" and "gemma4".
+    /// Whether a space is spelled `▁`, and bytes have separate tokens: "llama" and "gemma4".
     is_raw: bool,
     tokens: Vec<String>,
     kinds: Vec<i32>,

@@ -374,6 +374,7 @@ impl Model {
                 shape: head_shape,
                 layer: layer as u32,
                 scale,
+                position_scale: None,
                 window: None,
                 out: y,
             });

@@ -2,6 +2,7 @@ use std::ops::Range;
 
 use walla_device::step::StepRow;
 use walla_device::{HeadShape, KvType, Slot};
+use walla_types::PositionScale;
 
 use super::Frame;
 use crate::cache::{KvLayer, Layer};
@@ -20,6 +21,7 @@ struct Attention<'a> {
     /// Query heads of one KV head.
     group: usize,
     scale: f32,
+    position_scale: Option<PositionScale>,
     window: u32,
     tables: &'a [u32],
     pages_per_sequence: usize,
@@ -31,7 +33,7 @@ impl Frame<'_> {
         q: Slot,
         shape: HeadShape,
         layer: usize,
-        scale: f32,
+        (scale, position_scale): (f32, Option<PositionScale>),
         window: Option<u32>,
         out: Slot,
     ) {
@@ -42,6 +44,7 @@ impl Frame<'_> {
             kv,
             group,
             scale,
+            position_scale,
             window: window.unwrap_or(u32::MAX),
             tables: self.tables,
             pages_per_sequence: self.program.layout.pages_per_sequence as usize,
@@ -129,6 +132,11 @@ impl Attention<'_> {
         }
     }
 
+    /// Factor on the scores of a row.
+    fn scale(&self, row: &StepRow) -> f32 {
+        self.position_scale.map_or(self.scale, |scale| self.scale * scale.at(row.position))
+    }
+
     /// Positions that a row attends to.
     fn cells(&self, row: &StepRow) -> Range<usize> {
         cells_of(row, self.window)
@@ -188,10 +196,10 @@ impl Attention<'_> {
         for (r, row) in run.iter().enumerate() {
             let own = self.cells(row);
             let scores = &mut scores[r * self.group * scores_width..][..self.group * scores_width];
-            let mut sums = [0.0; GROUP_MAX];
+            let (scale, mut sums) = (self.scale(row), [0.0; GROUP_MAX]);
             for (scores, sum) in scores.chunks_mut(scores_width).zip(&mut sums) {
                 let own = &mut scores[own.start - start..own.end - start];
-                *sum = kernels::softmax_weights(self.variant, own, self.scale);
+                *sum = kernels::softmax_weights(self.variant, own, scale);
             }
             let out = tile.row_mut(first + r);
             out.fill(0.0);
@@ -234,9 +242,9 @@ impl Attention<'_> {
                 scores.chunks_mut(cells).for_each(|scores| scores[at + i] *= scale);
             }
         });
-        let mut sums = [0.0; GROUP_MAX];
+        let (scale, mut sums) = (self.scale(row), [0.0; GROUP_MAX]);
         for (scores, sum) in scores.chunks_mut(cells).zip(&mut sums) {
-            *sum = kernels::softmax_weights(self.variant, scores, self.scale);
+            *sum = kernels::softmax_weights(self.variant, scores, scale);
         }
         out.fill(0.0);
         self.each_page(row, first, end, |page, cell, count, at| {

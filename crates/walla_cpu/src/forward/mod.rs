@@ -102,8 +102,9 @@ impl Frame<'_> {
         match op {
             Op::Embed { table, scale, x } => self.embed(*table, *scale, *x),
             Op::Qkv { .. } => self.qkv(op),
-            Op::Attention { q, shape, layer, scale, window, out } => {
-                self.attention(*q, *shape, *layer as usize, *scale, *window, *out);
+            Op::Attention { q, shape, layer, scale, position_scale, window, out } => {
+                let scales = (*scale, *position_scale);
+                self.attention(*q, *shape, *layer as usize, scales, *window, *out);
             }
             Op::Project { y, linear, post_norm, x } => {
                 self.project(*y, linear, post_norm.as_ref(), *x);

@@ -13,7 +13,7 @@ use walla_device::{
     Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
     StreamPriority,
 };
-use walla_types::{Activation, RopePairs, TensorType};
+use walla_types::{Activation, PositionScale, RopePairs, TensorType};
 
 pub use weights::Random;
 use weights::{floats, matrix_bytes};
@@ -25,6 +25,8 @@ pub const PAGES_PER_SEQUENCE: u32 = 12;
 pub const SEQUENCES: u32 = 6;
 pub const ROWS: u32 = 40;
 pub const TAPS: usize = 3;
+/// Growth of the scores of the last layer.
+pub const GROWTH: PositionScale = PositionScale { slope: 0.3, period_tokens: 5 };
 
 pub const LAYOUT: StepLayout = StepLayout {
     rows_max: ROWS,
@@ -179,7 +181,16 @@ impl Harness {
                 });
                 let window = if layer == 0 { shape.window } else { None };
                 let scale = 1.0 / (head_dim as f32).sqrt();
-                ops.push(Op::Attention { q, shape: head_shape, layer, scale, window, out: y });
+                let position_scale = (layer > 0).then_some(GROWTH);
+                ops.push(Op::Attention {
+                    q,
+                    shape: head_shape,
+                    layer,
+                    scale,
+                    position_scale,
+                    window,
+                    out: y,
+                });
                 let linear = linear(d, r, width, q_width, false);
                 ops.push(Op::Project { y, linear, post_norm: Some(norm(d, r, width)), x });
             }

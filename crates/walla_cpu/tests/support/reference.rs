@@ -2,7 +2,7 @@
 
 use walla_types::{Activation, RopePairs};
 
-use super::{EPS, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
+use super::{EPS, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
 
 impl Harness {
     /// Logits of every position of a whole sequence, in f64.
@@ -55,9 +55,13 @@ impl Harness {
                     for h in 0..HEADS {
                         let kv = h * KV_HEADS / HEADS;
                         let q = &qs[p][h * head_dim..][..head_dim];
+                        // Layer 2 has the growing scores.
+                        let periods = (p / GROWTH.period_tokens as usize) as f64;
+                        let growth = 1.0 + f64::from(GROWTH.slope) * (1.0 + periods).ln();
+                        let growth = if layer == 0 { 1.0 } else { growth };
                         let dot = |at: usize| -> f64 {
                             let k = &ks[at][kv * head_dim..][..head_dim];
-                            q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>()
+                            growth * q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>()
                                 / (head_dim as f64).sqrt()
                         };
                         let scores: Vec<f64> = (first..=p).map(|at| dot(at).exp()).collect();

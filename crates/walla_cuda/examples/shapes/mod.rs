@@ -170,7 +170,15 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         });
         let scale = 1.0 / (head_dim as f32).sqrt();
         let window = shape.window.filter(|_| layer % 6 != 5);
-        ops.push(Op::Attention { q, shape: shape.heads, layer, scale, window, out: mixed });
+        ops.push(Op::Attention {
+            q,
+            shape: shape.heads,
+            layer,
+            scale,
+            position_scale: None,
+            window,
+            out: mixed,
+        });
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
         ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, x });
         ops.push(Op::GateUp {

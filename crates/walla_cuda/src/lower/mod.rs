@@ -152,7 +152,14 @@ impl Lowering<'_> {
                     },
                 )?);
             }
-            Op::Attention { q, shape, layer, scale, window, out } => {
+            Op::Attention { q, shape, layer, scale, position_scale, window, out } => {
+                if let Some(scale) = position_scale {
+                    return Err(self.unsupported(format!(
+                        "contexts beyond {0} tokens of this model (Ministral 3), whose scores grow \
+                         with the position: load it with a context of at most {0} tokens",
+                        scale.period_tokens
+                    )));
+                }
                 let slots = (*q, *out, self.is_packed(later, *out)?);
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }

@@ -314,6 +314,7 @@ fn attention(
         shape: shape.heads,
         layer,
         scale,
+        position_scale: None,
         window: shape.window,
         out: MIXED,
     });

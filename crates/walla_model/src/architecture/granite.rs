@@ -7,7 +7,7 @@
 //! | `residual_scale` r | `x += r * f(norm(x))` | `eps / r^2` in every norm of `x` |
 //! | `logit_scale` s | `logits = W norm(x) / s` | scale `1 / s` of the output norm's weights |
 //!
-//! The residual scale needs no op of its own, because the program keeps `y = x / r`:
+//! The residual scale needs no separate op, because the program keeps `y = x / r`:
 //!
 //! ```text
 //! x + r f(norm(x)) = r (y + f(norm(r y)))

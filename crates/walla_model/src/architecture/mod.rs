@@ -7,6 +7,7 @@ mod gemma3;
 mod granite;
 mod lfm2;
 mod llama;
+mod mistral3;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -54,6 +55,7 @@ impl ModelSpec {
             Architecture::Phi3 => phi3::build(&model, context_tokens),
             Architecture::Lfm2 => lfm2::build(&model, context_tokens),
             Architecture::Granite => granite::build(&model, context_tokens),
+            Architecture::Mistral3 => mistral3::build(&model, context_tokens),
         }
     }
 }

@@ -41,8 +41,15 @@ impl Scaling {
                     beta_fast: source.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
                     beta_slow: source.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
                 };
-                // Keeps the temperature of the scores (equation 22 of the paper).
-                let magnitude = plain.magnitude * (1.0 + 0.1 * factor.max(1.0).ln());
+                // Keeps the temperature of the scores (equation 22 of the paper), unless the model
+                // was trained with its own: then both cancel out.
+                let own = source.find::<f32>("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
+                let own = match own {
+                    0.0 => 0.0,
+                    own => source.positive("rope.scaling.yarn_log_multiplier", own)?,
+                };
+                let growth = |multiplier: f64| 1.0 + 0.1 * multiplier * factor.max(1.0).ln();
+                let magnitude = plain.magnitude * growth(1.0) / growth(own);
                 Ok(Self { factor, yarn: Some(yarn), magnitude })
             }
             other => Err(source.unsupported("rope.scaling.type", other, "this scaling is")),
@@ -154,6 +161,9 @@ fn read_factors(
 }
 
 /// The context before extension.
-fn original_context(source: &Source<'_>, context_train: usize) -> Result<usize, SpecError> {
+pub(super) fn original_context(
+    source: &Source<'_>,
+    context_train: usize,
+) -> Result<usize, SpecError> {
     source.size_or("rope.scaling.original_context_length", context_train, 1..=u32::MAX as usize)
 }

@@ -88,6 +88,11 @@ impl<'s, 'a> Transformer<'s, 'a> {
         rope::rope(self.source, base, self.rotated, &scaling, factors.as_deref(), pairs)
     }
 
+    /// The context before it was extended, in tokens.
+    pub fn original_context(&self) -> Result<usize, SpecError> {
+        rope::original_context(self.source, self.context_train)
+    }
+
     /// A rope with another base and no scaling.
     pub fn plain_rope(&self, pairs: RopePairs, base: f64) -> Result<Rope, SpecError> {
         rope::rope(self.source, base, self.rotated, &rope::Scaling::none(self.source)?, None, pairs)
@@ -247,6 +252,7 @@ impl LayerSource<'_> {
             rope,
             window: None,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            position_scale: None,
             output: self.linear("attn_output", self.width, queries)?,
         })
     }

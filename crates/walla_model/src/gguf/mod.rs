@@ -136,7 +136,7 @@ impl fmt::Display for TensorInfo<'_> {
 pub struct Gguf {
     bytes: Bytes,
     header: parse::Header,
-    /// The other parts of a split model, of which only the tensors are used.
+    /// The other parts of a split model. Only their tensors are used.
     others: Vec<Self>,
 }
 
@@ -156,8 +156,8 @@ impl Gguf {
     /// vocabulary. Tensors are read from the file on request.
     ///
     /// Of a model that `gguf-split` split into `NAME-00001-of-00003.gguf` and so on, open the first
-    /// part: the others, in the same folder, are opened with it. What is said about the file below
-    /// holds for each part.
+    /// part: the others, in the same folder, are opened with it. The next paragraph applies to each
+    /// part.
     ///
     /// The value keeps the file open, so replacing the file by renaming (as package managers and
     /// downloaders do) and deleting it are harmless. A program that overwrites the file in place

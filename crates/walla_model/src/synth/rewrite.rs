@@ -47,11 +47,12 @@ pub fn rewrite(
 }
 
 /// Splits a file into parts as llama.cpp's `gguf-split` does: `part_tensors` are the numbers of
-/// tensors of each part. Returns the parts in order. Their files must be named as [`part_name`]
-/// says.
+/// tensors of each part. Returns the parts in order. Their files must have the names of
+/// [`part_name`].
 ///
 /// # Errors
-/// [`RewriteError::Parts`] if the numbers are not those of all tensors, else as [`rewrite`].
+/// [`RewriteError::Parts`] if the sum of the numbers is not the number of tensors, else as
+/// [`rewrite`].
 ///
 /// # Examples
 /// ```

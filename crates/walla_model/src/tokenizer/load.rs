@@ -138,7 +138,7 @@ impl ModelKind {
         }
     }
 
-    /// What the file requests about BOS, and the default without a request. Files of Gemma 4 with
+    /// The file's request to add BOS, and the default without a request. Files of Gemma 4 with
     /// `add_bos_token` off are wrong: llama.cpp ignores the key too.
     fn adds_bos(self, asked: Option<bool>) -> (Option<bool>, bool) {
         match self {
