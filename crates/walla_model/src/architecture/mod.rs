@@ -5,10 +5,12 @@
 mod error;
 mod gemma3;
 mod lfm2;
+mod lfm2moe;
 mod llama;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod rope;
 mod smollm3;
 mod source;
@@ -52,6 +54,8 @@ impl ModelSpec {
             Architecture::SmolLm3 => smollm3::build(&model, context_tokens),
             Architecture::Phi3 => phi3::build(&model, context_tokens),
             Architecture::Lfm2 => lfm2::build(&model, context_tokens),
+            Architecture::Qwen3Moe => qwen3moe::build(&model, context_tokens),
+            Architecture::Lfm2Moe => lfm2moe::build(&model, context_tokens),
         }
     }
 }
