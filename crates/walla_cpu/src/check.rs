@@ -43,7 +43,25 @@ pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes
         }
         Ok(checker.sizes)
     };
-    run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))
+    let sizes =
+        run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))?;
+    check_experts(program, resources.matrices)?;
+    Ok(sizes)
+}
+
+/// Every expert must have whole panels, of a program that is valid otherwise.
+fn check_experts(program: &Program, matrices: &[Matrix]) -> Result<(), DeviceError> {
+    for op in &program.ops {
+        let Op::Experts { router, gate, down, .. } = op else { continue };
+        let [router, gate, down] = [router, gate, down].map(|id| &matrices[id.0 as usize]);
+        for rows in [gate.rows / router.rows, down.rows / router.rows] {
+            if !rows.is_multiple_of(PANEL) {
+                let what = format!("experts of {rows} rows, which is no multiple of {PANEL}");
+                return Err(DeviceError::Unsupported { device: "cpu".to_owned(), what });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_buffers(program: &Program, buffers: &[Bytes]) -> Checked {
@@ -176,18 +194,11 @@ impl<'a> Checker<'a> {
                 self.normed(norm, width)?;
                 let count = self.matrix(router.0)?.rows;
                 let hidden = self.matrix(gate.0)?.rows / count;
-                if self.matrix(router.0)?.takes_groups() {
+                if self.matrix(router.0)?.ty.is_quantised() {
                     return Err("the router is quantised".to_owned());
                 }
                 if *used == 0 || *used as usize > count {
                     return Err(format!("{used} of {count} experts are chosen"));
-                }
-                for (what, rows) in [("hidden", hidden), ("output", width)] {
-                    if rows == 0 || !rows.is_multiple_of(PANEL) {
-                        return Err(format!(
-                            "experts of {rows} {what} rows, a multiple of {PANEL} was expected"
-                        ));
-                    }
                 }
                 let plain = |matrix| Linear { matrix, bias: None };
                 self.linear(&plain(*router), count, width)?;
