@@ -237,7 +237,6 @@ pub struct Experts {
 
 /// Feed-forward network of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one per layer, read when a program is built")]
 pub enum FeedForward {
     /// One network for every row.
     Dense(DenseFeedForward),
