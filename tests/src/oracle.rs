@@ -138,7 +138,7 @@ pub fn oracle_models() -> Vec<OracleModel> {
     }
     let mut models: Vec<_> = paths.into_values().map(OracleModel::read).collect();
     models.retain(|model| Architecture::from_name(model.architecture()).is_some());
-    let minimum = if has_all { 40 } else { 10 };
+    let minimum = if has_all { 45 } else { 10 };
     assert!(models.len() >= minimum, "every architecture is there: {}", models.len());
     models
 }
@@ -159,6 +159,12 @@ impl OracleModel {
     #[must_use]
     pub fn architecture(&self) -> &str {
         self.json["arch"].as_str().expect("a model has an architecture")
+    }
+
+    /// Whether it has mixtures of experts.
+    #[must_use]
+    pub fn has_experts(&self) -> bool {
+        !self.json["n_expert"].is_null()
     }
 
     /// The model's sequences.

@@ -5,12 +5,13 @@ use walla_device::step::mask_words;
 use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
 
 use crate::cache::{Cache, Layer};
+use crate::experts;
 use crate::forward::attention::{GROUP_MAX, QUERIES};
 use crate::matrix::Matrix;
 use crate::memory::Bytes;
-use crate::operands::PANEL;
+use crate::operands::{PANEL, ROWS};
 use crate::quantise::GROUP;
-use crate::workspace::{Rope, Sizes};
+use crate::workspace::{ExpertSizes, Rope, Sizes};
 
 /// The resources that programs refer to.
 #[derive(Clone, Copy)]
@@ -42,7 +43,25 @@ pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes
         }
         Ok(checker.sizes)
     };
-    run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))
+    let sizes =
+        run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))?;
+    check_experts(program, resources.matrices)?;
+    Ok(sizes)
+}
+
+/// Every expert must have whole panels, of a program that is valid otherwise.
+fn check_experts(program: &Program, matrices: &[Matrix]) -> Result<(), DeviceError> {
+    for op in &program.ops {
+        let Op::Experts { router, gate, down, .. } = op else { continue };
+        let [router, gate, down] = [router, gate, down].map(|id| &matrices[id.0 as usize]);
+        for rows in [gate.rows / router.rows, down.rows / router.rows] {
+            if !rows.is_multiple_of(PANEL) {
+                let what = format!("experts of {rows} rows, which is no multiple of {PANEL}");
+                return Err(DeviceError::Unsupported { device: "cpu".to_owned(), what });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_buffers(program: &Program, buffers: &[Bytes]) -> Checked {
@@ -173,6 +192,29 @@ impl<'a> Checker<'a> {
                 self.linear(up, hidden, width)?;
                 self.joined(&[gate, up])
             }
+            Op::Experts { x, norm, router, selection_bias, used, gate, up, down, .. } => {
+                let width = self.slot(*x)?;
+                self.normed(norm, width)?;
+                let count = self.matrix(router.0)?.rows;
+                let hidden = self.matrix(gate.0)?.rows / count;
+                if self.matrix(router.0)?.ty.is_quantised() {
+                    return Err("the router is quantised".to_owned());
+                }
+                if *used == 0 || *used as usize > count {
+                    return Err(format!("{used} of {count} experts are chosen"));
+                }
+                let plain = |matrix| Linear { matrix, bias: None };
+                self.linear(&plain(*router), count, width)?;
+                self.joined(&[&plain(*router)])?;
+                self.linear(&plain(*gate), count * hidden, width)?;
+                self.linear(&plain(*up), count * hidden, width)?;
+                self.linear(&plain(*down), count * width, hidden)?;
+                if let Some(bias) = selection_bias {
+                    same("selection bias", self.vector(bias.0)?.len(), count)?;
+                }
+                self.experts(count, *used as usize, width, hidden);
+                Ok(())
+            }
             Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
                 let width = self.slot(*x)?;
                 self.distinct(&[*x, *out])?;
@@ -248,6 +290,22 @@ impl<'a> Checker<'a> {
         }
         self.sizes.product = self.sizes.product.max(width * self.sizes.rows);
         Ok(())
+    }
+
+    /// Memory for `used` of `count` experts for each row.
+    fn experts(&mut self, count: usize, used: usize, width: usize, hidden: usize) {
+        let choices = self.sizes.rows.saturating_mul(used);
+        let blocks = experts::blocks_max(choices, count);
+        let padded = blocks.saturating_mul(ROWS);
+        self.sizes.experts.union(&ExpertSizes {
+            choices,
+            counts: count,
+            blocks,
+            inputs: padded.saturating_mul(width),
+            hidden: padded.saturating_mul(hidden),
+        });
+        let groups = padded.saturating_mul(width.max(hidden)) / GROUP;
+        self.sizes.groups = self.sizes.groups.max(groups);
     }
 
     fn heads(&self, shape: HeadShape, layer: u32) -> Checked<(usize, usize, usize)> {

@@ -41,6 +41,7 @@ mod check;
 mod command;
 mod device;
 mod executor;
+mod experts;
 mod forward;
 mod info;
 #[cfg(test)]

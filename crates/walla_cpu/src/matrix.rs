@@ -114,6 +114,13 @@ impl Matrix {
         work::product(self.variant, self.ty, self.bytes.len(), self.rows * self.cols, rows)
     }
 
+    /// Estimated nanoseconds of the products of `rows` rows with `used` of `count` equal parts, one
+    /// part for each row.
+    pub(crate) fn part_nanos(&self, count: usize, used: usize, rows: usize) -> u64 {
+        let (bytes, numbers) = (self.bytes.len() / count, self.rows / count * self.cols);
+        work::product(self.variant, self.ty, bytes.saturating_mul(used), numbers, rows)
+    }
+
     /// Row `row`, dequantised.
     pub(crate) fn gather(&self, row: usize, out: &mut [f32]) {
         match self.panels {

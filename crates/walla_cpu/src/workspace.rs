@@ -3,6 +3,7 @@ use std::sync::PoisonError;
 use walla_device::{DeviceError, RopeDesc};
 use walla_types::RopePairs;
 
+use crate::experts::{Block, Choice};
 use crate::memory::{Bytes, filled};
 use crate::quantise::Group;
 use crate::sync::Mutex;
@@ -34,6 +35,8 @@ pub(crate) struct Sizes {
     pub groups: usize,
     /// Elements of joined products.
     pub product: usize,
+    /// Mixtures of experts.
+    pub experts: ExpertSizes,
     /// Cosines and sines of each rope, two elements per pair and row; 0 for unused ropes.
     pub rotations: Vec<usize>,
     /// Attention scores of one worker.
@@ -48,6 +51,39 @@ pub(crate) struct Sizes {
     pub tables: usize,
 }
 
+/// Memory that mixtures of experts need, as numbers of elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExpertSizes {
+    /// Chosen experts of all rows.
+    pub choices: usize,
+    /// Rows that use each expert.
+    pub counts: usize,
+    /// Blocks of rows with the same expert.
+    pub blocks: usize,
+    /// Inputs of all blocks.
+    pub inputs: usize,
+    /// Activations of all blocks.
+    pub hidden: usize,
+}
+
+impl ExpertSizes {
+    fn bytes(&self) -> usize {
+        let numbers = self.inputs.saturating_add(self.hidden).saturating_add(self.counts);
+        let choices = self.choices.saturating_mul(size_of::<Choice>());
+        let blocks = self.blocks.saturating_mul(size_of::<Block>());
+        numbers.saturating_mul(size_of::<f32>()).saturating_add(choices).saturating_add(blocks)
+    }
+
+    /// The elementwise maximum.
+    pub(crate) fn union(&mut self, other: &Self) {
+        self.choices = self.choices.max(other.choices);
+        self.counts = self.counts.max(other.counts);
+        self.blocks = self.blocks.max(other.blocks);
+        self.inputs = self.inputs.max(other.inputs);
+        self.hidden = self.hidden.max(other.hidden);
+    }
+}
+
 impl Sizes {
     /// Bytes of a workspace for `workers` workers; saturates on overflow.
     pub(crate) fn bytes(&self, workers: usize) -> u64 {
@@ -56,6 +92,7 @@ impl Sizes {
         let shared = self.slots.iter().chain(&self.rotations).copied();
         let shared = shared.chain([self.normed, self.product, worker.saturating_mul(workers)]);
         let floats = shared.fold(0, usize::saturating_add).saturating_mul(size_of::<f32>());
+        let floats = floats.saturating_add(self.experts.bytes());
         floats.saturating_add(self.groups.saturating_mul(size_of::<Group>())) as u64
     }
 
@@ -67,6 +104,7 @@ impl Sizes {
         };
         longest(&mut self.slots, &other.slots);
         longest(&mut self.rotations, &other.rotations);
+        self.experts.union(&other.experts);
         let pairs = [
             (&mut self.normed, other.normed),
             (&mut self.groups, other.groups),
@@ -80,6 +118,29 @@ impl Sizes {
         for (mine, theirs) in pairs {
             *mine = (*mine).max(theirs);
         }
+    }
+}
+
+/// Memory of mixtures of experts.
+#[derive(Default)]
+pub(crate) struct ExpertSpace {
+    pub choices: Bytes,
+    pub counts: Bytes,
+    pub blocks: Bytes,
+    pub inputs: Bytes,
+    pub hidden: Bytes,
+}
+
+impl ExpertSpace {
+    fn new(sizes: &ExpertSizes) -> Result<Self, DeviceError> {
+        let room = |count: usize, size| Bytes::zeroed("activations", count.saturating_mul(size));
+        Ok(Self {
+            choices: room(sizes.choices, size_of::<Choice>())?,
+            counts: room(sizes.counts, size_of::<u32>())?,
+            blocks: room(sizes.blocks, size_of::<Block>())?,
+            inputs: room(sizes.inputs, size_of::<f32>())?,
+            hidden: room(sizes.hidden, size_of::<f32>())?,
+        })
     }
 }
 
@@ -102,6 +163,7 @@ pub(crate) struct Workspace {
     pub normed: Bytes,
     pub groups: Bytes,
     pub product: Bytes,
+    pub experts: ExpertSpace,
     pub rotations: Vec<Bytes>,
     pub workers: Vec<Mutex<Scratch>>,
     /// Highest page index of each table that a row reaches, for checks.
@@ -125,6 +187,7 @@ impl Workspace {
             let (logits, ids) = (floats(sizes.vocab)?, filled("candidates", sizes.vocab, 0)?);
             all.push(Mutex::new(Scratch { scores, row, logits, ids }));
         }
+        let experts = ExpertSpace::new(&sizes.experts)?;
         let reach = filled("page tables", sizes.tables, 0)?;
         Ok(Self {
             sizes,
@@ -132,6 +195,7 @@ impl Workspace {
             normed,
             groups,
             product,
+            experts,
             rotations,
             workers: all,
             reach,

@@ -6,10 +6,10 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use support::{Harness, Row, SEQUENCES, Shape, greedy};
+use support::{ExpertShape, Harness, Row, SEQUENCES, Shape, greedy};
 use walla_cpu::CpuOptions;
 use walla_device::{CacheCommand, Device};
-use walla_types::TensorType;
+use walla_types::{ExpertScore, TensorType};
 
 /// Counts allocations of all threads.
 struct Counting;
@@ -38,7 +38,10 @@ unsafe impl GlobalAlloc for Counting {
 fn steps_allocate_nothing() {
     let mut harness = Harness::new(
         CpuOptions { threads: Some(3), thread_cost_nanos: Some(0), ..CpuOptions::default() },
-        Shape::small(TensorType::Q8_0),
+        Shape {
+            experts: Some(ExpertShape::of(5, 2, ExpertScore::Sigmoid)),
+            ..Shape::small(TensorType::Q8_0)
+        },
     );
     let rows: Vec<Row> = (0..SEQUENCES).map(|s| Row(s, 0, 5, true)).collect();
     let mut sampling = greedy();

@@ -2,9 +2,9 @@
 
 mod support;
 
-use support::{Harness, Random, Row, SEQUENCES, Shape, VOCAB, greedy};
+use support::{ExpertShape, Harness, Random, Row, SEQUENCES, Shape, VOCAB, greedy};
 use walla_cpu::{CpuOptions, Variant};
-use walla_types::TensorType;
+use walla_types::{ExpertScore, TensorType};
 
 const TOKENS: usize = 40;
 
@@ -63,7 +63,9 @@ fn alone(options: CpuOptions, shape: Shape, sequence: u32, tokens: &[i32]) -> Ve
 fn batches_and_threads_do_not_change_results() {
     for (i, ty) in TensorType::ALL.into_iter().enumerate() {
         for variant in variants() {
-            let shape = Shape { seed: i as u32, ..Shape::small(ty) };
+            let score = [ExpertScore::Softmax, ExpertScore::Sigmoid][i % 2];
+            let experts = Some(ExpertShape::of(5, 2, score));
+            let shape = Shape { seed: i as u32, experts, ..Shape::small(ty) };
             let options = |threads, cost| CpuOptions {
                 variant: Some(variant),
                 threads: Some(threads),

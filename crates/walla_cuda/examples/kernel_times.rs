@@ -155,6 +155,7 @@ fn names(ops: &[Op]) -> Vec<&'static str> {
         Op::Project { .. } if matches!(before(i), Some(Op::GateUp { .. })) => "down",
         Op::Project { .. } => "output",
         Op::GateUp { .. } => "gate, up",
+        Op::Experts { .. } => "experts",
         Op::Head { .. } => "head",
         Op::Sample => "sampler",
     };

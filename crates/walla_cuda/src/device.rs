@@ -189,6 +189,10 @@ impl Device for CudaDevice {
         self.fallbacks
     }
 
+    fn runs_experts(&self) -> bool {
+        false
+    }
+
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
         measure::read_bytes_per_second(&self.context, &mut self.kernels, self.capture)
     }

@@ -129,6 +129,13 @@ pub trait Device: Send {
         GraphFallbacks::default()
     }
 
+    /// Whether the device runs [`Op::Experts`](crate::Op::Experts). Otherwise
+    /// [`prepare`](Self::prepare) refuses programs with it; callers that ask first do not load the
+    /// weights in vain.
+    fn runs_experts(&self) -> bool {
+        true
+    }
+
     /// Memory read bandwidth in bytes per second, measured now over at least 1 GiB (less if less is
     /// free), or `None` if the device cannot measure it. The memory read stays allocated until the
     /// device is dropped, so measure on a dedicated device: for benchmarks, never during play.

@@ -195,6 +195,10 @@ impl Device for Faulty {
         self.inner.graph_fallbacks()
     }
 
+    fn runs_experts(&self) -> bool {
+        self.inner.runs_experts()
+    }
+
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
         self.inner.read_bytes_per_second()
     }

@@ -1,4 +1,4 @@
-use walla_types::{Activation, PositionScale};
+use walla_types::{Activation, ExpertScore, PositionScale};
 
 use crate::handles::{BufferId, CacheId, MatrixId, RopeId, VectorId};
 use crate::step::StepLayout;
@@ -127,6 +127,41 @@ pub enum Op {
         activation: Activation,
         /// Result: `[rows, hidden]`.
         h: Slot,
+    },
+    /// A mixture of experts, added to the hidden state:
+    ///
+    /// ```text
+    /// n = norm(x); l = R n                                     [experts], in f32
+    /// chosen: the `used` experts with the largest score; of equal ones the lower
+    /// x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))
+    /// ```
+    ///
+    /// [`ExpertScore`] defines scores and weights. The sum over the chosen experts runs in
+    /// ascending order of `e`. `G`, `U` and `D` hold the experts' matrices one after another, along
+    /// their rows. Their rows per expert must be multiples of 16.
+    ///
+    /// The choice stays on the device: the program is the same for every choice.
+    Experts {
+        /// Hidden state.
+        x: Slot,
+        /// Norm before the projections.
+        norm: Norm,
+        /// `R`: `[experts, width]`, not quantised, and its products are not rounded.
+        router: MatrixId,
+        /// `[experts]`: added to the scores for the choice only.
+        selection_bias: Option<VectorId>,
+        /// Scores and weights.
+        score: ExpertScore,
+        /// Experts chosen for each row: 1 to `experts`.
+        used: u32,
+        /// `G`: `[experts * hidden, width]`.
+        gate: MatrixId,
+        /// `U`: `[experts * hidden, width]`.
+        up: MatrixId,
+        /// `D`: `[experts * width, hidden]`.
+        down: MatrixId,
+        /// Activation of the gate.
+        activation: Activation,
     },
     /// Causal convolution per channel:
     ///

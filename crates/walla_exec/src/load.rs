@@ -10,7 +10,7 @@ use walla_device::{
     WeightSource,
 };
 use walla_model::gguf::TensorData;
-use walla_model::spec::{self, Layer, Mixer};
+use walla_model::spec::{self, FeedForward, Layer, Mixer};
 use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
@@ -43,13 +43,19 @@ impl Weights {
     /// load.
     ///
     /// # Errors
-    /// [`ExecError::Tensor`], [`ExecError::Device`], [`ExecError::Stopped`].
+    /// [`ExecError::Tensor`], [`ExecError::Device`], [`ExecError::Stopped`]. A device without
+    /// mixtures of experts refuses a model that has them before it loads a weight.
     pub fn load(
         device: &mut dyn Device,
         file: &Gguf,
         model: &ModelSpec,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
+        if !device.runs_experts() && model.experts().next().is_some() {
+            let what = "mixtures of experts".to_owned();
+            let device = device.info().name.clone();
+            return Err(DeviceError::Unsupported { device, what }.into());
+        }
         let mut weights = Self::default();
         for rope in &model.ropes {
             let desc = RopeDesc {
@@ -176,8 +182,14 @@ fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
         None => all.push((*matrix, MatrixUse { gather, multiply: !gather })),
     };
     add(&model.embedding, true);
-    for linear in model.layers.iter().flat_map(layer_linears) {
-        add(&linear.matrix, false);
+    for layer in &model.layers {
+        for linear in layer_linears(layer) {
+            add(&linear.matrix, false);
+        }
+        if let FeedForward::Experts(experts) = &layer.feed_forward {
+            let parts = [&experts.router, &experts.gate, &experts.up, &experts.down];
+            parts.into_iter().for_each(|matrix| add(matrix, false));
+        }
     }
     add(&model.head.matrix, false);
     all
@@ -191,8 +203,9 @@ fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
             vec![b, gate, x, &c.output]
         }
     };
-    let ff = &layer.feed_forward;
-    linears.extend([&ff.gate, &ff.up, &ff.down]);
+    if let FeedForward::Dense(ff) = &layer.feed_forward {
+        linears.extend([&ff.gate, &ff.up, &ff.down]);
+    }
     linears
 }
 
@@ -204,6 +217,9 @@ fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
         let post_norms = [layer.mixer_post_norm, layer.feed_forward_post_norm];
         all.extend(post_norms.iter().flatten().map(|norm| norm.weight));
         all.extend(layer_linears(layer).into_iter().filter_map(|linear| linear.bias));
+        if let FeedForward::Experts(experts) = &layer.feed_forward {
+            all.extend(experts.selection_bias);
+        }
         match &layer.mixer {
             Mixer::Attention(a) => {
                 all.extend(a.head_norms.iter().flat_map(|(q, k)| [q.weight, k.weight]));

@@ -4,7 +4,9 @@ use walla_device::{
     BufferId, CacheId, CacheLayer, HeadShape, Op, Phase, Program, Slot, SlotDesc, step::StepLayout,
 };
 use walla_model::ModelSpec;
-use walla_model::spec::{Attention, Layer, Mixer, ShortConv};
+use walla_model::spec::{
+    Attention, DenseFeedForward, Experts, FeedForward, Layer, Mixer, ShortConv,
+};
 
 use crate::error::ExecError;
 use crate::load::Weights;
@@ -136,7 +138,13 @@ impl Lowering<'_> {
             post_norm: layer.mixer_post_norm.as_ref().map(|n| self.weights.norm(n)).transpose()?,
             x,
         });
-        let ff = &layer.feed_forward;
+        match &layer.feed_forward {
+            FeedForward::Dense(dense) => self.dense(layer, dense, x),
+            FeedForward::Experts(experts) => self.experts(layer, experts, x),
+        }
+    }
+
+    fn dense(&mut self, layer: &Layer, ff: &DenseFeedForward, x: Slot) -> Result<(), ExecError> {
         let h = self.scratch(ff.gate.matrix.rows, 0);
         self.ops.push(Op::GateUp {
             x,
@@ -152,6 +160,27 @@ impl Lowering<'_> {
             linear: self.weights.linear(&ff.down)?,
             post_norm: post_norm.map(|n| self.weights.norm(n)).transpose()?,
             x,
+        });
+        Ok(())
+    }
+
+    fn experts(&mut self, layer: &Layer, experts: &Experts, x: Slot) -> Result<(), ExecError> {
+        if layer.feed_forward_post_norm.is_some() {
+            let why = "a norm after a mixture of experts is not supported";
+            return Err(ExecError::Options(why.to_owned()));
+        }
+        let selection_bias = experts.selection_bias.as_ref();
+        self.ops.push(Op::Experts {
+            x,
+            norm: self.weights.norm(&layer.feed_forward_norm)?,
+            router: self.weights.matrix(&experts.router)?,
+            selection_bias: selection_bias.map(|bias| self.weights.vector(bias)).transpose()?,
+            score: experts.score,
+            used: experts.used as u32,
+            gate: self.weights.matrix(&experts.gate)?,
+            up: self.weights.matrix(&experts.up)?,
+            down: self.weights.matrix(&experts.down)?,
+            activation: experts.activation,
         });
         Ok(())
     }

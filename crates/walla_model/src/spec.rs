@@ -5,7 +5,7 @@
 //! benchmarks) reads only the spec, so a new architecture needs only a new builder.
 
 use walla_types::TensorType;
-pub use walla_types::{Activation, PositionScale, RopePairs};
+pub use walla_types::{Activation, ExpertScore, PositionScale, RopePairs};
 
 /// The architectures that have a builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,11 +29,15 @@ pub enum Architecture {
     Granite,
     /// Ministral 3.
     Mistral3,
+    /// Qwen 3 with mixtures of experts.
+    Qwen3Moe,
+    /// LFM 2 with mixtures of experts.
+    Lfm2Moe,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -43,6 +47,8 @@ impl Architecture {
         Self::Lfm2,
         Self::Granite,
         Self::Mistral3,
+        Self::Qwen3Moe,
+        Self::Lfm2Moe,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -58,6 +64,8 @@ impl Architecture {
             Self::Lfm2 => "lfm2",
             Self::Granite => "granite",
             Self::Mistral3 => "mistral3",
+            Self::Qwen3Moe => "qwen3moe",
+            Self::Lfm2Moe => "lfm2moe",
         }
     }
 
@@ -65,6 +73,11 @@ impl Architecture {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
+    /// Whether the builder reads mixtures of experts.
+    pub(crate) const fn has_experts(self) -> bool {
+        matches!(self, Self::Qwen3Moe | Self::Lfm2Moe)
     }
 
     /// All names, for messages.
@@ -197,7 +210,7 @@ pub enum Mixer {
 
 /// `down (activation(gate x) * up x)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FeedForward {
+pub struct DenseFeedForward {
     /// `[hidden, width]`.
     pub gate: Linear,
     /// `[hidden, width]`.
@@ -206,6 +219,41 @@ pub struct FeedForward {
     pub down: Linear,
     /// Applied to the gate.
     pub activation: Activation,
+}
+
+/// A mixture of experts: `sum_e weight[e] * down_e(activation(gate_e x) * up_e x)` over the chosen
+/// experts. The matrices of all experts are one matrix each, expert after expert along its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// Number of experts.
+    pub count: usize,
+    /// Experts chosen for each row: 1 to `count`.
+    pub used: usize,
+    /// Width of one expert.
+    pub hidden: usize,
+    /// `[count, width]`, of a type that is not quantised.
+    pub router: Matrix,
+    /// `[count]`: added to the scores for the choice, not for the weights.
+    pub selection_bias: Option<Vector>,
+    /// How experts are chosen and weighted.
+    pub score: ExpertScore,
+    /// `[count * hidden, width]`.
+    pub gate: Matrix,
+    /// `[count * hidden, width]`.
+    pub up: Matrix,
+    /// `[count * width, hidden]`.
+    pub down: Matrix,
+    /// Applied to the gate.
+    pub activation: Activation,
+}
+
+/// Feed-forward network of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FeedForward {
+    /// One network for every row.
+    Dense(DenseFeedForward),
+    /// A mixture of experts.
+    Experts(Experts),
 }
 
 /// `x += post(mixer(norm x)); x += post(feed_forward(norm x))`.
@@ -277,6 +325,14 @@ impl ModelSpec {
     #[must_use]
     pub fn is_recurrent(&self) -> bool {
         self.state_numbers_per_sequence() > 0
+    }
+
+    /// The mixtures of experts, in the order of their layers.
+    pub fn experts(&self) -> impl Iterator<Item = &Experts> {
+        self.layers.iter().filter_map(|layer| match &layer.feed_forward {
+            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Dense(_) => None,
+        })
     }
 
     /// Whether the head is the embedding's matrix.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use spec_common::{Spoilt, llama, reference, spoil};
 use walla_model::{
     Gguf, ModelSpec, Value,
-    spec::{Architecture, Layer, Mixer, PositionScale},
+    spec::{Architecture, ExpertScore, FeedForward, Layer, Mixer, PositionScale},
     synth::Model,
 };
 use walla_types::TensorType;
@@ -23,7 +23,8 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
     assert_eq!(
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
-         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3)"
+         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3, \
+         qwen3moe, lfm2moe)"
     );
     let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
     assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");
@@ -201,10 +202,69 @@ fn biases_and_a_separate_output_head_are_found() {
         .unwrap();
     let Mixer::Attention(a) = &spec.layers[1].mixer else { panic!("no attention") };
     assert_eq!(a.output.bias.map(|b| b.len), Some(64));
-    assert_eq!(spec.layers[1].feed_forward.up.bias.map(|b| b.len), Some(96));
-    assert!(spec.layers[0].feed_forward.up.bias.is_none() && !spec.is_tied());
+    let up_bias = |layer: usize| match &spec.layers[layer].feed_forward {
+        FeedForward::Dense(dense) => dense.up.bias,
+        FeedForward::Experts(_) => panic!("layer {layer} has experts"),
+    };
+    assert_eq!(up_bias(1).map(|b| b.len), Some(96));
+    assert!(up_bias(0).is_none() && !spec.is_tied());
     let message = llama().add("blk.1.ffn_up.bias", &[64]).message();
     assert!(message.contains("\"blk.1.ffn_up.bias\" has shape [64], expected [96]"), "{message}");
+}
+
+#[test]
+fn mixtures_of_experts_are_read_with_or_without_a_bias() {
+    let spec = spoil(&Model::LFM2_8B_A1B).spec().unwrap();
+    assert_eq!(spec.experts().count(), 0, "both layers are dense");
+    let spec = spoil(&Model::QWEN3_30B_A3B).remove("qwen3moe.feed_forward_length").spec();
+    let found: Vec<_> = spec.as_ref().unwrap().experts().collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].count, found[0].used, found[0].hidden), (6, 2, 32));
+    assert_eq!((found[0].gate.rows, found[0].down.rows), (6 * 32, 6 * 64));
+    assert_eq!((found[0].score, found[0].selection_bias), (ExpertScore::Softmax, None));
+    let spec = spoil(&Model::QWEN3_30B_A3B).add("blk.0.exp_probs_b.bias", &[6]).spec().unwrap();
+    let biases: Vec<_> = spec.experts().map(|e| e.selection_bias.map(|b| b.len)).collect();
+    assert_eq!(biases, [Some(6), None]);
+}
+
+#[test]
+fn absurd_mixtures_of_experts_are_named() {
+    let u = Value::U32;
+    let cases = [
+        ("qwen3moe.expert_count", u(0), "is 0, expected 1..=1024"),
+        ("qwen3moe.expert_count", u(1025), "is 1025, expected 1..=1024"),
+        ("qwen3moe.expert_count", u(5), "\"blk.0.ffn_gate_inp.weight\" has shape [64, 6]"),
+        ("qwen3moe.expert_used_count", u(0), "is 0, expected 1..=6"),
+        ("qwen3moe.expert_used_count", u(7), "is 7, expected 1..=6"),
+        ("qwen3moe.expert_feed_forward_length", u(0), "is 0, expected 1..="),
+        (
+            "qwen3moe.expert_feed_forward_length",
+            u(16),
+            "\"blk.0.ffn_gate_exps.weight\" has shape [64, 32, 6], expected [64, 16, 6]",
+        ),
+    ];
+    for (key, value, expected) in cases {
+        let message = spoil(&Model::QWEN3_30B_A3B).set(key, value).message();
+        assert!(message.contains(expected), "{key}: {expected:?} is not in {message:?}");
+    }
+    for key in ["expert_count", "expert_used_count", "expert_feed_forward_length"] {
+        let message = spoil(&Model::QWEN3_30B_A3B).remove(&format!("qwen3moe.{key}")).message();
+        assert!(message.contains(&format!("\"qwen3moe.{key}\" is missing")), "{message}");
+    }
+    let quantised = spoil(&Model::QWEN3_30B_A3B)
+        .tensor("blk.1.ffn_gate_inp.weight", |tensor| tensor.1 = TensorType::Q8_0);
+    let expected =
+        "tensor \"blk.1.ffn_gate_inp.weight\" is of type Q8_0, expected F32, F16 or BF16";
+    assert_eq!(quantised.message(), expected);
+    let lost = spoil(&Model::QWEN3_30B_A3B).drop("blk.1.ffn_down_exps.weight");
+    let expected = "tensor \"blk.1.ffn_down_exps.weight\" is missing, expected shape [32, 64, 6]";
+    assert_eq!(lost.message(), expected);
+    let dense = spoil(&Model::LFM2_8B_A1B).set("lfm2moe.leading_dense_block_count", u(1)).message();
+    assert!(dense.contains("blk.1.ffn_gate_inp.weight\" is missing"), "{dense}");
+    let score = spoil(&Model::LFM2_8B_A1B).set("lfm2moe.expert_gating_func", u(1)).message();
+    let expected = "key \"lfm2moe.expert_gating_func\" is 1: another score of experts than 2 (the \
+                    sigmoid) is not supported";
+    assert_eq!(score, expected);
 }
 
 #[test]

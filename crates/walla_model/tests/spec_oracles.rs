@@ -12,13 +12,18 @@ use reference_data::{data, models};
 use walla_model::{
     Gguf, ModelSpec, SpecError,
     spec::{
-        Activation, Architecture, Attention, Mixer, PositionScale, RopePairs, ShortConv, Vector,
+        Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
+        Matrix, Mixer, PositionScale, RopePairs, ShortConv, Vector,
     },
 };
 
 /// The specification of a reference model.
 fn spec(name: &str, context_tokens: u32) -> (Gguf, ModelSpec) {
-    let gguf = Gguf::open(data(&format!("models/{name}.gguf"))).unwrap();
+    spec_of(&format!("models/{name}.gguf"), context_tokens)
+}
+
+fn spec_of(path: &str, context_tokens: u32) -> (Gguf, ModelSpec) {
+    let gguf = Gguf::open(data(path)).unwrap();
     let spec = ModelSpec::from_gguf(&gguf, context_tokens).unwrap();
     (gguf, spec)
 }
@@ -34,6 +39,20 @@ fn convolution(spec: &ModelSpec, layer: usize) -> &ShortConv {
     match &spec.layers[layer].mixer {
         Mixer::ShortConv(convolution) => convolution,
         Mixer::Attention(_) => panic!("layer {layer} is attention"),
+    }
+}
+
+fn dense(spec: &ModelSpec, layer: usize) -> &DenseFeedForward {
+    match &spec.layers[layer].feed_forward {
+        FeedForward::Dense(dense) => dense,
+        FeedForward::Experts(_) => panic!("layer {layer} has experts"),
+    }
+}
+
+fn experts(spec: &ModelSpec, layer: usize) -> &Experts {
+    match &spec.layers[layer].feed_forward {
+        FeedForward::Experts(experts) => experts,
+        FeedForward::Dense(_) => panic!("layer {layer} is dense"),
     }
 }
 
@@ -83,7 +102,15 @@ fn every_reference_model_matches_its_description() {
                     assert_eq!(a.position_scale.is_some(), grows, "{path:?}");
                 }
             }
-            let rows = layer.feed_forward.down.matrix;
+            let rows = match &layer.feed_forward {
+                FeedForward::Dense(dense) => dense.down.matrix,
+                FeedForward::Experts(experts) => {
+                    assert_eq!(experts.count, number("n_expert"), "{path:?}");
+                    assert_eq!(experts.used, number("n_expert_used"), "{path:?}");
+                    assert_eq!(experts.down.rows, experts.count * spec.width, "{path:?}");
+                    experts.down
+                }
+            };
             assert_eq!(gguf.matrix_bytes(&rows).unwrap().len(), {
                 rows.rows * rows.ty.row_bytes(rows.cols).unwrap()
             });
@@ -125,7 +152,7 @@ fn llama_2_does_not_scale_rope_frequencies() {
     assert_eq!(spec.ropes[0].frequencies[0], 1.0);
     assert!(close(spec.ropes[0].frequencies[16], 10_000_f32.powf(-0.5)));
     assert_eq!((spec.embedding_scale, spec.context_train), (1.0, 2048));
-    assert_eq!(spec.layers[0].feed_forward.activation, Activation::Silu);
+    assert_eq!(dense(&spec, 0).activation, Activation::Silu);
     assert_eq!(spec.name.as_deref(), Some("fixture 101"));
     assert_eq!(spec.kv_numbers_per_token(), 2 * 2 * 2 * 64);
 }
@@ -163,7 +190,7 @@ fn gemma_3_alternates_windows_and_bases() {
         assert!(a.head_norms.is_some());
         assert!(spec.layers[layer].mixer_post_norm.is_some());
         assert!(spec.layers[layer].feed_forward_post_norm.is_some());
-        assert_eq!(spec.layers[layer].feed_forward.activation, Activation::GeluTanh);
+        assert_eq!(dense(&spec, layer).activation, Activation::GeluTanh);
     }
 }
 
@@ -182,7 +209,7 @@ fn phi_3_splits_fused_matrices_by_rows() {
     let rows = [&a.query, &a.key, &a.value].map(|l| (l.matrix.first_row, l.matrix.rows));
     assert_eq!(rows, [(0, 192), (192, 192), (384, 192)]);
     assert_eq!(a.query.matrix.tensor, a.value.matrix.tensor);
-    let f = spec.layers[1].feed_forward;
+    let f = dense(&spec, 1);
     assert_eq!((f.gate.matrix.first_row, f.gate.matrix.rows), (0, 64));
     assert_eq!((f.up.matrix.first_row, f.up.matrix.rows), (64, 64));
     assert_eq!(f.gate.matrix.tensor, f.up.matrix.tensor);
@@ -267,4 +294,43 @@ fn mistral_3_extends_its_context() {
     assert_eq!((a.heads * a.head_dim, spec.width), (256, 128));
     let growth = PositionScale { slope: 0.25, period_tokens: 48 };
     assert_eq!(a.position_scale, Some(growth));
+}
+
+#[reference_test]
+fn qwen_3_moe_has_experts_in_every_layer() {
+    let (gguf, spec) = spec_of("models_2026/qwen3moe-q8_0.gguf", 512);
+    assert_eq!((spec.architecture, spec.layers.len()), (Architecture::Qwen3Moe, 3));
+    assert_eq!(spec.experts().count(), 3);
+    assert!(attention(&spec, 0).head_norms.is_some());
+    let e = experts(&spec, 2);
+    assert_eq!((e.count, e.used, e.score), (8, 3, ExpertScore::Softmax));
+    assert_eq!((e.activation, e.selection_bias), (Activation::Silu, None));
+    let sides = |m: &Matrix| (m.first_row, m.rows, m.cols);
+    assert_eq!(sides(&e.router), (0, 8, 128));
+    assert!(!e.router.ty.is_quantised());
+    assert_eq!(sides(&e.gate), (0, 8 * e.hidden, 128));
+    assert_eq!(sides(&e.up), (0, 8 * e.hidden, 128));
+    assert_eq!(sides(&e.down), (0, 8 * 128, e.hidden));
+    for matrix in [&e.router, &e.gate, &e.up, &e.down] {
+        let bytes = matrix.rows * matrix.ty.row_bytes(matrix.cols).unwrap();
+        assert_eq!(gguf.matrix_bytes(matrix).unwrap().len(), bytes);
+    }
+    assert!(!spec.is_tied());
+}
+
+#[reference_test]
+fn lfm_2_moe_begins_with_dense_layers() {
+    let (gguf, spec) = spec_of("models_2026/lfm2moe-f16.gguf", 512);
+    assert_eq!(spec.architecture, Architecture::Lfm2Moe);
+    for layer in 0..6 {
+        assert_eq!(matches!(spec.layers[layer].mixer, Mixer::Attention(_)), layer % 3 == 2);
+        let is_dense = matches!(spec.layers[layer].feed_forward, FeedForward::Dense(_));
+        assert_eq!(is_dense, layer < 2);
+    }
+    let e = experts(&spec, 2);
+    assert_eq!((e.count, e.used, e.score), (8, 2, ExpertScore::Sigmoid));
+    assert_ne!(dense(&spec, 1).gate.matrix.rows, e.hidden);
+    let bias = gguf.vector(&e.selection_bias.unwrap()).unwrap();
+    assert!(bias.len() == 8 && bias.iter().any(|b| *b != 0.0));
+    assert!(spec.is_tied() && spec.is_recurrent());
 }

@@ -4,7 +4,7 @@ use walla_model::{
     Gguf, ModelSpec,
     gguf::{Integers, Strings, WriteError},
     spec::{Architecture, Mixer},
-    synth::{self, Mixture, Model},
+    synth::{self, Experts, Mixture, Model},
     tokenizer::{EncodeOptions, Tokenizer},
 };
 use walla_types::{TensorType, TokenId};
@@ -22,6 +22,7 @@ fn small(model: &Model) -> Model {
         head_dim: 32,
         hidden: 512,
         vocab: 300,
+        experts: model.experts.map(|e| Experts { count: 4, used: 2, hidden: 64, ..e }),
         ..model.clone()
     }
 }
@@ -40,6 +41,9 @@ fn parameters_are_as_published() {
         ("qwen3-4b", 4_022_468_096),
         ("smollm2-135m", 134_515_008),
         ("gemma-3-1b", 999_885_952),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        // The selection biases of 22 layers are buffers, which publishers do not count.
+        ("lfm2-8b-a1b", 8_339_929_856 + 22 * 32),
     ];
     assert_eq!(published.len(), Model::ALL.len());
     for (name, parameters) in published {
@@ -69,8 +73,14 @@ fn every_shape_in_every_mixture_becomes_a_specification() {
             assert_eq!(spec.layers.len(), model.layers as usize);
             assert_eq!(spec.is_tied(), model.tied);
             assert_eq!(spec.context_train, model.context_train);
-            for layer in &spec.layers {
-                let Mixer::Attention(a) = &layer.mixer else { panic!("no attention") };
+            let dense = model.experts.map_or(model.layers, |experts| experts.dense_layers);
+            assert_eq!(spec.experts().count(), (model.layers - dense) as usize);
+            for (index, layer) in spec.layers.iter().enumerate() {
+                let Mixer::Attention(a) = &layer.mixer else {
+                    let conv = model.convolutions.expect("all layers have attention");
+                    assert!(!conv.attention_layers.contains(&(index as u32)));
+                    continue;
+                };
                 assert_eq!((a.heads, a.kv_heads, a.head_dim), (4, 2, 32));
             }
             let bytes = gguf.file_bytes();
@@ -150,6 +160,13 @@ fn impossible_models_are_refused() {
     refusal(Model { kv_heads: 3, ..fine.clone() });
     refusal(Model { layers: 0, ..fine.clone() });
     refusal(Model { head_dim: 15, ..fine.clone() });
+    let experts = Some(Experts { count: 4, used: 2, hidden: 64, dense_layers: 0 });
+    refusal(Model { experts, ..fine.clone() });
+    let moe = small(&Model::QWEN3_30B_A3B);
+    refusal(Model { experts: None, ..moe.clone() });
+    refusal(Model { convolutions: Model::LFM2_8B_A1B.convolutions, ..moe.clone() });
+    let experts = experts.map(|e| Experts { used: 5, ..e });
+    refusal(Model { experts, ..moe });
     // Rows that are not whole blocks are stored in a type that accepts them; the minimum vocabulary
     // is complete.
     let odd = Model { width: 48, vocab: 259, ..fine };

@@ -14,7 +14,7 @@ mod tensor_type;
 mod token_mask;
 
 pub use ids::{Position, SeqId, TokenId};
-pub use operators::{Activation, PositionScale, RopePairs};
+pub use operators::{Activation, ExpertScore, PositionScale, RopePairs};
 pub use sampling::{
     CANDIDATES_MAX, InvalidSampling, LOGIT_BIASES_MAX, LogitBias, PENALTY_WINDOW_MAX, Sampling,
     SamplingBuilder,

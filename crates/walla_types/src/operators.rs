@@ -16,6 +16,18 @@ pub enum Activation {
     GeluTanh,
 }
 
+/// How the router of a mixture of experts chooses and weights the experts of a row. `l[e]` is the
+/// router's product for expert `e`; of equal values the lower expert is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpertScore {
+    /// The largest `l + bias` are chosen; their weights are the softmax of `l` over the chosen
+    /// experts, which is the softmax over all experts divided by its sum over the chosen ones.
+    Softmax,
+    /// `s = 1 / (1 + e^-l)`: the largest `s + bias` are chosen; their weights are `s / max(sum of
+    /// s, 6e-5)`, with the sum over the chosen experts.
+    Sigmoid,
+}
+
 /// Growth of attention scores with the position of the query, for contexts that are longer than in
 /// the training.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
 use walla_model::gguf::Strings;
-use walla_model::spec::{Linear, Matrix, Mixer, RmsNorm, Vector};
+use walla_model::spec::{FeedForward, Linear, Matrix, Mixer, RmsNorm, Vector};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
@@ -79,8 +79,16 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
             layer.feed_forward_post_norm,
         ];
         norms.iter().flatten().for_each(|weight| norm(file, weight));
-        let parts = &layer.feed_forward;
-        [parts.gate, parts.up, parts.down].iter().for_each(|part| linear(file, part));
+        match &layer.feed_forward {
+            FeedForward::Dense(parts) => {
+                [parts.gate, parts.up, parts.down].iter().for_each(|part| linear(file, part));
+            }
+            FeedForward::Experts(parts) => {
+                let all = [parts.router, parts.gate, parts.up, parts.down];
+                all.iter().for_each(|part| matrix(file, part));
+                parts.selection_bias.iter().for_each(|bias| vector(file, bias));
+            }
+        }
         match &layer.mixer {
             Mixer::Attention(parts) => {
                 let all = [parts.query, parts.key, parts.value, parts.output];

@@ -1,6 +1,7 @@
 //! Runs the ops of one step.
 
 pub(crate) mod attention;
+mod experts;
 mod feed_forward;
 mod head;
 mod linear;
@@ -112,6 +113,7 @@ impl Frame<'_> {
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 self.gate_up(*x, norm, [gate, up], *activation, *h);
             }
+            Op::Experts { .. } => self.experts(op),
             Op::ShortConv { x, norm, input, kernel, taps: _, layer, out } => {
                 self.short_conv(*x, norm, input, *kernel, *layer as usize, *out);
             }
@@ -145,6 +147,16 @@ impl Frame<'_> {
                 }
                 Op::Project { linear, .. } => step.add(product(&[linear], rows)),
                 Op::GateUp { gate, up, .. } => step.add(product(&[gate, up], rows)),
+                Op::Experts { router, used, gate, up, down, .. } => {
+                    let [router, gate, up, down] =
+                        [router, gate, up, down].map(|id| &self.matrices[id.0 as usize]);
+                    let choices = rows * *used as usize;
+                    let used = choices.min(router.rows);
+                    let nanos = |part: &Matrix| part.part_nanos(router.rows, used, choices);
+                    step.add(router.nanos(rows));
+                    step.add(nanos(gate) + nanos(up));
+                    step.add(nanos(down));
+                }
                 Op::ShortConv { input: [a, b, c], .. } => step.add(product(&[a, b, c], rows)),
                 Op::Head { linear, .. } => step.add(product(&[linear], self.outputs.len())),
                 Op::Sample => step.add(work::sample(self.outputs.len(), self.program.vocab)),

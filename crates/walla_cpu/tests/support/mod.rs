@@ -6,14 +6,16 @@
 mod reference;
 mod weights;
 
+use std::cell::Cell;
+
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, CacheLayer, Device, EventId, GraphId, HeadShape, HostId, KvType,
-    Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
-    StreamPriority,
+    BufferId, CacheDesc, CacheId, CacheLayer, Device, DeviceError, EventId, GraphId, HeadShape,
+    HostId, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot,
+    SlotDesc, StreamId, StreamPriority,
 };
-use walla_types::{Activation, PositionScale, RopePairs, TensorType};
+use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
 pub use weights::Random;
 use weights::{floats, matrix_bytes};
@@ -49,6 +51,26 @@ pub struct Shape {
     pub window: Option<u32>,
     pub page_tokens: u32,
     pub seed: u32,
+    /// Of the last layer, in place of its feed-forward network; `hidden` wide each.
+    pub experts: Option<ExpertShape>,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertShape {
+    pub count: usize,
+    pub used: usize,
+    pub score: ExpertScore,
+    pub bias: Option<&'static [f32]>,
+    /// Multiplies the router's numbers.
+    pub router_scale: f32,
+    pub router_ty: TensorType,
+}
+
+impl ExpertShape {
+    pub fn of(count: usize, used: usize, score: ExpertScore) -> Self {
+        Self { count, used, score, bias: None, router_scale: 1.0, router_ty: TensorType::F32 }
+    }
 }
 
 impl Shape {
@@ -65,6 +87,7 @@ impl Shape {
             window: Some(7),
             page_tokens: if wide { 16 } else { 5 },
             seed: 1,
+            experts: None,
         }
     }
 }
@@ -105,20 +128,25 @@ pub struct Row(pub u32, pub u32, pub i32, pub bool);
 
 impl Harness {
     pub fn new(options: CpuOptions, shape: Shape) -> Self {
+        Self::try_new(options, shape).unwrap()
+    }
+
+    /// The refusal of the program, if the device refuses it.
+    pub fn try_new(options: CpuOptions, shape: Shape) -> Result<Self, DeviceError> {
         let mut device = CpuDevice::new(options).unwrap();
         let mut random = Random::new(shape.seed);
         let (mut weights, mut norms) = (Vec::new(), Vec::new());
         let Shape { width, hidden, head_dim, .. } = shape;
         let (q_width, kv_width) = (HEADS * head_dim, KV_HEADS * head_dim);
+        // Type of the next matrices and factor of their numbers.
+        let kind = Cell::new((shape.ty, 1.0));
         let mut linear =
             |device: &mut CpuDevice, random: &mut Random, rows: usize, cols: usize, bias: bool| {
+                let (ty, factor) = kind.get();
                 let scale = if weights.is_empty() { 1.0 } else { 2.0 / (cols as f32).sqrt() };
-                let ty = if cols.is_multiple_of(shape.ty.block_elements()) {
-                    shape.ty
-                } else {
-                    TensorType::F32
-                };
-                let bytes = matrix_bytes(random, ty, rows * cols, scale);
+                let ty =
+                    if cols.is_multiple_of(ty.block_elements()) { ty } else { TensorType::F32 };
+                let bytes = matrix_bytes(random, ty, rows * cols, scale * factor);
                 let usage = MatrixUse { gather: weights.is_empty(), multiply: true };
                 let desc =
                     MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
@@ -195,6 +223,27 @@ impl Harness {
                 ops.push(Op::Project { y, linear, post_norm: Some(norm(d, r, width)), x });
             }
             let gate_norm = norm(d, r, width);
+            if let (2, Some(experts)) = (layer, shape.experts) {
+                let count = experts.count;
+                kind.set((experts.router_ty, experts.router_scale));
+                let router = linear(d, r, count, width, false).matrix;
+                kind.set((shape.ty, 1.0));
+                let [gate, up] = [(); 2].map(|()| linear(d, r, count * hidden, width, false));
+                let bias = experts.bias.map(|bias| d.load_vector("bias", bias).unwrap());
+                ops.push(Op::Experts {
+                    x,
+                    norm: gate_norm,
+                    router,
+                    selection_bias: bias,
+                    score: experts.score,
+                    used: experts.used as u32,
+                    gate: gate.matrix,
+                    up: up.matrix,
+                    down: linear(d, r, count * width, hidden, false).matrix,
+                    activation: shape.activation,
+                });
+                continue;
+            }
             let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
             ops.push(Op::GateUp { x, norm: gate_norm, gate, up, activation: shape.activation, h });
             ops.push(Op::Project {
@@ -244,10 +293,10 @@ impl Harness {
             masks: None,
             ops,
         };
-        let graph = d.prepare(vec![program]).unwrap()[0].graph;
+        let graph = d.prepare(vec![program])?[0].graph;
         let stream = d.create_stream(StreamPriority::Low).unwrap();
         let event = d.create_event().unwrap();
-        Self {
+        Ok(Self {
             device,
             shape,
             weights,
@@ -262,7 +311,7 @@ impl Harness {
             results,
             logits,
             steps: 0,
-        }
+        })
     }
 
     /// Enqueues one step. Sequence `s` owns pages `1 + s * PAGES_PER_SEQUENCE ..`, in reverse
@@ -348,7 +397,7 @@ impl Harness {
     }
 
     /// Tries to read the result block; returns its step number.
-    pub fn read_results(&mut self) -> Result<u64, walla_device::DeviceError> {
+    pub fn read_results(&mut self) -> Result<u64, DeviceError> {
         let mut step = 0;
         self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |bytes| {
             step = ResultView::new(bytes, &LAYOUT).unwrap().header.step;

@@ -1,8 +1,10 @@
 //! The same decoder in naive f64.
 
-use walla_types::{Activation, RopePairs};
+use walla_types::{Activation, ExpertScore, RopePairs};
 
-use super::{EPS, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
+use super::{
+    EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight,
+};
 
 impl Harness {
     /// Logits of every position of a whole sequence, in f64.
@@ -77,6 +79,14 @@ impl Harness {
                 }
             }
             let norm = norms.next().unwrap();
+            if let (2, Some(experts)) = (layer, self.shape.experts) {
+                let parts = [(); 4].map(|()| weights.next().unwrap());
+                for x in &mut xs {
+                    let y = self.mixture(&experts, parts, &rms(x, norm));
+                    add(x, &y);
+                }
+                continue;
+            }
             let [gate, up, down] = [(); 3].map(|()| weights.next().unwrap());
             for x in &mut xs {
                 let n = rms(x, norm);
@@ -88,6 +98,38 @@ impl Harness {
         }
         let norm = norms.next().unwrap();
         xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
+    }
+
+    /// The weighted sum of the chosen experts' outputs.
+    fn mixture(
+        &self,
+        experts: &ExpertShape,
+        [router, gate, up, down]: [&Weight; 4],
+        n: &[f64],
+    ) -> Vec<f64> {
+        let Shape { width, hidden, .. } = self.shape;
+        let score = |l: &f64| match experts.score {
+            ExpertScore::Softmax => l.exp(),
+            ExpertScore::Sigmoid => 1.0 / (1.0 + (-l).exp()),
+        };
+        let scores: Vec<f64> = apply(router, n).iter().map(score).collect();
+        let biased = |e: usize| match (experts.score, experts.bias) {
+            (_, None) => scores[e],
+            (ExpertScore::Softmax, Some(bias)) => scores[e].ln() + f64::from(bias[e]),
+            (ExpertScore::Sigmoid, Some(bias)) => scores[e] + f64::from(bias[e]),
+        };
+        let mut order: Vec<usize> = (0..experts.count).collect();
+        // Stable: of equal scores the lower expert is first.
+        order.sort_by(|a, b| biased(*b).total_cmp(&biased(*a)));
+        let sum: f64 = order[..experts.used].iter().map(|e| scores[*e]).sum();
+        let mut all = vec![0.0; width];
+        for &e in &order[..experts.used] {
+            let (g, u) = (apply_part(gate, e, hidden, n), apply_part(up, e, hidden, n));
+            let h: Vec<f64> = (0..hidden).map(|i| self.activate(g[i]) * u[i]).collect();
+            let y = apply_part(down, e, width, &h);
+            all.iter_mut().zip(y).for_each(|(all, y)| *all += scores[e] / sum * y);
+        }
+        all
     }
 
     fn activate(&self, x: f64) -> f64 {
@@ -130,6 +172,13 @@ fn apply(weight: &Weight, x: &[f64]) -> Vec<f64> {
         y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
     }
     y
+}
+
+/// As [`apply`], with part `part` of `rows` rows.
+fn apply_part(weight: &Weight, part: usize, rows: usize, x: &[f64]) -> Vec<f64> {
+    let values = &weight.values[part * rows * x.len()..][..rows * x.len()];
+    let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
+    values.chunks(x.len()).map(dot).collect()
 }
 
 fn add(x: &mut [f64], y: &[f64]) {

@@ -187,6 +187,9 @@ impl Lowering<'_> {
                     },
                 )?);
             }
+            Op::Experts { .. } => {
+                return Err(self.unsupported("mixtures of experts".to_owned()));
+            }
             Op::Head { x, norm, linear } => launches.extend(self.head(program, *x, norm, linear)?),
             Op::Sample => launches.extend(self.sample(program)?),
         }

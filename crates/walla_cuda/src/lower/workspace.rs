@@ -198,7 +198,8 @@ impl Ground<'_> {
                     LinearMode::Store,
                 )?;
             }
-            Op::Embed { .. } | Op::Sample => {}
+            // Lowering refuses experts.
+            Op::Embed { .. } | Op::Experts { .. } | Op::Sample => {}
         }
         Ok(wanted)
     }

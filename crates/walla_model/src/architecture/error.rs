@@ -90,9 +90,9 @@ pub enum SpecError {
         /// The type's code.
         source: UnknownTensorType,
     },
-    /// A vector (norm, bias, taps, frequencies) has a block-quantised type.
+    /// A vector (norm, bias, taps, frequencies) or a router has a block-quantised type.
     #[error("tensor {tensor:?} is of type {found}, expected F32, F16 or BF16")]
-    QuantisedVector {
+    Quantised {
         /// The name.
         tensor: String,
         /// Its type.

@@ -5,7 +5,9 @@ use super::{
     SpecError,
     transformer::{LayerSource, Transformer},
 };
-use crate::spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs, ShortConv};
+use crate::spec::{
+    Activation, Attention, FeedForward, Layer, Mixer, ModelSpec, RopePairs, ShortConv,
+};
 
 /// Published models have 3.
 const TAPS_MAX: usize = 16;
@@ -13,6 +15,15 @@ const TAPS_MAX: usize = 16;
 pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    build_with(model, context_tokens, &|layer| layer.feed_forward(Activation::Silu))
+}
+
+/// The model with these feed-forward networks.
+pub(super) fn build_with(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+    feed_forward: &dyn Fn(&LayerSource<'_>) -> Result<FeedForward, SpecError>,
 ) -> Result<ModelSpec, SpecError> {
     let taps = model.source.size("shortconv.l_cache", 2..=TAPS_MAX)?;
     let window = model.source.find::<u32>("attention.sliding_window")?.filter(|&window| window > 0);
@@ -29,7 +40,7 @@ pub(super) fn build(
             mixer,
             mixer_post_norm: None,
             feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.feed_forward(Activation::Silu)?,
+            feed_forward: feed_forward(layer)?,
             feed_forward_post_norm: None,
         })
     })?;

@@ -6,11 +6,13 @@ mod error;
 mod gemma3;
 mod granite;
 mod lfm2;
+mod lfm2moe;
 mod llama;
 mod mistral3;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod rope;
 mod smollm3;
 mod source;
@@ -56,6 +58,8 @@ impl ModelSpec {
             Architecture::Lfm2 => lfm2::build(&model, context_tokens),
             Architecture::Granite => granite::build(&model, context_tokens),
             Architecture::Mistral3 => mistral3::build(&model, context_tokens),
+            Architecture::Qwen3Moe => qwen3moe::build(&model, context_tokens),
+            Architecture::Lfm2Moe => lfm2moe::build(&model, context_tokens),
         }
     }
 }

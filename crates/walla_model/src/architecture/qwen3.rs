@@ -1,11 +1,23 @@
 //! Qwen 3 (dense): pairs of halves rotate, after a norm on every query and key head.
 
-use super::{SpecError, transformer::Transformer};
-use crate::spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs};
+use super::{
+    SpecError,
+    transformer::{LayerSource, Transformer},
+};
+use crate::spec::{Activation, Attention, FeedForward, Layer, Mixer, ModelSpec, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    build_with(model, context_tokens, &|layer| layer.feed_forward(Activation::Silu))
+}
+
+/// The model with these feed-forward networks.
+pub(super) fn build_with(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+    feed_forward: &dyn Fn(&LayerSource<'_>) -> Result<FeedForward, SpecError>,
 ) -> Result<ModelSpec, SpecError> {
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
     let layers = model.layers(|layer| {
@@ -17,7 +29,7 @@ pub(super) fn build(
             }),
             mixer_post_norm: None,
             feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.feed_forward(Activation::Silu)?,
+            feed_forward: feed_forward(layer)?,
             feed_forward_post_norm: None,
         })
     })?;

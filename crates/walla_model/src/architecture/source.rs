@@ -143,13 +143,36 @@ impl<'a> Source<'a> {
         found.ok_or_else(|| missing(name, &[cols, rows]))
     }
 
+    /// The matrices of `count` experts, `[rows, cols]` each, in one tensor of dimensions `[cols, rows,
+    /// count]`: a matrix of `count * rows` rows.
+    pub fn stacked(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, SpecError> {
+        let dims = [cols, rows, count];
+        let (tensor, ty) = self.tensor(name, &dims)?.ok_or_else(|| missing(name, &dims))?;
+        Ok(Matrix { tensor, first_row: 0, rows: rows.saturating_mul(count), cols, ty })
+    }
+
+    /// A matrix whose products are not rounded.
+    pub fn unquantised(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, SpecError> {
+        let matrix = self.matrix(name, rows, cols)?;
+        if matrix.ty.is_quantised() {
+            return Err(SpecError::Quantised { tensor: name.to_owned(), found: matrix.ty });
+        }
+        Ok(matrix)
+    }
+
     /// An optional vector of `dims` numbers in total.
     pub fn find_vector(&self, name: &str, dims: &[usize]) -> Result<Option<Vector>, SpecError> {
         let Some((tensor, ty)) = self.tensor(name, dims)? else {
             return Ok(None);
         };
         if ty.is_quantised() {
-            return Err(SpecError::QuantisedVector { tensor: name.to_owned(), found: ty });
+            return Err(SpecError::Quantised { tensor: name.to_owned(), found: ty });
         }
         Ok(Some(Vector { tensor, first: 0, len: dims.iter().product(), ty, scale: 1.0 }))
     }

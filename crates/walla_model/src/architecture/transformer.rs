@@ -4,7 +4,8 @@ use super::{SpecError, rope, source::Source};
 use crate::{
     gguf::Strings,
     spec::{
-        Activation, Attention, FeedForward, Layer, Linear, ModelSpec, RmsNorm, Rope, RopePairs,
+        Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
+        Layer, Linear, ModelSpec, RmsNorm, Rope, RopePairs,
     },
 };
 
@@ -15,6 +16,7 @@ const HEADS_MAX: usize = 1024;
 const HEAD_DIM_MAX: usize = 1024;
 const WIDTH_MAX: usize = 65_536;
 const HIDDEN_MAX: usize = 1 << 20;
+const EXPERTS_MAX: usize = 1024;
 const VOCAB_MAX: usize = 1 << 22;
 const CONTEXT_MAX: usize = 1 << 26;
 
@@ -40,7 +42,10 @@ impl<'s, 'a> Transformer<'s, 'a> {
         let layer_count = source.size("block_count", 1..=LAYERS_MAX)?;
         let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
         let context_train = source.size("context_length", 1..=CONTEXT_MAX)?;
-        if let Some(experts @ 1..) = source.find::<u32>("expert_count")? {
+        let has_experts = source.architecture.has_experts();
+        if let Some(experts @ 1..) = source.find::<u32>("expert_count")?
+            && !has_experts
+        {
             return Err(source.unsupported("expert_count", experts, "mixtures of experts are"));
         }
         if source.find("attention.causal")? == Some(false) {
@@ -52,7 +57,11 @@ impl<'s, 'a> Transformer<'s, 'a> {
             None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; layer_count]),
         };
         let heads = needed("attention.head_count", HEADS_MAX)?;
-        let hidden = needed("feed_forward_length", HIDDEN_MAX)?;
+        let hidden = match source.architecture {
+            // No layer has a dense network, and files may omit its width.
+            Architecture::Qwen3Moe => vec![0; layer_count],
+            _ => needed("feed_forward_length", HIDDEN_MAX)?,
+        };
         let kv_heads = source.sizes("attention.head_count_kv", layer_count, 0..=HEADS_MAX)?;
         let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
         let head_dim = head_dim(source, width, heads.first().copied().unwrap_or(1))?;
@@ -115,6 +124,14 @@ impl<'s, 'a> Transformer<'s, 'a> {
             eps: self.eps,
         };
         (0..self.layer_count).map(|index| build(&layer(index))).collect()
+    }
+
+    /// The keys that describe mixtures of experts.
+    pub fn expert_shape(&self) -> Result<ExpertShape, SpecError> {
+        let count = self.source.size("expert_count", 1..=EXPERTS_MAX)?;
+        let used = self.source.size("expert_used_count", 1..=count)?;
+        let hidden = self.source.size("expert_feed_forward_length", 1..=HIDDEN_MAX)?;
+        Ok(ExpertShape { count, used, hidden })
     }
 
     /// Adds embedding, output norm and head, and checks that every tensor of the file is used.
@@ -199,6 +216,14 @@ fn eps(source: &Source<'_>) -> Result<f32, SpecError> {
     if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(source.wrong(suffix, eps, "between 0 and 1")) }
 }
 
+/// Sizes of the mixtures of experts, the same in every layer that has one.
+#[derive(Clone, Copy)]
+pub(super) struct ExpertShape {
+    count: usize,
+    used: usize,
+    hidden: usize,
+}
+
 /// One layer's tensors, by llama.cpp's names.
 pub(super) struct LayerSource<'s> {
     pub source: &'s Source<'s>,
@@ -270,22 +295,48 @@ impl LayerSource<'_> {
 
     /// Gate, up and down as three matrices.
     pub fn feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
-        Ok(FeedForward {
+        Ok(FeedForward::Dense(DenseFeedForward {
             gate: self.linear("ffn_gate", self.hidden, self.width)?,
             up: self.linear("ffn_up", self.hidden, self.width)?,
             down: self.linear("ffn_down", self.width, self.hidden)?,
             activation,
-        })
+        }))
+    }
+
+    /// A router, and gate, up and down of all experts stacked in one tensor each.
+    pub fn experts(
+        &self,
+        shape: ExpertShape,
+        score: ExpertScore,
+        activation: Activation,
+    ) -> Result<FeedForward, SpecError> {
+        let ExpertShape { count, used, hidden } = shape;
+        let router = self.name("ffn_gate_inp.weight");
+        let stacked = |suffix: &str, rows, cols| {
+            self.source.stacked(&self.name(&format!("{suffix}.weight")), count, rows, cols)
+        };
+        Ok(FeedForward::Experts(Experts {
+            count,
+            used,
+            hidden,
+            router: self.source.unquantised(&router, count, self.width)?,
+            selection_bias: self.source.find_vector(&self.name("exp_probs_b.bias"), &[count])?,
+            score,
+            gate: stacked("ffn_gate_exps", hidden, self.width)?,
+            up: stacked("ffn_up_exps", hidden, self.width)?,
+            down: stacked("ffn_down_exps", self.width, hidden)?,
+            activation,
+        }))
     }
 
     /// Gate and up stacked in one matrix.
     pub fn fused_feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
         let fused = self.linear("ffn_up", self.hidden.saturating_mul(2), self.width)?;
-        Ok(FeedForward {
+        Ok(FeedForward::Dense(DenseFeedForward {
             gate: fused.part(0, self.hidden),
             up: fused.part(self.hidden, self.hidden),
             down: self.linear("ffn_down", self.width, self.hidden)?,
             activation,
-        })
+        }))
     }
 }

@@ -14,7 +14,7 @@ mod types;
 
 use std::io::Write;
 
-pub use models::Model;
+pub use models::{Convolutions, Experts, Model};
 pub use rewrite::{RewriteError, part_name, rewrite, split};
 pub use types::Mixture;
 use walla_types::TensorType;
@@ -31,8 +31,8 @@ use crate::{
 ///
 /// # Errors
 /// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
-/// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, or the
-/// architecture is not one of [`Model::ALL`]. Other errors are from `out`. Rows that are not whole
+/// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, the
+/// architecture is not one of [`Model::ALL`], or it does not have these experts or convolutions. Other errors are from `out`. Rows that are not whole
 /// blocks are not an error: they are stored in a type whose blocks they fill.
 ///
 /// # Examples
@@ -111,6 +111,16 @@ fn check(model: &Model) -> Result<(), &'static str> {
         Err("its architecture cannot be synthesised")
     } else if sizes.contains(&0) {
         Err("a size is 0")
+    } else if model.experts.is_some() != model.architecture.has_experts() {
+        Err("its architecture and its experts contradict each other")
+    } else if model.experts.is_some_and(|e| e.count == 0 || e.hidden == 0) {
+        Err("a size of its experts is 0")
+    } else if model.experts.is_some_and(|e| !(1..=e.count).contains(&e.used)) {
+        Err("it uses no expert, or more than it has")
+    } else if model.convolutions.is_some() != (model.architecture == Architecture::Lfm2Moe)
+        || model.convolutions.is_some_and(|conv| conv.taps < 2)
+    {
+        Err("its architecture and its convolutions contradict each other")
     } else if !heads.is_multiple_of(kv_heads) {
         Err("kv_heads does not divide heads")
     } else if !head_dim.is_multiple_of(2) {
@@ -123,7 +133,7 @@ fn check(model: &Model) -> Result<(), &'static str> {
 }
 
 /// Bytes of the tensors' data without padding: close to the length of the file, and equal to the
-/// bytes that a step of one sequence reads.
+/// bytes that a step of one sequence reads, if the model has no mixtures of experts.
 #[must_use]
 pub fn weight_bytes(model: &Model, mixture: Mixture) -> u64 {
     let bytes = |t: Tensor| {
@@ -161,7 +171,6 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
         ("embedding_length", model.width),
         ("feed_forward_length", model.hidden),
         ("attention.head_count", model.heads),
-        ("attention.head_count_kv", model.kv_heads),
         ("attention.key_length", model.head_dim),
         ("attention.value_length", model.head_dim),
         ("rope.dimension_count", model.head_dim),
@@ -169,6 +178,26 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     ];
     for (suffix, size) in sizes {
         writer.u32(&key(suffix), size);
+    }
+    if model.convolutions.is_some() {
+        let kv_heads = |layer| if model.attends(layer) { model.kv_heads as i32 } else { 0 };
+        let kv_heads: Vec<i32> = (0..model.layers).map(kv_heads).collect();
+        writer.i32s(&key("attention.head_count_kv"), &kv_heads);
+    } else {
+        writer.u32(&key("attention.head_count_kv"), model.kv_heads);
+    }
+    if let Some(convolutions) = model.convolutions {
+        writer.u32(&key("shortconv.l_cache"), convolutions.taps);
+    }
+    if let Some(experts) = model.experts {
+        writer.u32(&key("expert_count"), experts.count);
+        writer.u32(&key("expert_used_count"), experts.used);
+        writer.u32(&key("expert_feed_forward_length"), experts.hidden);
+    }
+    if let (Architecture::Lfm2Moe, Some(experts)) = (model.architecture, model.experts) {
+        const SIGMOID: u32 = 2;
+        writer.u32(&key("leading_dense_block_count"), experts.dense_layers);
+        writer.u32(&key("expert_gating_func"), SIGMOID);
     }
     if let Some(window) = model.window {
         writer.u32(&key("attention.sliding_window"), window);
@@ -202,10 +231,11 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
     }
     for layer in 0..model.layers {
         let name = |suffix: &str| format!("blk.{layer}.{suffix}.weight");
+        let attends = model.attends(layer);
         let mut norm = |suffix, len| add(name(suffix), TensorType::F32, &[len], Fill::Ones);
         norm("attn_norm", width);
         norm("ffn_norm", width);
-        if model.architecture != Architecture::Llama {
+        if model.architecture != Architecture::Llama && attends {
             norm("attn_q_norm", model.head_dim.into());
             norm("attn_k_norm", model.head_dim.into());
         }
@@ -213,19 +243,51 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
             norm("post_attention_norm", width);
             norm("post_ffw_norm", width);
         }
-        let mut matrix = |suffix: &str, cols: u64, rows, gain: f32| {
+        if let (false, Some(convolutions)) = (attends, model.convolutions) {
+            let dims = [convolutions.taps.into(), width];
+            add(name("shortconv.conv"), TensorType::F32, &dims, normal(0.5));
+        }
+        let experts = model.experts_of(layer);
+        if let Some(experts) = experts {
+            let dims = [width, experts.count.into()];
+            add(name("ffn_gate_inp"), TensorType::F32, &dims, normal(2.0 / (width as f32).sqrt()));
+            if model.architecture == Architecture::Lfm2Moe {
+                let bias = format!("blk.{layer}.exp_probs_b.bias");
+                add(bias, TensorType::F32, &[experts.count.into()], normal(0.1));
+            }
+        }
+        let mut matrix = |suffix: &str, cols: u64, rows, gain: f32, stacked: Option<u32>| {
             let ty = mixture.layer(suffix, layer, model.layers, cols);
-            add(name(suffix), ty, &[cols, rows], normal(gain / (cols as f32).sqrt()));
+            let mut dims = vec![cols, rows];
+            dims.extend(stacked.map(u64::from));
+            add(name(suffix), ty, &dims, normal(gain / (cols as f32).sqrt()));
         };
-        matrix("attn_q", width, query, 1.0);
-        matrix("attn_k", width, key, 1.0);
-        matrix("attn_v", width, key, 1.0);
-        matrix("attn_output", query, width, 3.0 * embedding_std);
-        matrix("ffn_gate", width, hidden, 1.0);
-        matrix("ffn_up", width, hidden, 1.0);
-        matrix("ffn_down", hidden, width, 3.0 * embedding_std);
+        let output_gain = 3.0 * embedding_std;
+        if attends {
+            matrix("attn_q", width, query, 1.0, None);
+            matrix("attn_k", width, key, 1.0, None);
+            matrix("attn_v", width, key, 1.0, None);
+            matrix("attn_output", query, width, output_gain, None);
+        } else {
+            matrix("shortconv.in_proj", width, 3 * width, 1.0, None);
+            matrix("shortconv.out_proj", width, width, output_gain, None);
+        }
+        if let Some(experts) = experts {
+            let (count, hidden) = (Some(experts.count), experts.hidden.into());
+            matrix("ffn_gate_exps", width, hidden, 1.0, count);
+            matrix("ffn_up_exps", width, hidden, 1.0, count);
+            matrix("ffn_down_exps", hidden, width, output_gain, count);
+        } else {
+            matrix("ffn_gate", width, hidden, 1.0, None);
+            matrix("ffn_up", width, hidden, 1.0, None);
+            matrix("ffn_down", hidden, width, output_gain, None);
+        }
     }
-    add("output_norm.weight".into(), TensorType::F32, &[width], Fill::Ones);
+    let output_norm = match model.architecture {
+        Architecture::Lfm2Moe => "token_embd_norm.weight",
+        _ => "output_norm.weight",
+    };
+    add(output_norm.into(), TensorType::F32, &[width], Fill::Ones);
     if !model.tied {
         let ty = mixture.output(width);
         add("output.weight".into(), ty, &[width, vocab], normal(embedding_std));

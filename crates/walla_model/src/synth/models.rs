@@ -5,7 +5,8 @@ use crate::spec::Architecture;
 /// The shape of a model: published hyperparameters.
 ///
 /// Change the fields of one of these for any other shape. Supported are [`Architecture::Llama`],
-/// [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
+/// [`Architecture::Qwen3`], [`Architecture::Gemma3`], [`Architecture::Qwen3Moe`] and
+/// [`Architecture::Lfm2Moe`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The name on a command line.
@@ -38,6 +39,32 @@ pub struct Model {
     pub window: Option<u32>,
     /// Whether the head is the embedding.
     pub tied: bool,
+    /// Mixtures of experts; only for architectures that have them, and required there.
+    pub experts: Option<Experts>,
+    /// Short convolutions (LFM 2).
+    pub convolutions: Option<Convolutions>,
+}
+
+/// Mixtures of experts in place of feed-forward networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Number of experts.
+    pub count: u32,
+    /// Experts used for each row.
+    pub used: u32,
+    /// Width of one expert.
+    pub hidden: u32,
+    /// Number of first layers with a plain feed-forward network (LFM 2 only).
+    pub dense_layers: u32,
+}
+
+/// Short convolutions in place of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolutions {
+    /// Taps of the kernels.
+    pub taps: u32,
+    /// The layers that have attention instead.
+    pub attention_layers: &'static [u32],
 }
 
 impl Model {
@@ -72,6 +99,8 @@ impl Model {
         eps: 1e-5,
         window: None,
         tied: true,
+        experts: None,
+        convolutions: None,
     };
 
     /// Llama 3.1, 8.03 billion parameters.
@@ -103,6 +132,8 @@ impl Model {
         eps: 1e-6,
         window: None,
         tied: true,
+        experts: None,
+        convolutions: None,
     };
 
     /// Qwen 3, 1.7 billion parameters.
@@ -136,6 +167,8 @@ impl Model {
         eps: 1e-5,
         window: None,
         tied: true,
+        experts: None,
+        convolutions: None,
     };
 
     /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are not a multiple of 256.
@@ -155,10 +188,47 @@ impl Model {
         eps: 1e-6,
         window: Some(512),
         tied: true,
+        experts: None,
+        convolutions: None,
+    };
+
+    /// Qwen 3, 30.5 billion parameters, of which 3.3 billion are used for a token.
+    pub const QWEN3_30B_A3B: Self = Self {
+        name: "qwen3-30b-a3b",
+        architecture: Architecture::Qwen3Moe,
+        width: 2048,
+        layers: 48,
+        heads: 32,
+        kv_heads: 4,
+        hidden: 6144,
+        tied: false,
+        experts: Some(Experts { count: 128, used: 8, hidden: 768, dense_layers: 0 }),
+        ..Self::QWEN3_0_6B
+    };
+
+    /// LFM 2, 8.3 billion parameters, of which 1.5 billion are used for a token.
+    pub const LFM2_8B_A1B: Self = Self {
+        name: "lfm2-8b-a1b",
+        architecture: Architecture::Lfm2Moe,
+        width: 2048,
+        layers: 24,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        hidden: 7168,
+        vocab: 65_536,
+        context_train: 128_000,
+        rope_base: 1_000_000.0,
+        rope_stretch: None,
+        eps: 1e-5,
+        window: None,
+        tied: true,
+        experts: Some(Experts { count: 32, used: 4, hidden: 1792, dense_layers: 2 }),
+        convolutions: Some(Convolutions { taps: 3, attention_layers: &[2, 6, 10, 14, 18, 21] }),
     };
 
     /// Every shape above.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LLAMA_3_2_1B,
         Self::LLAMA_3_1_8B,
         Self::QWEN3_0_6B,
@@ -166,12 +236,24 @@ impl Model {
         Self::QWEN3_4B,
         Self::SMOLLM2_135M,
         Self::GEMMA_3_1B,
+        Self::QWEN3_30B_A3B,
+        Self::LFM2_8B_A1B,
     ];
 
     /// The shape named `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name == name)
+    }
+
+    /// Whether layer `layer` has attention.
+    pub(super) fn attends(&self, layer: u32) -> bool {
+        self.convolutions.is_none_or(|conv| conv.attention_layers.contains(&layer))
+    }
+
+    /// The mixture of experts of layer `layer`.
+    pub(super) fn experts_of(&self, layer: u32) -> Option<Experts> {
+        self.experts.filter(|experts| layer >= experts.dense_layers)
     }
 
     /// Divisors of the rotation frequencies of Llama 3.1 and later: 1 for dimensions that rotate at

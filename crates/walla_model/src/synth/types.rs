@@ -74,7 +74,7 @@ impl Mixture {
 
     /// The type of a matrix of layer `layer` of `layers`.
     pub(super) fn layer(self, suffix: &str, layer: u32, layers: u32, cols: u64) -> TensorType {
-        let sensitive = suffix == "attn_v" || suffix == "ffn_down";
+        let sensitive = matches!(suffix, "attn_v" | "ffn_down" | "ffn_down_exps");
         if self == Self::Q4KM && sensitive && deserves_more_bits(layer, layers) {
             return fitting(TensorType::Q6K, cols);
         }

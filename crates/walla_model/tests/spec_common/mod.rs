@@ -27,6 +27,7 @@ pub fn spoil(model: &Model) -> Spoilt {
         head_dim: 16,
         hidden: 96,
         vocab: 260,
+        experts: model.experts.map(|e| synth::Experts { count: 6, used: 2, hidden: 32, ..e }),
         ..model.clone()
     };
     let file = synth::write(&small, Mixture::F16, 1, Vec::new()).unwrap();

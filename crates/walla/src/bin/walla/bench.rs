@@ -124,7 +124,7 @@ fn bench_context(
     // by the output head.
     let embedding = if model.is_tied() { 0 } else { matrix_bytes(&model.embedding) };
     let bytes = StepBytes {
-        weights: weight_bytes.saturating_sub(embedding),
+        weights: weight_bytes.saturating_sub(embedding).saturating_sub(idle_expert_bytes(&model)),
         per_token: kv_bytes_per_token(&model, options.kv_type),
     };
     table::heading(out, arguments, context, &device, (bytes_per_second, load_seconds))?;
@@ -206,6 +206,15 @@ fn holes(
         100.0 * (holed / dense - 1.0)
     )?;
     Ok(json!({"context": run.context, "step_ms_0123": dense, "step_ms_0134": holed}))
+}
+
+/// Experts that no agent uses if all agents use the same ones.
+fn idle_expert_bytes(model: &ModelSpec) -> u64 {
+    let idle = model.experts().map(|experts| {
+        let all: u64 = [experts.gate, experts.up, experts.down].iter().map(matrix_bytes).sum();
+        all / experts.count as u64 * (experts.count - experts.used) as u64
+    });
+    idle.sum()
 }
 
 fn matrix_bytes(matrix: &walla_model::spec::Matrix) -> u64 {

@@ -95,12 +95,22 @@ fn spec(file: &Gguf) -> Json {
         .layers
         .iter()
         .filter(|layer| matches!(layer.mixer, walla_model::spec::Mixer::Attention(_)));
+    // All layers with experts have the same shape.
+    let experts = spec.experts().next().map(|experts| {
+        json!({
+            "count": experts.count,
+            "used": experts.used,
+            "hidden": experts.hidden,
+            "layers": spec.experts().count(),
+        })
+    });
     json!({
         "architecture": format!("{:?}", spec.architecture).to_lowercase(),
         "name": spec.name,
         "width": spec.width,
         "layers": spec.layers.len(),
         "attention_layers": attention.count(),
+        "experts": experts,
         "vocab": spec.vocab,
         "context_train": spec.context_train,
         "tied_embedding": spec.is_tied(),

@@ -1,0 +1,149 @@
+//! Synthetic models with mixtures of experts, from file to logits. The models of the reference data
+//! are in `oracle_cpu.rs`.
+
+use std::ops::ControlFlow;
+
+use walla_cpu::{CpuDevice, CpuOptions, Variant};
+use walla_cuda::CudaBackend;
+use walla_device::{Backend, Device, DeviceError, KvType, OpenOptions};
+use walla_exec::{Evaluator, ExecError, ExecOptions, Executor};
+use walla_model::synth::{self, Experts, Mixture, Model};
+use walla_model::{Gguf, ModelSpec};
+use walla_tests::{bits, say_skipped};
+use walla_types::{SeqId, TokenId};
+
+const SEQUENCES: u32 = 3;
+const VOCAB: u32 = 300;
+
+/// The layers and the choice of experts of a published model, in small.
+fn small(model: &Model) -> Model {
+    let experts = Experts { count: 8, used: 3, hidden: 64, dense_layers: 1 };
+    let dense_layers = model.experts.map_or(0, |experts| experts.dense_layers.min(1));
+    Model {
+        width: 64,
+        layers: 4,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 32,
+        hidden: 96,
+        vocab: VOCAB,
+        experts: Some(Experts { dense_layers, ..experts }),
+        ..model.clone()
+    }
+}
+
+fn cpu(variant: Variant) -> Box<dyn Device> {
+    let options = CpuOptions { variant: Some(variant), threads: Some(2), ..CpuOptions::default() };
+    Box::new(CpuDevice::new(options).expect("the variant is supported"))
+}
+
+fn load(device: Box<dyn Device>, model: &Model, mixture: Mixture) -> Result<Executor, ExecError> {
+    let file = synth::write(model, mixture, 1, Vec::new()).expect("the model is possible");
+    let file = Gguf::from_bytes(file).expect("the file is valid");
+    let spec = ModelSpec::from_gguf(&file, 64).expect("the model is supported");
+    let options = ExecOptions {
+        sequences_max: SEQUENCES,
+        context_tokens: 64,
+        rows_max: 32,
+        outputs_max: 32,
+        logits_rows_max: 32,
+        kv_type: KvType::F16,
+        ..ExecOptions::default()
+    };
+    let go_on = &mut |_| ControlFlow::Continue(());
+    Executor::load(device, &file, &spec, options.with_full_pages(), go_on)
+}
+
+fn tokens(sequence: u32) -> Vec<TokenId> {
+    (0..20 + sequence).map(|i| TokenId((i * 37 + sequence * 101) % VOCAB)).collect()
+}
+
+/// Logits of sequences that are evaluated together, `step` tokens of each at once.
+fn logits(evaluator: &mut Evaluator, sequences: &[u32], step: usize) -> Vec<Vec<f32>> {
+    let all: Vec<Vec<TokenId>> = sequences.iter().map(|s| tokens(*s)).collect();
+    let mut logits = vec![Vec::new(); all.len()];
+    let longest = all.iter().map(Vec::len).max().unwrap_or(0);
+    for start in (0..longest).step_by(step) {
+        let part = |(place, tokens): (usize, &'_ Vec<TokenId>)| {
+            let end = tokens.len().min(start + step);
+            (start < end).then_some((place, start..end))
+        };
+        let parts: Vec<_> = all.iter().enumerate().filter_map(part).collect();
+        let inputs: Vec<_> = parts
+            .iter()
+            .map(|(place, range)| (SeqId(*place as u32), &all[*place][range.clone()]))
+            .collect();
+        let mut rows = vec![Vec::new(); inputs.len()];
+        let sink = &mut |input: usize, token: usize, row: &[f32]| {
+            rows[input].push((token, row.to_vec()));
+        };
+        evaluator.append(&inputs, sink).expect("the batch is valid");
+        for ((place, _), mut rows) in parts.into_iter().zip(rows) {
+            rows.sort_by_key(|(token, _)| *token);
+            logits[place].extend(rows.into_iter().flat_map(|(_, row)| row));
+        }
+    }
+    for place in 0..all.len() as u32 {
+        evaluator.sequences().remove(SeqId(place)).expect("a sequence can be forgotten");
+    }
+    logits
+}
+
+fn variants() -> impl Iterator<Item = Variant> {
+    Variant::ALL.iter().copied().filter(|variant| variant.score().is_some())
+}
+
+const SHAPES: [Model; 2] = [Model::QWEN3_30B_A3B, Model::LFM2_8B_A1B];
+
+/// With f16 weights no activation is rounded, so that no variant chooses another expert.
+#[test]
+fn every_variant_agrees_with_the_scalar_one() {
+    for shape in SHAPES {
+        let run = |variant| {
+            let executor = load(cpu(variant), &small(&shape), Mixture::F16).expect("it loads");
+            let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
+            logits(&mut evaluator, &[0, 1, 2], 7)
+        };
+        let wanted = run(Variant::Scalar);
+        for variant in variants() {
+            for (got, wanted) in run(variant).iter().flatten().zip(wanted.iter().flatten()) {
+                assert!((got - wanted).abs() < 0.02, "{} {variant}: {got} {wanted}", shape.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequence_has_the_same_bits_in_any_batch() {
+    for shape in SHAPES {
+        for (variant, mixture) in variants().flat_map(|v| [(v, Mixture::F16), (v, Mixture::Q8_0)]) {
+            let executor = load(cpu(variant), &small(&shape), mixture).expect("it loads");
+            let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
+            let alone: Vec<_> =
+                (0..SEQUENCES).map(|s| bits(&logits(&mut evaluator, &[s], 64)[0])).collect();
+            for step in [1, 5, 64] {
+                let together = logits(&mut evaluator, &[0, 1, 2], step);
+                for (alone, together) in alone.iter().zip(&together) {
+                    let how = format!("{} {variant}: {step} tokens at once", shape.name);
+                    assert!(*alone == bits(together), "{how}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gpu_refuses_mixtures_of_experts_before_it_loads_a_weight() {
+    let found = CudaBackend::from_env().devices();
+    if found.map_err(say_skipped).is_err() {
+        return;
+    }
+    let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
+    let gpu = CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("it opens");
+    assert!(!gpu.runs_experts());
+    let refusal = load(gpu, &small(&Model::QWEN3_30B_A3B), Mixture::Q8_0).err();
+    let Some(ExecError::Device(DeviceError::Unsupported { what, .. })) = refusal else {
+        panic!("{refusal:?}");
+    };
+    assert_eq!(what, "mixtures of experts");
+}
