@@ -1,9 +1,10 @@
 //! An evening at the Cracked Kettle: all guests talk at once, and the frame rate is not affected.
 //!
 //! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a
-//! visitor walks around, asks questions and buys things. A guest sells an item with an action, which
-//! changes the owner of the item in the game. The program first runs for the same time without
-//! walla, then with it, and prints the ledger of the sales and the difference of the frame times.
+//! visitor walks around, asks questions and buys things. A guest sells an item with an action,
+//! which changes the owner of the item in the game. The program first runs for the same time
+//! without walla, then with it, and prints the ledger of the sales and the difference of the frame
+//! times.
 //!
 //! ```text
 //! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
