@@ -1,126 +1,192 @@
-//! Actions that the agent can request: a closed list, checked before anything moves.
+//! Actions that the agent can call. Each is checked before anything moves.
 
 use std::time::Duration;
 
-use serde_json::Value;
+use bevy_walla::Action;
+use bevy_walla::prelude::*;
+use bevy_walla::schemars::{self, JsonSchema};
+use serde::Deserialize;
 
-use crate::house::{self, Point};
+use crate::base::Task;
+use crate::house;
 
 /// The longest pause that can be ordered.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
+/// Drives to a place.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Goto {
+    place: String,
+}
+
+/// Fetches a thing.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Fetch {
+    item: String,
+}
+
+/// Brings an item to a place.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Deliver {
+    item: String,
+    place: String,
+}
+
+/// Cleans a room.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Clean {
+    place: String,
+}
+
+/// Waits for some time.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Wait {
+    // No maximum in the schema: a model that is asked for a longer pause would be constrained to
+    // another number. The check refuses it instead.
+    seconds: u64,
+}
+
+/// Stops at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Stop {}
+
+/// Drives to the dock and charges the battery.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Charge {}
+
 /// An action of the robot.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Action {
-    /// Drive to a place.
-    Go(&'static str, Point),
-    /// Stop.
-    Stop,
-    /// Stop for this duration, then continue.
-    Wait(Duration),
-    /// Speak without moving.
-    Say,
-}
-
-/// A checked action, and the robot's spoken answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    pub action: Action,
-    pub say: String,
-}
-
-impl Answer {
-    /// Reads the first JSON object in `reply`: `{"action":…,"target":…,"say":…}`.
+pub trait Order: Action {
+    /// The task of the base.
     ///
     /// # Errors
-    /// The reason why the robot refuses.
-    pub fn parse(reply: &str) -> Result<Self, String> {
-        let start = reply.find('{').ok_or("no JSON in the reply")?;
-        let json = reply.get(start..).unwrap_or_default();
-        let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
-        let value = values.next().and_then(Result::ok).ok_or("broken JSON in the reply")?;
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-        let action = action(text("action"), text("target"))?;
-        Ok(Self { action, say: text("say").to_owned() })
+    /// Why the robot refuses, in words for its agent.
+    fn task(&self) -> Result<Task, String>;
+}
+
+impl Order for Goto {
+    fn task(&self) -> Result<Task, String> {
+        house::place(&self.place).map(Task::Go)
     }
 }
 
-/// The closed list.
-fn action(name: &str, target: &str) -> Result<Action, String> {
-    match name {
-        "goto" | "deliver" | "clean" => place(target),
-        "charge" => place("dock"),
-        "wait" => pause(target).map(Action::Wait),
-        "stop" => Ok(Action::Stop),
-        "say" | "refuse" => Ok(Action::Say),
-        "" => Err("no action in the JSON".to_owned()),
-        // This robot has no arm to fetch with and no camera to follow with, whether or not its
-        // agent claims them.
-        other => Err(format!("I cannot do {other:?}")),
+impl Order for Fetch {
+    fn task(&self) -> Result<Task, String> {
+        house::item(&self.item).map(Task::Fetch)
     }
 }
 
-fn place(name: &str) -> Result<Action, String> {
-    let (name, point) =
-        house::place(name).ok_or_else(|| format!("there is no {name:?} in this house"))?;
-    Ok(Action::Go(name, point))
+impl Order for Deliver {
+    fn task(&self) -> Result<Task, String> {
+        Ok(Task::Deliver(house::item(&self.item)?, house::place(&self.place)?))
+    }
 }
 
-/// A duration in words: `five seconds`, `2 minutes`.
-fn pause(words: &str) -> Result<Duration, String> {
-    const NUMBERS: [&str; 13] = [
-        "a", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-        "eleven", "twelve",
-    ];
-    let no_pause = || format!("{words:?} is no pause of up to {} s", PAUSE_MAX.as_secs());
-    let (number, unit) = words.split_once(' ').ok_or_else(no_pause)?;
-    let named = NUMBERS.iter().position(|name| *name == number).map(|at| at.max(1) as u64);
-    let count = named.or_else(|| number.parse().ok()).ok_or_else(no_pause)?;
-    let seconds = match unit.trim_end_matches(['s', '.']) {
-        "second" | "moment" => count,
-        "minute" => count.saturating_mul(60),
-        _ => return Err(no_pause()),
-    };
-    Some(Duration::from_secs(seconds)).filter(|pause| *pause <= PAUSE_MAX).ok_or_else(no_pause)
+impl Order for Clean {
+    fn task(&self) -> Result<Task, String> {
+        house::place(&self.place).map(Task::Clean)
+    }
+}
+
+impl Order for Wait {
+    fn task(&self) -> Result<Task, String> {
+        let pause = Duration::from_secs(self.seconds);
+        let is_short = pause <= PAUSE_MAX;
+        is_short.then_some(Task::Wait(pause)).ok_or_else(|| "The time is too long.".to_owned())
+    }
+}
+
+impl Order for Stop {
+    fn task(&self) -> Result<Task, String> {
+        Ok(Task::Stop)
+    }
+}
+
+impl Order for Charge {
+    fn task(&self) -> Result<Task, String> {
+        Ok(Task::Charge)
+    }
+}
+
+/// The actions with the places and items of the house.
+///
+/// A result never leads to a new action, because only the asks of [orders](crate::talk) may act:
+/// their policy is [`ActionPolicy::Auto`].
+pub fn actions() -> Actions {
+    Actions::new()
+        .policy(ActionPolicy::Off)
+        .allow::<Goto>()
+        .choices::<Goto>("place", house::place_names())
+        .allow::<Fetch>()
+        .choices::<Fetch>("item", house::item_names())
+        .allow::<Deliver>()
+        .choices::<Deliver>("item", house::item_names())
+        .choices::<Deliver>("place", house::place_names())
+        .allow::<Clean>()
+        .choices::<Clean>("place", house::place_names())
+        .allow::<Wait>()
+        .allow::<Stop>()
+        .allow::<Charge>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn action_of(reply: &str) -> Result<Action, String> {
-        Answer::parse(reply).map(|answer| answer.action)
+    /// The task of a call with these arguments, as the model writes them.
+    fn task_of<T: Order>(arguments: &str) -> Result<Task, String> {
+        serde_json::from_str::<T>(arguments).map_err(|error| error.to_string())?.task()
     }
 
     #[test]
-    fn listed_actions_are_accepted() {
-        let kitchen = action_of(r#"Sure! {"action":"goto","target":"Kitchen","say":"Okay."} done"#);
-        assert!(matches!(kitchen, Ok(Action::Go("kitchen", _))));
-        let cup = action_of(r#"{"action":"deliver","item":"cup","target":"dock","say":"Okay."}"#);
-        assert!(matches!(cup, Ok(Action::Go("dock", _))));
-        assert_eq!(action_of(r#"{"action":"stop","target":"here"}"#), Ok(Action::Stop));
-        for (words, seconds) in [("five seconds", 5), ("2 minutes", 120), ("a moment", 1)] {
-            let reply = format!(r#"{{"action":"wait","target":"{words}"}}"#);
-            assert_eq!(action_of(&reply), Ok(Action::Wait(Duration::from_secs(seconds))));
+    fn possible_orders_are_accepted() {
+        for name in house::PLACES.map(house::Place::name) {
+            let arguments = format!(r#"{{"place": "{name}"}}"#);
+            let place = house::place(name).unwrap();
+            assert_eq!(task_of::<Goto>(&arguments), Ok(Task::Go(place)));
+            assert_eq!(task_of::<Clean>(&arguments), Ok(Task::Clean(place)));
         }
+        let (cup, dock) = (house::item("cup").unwrap(), house::DOCK);
+        assert_eq!(task_of::<Fetch>(r#"{"item": "cup"}"#), Ok(Task::Fetch(cup)));
+        let deliver = task_of::<Deliver>(r#"{"item": "cup", "place": "dock"}"#);
+        assert_eq!(deliver, Ok(Task::Deliver(cup, dock)));
+        assert_eq!(task_of::<Wait>(r#"{"seconds": 120}"#), Ok(Task::Wait(PAUSE_MAX)));
+        assert_eq!(task_of::<Stop>("{}"), Ok(Task::Stop));
+        assert_eq!(task_of::<Charge>("{}"), Ok(Task::Charge));
     }
 
     #[test]
-    fn other_actions_are_refused() {
-        for refused in [
-            "",
-            "I cannot.",
-            r#"{"action":"goto","target":"moon"}"#,
-            r#"{"action":"goto"}"#,
-            r#"{"action":"wait","target":"99999999999999999999 seconds"}"#,
-            r#"{"action":"wait","target":"18446744073709551615 minutes"}"#,
-            r#"{"action":"wait","target":"forever"}"#,
-            r#"{"action":"self_destruct"}"#,
-            r#"{"action":["goto"],"target":"dock"}"#,
-            r#"{"action":"#,
-            "[]",
-        ] {
-            assert!(Answer::parse(refused).is_err(), "{refused}");
+    fn other_orders_are_refused() {
+        let refused = [
+            task_of::<Goto>(r#"{"place": "moon"}"#),
+            task_of::<Goto>(r#"{"place": ""}"#),
+            task_of::<Goto>(r#"{"place": "cellar"}"#),
+            task_of::<Goto>("{}"),
+            task_of::<Goto>(r#"{"place": ["dock"]}"#),
+            task_of::<Clean>(r#"{"place": "moon"}"#),
+            task_of::<Fetch>(r#"{"item": "elephant"}"#),
+            task_of::<Deliver>(r#"{"item": "cup", "place": "moon"}"#),
+            task_of::<Deliver>(r#"{"item": "elephant", "place": "dock"}"#),
+            task_of::<Wait>(r#"{"seconds": 121}"#),
+            task_of::<Wait>(r#"{"seconds": -1}"#),
+            task_of::<Wait>(r#"{"seconds": 18446744073709551615}"#),
+        ];
+        for (at, task) in refused.into_iter().enumerate() {
+            assert!(task.is_err(), "{at}: {task:?}");
         }
+    }
+
+    /// Every value that the model may write is known to the house.
+    #[test]
+    fn the_choices_are_those_of_the_house() {
+        let actions = actions();
+        assert_eq!(actions.fault(), None);
+        let text = |spec: &bevy_walla::ActionSpec| spec.parameters().to_string();
+        let all: String = actions.specs().iter().map(text).collect();
+        for name in house::place_names().chain(house::item_names()) {
+            assert!(all.contains(name), "{name} in {all}");
+        }
+        let is_refused = |name: &&str| house::place(name).is_err();
+        assert_eq!(house::place_names().filter(is_refused).collect::<Vec<_>>(), ["cellar"]);
+        assert!(house::item_names().all(|name| house::item(name).is_ok()));
     }
 }

@@ -1,25 +1,29 @@
 //! A simulated base with two driven wheels, and the controller that steers it along a path.
 
+use std::collections::VecDeque;
 use std::f64::consts::{PI, TAU};
+use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 
 use crate::TICK;
-use crate::action::Action;
-use crate::house::{PLACES, Point};
+use crate::house::{DOCK, ITEMS, Item, PLACES, Place, Point};
 
 /// Distance between the wheels, in metres.
 const TRACK_METRES: f64 = 0.4;
 
 /// Maximum speed of a wheel, in metres per second.
-const WHEEL_SPEED_MAX: f64 = 0.8;
+const WHEEL_SPEED_MAX: f64 = 1.2;
 
 /// Maximum acceleration of a wheel, in metres per second squared.
 const WHEEL_ACCELERATION_MAX: f64 = 1.5;
 
 /// Distance at which a place counts as reached, in metres.
 const REACHED_METRES: f64 = 0.1;
+
+/// Duration of the cleaning of a room.
+const CLEANING: Duration = Duration::from_secs(1);
 
 /// Drives the base by one step per frame.
 pub struct BasePlugin;
@@ -30,6 +34,26 @@ impl Plugin for BasePlugin {
     }
 }
 
+/// A checked task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Task {
+    Go(Place),
+    Fetch(Item),
+    Deliver(Item, Place),
+    Clean(Place),
+    /// Stop for this duration, then continue with the round.
+    Wait(Duration),
+    Stop,
+    Charge,
+}
+
+/// The base has executed its task.
+#[derive(Event, Debug, PartialEq)]
+pub struct TaskEnded {
+    /// The result, in words for the agent.
+    pub result: String,
+}
+
 /// Position and motion of the base.
 #[derive(Resource, Debug)]
 pub struct Base {
@@ -38,75 +62,128 @@ pub struct Base {
     heading: f64,
     /// Left and right, in metres per second.
     wheels: [f64; 2],
-    order: Order,
+    /// The rest of the task.
+    steps: VecDeque<Step>,
+    task: Option<Task>,
+    /// Without a task: the number of the place that is next on the round; `None`: stand.
+    round: Option<usize>,
+    /// Where the items are; `None`: on the robot.
+    items: [Option<Point>; ITEMS.len()],
     /// Metres driven since the start.
     pub driven: f64,
 }
 
+/// A part of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Order {
-    Stand,
-    Pause {
-        ticks_left: u32,
-    },
-    GoTo(Point),
-    /// Following the path, towards the place with this number.
-    Round(usize),
+enum Step {
+    Drive(Point),
+    Take(Item),
+    Put(Item),
+    Pause { ticks_left: u32 },
+    Halt,
+}
+
+impl Step {
+    fn pause(time: Duration) -> Self {
+        let ticks = time.as_nanos() / TICK.as_nanos();
+        Self::Pause { ticks_left: u32::try_from(ticks).unwrap_or(u32::MAX) }
+    }
 }
 
 impl Default for Base {
     fn default() -> Self {
         Self {
-            at: PLACES[0].1,
+            at: DOCK.at(),
             heading: 0.0,
             wheels: [0.0; 2],
-            order: Order::Round(1),
+            steps: VecDeque::new(),
+            task: None,
+            round: Some(1),
+            items: ITEMS.map(|(_, place)| Some(place.at())),
             driven: 0.0,
         }
     }
 }
 
 impl Base {
-    /// Executes a checked action.
-    pub fn act(&mut self, action: Action) {
-        self.order = match action {
-            Action::Go(_, point) => Order::GoTo(point),
-            Action::Stop => Order::Stand,
-            Action::Wait(pause) => {
-                let ticks = pause.as_nanos() / TICK.as_nanos();
-                Order::Pause { ticks_left: u32::try_from(ticks).unwrap_or(u32::MAX) }
+    /// Begins a task. It replaces the current one.
+    pub fn start(&mut self, task: Task) {
+        self.task = Some(task);
+        self.round = None;
+        self.steps.clear();
+        match task {
+            Task::Go(place) => self.steps.push_back(Step::Drive(place.at())),
+            Task::Fetch(item) => self.take(item),
+            Task::Deliver(item, place) => {
+                self.take(item);
+                self.steps.extend([Step::Drive(place.at()), Step::Put(item)]);
             }
-            Action::Say => self.order,
-        };
+            Task::Clean(place) => {
+                self.steps.extend([Step::Drive(place.at()), Step::pause(CLEANING)]);
+            }
+            Task::Wait(time) => self.steps.push_back(Step::pause(time)),
+            Task::Stop => self.steps.push_back(Step::Halt),
+            Task::Charge => self.steps.push_back(Step::Drive(DOCK.at())),
+        }
+    }
+
+    /// Whether the base has no task.
+    pub fn is_idle(&self) -> bool {
+        self.task.is_none()
+    }
+
+    /// Adds the steps to an item that is not on the robot.
+    fn take(&mut self, item: Item) {
+        if let Some(at) = self.items[item.number()] {
+            self.steps.extend([Step::Drive(at), Step::Take(item)]);
+        }
     }
 
     fn nearest(&self) -> usize {
-        let distance = |i: &usize| PLACES[*i].1.distance(self.at);
+        let distance = |i: &usize| PLACES[*i].at().distance(self.at);
         (0..PLACES.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
     }
 
-    fn tick(&mut self) {
-        let target = match self.order {
-            Order::Stand => None,
-            Order::Pause { ticks_left: 0 } => {
-                self.order = Order::Round(self.nearest());
-                None
-            }
-            Order::Pause { ticks_left } => {
-                self.order = Order::Pause { ticks_left: ticks_left - 1 };
-                None
-            }
-            Order::GoTo(point) => Some(point),
-            Order::Round(next) => Some(PLACES[next % PLACES.len()].1),
-        };
-        let wanted = target.map_or([0.0; 2], |point| self.wheels_towards(point));
-        if target.is_some_and(|point| point.distance(self.at) < REACHED_METRES) {
-            self.order = match self.order {
-                Order::Round(next) => Order::Round((next + 1) % PLACES.len()),
-                _ => Order::Stand,
-            };
+    /// One period of the control loop. Returns the task that ended in it.
+    fn tick(&mut self) -> Option<Task> {
+        let (target, is_step_done) = self.advance();
+        self.roll(target.map_or([0.0; 2], |point| self.wheels_towards(point)));
+        if is_step_done {
+            self.steps.pop_front();
         }
-        self.roll(wanted);
+        let ended = if self.steps.is_empty() { self.task.take() } else { None };
+        if matches!(ended, Some(Task::Wait(_))) {
+            self.round = Some(self.nearest());
+        }
+        ended
+    }
+
+    /// Executes the current step. Returns the point to drive to, and whether the step is done.
+    fn advance(&mut self) -> (Option<Point>, bool) {
+        let is_reached = |point: Point| point.distance(self.at) < REACHED_METRES;
+        match self.steps.front_mut() {
+            None => {
+                let target = self.round.map(|next| PLACES[next].at());
+                if target.is_some_and(is_reached) {
+                    self.round = self.round.map(|next| (next + 1) % PLACES.len());
+                }
+                (target, false)
+            }
+            Some(Step::Drive(point)) => (Some(*point), is_reached(*point)),
+            Some(Step::Take(item)) => {
+                self.items[item.number()] = None;
+                (None, true)
+            }
+            Some(Step::Put(item)) => {
+                self.items[item.number()] = Some(self.at);
+                (None, true)
+            }
+            Some(Step::Pause { ticks_left }) => {
+                *ticks_left = ticks_left.saturating_sub(1);
+                (None, *ticks_left == 0)
+            }
+            Some(Step::Halt) => (None, self.wheels == [0.0; 2]),
+        }
     }
 
     /// Turns towards the point; the speed ahead grows with the alignment.
@@ -133,50 +210,86 @@ impl Base {
     }
 }
 
-fn drive(mut base: ResMut<Base>) {
-    base.tick();
+fn drive(mut base: ResMut<Base>, mut commands: Commands) {
+    if let Some(task) = base.tick() {
+        commands.trigger(TaskEnded { result: task.result() });
+    }
+}
+
+impl Task {
+    /// The result of the task after its execution, in words for the agent.
+    fn result(self) -> String {
+        match self {
+            Self::Go(place) => format!("You are in the {}.", place.name()),
+            Self::Fetch(item) => format!("You have the {}.", item.name()),
+            Self::Deliver(item, place) => {
+                format!("The {} is in the {}.", item.name(), place.name())
+            }
+            Self::Clean(place) => format!("The {} is clean.", place.name()),
+            Self::Wait(_) => "The time is over.".to_owned(),
+            Self::Stop => "You have stopped.".to_owned(),
+            Self::Charge => "You are charging.".to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::house::place;
+    use crate::house;
 
-    fn drive_for(base: &mut Base, seconds: u32) {
-        (0..seconds * 100).for_each(|_| base.tick());
+    /// Runs the loop, and returns the tasks that ended.
+    fn drive_for(base: &mut Base, seconds: u32) -> Vec<Task> {
+        (0..seconds * 100).filter_map(|_| base.tick()).collect()
     }
 
     #[test]
     fn the_robot_arrives_and_stops() {
-        for (name, point) in PLACES {
+        for place in PLACES {
             let mut base = Base::default();
-            base.act(Action::Go(name, place(name).unwrap().1));
-            drive_for(&mut base, 30);
-            assert!(base.at.distance(point) < 0.3, "{name}: {base:?}");
-            assert_eq!(base.order, Order::Stand);
+            base.start(Task::Go(place));
+            assert_eq!(drive_for(&mut base, 30), [Task::Go(place)]);
+            assert!(base.at.distance(place.at()) < 0.3, "{place:?}: {base:?}");
+            assert!(base.is_idle() && base.wheels == [0.0; 2], "{base:?}");
         }
     }
 
     #[test]
     fn the_robot_stops_within_a_second() {
         let mut base = Base::default();
-        drive_for(&mut base, 5);
-        base.act(Action::Stop);
-        drive_for(&mut base, 1);
+        base.start(Task::Go(PLACES[2]));
+        drive_for(&mut base, 2);
+        base.start(Task::Stop);
+        assert_eq!(drive_for(&mut base, 1), [Task::Stop]);
         let at = base.at;
-        drive_for(&mut base, 5);
+        assert_eq!(drive_for(&mut base, 5), [], "the first task is replaced");
         assert!(base.at.distance(at) < 1e-6);
     }
 
     #[test]
     fn the_robot_continues_after_a_wait() {
         let mut base = Base::default();
-        base.act(Action::Wait(Duration::from_secs(2)));
-        drive_for(&mut base, 2);
+        let wait = Task::Wait(Duration::from_secs(2));
+        base.start(wait);
+        assert_eq!(drive_for(&mut base, 2), [wait]);
         assert!(base.driven < 0.01);
         drive_for(&mut base, 60);
         assert!(base.driven > 10.0);
+    }
+
+    #[test]
+    fn a_delivered_item_is_at_its_new_place() {
+        let (cup, workshop) = (house::item("cup").unwrap(), house::place("workshop").unwrap());
+        let mut base = Base::default();
+        base.start(Task::Fetch(cup));
+        assert_eq!(drive_for(&mut base, 20), [Task::Fetch(cup)]);
+        assert_eq!(base.items[cup.number()], None, "on the robot");
+        assert!(base.at.distance(house::place("kitchen").unwrap().at()) < 0.3);
+        for start in [cup, cup] {
+            base.start(Task::Deliver(start, workshop));
+            assert_eq!(drive_for(&mut base, 30), [Task::Deliver(cup, workshop)]);
+            let cup_at = base.items[cup.number()].expect("not on the robot");
+            assert!(cup_at.distance(workshop.at()) < 0.3);
+        }
     }
 }

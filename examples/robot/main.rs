@@ -1,9 +1,10 @@
 //! A robot with dialogue: a control loop at 100 Hz, and a dialogue agent on the same frames.
 //!
 //! A simulated base with two driven wheels follows a path through a small house. People give it
-//! orders in words. An agent converts each order to one JSON action, and only actions of a closed
-//! list reach the base. The loop's jitter is measured throughout, separately for the time in which
-//! the agent thinks and speaks.
+//! orders in words. An agent calls typed actions, whose arguments are places and items of the
+//! house. Each call is checked before the base begins its task, and at the end of the task the
+//! agent speaks about the result. The loop's jitter is measured throughout, separately for the time
+//! in which the agent thinks and speaks.
 //!
 //! ```text
 //! cargo run --release --example robot [-- --model FILE.gguf --seconds 30]

@@ -1,91 +1,139 @@
-//! Orders in words, and their results.
+//! Orders in words, the actions that they lead to, and the results of these.
+
+use std::fmt::Debug;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::CallId;
 use bevy_walla::prelude::*;
 
-use crate::action::Answer;
-use crate::base::Base;
+use crate::action::{Charge, Clean, Deliver, Fetch, Goto, Order, Stop, Wait, actions};
+use crate::base::{Base, TaskEnded};
 
-/// The agent's instructions. The robot still checks every answer.
-const PERSONA: &str = "You are Pip, a courier robot in a house. Places: dock, kitchen, workshop, garden. \
-    Actions: goto, deliver, clean, wait, stop, charge, say, refuse. \
-    Answer with one JSON action with action, target and say.";
+const PERSONA: &str = "You are Pip, a courier robot in a house. Answer in one sentence.";
 
-/// Orders, one every [`ORDER_EVERY_TICKS`].
-const ORDERS: [&str; 8] = [
-    "Bring this cup to the kitchen.",
-    "Wait five seconds.",
-    "You're needed in the workshop.",
-    "Go to the moon!",
-    "What's your name?",
-    "Take the flowers to the garden, please.",
-    "Stop!",
-    "Go home and charge.",
+/// What people say, and whether it interrupts the task of the previous order.
+const ORDERS: [(&str, bool); 9] = [
+    ("What's your name?", false),
+    ("You're needed in the kitchen.", false),
+    ("Go to the moon!", false),
+    ("Take the cup to the workshop.", false),
+    ("Go to the cellar.", false),
+    ("Bring the flowers to the kitchen, please.", false),
+    ("Stop!", true),
+    ("Wait 3 seconds.", false),
+    ("Go home and charge.", false),
 ];
 
-/// Ticks from one order to the next: four seconds.
-const ORDER_EVERY_TICKS: u32 = 400;
+/// Ticks of silence, without a task, before the next order: half a second.
+const IDLE_TICKS: u32 = 50;
 
-/// Gives the robot its orders.
+/// Ticks from an order to its interruption: two seconds.
+const INTERRUPT_TICKS: u32 = 200;
+
+/// Gives the robot its orders, and the base its tasks.
 pub struct TalkPlugin;
 
 impl Plugin for TalkPlugin {
     fn build(&self, app: &mut App) {
         app.init_resource::<Orders>()
             .add_systems(Startup, |mut commands: Commands| {
-                commands
-                    .spawn((
-                        Agent::persona(PERSONA),
-                        AgentSampling::greedy(),
-                        ReplyLimits::tokens(60).stop_at("\n"),
-                    ))
-                    .observe(obey)
-                    .observe(|failed: On<ReplyFailed>| println!("robot: ({})", failed.error));
+                commands.spawn((
+                    Agent::persona(PERSONA),
+                    AgentSampling::greedy(),
+                    ReplyLimits::tokens(96),
+                    actions(),
+                ));
             })
-            .add_systems(Update, order.run_if(walla_ready));
+            .add_systems(Update, order.run_if(walla_ready))
+            .add_observer(report)
+            .add_observer(|sentence: On<ReplySentence>| println!("robot: {}", sentence.text))
+            .add_observer(|refused: On<CallRefused>, mut orders: ResMut<Orders>| {
+                orders.refused += 1;
+                println!("       [refused: {}]", refused.reason);
+            })
+            .add_observer(|failed: On<ReplyFailed>| println!("robot: ({})", failed.error));
+        add::<Goto>(app);
+        add::<Fetch>(app);
+        add::<Deliver>(app);
+        add::<Clean>(app);
+        add::<Wait>(app);
+        add::<Stop>(app);
+        add::<Charge>(app);
     }
+}
+
+fn add<T: Order + Debug>(app: &mut App) {
+    app.add_action::<T>().add_observer(obey::<T>);
 }
 
 #[derive(Resource, Default)]
 struct Orders {
-    ticks: u32,
     given: usize,
-    obeyed: u32,
+    ticks_since: u32,
+    idle_ticks: u32,
+    /// The call whose task the base executes.
+    running: Option<(Entity, CallId)>,
+    done: u32,
+    interrupted: u32,
     refused: u32,
 }
 
-fn order(mut orders: ResMut<Orders>, robot: Single<Entity, With<Agent>>, mut commands: Commands) {
-    orders.ticks += 1;
-    if !orders.ticks.is_multiple_of(ORDER_EVERY_TICKS) {
+/// Gives the next order: some time after the end of the previous one, or while the robot drives.
+fn order(
+    mut orders: ResMut<Orders>,
+    base: Res<Base>,
+    robot: Single<(Entity, &Speech), With<Agent>>,
+    mut commands: Commands,
+) {
+    let (robot, speech) = *robot;
+    let is_idle = base.is_idle() && speech.is_silent();
+    orders.idle_ticks = if is_idle { orders.idle_ticks + 1 } else { 0 };
+    orders.ticks_since += 1;
+    let (words, interrupts) = ORDERS[orders.given % ORDERS.len()];
+    let interrupts = interrupts && orders.ticks_since >= INTERRUPT_TICKS;
+    if orders.idle_ticks < IDLE_TICKS && !interrupts {
         return;
     }
-    let order = ORDERS[orders.given % ORDERS.len()];
     orders.given += 1;
-    println!("human: {order}");
-    commands.ask(*robot, order);
+    (orders.ticks_since, orders.idle_ticks) = (0, 0);
+    println!("human: {words}");
+    commands.trigger(Ask::new(robot, words).acting(ActionPolicy::Auto));
 }
 
-/// Checks a complete reply, then executes or refuses its action.
-fn obey(
-    finished: On<ReplyFinished>,
-    talks: Query<&Conversation>,
+/// Checks a call. The base begins its task, or the agent hears why not.
+fn obey<T: Order + Debug>(
+    call: On<ActionCall<T>>,
     mut base: ResMut<Base>,
     mut orders: ResMut<Orders>,
+    mut commands: Commands,
 ) {
-    let Ok(talk) = talks.get(finished.agent) else { return };
-    // A reply that was cancelled before its first text is not in the conversation.
-    match Answer::parse(talk.reply(finished.reply_id).unwrap_or_default()) {
-        Ok(Answer { action, say }) => {
-            orders.obeyed += 1;
-            base.act(action);
-            println!("robot: {say}   [{action:?} from ({:.1}, {:.1})]", base.at.x, base.at.y);
+    println!("       [{:?} at ({:.1}, {:.1})]", call.action, base.at.x, base.at.y);
+    match call.action.task() {
+        Ok(task) => {
+            base.start(task);
+            let replaced = orders.running.replace((call.agent, call.id));
+            orders.interrupted += u32::from(replaced.is_some());
         }
         Err(reason) => {
             orders.refused += 1;
-            println!("robot: I would rather not: {reason}. I go on as before.");
+            println!("       [refused: {reason}]");
+            commands.entity(call.agent).action_result(call.id, reason);
         }
     }
+}
+
+/// Reports the result of the task to the agent, which speaks about it.
+fn report(
+    ended: On<TaskEnded>,
+    base: Res<Base>,
+    mut orders: ResMut<Orders>,
+    mut commands: Commands,
+) {
+    let Some((agent, call)) = orders.running.take() else { return };
+    orders.done += 1;
+    println!("       [{} At ({:.1}, {:.1})]", ended.result, base.at.x, base.at.y);
+    commands.entity(agent).action_result(call, &ended.result);
 }
 
 /// Whether the agent has an open ask.
@@ -97,7 +145,70 @@ pub fn is_speaking(world: &mut World) -> bool {
 pub fn print_summary(world: &World) {
     let (orders, base) = (world.resource::<Orders>(), world.resource::<Base>());
     println!(
-        "{} orders: {} done, {} refused; {:.1} m driven",
-        orders.given, orders.obeyed, orders.refused, base.driven
+        "{} orders; tasks: {} done, {} interrupted, {} refused; {:.1} m driven",
+        orders.given, orders.done, orders.interrupted, orders.refused, base.driven
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use bevy_walla::scripted::ScriptedEngine;
+
+    use super::*;
+    use crate::base::BasePlugin;
+
+    /// A robot whose model calls `goto` for an order, with any place, as no real engine does.
+    fn app(order: &'static str, place: &'static str) -> App {
+        let engine = ScriptedEngine::new(|_, question| format!("Heard: {question}"));
+        let goto = format!(r#"{{"place": "{place}"}}"#);
+        let engine = engine.acting(move |_, question| {
+            let is_order = question == order;
+            is_order.then(|| ("goto".to_owned(), goto.clone())).into_iter().collect()
+        });
+        let mut app = App::new();
+        let plugin = WallaPlugin::with_engine_client(engine.new_client());
+        app.add_plugins((plugin, BasePlugin, TalkPlugin));
+        app
+    }
+
+    /// Runs the loop until this number of orders was given.
+    fn run_until(app: &mut App, given: usize) {
+        for _ in 0..60 * 100 {
+            app.update();
+            if app.world().resource::<Orders>().given == given {
+                return;
+            }
+        }
+        panic!("less than {given} orders in a minute");
+    }
+
+    fn results(app: &mut App) -> Vec<(Speaker, String)> {
+        let mut talks = app.world_mut().query::<&Conversation>();
+        let talk = talks.single(app.world()).expect("one robot");
+        let turns = talk.turns().iter().map(|turn| (turn.speaker, turn.text.to_string()));
+        turns.skip_while(|(speaker, _)| *speaker != Speaker::ActionResult).take(2).collect()
+    }
+
+    #[test]
+    fn an_order_is_executed_and_its_result_is_spoken() {
+        let mut app = app(ORDERS[1].0, "kitchen");
+        run_until(&mut app, 3);
+        let at = app.world().resource::<Base>().at;
+        assert!(at.distance(crate::house::place("kitchen").unwrap().at()) < 0.3, "{at:?}");
+        assert_eq!(app.world().resource::<Orders>().done, 1);
+        let spoken = "Heard: You are in the kitchen.".to_owned();
+        let result = (Speaker::ActionResult, "You are in the kitchen.".to_owned());
+        assert_eq!(results(&mut app), [result, (Speaker::Agent, spoken)]);
+    }
+
+    #[test]
+    fn a_call_with_an_unknown_place_starts_no_task() {
+        let mut app = app(ORDERS[0].0, "moon");
+        run_until(&mut app, 2);
+        let orders = app.world().resource::<Orders>();
+        assert_eq!((orders.done, orders.refused, orders.running), (0, 1, None));
+        assert!(app.world().resource::<Base>().is_idle());
+        let reason = "There is no moon in this house.".to_owned();
+        assert_eq!(results(&mut app)[0], (Speaker::ActionResult, reason));
+    }
 }

@@ -9,7 +9,7 @@ use std::io::Write;
 pub use bevy_walla::ModelSource;
 pub use measure::{HostLoad, Times, print_table};
 pub use model::ModelArgs;
-pub use personas::{Persona, REGULARS, name, persona};
+pub use personas::{Persona, REGULARS, Ware, name, persona};
 
 /// Ends the program with one line and exit code 1.
 pub fn fail(reason: impl std::fmt::Display) -> ! {

@@ -9,6 +9,7 @@ use walla_examples::{name, persona};
 
 use crate::Arguments;
 use crate::printer::PrintHandle;
+use crate::trade::{self, Goods};
 
 /// A table changes its subject after this many replies, because two agents tend to agree with each
 /// other for ever.
@@ -29,8 +30,9 @@ const SUBJECTS: [&str; 8] = [
 /// Speech rate in bytes per second (brisk): a listener answers at the end of the speech.
 const SPEECH_BYTES_PER_SECOND: f64 = 20.0;
 
-/// Interval of the visitor's questions.
-const VISIT_EVERY: Duration = Duration::from_secs(4);
+/// Interval of the visitor's asks. The visitor asks each guest a question and then buys something,
+/// if the guest sells anything.
+const VISITOR_ASKS_EVERY: Duration = Duration::from_secs(2);
 
 /// Tag of the visitor's asks; guests ask each other without a tag.
 const VISITOR: u64 = 1;
@@ -56,11 +58,11 @@ struct Guest {
 #[derive(Component)]
 struct Neighbour(Entity);
 
-/// When the model was loaded, and the number of the visitor's questions.
+/// When the model was loaded, and the number of the visitor's turns to ask.
 #[derive(Resource, Default)]
-struct Evening {
+pub struct Evening {
     began: Option<Instant>,
-    visits: u32,
+    visitor_turns: u32,
 }
 
 impl DialoguePlugin {
@@ -103,13 +105,15 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
     let name = name(place);
     let scene =
         "You sit in the tavern and talk with the other guests. Answer in one or two sentences.";
+    let persona = persona(place);
     commands
         .spawn((
             Guest { place, replies: 0, saying: None },
-            Agent::persona(format!("{} {scene}", persona(place).text)),
+            Agent::persona(format!("{} {scene}", persona.text)),
             AgentSeed::from_name(&name),
             ReplyLimits::tokens(reply_tokens).stop_at("\n"),
             VoiceRate::tokens_per_second(6.0),
+            Goods::of(&persona),
             Name::new(name),
         ))
         .id()
@@ -168,24 +172,37 @@ fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) 
     }
 }
 
-/// Every few seconds the visitor asks the next guest, who answers after the current reply.
+/// Every few seconds the visitor asks a guest, who answers after the current reply.
 fn visit(
     guests: Query<(Entity, &Guest)>,
+    sellers: Query<Entity, With<Actions>>,
     mut evening: ResMut<Evening>,
     printer: Res<PrintHandle>,
     mut commands: Commands,
 ) {
     let Some(began) = evening.began else { return };
-    if began.elapsed() < VISIT_EVERY * (evening.visits + 1) {
+    if began.elapsed() < VISITOR_ASKS_EVERY * (evening.visitor_turns + 2) {
         return;
     }
-    let count = guests.iter().len().max(1);
-    let place = evening.visits as usize % count;
-    evening.visits += 1;
-    if let Some((agent, guest)) = guests.iter().find(|(_, guest)| guest.place == place) {
-        let question = persona(guest.place).question;
-        printer.print(stamped(began, "Visitor", &format!("({}?) {question}", name(place))));
-        commands.ask_tagged(agent, question, VISITOR);
+    let turn = evening.visitor_turns as usize;
+    evening.visitor_turns += 1;
+    let place = turn / 2 % guests.iter().len().max(1);
+    let Some((agent, _)) = guests.iter().find(|(_, guest)| guest.place == place) else { return };
+    let persona = persona(place);
+    let words = if turn.is_multiple_of(2) {
+        for left in &sellers {
+            commands.entity(left).remove::<Actions>();
+        }
+        if let Some(actions) = trade::actions(&persona) {
+            commands.entity(agent).insert(actions);
+        }
+        Some(persona.question)
+    } else {
+        persona.order
+    };
+    if let Some(words) = words {
+        printer.print(evening.line("Visitor", &format!("({}?) {words}", name(place))));
+        commands.trigger(Ask::new(agent, words).tagged(VISITOR).acting(ActionPolicy::Auto));
     }
 }
 
@@ -195,10 +212,15 @@ fn print_sentence(
     evening: Res<Evening>,
     printer: Res<PrintHandle>,
 ) {
-    let (Ok(name), Some(began)) = (names.get(sentence.agent), evening.began) else { return };
-    printer.print(stamped(began, name, &sentence.text));
+    if let Ok(name) = names.get(sentence.agent) {
+        printer.print(evening.line(name, &sentence.text));
+    }
 }
 
-fn stamped(began: Instant, name: &str, words: &str) -> String {
-    format!("{:6.1} s  {name:>16}: {words}", began.elapsed().as_secs_f64())
+impl Evening {
+    /// A line to print: the time, a name and what it says or does.
+    pub fn line(&self, name: &str, words: &str) -> String {
+        let seconds = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+        format!("{seconds:6.1} s  {name:>16}: {words}")
+    }
 }

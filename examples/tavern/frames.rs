@@ -17,8 +17,9 @@ pub struct FramesPlugin {
     pub run: Arc<Mutex<Run>>,
 }
 
+/// Measurements of the frames so far.
 #[derive(Resource)]
-struct Frames {
+pub struct Frames {
     left: u64,
     host_load: HostLoad,
     run: Arc<Mutex<Run>>,
@@ -55,7 +56,12 @@ fn start(mut frames: ResMut<Frames>) {
     }
 }
 
-fn end(mut frames: ResMut<Frames>, walla: Option<Res<Walla>>, mut exit: MessageWriter<AppExit>) {
+/// Ends a frame, and after the last one the app.
+pub fn end(
+    mut frames: ResMut<Frames>,
+    walla: Option<Res<Walla>>,
+    mut exit: MessageWriter<AppExit>,
+) {
     let frames = &mut *frames;
     let Some(start) = frames.frame_start else { return };
     if walla.as_ref().is_some_and(|walla| !walla.is_ready()) {

@@ -1,8 +1,10 @@
 //! An evening at the Cracked Kettle: all guests talk at once, and the frame rate is not affected.
 //!
 //! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a
-//! visitor walks around and asks questions. The program first runs for the same time without walla,
-//! then with it, and prints the difference.
+//! visitor walks around, asks questions and buys things. A guest sells an item with an action,
+//! which changes the owner of the item in the game. The program first runs for the same time
+//! without walla, then with it, and prints the ledger of the sales and the difference of the frame
+//! times.
 //!
 //! ```text
 //! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
@@ -12,6 +14,7 @@ mod dialogue;
 mod frames;
 mod printer;
 mod report;
+mod trade;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -100,7 +103,7 @@ fn evening(
     let printer = Printer::start();
     if let Some((arguments, plugin)) = guests {
         app.insert_resource(printer.handle());
-        app.add_plugins((plugin, dialogue::DialoguePlugin::new(arguments)));
+        app.add_plugins((plugin, dialogue::DialoguePlugin::new(arguments), trade::TradePlugin));
     }
     let exit = app.run();
     printer.finish();
