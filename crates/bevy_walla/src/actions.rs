@@ -98,6 +98,10 @@ impl Actions {
     }
 
     /// As [`choices`](Self::choices), of an agent that exists.
+    ///
+    /// A call has one of the choices, also if the player asks for something else: a model that
+    /// calls an action cannot name a choice that was removed, and takes another. For things that
+    /// can run out, keep the choice and report in the result that nothing is left.
     #[cfg(feature = "actions")]
     pub fn set_choices<T: walla_runtime::Action>(
         &mut self,

@@ -54,7 +54,8 @@ impl Speech {
         self.state
     }
 
-    /// Whether no ask is open.
+    /// Whether no ask is open. An [`Ask`](crate::Ask) that was triggered is open at once; one that
+    /// was written as a message is open after [`WallaSystems::Collect`](crate::WallaSystems).
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.state == SpeechState::Silent

@@ -144,6 +144,53 @@ fn results_let_the_agent_go_on_speaking() {
     assert_eq!(asks.iter().filter(continued).count(), 1);
 }
 
+/// An agent whose call and end arrive in one frame is not silent while the result waits for words:
+/// a system in the next `Update` does not ask it.
+#[test]
+fn an_agent_is_not_silent_between_a_result_and_the_words_about_it() {
+    let engine = ScriptedEngine::new(|_, _| String::new()).acting(|_, question| {
+        let nails = [("give", r#"{"item": "nails"}"#)];
+        if question == "Nails?" { calls(&nails) } else { vec![] }
+    });
+    let mut app = acting_app(&engine);
+    app.add_observer(|call: On<ActionCall<Give>>, mut commands: Commands| {
+        commands.entity(call.agent).action_result(call.id, "sold.");
+    });
+    #[derive(Resource, Default)]
+    struct Ends(usize, Vec<usize>);
+    app.init_resource::<Ends>();
+    app.add_observer(|_: On<ReplyFinished>, mut ends: ResMut<Ends>| ends.0 += 1);
+    app.add_systems(Update, |speech: Single<&Speech>, mut ends: ResMut<Ends>| {
+        if speech.is_silent() {
+            let count = ends.0;
+            ends.1.push(count);
+        }
+    });
+    let greta = smith(&mut app);
+    updates(&mut app, 2);
+    app.world_mut().resource_mut::<Ends>().1.clear();
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    updates(&mut app, 20);
+    let ends = app.world().resource::<Ends>();
+    assert_eq!(ends.0, 2);
+    assert!(!ends.1.is_empty() && ends.1.iter().all(|ends| *ends == 2), "{:?}", ends.1);
+}
+
+/// The state of an ask that is refused before the engine hears of it.
+#[test]
+fn an_agent_is_silent_after_a_refused_ask() {
+    let engine = ScriptedEngine::new(|_, _| String::new());
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    updates(&mut app, 2);
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    assert_eq!(app.world().get::<Speech>(greta).unwrap().state(), SpeechState::Asked);
+    app.world_mut().entity_mut(greta).remove::<Agent>();
+    app.world_mut().entity_mut(greta).insert(Agent::persona("Greta"));
+    updates(&mut app, 4);
+    assert!(app.world().get::<Speech>(greta).unwrap().is_silent());
+}
+
 /// A changed choice reaches the engine, and an agent without the component has no actions.
 #[test]
 fn changed_actions_are_sent() {

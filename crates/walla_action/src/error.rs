@@ -99,6 +99,12 @@ pub enum CallError {
         /// The name, shortened.
         name: String,
     },
+    /// The reply may not call actions.
+    #[error("the reply may not call actions, also not {name:?}")]
+    NotAllowed {
+        /// The name, shortened.
+        name: String,
+    },
     /// An argument is not valid by the schema.
     #[error("argument {property:?}: {reason}")]
     InvalidArgument {

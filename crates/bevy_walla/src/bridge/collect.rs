@@ -212,6 +212,7 @@ impl EngineBridge {
         if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
         {
             let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
+            self.ask_not_opened(ask.agent, agents);
             return self.end_locally(ask.agent, id, Ok(FinishReason::Cancelled));
         }
         match self.open_ask(ask, settings) {
@@ -232,8 +233,17 @@ impl EngineBridge {
             }
             Err(error) => {
                 let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
+                self.ask_not_opened(ask.agent, agents);
                 self.end_locally(ask.agent, id, Err(error));
             }
+        }
+    }
+
+    /// The speech of an agent without open asks is silent.
+    fn ask_not_opened(&mut self, agent: Entity, agents: &mut Query<Agents>) {
+        let waiting = self.record_of(agent).is_some_and(|record| !record.asks.is_empty());
+        if let Ok((.., Some(speech), _)) = agents.get_mut(agent) {
+            Speech::end_unbegun(speech, waiting);
         }
     }
 

@@ -7,11 +7,23 @@ use walla_runtime::Speaker;
 
 use super::{CancelId, EngineBridge};
 use crate::actions::ActionResult;
+use crate::agent::Agent;
 use crate::ask::{Ask, Cancel, CancelHeard, asks_written};
 use crate::conversation::Conversation;
+use crate::speech::Speech;
 
-pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
+/// An ask is open from here on: systems between this event and the collect system see it.
+pub(crate) fn forward_ask(
+    ask: On<Ask>,
+    mut asks: ResMut<Messages<Ask>>,
+    mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
+) {
     asks.write(ask.event().clone());
+    if let Ok(mut speech) = speeches.get_mut(ask.agent)
+        && speech.is_silent()
+    {
+        speech.asked(0);
+    }
 }
 
 /// Messages of two types have no order relative to each other, so the bridge records it.

@@ -133,7 +133,7 @@ impl<'a> Delivery<'a> {
             Some(set) if !self.is_cut => check(set, call),
             Some(_) => Err(refused(&call, CallError::Unfinished)),
             None => {
-                let error = CallError::UnknownAction { name: call.name.clone() };
+                let error = CallError::NotAllowed { name: call.name.clone() };
                 Err(refused(&call, error))
             }
         });
