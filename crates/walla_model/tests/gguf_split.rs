@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use walla_model::gguf::{FileKind, PartError, Writer};
+use walla_model::spec::FeedForward;
 use walla_model::synth::{self, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, GgufError, ModelSpec, TensorError, Value};
@@ -93,7 +94,8 @@ fn assert_same(split: &Gguf, whole: &Gguf) {
     assert_eq!(split.find_tensor("no such tensor"), None);
     let spec = ModelSpec::from_gguf(whole, 64).unwrap();
     assert_eq!(ModelSpec::from_gguf(split, 64).as_ref(), Ok(&spec));
-    for matrix in [spec.embedding, spec.layers[1].feed_forward.down.matrix] {
+    let FeedForward::Dense(feed_forward) = &spec.layers[1].feed_forward else { panic!("dense") };
+    for matrix in [spec.embedding, feed_forward.down.matrix] {
         assert_eq!(split.matrix_bytes(&matrix), whole.matrix_bytes(&matrix));
     }
     let norm = spec.output_norm.weight;

@@ -2,9 +2,7 @@
 
 use walla_types::{Activation, ExpertScore, RopePairs};
 
-use super::{
-    EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight,
-};
+use super::{EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
 
 impl Harness {
     /// Logits of every position of a whole sequence, in f64.
