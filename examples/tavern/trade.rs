@@ -24,7 +24,7 @@ struct Sell {
 /// Executes the guests' sales, and prints the ledger at the end.
 pub struct TradePlugin;
 
-/// What somebody owns.
+/// Silver and items of a guest or of the visitor.
 #[derive(Component)]
 pub struct Goods {
     silver: u32,

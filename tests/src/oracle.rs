@@ -380,8 +380,8 @@ impl OracleModel {
         all
     }
 
-    /// As [`compare_all`](Self::compare_all); prints the largest differences, and panics if anything
-    /// is beyond the class.
+    /// As [`compare_all`](Self::compare_all); prints the largest differences, and panics if one of
+    /// them is beyond the class.
     pub fn assert_all_within(
         &self,
         class: Class,

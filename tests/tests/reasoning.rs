@@ -97,7 +97,7 @@ fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
         assert!(!heard.reasoning.is_empty());
     }
     // With a limit the engine closes the block, in the tokens of this vocabulary, and the model
-    // speaks. It cannot end its turn: what it says behind the markers is not part of this test.
+    // speaks. It cannot end its turn: the words behind the markers are not part of this test.
     let spec = |tokens| AgentSpec { sampling: without_end(), ..spec(tokens) };
     let limited = replies(spec(4), &["Q: 1+1?", "Who are you?", "Who are you?"]);
     for heard in &limited {

@@ -84,8 +84,8 @@ pub enum Op {
         q: Slot,
     },
     /// `out[r] = softmax(scale * position_scale(p) * q[r] K^T) V` over the cells `max(0, p + 1 -
-    /// window) ..= p` of the row's sequence, where `p` is the row's position. Runs after every row's
-    /// append.
+    /// window) ..= p` of the row's sequence, where `p` is the row's position. Runs after every
+    /// row's append.
     Attention {
         /// `[rows, heads * head_dim]`.
         q: Slot,

@@ -105,7 +105,11 @@ fn assert_same(split: &Gguf, whole: &Gguf) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Any cut, also with parts without tensors.
     #[test]
@@ -119,7 +123,8 @@ proptest! {
         let parts = Parts::new(&whole, &sizes);
         let split = parts.open().unwrap();
         prop_assert_eq!(split.parts(), sizes.len());
-        let bytes: u64 = (1..=sizes.len()).map(|n| fs::metadata(parts.path(n)).unwrap().len()).sum();
+        let bytes = |n| fs::metadata(parts.path(n)).unwrap().len();
+        let bytes: u64 = (1..=sizes.len()).map(bytes).sum();
         prop_assert_eq!(split.file_bytes(), bytes);
         assert_same(&split, &whole);
         assert_same(&Gguf::open_copied(parts.path(1)).unwrap(), &whole);

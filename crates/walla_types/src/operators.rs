@@ -39,8 +39,8 @@ pub struct PositionScale {
 }
 
 impl PositionScale {
-    /// The factor on the scores of a query at `position` (from 0): `1 + slope * ln(1 + floor(position
-    /// / period_tokens))`.
+    /// The factor on the scores of a query at `position` (from 0):
+    /// `1 + slope * ln(1 + floor(position / period_tokens))`.
     #[must_use]
     pub fn at(self, position: u32) -> f32 {
         let periods = position.checked_div(self.period_tokens).unwrap_or(0);

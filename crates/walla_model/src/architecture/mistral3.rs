@@ -1,5 +1,5 @@
-//! Ministral 3: a Llama with its context extended by YaRN (see `rope.rs`), and scores that grow with
-//! the position of the query.
+//! Ministral 3: a Llama with its context extended by YaRN (see `rope.rs`), and scores that grow
+//! with the position of the query.
 //!
 //! A query at position `p` is multiplied by `1 + t ln(1 + floor(p / c))`, with `t` =
 //! `attention.temperature_scale` (0 and a missing key: no growth) and `c` =

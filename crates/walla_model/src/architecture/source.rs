@@ -143,8 +143,8 @@ impl<'a> Source<'a> {
         found.ok_or_else(|| missing(name, &[cols, rows]))
     }
 
-    /// The matrices of `count` experts, `[rows, cols]` each, in one tensor of dimensions `[cols, rows,
-    /// count]`: a matrix of `count * rows` rows.
+    /// The matrices of `count` experts, `[rows, cols]` each, in one tensor of dimensions
+    /// `[cols, rows, count]`: a matrix of `count * rows` rows.
     pub fn stacked(
         &self,
         name: &str,

@@ -9,8 +9,9 @@ use super::{Element, FileKind, Foreign, PartError, Shape};
 ///
 /// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified),
 /// [`NotAFile`](Self::NotAFile), [`Split`](Self::Split) and [`Foreign`](Self::Foreign) do not
-/// concern the contents of one GGUF file. All other variants mean that the file is damaged or that a broken tool wrote it:
-/// download or convert it again. Positions are bytes from the start of the file.
+/// concern the contents of one GGUF file. All other variants mean that the file is damaged or that
+/// a broken tool wrote it: download or convert it again. Positions are bytes from the start of the
+/// file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {

@@ -20,13 +20,14 @@ const SAMPLES: u64 = 64;
 /// Bytes per sample; 1 MiB in total.
 const SAMPLE_BYTES: u64 = 16 << 10;
 
-/// A file (with all parts of a split model) that was read once and can be read again later, but only
-/// with the same contents.
+/// A file (with all parts of a split model) that was read once and can be read again later, but
+/// only with the same contents.
 ///
 /// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor
-/// table, and 1 MiB of samples of the tensors' data; of each part separately. Renaming, replacing or deleting the path has
-/// no effect, because the handle refers to the old file. The fingerprint detects an in-place
-/// change, except for a change that keeps the length and modifies no sampled byte.
+/// table, and 1 MiB of samples of the tensors' data; of each part separately. Renaming, replacing
+/// or deleting the path has no effect, because the handle refers to the old file. The fingerprint
+/// detects an in-place change, except for a change that keeps the length and modifies no sampled
+/// byte.
 ///
 /// While the value exists, the operating system keeps the storage of a deleted file, and Windows
 /// may keep its name. A network file system may lose a file that another computer deleted; then

@@ -169,8 +169,8 @@ impl Gguf {
     /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
     /// it cannot be opened or read, [`GgufError::Changed`] if its length changed while it was read,
     /// [`GgufError::Split`] if it is a part of a split model and not the first, or if the parts are
-    /// incomplete or do not belong together, [`GgufError::Part`] if another part is not a valid GGUF
-    /// file, any other [`GgufError`] if it is not a valid GGUF file.
+    /// incomplete or do not belong together, [`GgufError::Part`] if another part is not a valid
+    /// GGUF file, any other [`GgufError`] if it is not a valid GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let open = |path: &Path| Self::of_file(Arc::new(ModelFile::open(path)?));
         open(path.as_ref())?.with_parts(path.as_ref(), open)
@@ -191,8 +191,8 @@ impl Gguf {
         open(path.as_ref())?.with_parts(path.as_ref(), open)
     }
 
-    /// Reads a file that is already in memory. Use an `Arc` to avoid a copy. A part of a split model
-    /// is read without the others, so it has only its own tensors.
+    /// Reads a file that is already in memory. Use an `Arc` to avoid a copy. A part of a split
+    /// model is read without the others, so it has only its own tensors.
     ///
     /// # Errors
     /// [`GgufError`] if it is not a valid GGUF file.

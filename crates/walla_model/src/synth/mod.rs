@@ -32,8 +32,9 @@ use crate::{
 /// # Errors
 /// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
 /// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, the
-/// architecture is not one of [`Model::ALL`], or it does not have these experts or convolutions. Other errors are from `out`. Rows that are not whole
-/// blocks are not an error: they are stored in a type whose blocks they fill.
+/// architecture is not one of [`Model::ALL`], or it does not have these experts or convolutions.
+/// Other errors are from `out`. Rows that are not whole blocks are not an error: they are stored in
+/// a type whose blocks they fill.
 ///
 /// # Examples
 /// ```

@@ -1,9 +1,9 @@
 //! Encodes text to tokens and decodes tokens, according to the model's vocabulary.
 //!
 //! Three kinds of tokenizer are supported: SentencePiece-style BPE (`tokenizer.ggml.model` =
-//! "llama"), byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common families,
-//! and BPE over characters ("gemma4"). All produce the ids of llama.cpp, with these exceptions, all
-//! for safety:
+//! "llama"), byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common
+//! families, and BPE over characters ("gemma4"). All produce the ids of llama.cpp, with these
+//! exceptions, all for safety:
 //!
 //! - Text never becomes a control token, an unknown token or a marker by merging. These are matched
 //!   as whole texts if [`EncodeOptions::parse_special`] is set, or not at all. Typing `<0x41>` does

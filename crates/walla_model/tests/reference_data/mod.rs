@@ -34,8 +34,8 @@ pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     files.into_values().collect()
 }
 
-/// All models that are here, from the folders `models` and `models_2026`, sorted by name. The latter
-/// include architectures that have no builder.
+/// All models that are here, from the folders `models` and `models_2026`, sorted by name. The
+/// latter include architectures that have no builder.
 pub fn models(extension: &str) -> Vec<PathBuf> {
     let paths = ["models_2026", "models"].into_iter().flat_map(|folder| files(folder, extension));
     let by_name = |path: PathBuf| (path.file_name().unwrap().to_owned(), path);

@@ -29,7 +29,7 @@ pub struct Mouth {
     to_player: bool,
     /// The reply of the line, if a model generates it.
     reply: Option<ReplyId>,
-    /// Whether the line goes on with the next reply, which follows the result of an action.
+    /// Whether the line continues in the next reply, which follows the result of an action.
     goes_on: bool,
     /// Seconds until the next word or, after the last, until the bubble is hidden.
     wait: f32,
