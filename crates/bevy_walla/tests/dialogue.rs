@@ -16,7 +16,7 @@ fn a_reply_emits_deltas_sentences_components_and_one_end() {
     let mut app = app(&engine);
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "How much?");
-    assert!(speech(&app, greta).is_silent(), "nothing is seen before the end of the frame");
+    assert_eq!(speech(&app, greta).state(), SpeechState::Asked, "an ask is open at once");
     app.update();
     assert_eq!(speech(&app, greta).state(), SpeechState::Asked);
     app.update();
