@@ -83,7 +83,7 @@ fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
     })
 }
 
-/// An agent with the history, and what it answers: the last message if it is the user's, else the
+/// An agent with the history, and its prompt: the last message if it is the user's, else the
 /// conversation as it is.
 fn request(line: &Value) -> Result<(AgentSpec, Prompt), Failure> {
     let mut spec = AgentSpec::new("");

@@ -33,7 +33,7 @@ struct Shop {
     lines: std::slice::Iter<'static, &'static str>,
 }
 
-/// What the customer says.
+/// Lines of the customer.
 const LINES: [&str; 6] = [
     "Hello! What is your name?",
     "What does a horseshoe cost?",

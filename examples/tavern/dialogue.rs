@@ -218,7 +218,7 @@ fn print_sentence(
 }
 
 impl Evening {
-    /// A line to print: the time, a name and what it says or does.
+    /// A line to print: the time, a name, and words or an action.
     pub fn line(&self, name: &str, words: &str) -> String {
         let seconds = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
         format!("{seconds:6.1} s  {name:>16}: {words}")

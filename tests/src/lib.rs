@@ -12,7 +12,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, oracle_models};
+pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, evaluator, oracle_models};
 
 /// The folders of reference data: the one in this repository, then the one next to the checkout.
 const FOLDERS: [&str; 2] = [

@@ -143,6 +143,35 @@ pub fn oracle_models() -> Vec<OracleModel> {
     models
 }
 
+/// An evaluator of a file for this number of sequences, tokens of each, and rows of a step.
+///
+/// # Panics
+/// If the model does not load.
+#[must_use]
+pub fn evaluator(
+    file: &Gguf,
+    device: Box<dyn Device>,
+    sequences: u32,
+    context_tokens: u32,
+    rows: u32,
+    kv_type: KvType,
+) -> Evaluator {
+    let model = ModelSpec::from_gguf(file, context_tokens).expect("the model is supported");
+    let options = ExecOptions {
+        sequences_max: sequences,
+        context_tokens,
+        rows_max: rows,
+        outputs_max: rows,
+        logits_rows_max: rows,
+        kv_type,
+        ..ExecOptions::default()
+    };
+    let options = options.with_full_pages();
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let executor = Executor::load(device, file, &model, options, go_on).expect("it loads");
+    Evaluator::new(executor).expect("capacities make a ledger")
+}
+
 impl OracleModel {
     fn read(path: PathBuf) -> Self {
         let text =
@@ -252,20 +281,7 @@ impl OracleModel {
         kv_type: KvType,
     ) -> Evaluator {
         let file = Gguf::open(&self.path).expect("the file is valid");
-        let model = ModelSpec::from_gguf(&file, context_tokens).expect("the model is supported");
-        let options = ExecOptions {
-            sequences_max: sequences,
-            context_tokens,
-            rows_max: rows,
-            outputs_max: rows,
-            logits_rows_max: rows,
-            kv_type,
-            ..ExecOptions::default()
-        };
-        let options = options.with_full_pages();
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let executor = Executor::load(device, &file, &model, options, go_on).expect("it loads");
-        Evaluator::new(executor).expect("capacities make a ledger")
+        evaluator(&file, device, sequences, context_tokens, rows, kv_type)
     }
 
     /// The longest context in which a device that cannot scale attention by the position (CUDA)

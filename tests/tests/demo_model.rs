@@ -1,16 +1,15 @@
 //! The model that is included in walla: its logits match the logits of the training code, and its
 //! replies are fixed word for word.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use walla_cpu::{CpuBackend, CpuDevice, CpuOptions, Variant};
 use walla_device::{KvType, Registry};
-use walla_exec::{Evaluator, ExecOptions, Executor};
+use walla_exec::Evaluator;
+use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
 use walla_model::tokenizer::Tokenizer;
-use walla_model::{Gguf, ModelSpec};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
 };
@@ -57,23 +56,9 @@ fn file() -> Gguf {
 }
 
 fn evaluator(variant: Variant, kv_type: KvType) -> Evaluator {
-    let file = file();
-    let model = ModelSpec::from_gguf(&file, 2_048).expect("supported");
     let cpu = CpuOptions { variant: Some(variant), threads: Some(2), ..CpuOptions::default() };
     let device = Box::new(CpuDevice::new(cpu).expect("supported here"));
-    let options = ExecOptions {
-        sequences_max: 1,
-        context_tokens: 2_048,
-        rows_max: 64,
-        outputs_max: 64,
-        logits_rows_max: 64,
-        kv_type,
-        ..ExecOptions::default()
-    };
-    let options = options.with_full_pages();
-    let go_on = &mut |_: f32| ControlFlow::Continue(());
-    let executor = Executor::load(device, &file, &model, options, go_on).expect("it loads");
-    Evaluator::new(executor).expect("a ledger")
+    walla_tests::evaluator(&file(), device, 1, 2_048, 64, kv_type)
 }
 
 fn last_logits(evaluator: &mut Evaluator, ids: &[TokenId]) -> Vec<f32> {

@@ -4,16 +4,15 @@
 //! `real_models/gemma3_270m.json` has the expected values, `real_models/llama_reference.py` made
 //! them.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
-use walla_exec::{Evaluator, ExecOptions, Executor};
+use walla_exec::Evaluator;
+use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
-use walla_model::{Gguf, ModelSpec};
 use walla_types::{SeqId, TokenId};
 
 const EXPECTED: &str = include_str!("../real_models/gemma3_270m.json");
@@ -52,21 +51,9 @@ fn open() -> Real {
     let file = Gguf::open(&path).unwrap_or_else(|error| {
         panic!("{}: {error}; `cargo xtask real-model` fetches it", path.display())
     });
-    let model = ModelSpec::from_gguf(&file, 1_024).expect("Gemma 3 is supported");
-    let options = ExecOptions {
-        sequences_max: 1,
-        context_tokens: 1_024,
-        rows_max: 64,
-        outputs_max: 64,
-        logits_rows_max: 64,
-        kv_type: KvType::F16,
-        ..ExecOptions::default()
-    };
-    let go_on = &mut |_: f32| ControlFlow::Continue(());
-    let executor = Executor::load(device(), &file, &model, options.with_full_pages(), go_on);
     Real {
         tokenizer: Tokenizer::from_gguf(&file).expect("a vocabulary"),
-        evaluator: Evaluator::new(executor.expect("it loads")).expect("a ledger"),
+        evaluator: walla_tests::evaluator(&file, device(), 1, 1_024, 64, KvType::F16),
         expected: serde_json::from_str(EXPECTED).expect("JSON"),
     }
 }

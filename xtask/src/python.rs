@@ -1,6 +1,7 @@
 //! Programs from PyPI, in virtual environments.
 
-use std::path::Path;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Installs packages into a new virtual environment. Replaces an existing one.
@@ -11,6 +12,13 @@ pub fn install(environment: &Path, packages: &[&str]) -> Result<(), String> {
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))?;
     let pip = environment.join("bin/pip");
     run(Command::new(pip).args(["install", "--quiet", "--no-deps"]).args(packages))
+}
+
+/// A file in the packages of a virtual environment.
+pub fn find(environment: &Path, inside: &str) -> Option<PathBuf> {
+    let pythons = std::fs::read_dir(environment.join("lib")).ok()?.flatten();
+    let in_packages = |python: DirEntry| python.path().join("site-packages").join(inside);
+    pythons.map(in_packages).find(|path| path.is_file())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

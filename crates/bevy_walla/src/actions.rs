@@ -99,7 +99,7 @@ impl Actions {
 
     /// As [`choices`](Self::choices), of an agent that exists.
     ///
-    /// A call has one of the choices, also if the player asks for something else: a model that
+    /// A call has one of the choices, also if the player requests another thing: a model that
     /// calls an action cannot name a choice that was removed, and takes another. For things that
     /// can run out, keep the choice and report in the result that nothing is left.
     #[cfg(feature = "actions")]

@@ -137,8 +137,8 @@ pub enum Op {
     /// ```
     ///
     /// [`ExpertScore`] defines scores and weights. The sum over the chosen experts runs in
-    /// ascending order of `e`. `G`, `U` and `D` hold the experts' matrices one after another, along
-    /// their rows. Their rows per expert must be multiples of 16.
+    /// ascending order of `e`. `G`, `U` and `D` hold the experts' matrices along their rows, in the
+    /// order of `e`. Their rows per expert must be multiples of 16.
     ///
     /// The choice stays on the device: the program is the same for every choice.
     Experts {

@@ -21,9 +21,7 @@ const PACKAGES: &[&str] = &[
 
 /// The compiler installed by [`fetch`], if present.
 pub fn find(environment: &Path) -> Option<PathBuf> {
-    let libraries = std::fs::read_dir(environment.join("lib")).ok()?;
-    let nvcc = "site-packages/nvidia/cu13/bin/nvcc";
-    libraries.flatten().map(|python| python.path().join(nvcc)).find(|path| path.is_file())
+    python::find(environment, "nvidia/cu13/bin/nvcc")
 }
 
 /// Installs the compiler into a virtual environment, unless it is already there.

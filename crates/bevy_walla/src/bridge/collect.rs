@@ -211,9 +211,7 @@ impl EngineBridge {
         self.asks_read = number + 1;
         if self.removed_this_frame.get(&ask.agent).is_some_and(|asks_before| number < *asks_before)
         {
-            let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
-            self.ask_not_opened(ask.agent, agents);
-            return self.end_locally(ask.agent, id, Ok(FinishReason::Cancelled));
+            return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
         match self.open_ask(ask, settings) {
             Ok((reply_bytes, open_asks)) => {
@@ -231,20 +229,23 @@ impl EngineBridge {
                     }
                 }
             }
-            Err(error) => {
-                let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
-                self.ask_not_opened(ask.agent, agents);
-                self.end_locally(ask.agent, id, Err(error));
-            }
+            Err(error) => self.end_unopened(ask, Err(error), agents),
         }
     }
 
-    /// The speech of an agent without open asks is silent.
-    fn ask_not_opened(&mut self, agent: Entity, agents: &mut Query<Agents>) {
-        let waiting = self.record_of(agent).is_some_and(|record| !record.asks.is_empty());
-        if let Ok((.., Some(speech), _)) = agents.get_mut(agent) {
+    /// Ends an ask that was not opened. Without other asks the agent is silent again.
+    fn end_unopened(
+        &mut self,
+        ask: &Ask,
+        end: Result<FinishReason, ReplyError>,
+        agents: &mut Query<Agents>,
+    ) {
+        let waiting = self.record_of(ask.agent).is_some_and(|record| !record.asks.is_empty());
+        if let Ok((.., Some(speech), _)) = agents.get_mut(ask.agent) {
             Speech::end_unbegun(speech, waiting);
         }
+        let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
+        self.end_locally(ask.agent, id, end);
     }
 
     /// Opens an ask; returns the bytes to reserve for its reply and the number of open asks.

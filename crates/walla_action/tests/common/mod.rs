@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// The vocabulary of the demo model with these special tokens in place of its own delimiters.
+/// The vocabulary of the demo model with these special tokens instead of its delimiters.
 pub fn with_tokens(texts: &[&str]) -> Arc<Tokenizer> {
     let file = Gguf::from_static(walla_demo_model::GGUF).unwrap();
     let mut vocabulary = Vocabulary::from_gguf(&file).unwrap();

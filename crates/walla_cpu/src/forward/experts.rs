@@ -24,11 +24,21 @@ impl Frame<'_> {
     /// Rows are grouped by expert into blocks, so each panel of a used expert is read once. A tile
     /// has some panels of every expert: threads have equal work, whichever experts are chosen.
     pub(super) fn experts(&mut self, op: &Op) {
-        let Op::Experts { x, norm, router, selection_bias, score, used, gate, up, down, .. } = op
+        let Op::Experts {
+            x,
+            norm,
+            router,
+            selection_bias,
+            score,
+            used,
+            gate,
+            up,
+            down,
+            activation,
+        } = op
         else {
             return;
         };
-        let Op::Experts { activation, .. } = op else { return };
         let (rows, used) = (self.rows.len(), *used as usize);
         if rows == 0 {
             return;
@@ -59,7 +69,7 @@ impl Frame<'_> {
     }
 }
 
-/// Products of the router, `[rows, padded]`, of which `count` are experts.
+/// Products of the router, `[rows, padded]`; the first `count` of a row belong to experts.
 struct Logits<'a> {
     numbers: &'a [f32],
     padded: usize,

@@ -65,14 +65,11 @@ pub(super) fn build(
         }
         let own = layer.attention(rotates.then_some(0))?;
         let scale = attention.map_or(own.scale, |scale| scale as f32);
-        Ok(Layer {
-            mixer_norm: norm(layer.norm("attn_norm")?),
-            mixer: Mixer::Attention(Attention { scale, ..own }),
-            mixer_post_norm: None,
-            feed_forward_norm: norm(layer.norm("ffn_norm")?),
-            feed_forward: layer.feed_forward(Activation::Silu)?,
-            feed_forward_post_norm: None,
-        })
+        let mixer = Mixer::Attention(Attention { scale, ..own });
+        let built = layer.pre_norm(mixer, layer.feed_forward(Activation::Silu)?)?;
+        let (mixer_norm, feed_forward_norm) =
+            (norm(built.mixer_norm), norm(built.feed_forward_norm));
+        Ok(Layer { mixer_norm, feed_forward_norm, ..built })
     })?;
     let spec = model.finish(ropes, layers, "output_norm")?;
     let divided = |vector: Vector| Vector { scale: (1.0 / logits) as f32, ..vector };

@@ -5,9 +5,7 @@ use super::{
     SpecError,
     transformer::{LayerSource, Transformer},
 };
-use crate::spec::{
-    Activation, Attention, FeedForward, Layer, Mixer, ModelSpec, RopePairs, ShortConv,
-};
+use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs, ShortConv};
 
 /// Published models have 3.
 const TAPS_MAX: usize = 16;
@@ -35,14 +33,7 @@ pub(super) fn build_with(
             let head_norms = layer.head_norms()?;
             Mixer::Attention(Attention { head_norms, window, ..layer.attention(Some(0))? })
         };
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer,
-            mixer_post_norm: None,
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: feed_forward(layer)?,
-            feed_forward_post_norm: None,
-        })
+        layer.pre_norm(mixer, feed_forward(layer)?)
     })?;
     model.finish(vec![rope], layers, "token_embd_norm")
 }

@@ -4,7 +4,7 @@ use super::{SpecError, lfm2, transformer::Transformer};
 use crate::spec::{Activation, ExpertScore, ModelSpec};
 
 /// `expert_gating_func`: the sigmoid.
-const SIGMOID: u32 = 2;
+const SIGMOID: usize = 2;
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -13,7 +13,7 @@ pub(super) fn build(
     let shape = model.expert_shape()?;
     let dense = model.source.size("leading_dense_block_count", 0..=model.layer_count)?;
     let gating = model.source.size("expert_gating_func", 0..=u32::MAX as usize)?;
-    if gating != SIGMOID as usize {
+    if gating != SIGMOID {
         let feature = "another score of experts than 2 (the sigmoid) is";
         return Err(model.source.unsupported("expert_gating_func", gating, feature));
     }

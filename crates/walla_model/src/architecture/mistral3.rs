@@ -6,7 +6,7 @@
 //! `rope.scaling.original_context_length`.
 
 use super::{SpecError, transformer::Transformer};
-use crate::spec::{Activation, Attention, Layer, Mixer, ModelSpec, PositionScale, RopePairs};
+use crate::spec::{Activation, Attention, Mixer, ModelSpec, PositionScale, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -15,14 +15,10 @@ pub(super) fn build(
     let rope = model.rope(RopePairs::Interleaved, context_tokens)?;
     let position_scale = position_scale(model)?;
     let layers = model.layers(|layer| {
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer: Mixer::Attention(Attention { position_scale, ..layer.attention(Some(0))? }),
-            mixer_post_norm: None,
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.feed_forward(Activation::Silu)?,
-            feed_forward_post_norm: None,
-        })
+        layer.pre_norm(
+            Mixer::Attention(Attention { position_scale, ..layer.attention(Some(0))? }),
+            layer.feed_forward(Activation::Silu)?,
+        )
     })?;
     model.finish(vec![rope], layers, "output_norm")
 }

@@ -21,7 +21,7 @@ mod transformer;
 pub use error::SpecError;
 
 use crate::{
-    gguf::Gguf,
+    gguf::{Gguf, split},
     spec::{Architecture, ModelSpec},
 };
 
@@ -38,9 +38,9 @@ impl ModelSpec {
     /// [`SpecError`] names the key or tensor and the expected value.
     pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
         // Parts after the first have none of the keys below.
-        let parts = gguf.find::<u64>("split.count")?.unwrap_or(1);
+        let parts = gguf.find::<u64>(split::COUNT)?.unwrap_or(1);
         if parts > 1 && gguf.parts() as u64 != parts {
-            let part = gguf.find::<u64>("split.no")?.unwrap_or(0).saturating_add(1);
+            let part = gguf.find::<u64>(split::NUMBER)?.unwrap_or(0).saturating_add(1);
             return Err(SpecError::Split { part, parts });
         }
         let name: &str = gguf.require("general.architecture")?;

@@ -5,7 +5,7 @@
 //! models' training.
 
 use super::{SpecError, transformer::Transformer};
-use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};
+use crate::spec::{Activation, Mixer, ModelSpec, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -13,14 +13,10 @@ pub(super) fn build(
 ) -> Result<ModelSpec, SpecError> {
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
     let layers = model.layers(|layer| {
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer: Mixer::Attention(layer.attention(Some(0))?),
-            mixer_post_norm: None,
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.fused_feed_forward(Activation::Silu)?,
-            feed_forward_post_norm: None,
-        })
+        layer.pre_norm(
+            Mixer::Attention(layer.attention(Some(0))?),
+            layer.fused_feed_forward(Activation::Silu)?,
+        )
     })?;
     model.finish(vec![rope], layers, "output_norm")
 }

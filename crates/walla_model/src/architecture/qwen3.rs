@@ -4,7 +4,7 @@ use super::{
     SpecError,
     transformer::{LayerSource, Transformer},
 };
-use crate::spec::{Activation, Attention, FeedForward, Layer, Mixer, ModelSpec, RopePairs};
+use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -21,17 +21,13 @@ pub(super) fn build_with(
 ) -> Result<ModelSpec, SpecError> {
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
     let layers = model.layers(|layer| {
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer: Mixer::Attention(Attention {
+        layer.pre_norm(
+            Mixer::Attention(Attention {
                 head_norms: layer.head_norms()?,
                 ..layer.attention(Some(0))?
             }),
-            mixer_post_norm: None,
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: feed_forward(layer)?,
-            feed_forward_post_norm: None,
-        })
+            feed_forward(layer)?,
+        )
     })?;
     model.finish(vec![rope], layers, "output_norm")
 }

@@ -1,7 +1,7 @@
 //! SmolLM 3: a Llama in which every fourth layer has no position embedding.
 
 use super::{SpecError, transformer::Transformer};
-use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};
+use crate::spec::{Activation, Mixer, ModelSpec, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -10,14 +10,10 @@ pub(super) fn build(
     let rope = model.rope(RopePairs::Interleaved, context_tokens)?;
     let layers = model.layers(|layer| {
         let rotates = !layer.index.saturating_add(1).is_multiple_of(4);
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer: Mixer::Attention(layer.attention(rotates.then_some(0))?),
-            mixer_post_norm: None,
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.feed_forward(Activation::Silu)?,
-            feed_forward_post_norm: None,
-        })
+        layer.pre_norm(
+            Mixer::Attention(layer.attention(rotates.then_some(0))?),
+            layer.feed_forward(Activation::Silu)?,
+        )
     })?;
     model.finish(vec![rope], layers, "output_norm")
 }

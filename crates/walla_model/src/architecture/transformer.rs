@@ -5,7 +5,7 @@ use crate::{
     gguf::Strings,
     spec::{
         Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
-        Layer, Linear, ModelSpec, RmsNorm, Rope, RopePairs,
+        Layer, Linear, Mixer, ModelSpec, RmsNorm, Rope, RopePairs,
     },
 };
 
@@ -291,6 +291,18 @@ impl LayerSource<'_> {
         let values = query.saturating_add(key);
         let fused = self.linear("attn_qkv", values.saturating_add(key), self.width)?;
         Ok([fused.part(0, query), fused.part(query, key), fused.part(values, key)])
+    }
+
+    /// A layer with one norm before the mixer and one before the feed-forward network.
+    pub fn pre_norm(&self, mixer: Mixer, feed_forward: FeedForward) -> Result<Layer, SpecError> {
+        Ok(Layer {
+            mixer_norm: self.norm("attn_norm")?,
+            mixer,
+            mixer_post_norm: None,
+            feed_forward_norm: self.norm("ffn_norm")?,
+            feed_forward,
+            feed_forward_post_norm: None,
+        })
     }
 
     /// Gate, up and down as three matrices.

@@ -105,10 +105,10 @@ impl KeptGguf {
         for kept in &self.others {
             others.push((kept.path().unwrap_or(Path::new("")).to_owned(), kept.open()?));
         }
-        match others.is_empty() {
-            true => Ok(first),
-            false => first.joined(self.path().unwrap_or(Path::new("")), others),
+        if others.is_empty() {
+            return Ok(first);
         }
+        first.joined(self.path().unwrap_or(Path::new("")), others)
     }
 }
 

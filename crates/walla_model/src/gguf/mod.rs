@@ -18,7 +18,7 @@ mod kind;
 #[deny(clippy::arithmetic_side_effects)]
 mod parse;
 #[deny(clippy::arithmetic_side_effects)]
-mod split;
+pub(crate) mod split;
 mod value;
 mod warning;
 mod writer;

@@ -14,9 +14,12 @@ use super::{Gguf, GgufError, MetadataError, cursor::HEADER_BYTES_MAX, parse::TEN
 /// Maximum number of parts. Each part is an open file, and systems often limit a process to 1,024.
 const PARTS_MAX: u64 = 512;
 
-const COUNT: &str = "split.count";
-const NUMBER: &str = "split.no";
-const TENSORS: &str = "split.tensors.count";
+/// Number of parts.
+pub(crate) const COUNT: &str = "split.count";
+/// Number of a part, from 0.
+pub(crate) const NUMBER: &str = "split.no";
+/// Number of tensors in all parts.
+pub(crate) const TENSORS: &str = "split.tensors.count";
 
 /// Why the files of a split model cannot be read as one model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,8 +152,13 @@ impl<'n> PartName<'n> {
 
     /// The name of another part.
     fn of(self, part: u64) -> String {
-        format!("{}{}", self.stem, ending(part, self.parts))
+        name(self.stem, part, self.parts)
     }
+}
+
+/// The file name of a part, counted from 1.
+pub(crate) fn name(stem: &str, part: u64, parts: u64) -> String {
+    format!("{stem}{}", ending(part, parts))
 }
 
 fn ending(part: u64, parts: u64) -> String {

@@ -192,7 +192,7 @@ impl Model {
         convolutions: None,
     };
 
-    /// Qwen 3, 30.5 billion parameters, of which 3.3 billion are used for a token.
+    /// Qwen 3, 30.5 billion parameters; a token uses 3.3 billion.
     pub const QWEN3_30B_A3B: Self = Self {
         name: "qwen3-30b-a3b",
         architecture: Architecture::Qwen3Moe,
@@ -206,7 +206,7 @@ impl Model {
         ..Self::QWEN3_0_6B
     };
 
-    /// LFM 2, 8.3 billion parameters, of which 1.5 billion are used for a token.
+    /// LFM 2, 8.3 billion parameters; a token uses 1.5 billion.
     pub const LFM2_8B_A1B: Self = Self {
         name: "lfm2-8b-a1b",
         architecture: Architecture::Lfm2Moe,

@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
+use crate::gguf::split::{self, COUNT, NUMBER, TENSORS};
 use crate::gguf::{Gguf, TensorError, Value, WriteError, Writer};
 
-/// Number of a part from 0, number of parts, number of tensors in all parts.
-const SPLIT_KEYS: [&str; 3] = ["split.no", "split.count", "split.tensors.count"];
+const SPLIT_KEYS: [&str; 3] = [NUMBER, COUNT, TENSORS];
 
 /// Why a file cannot be copied.
 #[derive(Debug, thiserror::Error)]
@@ -83,11 +83,10 @@ pub fn split(file: &Gguf, part_tensors: &[usize]) -> Result<Vec<Vec<u8>>, Rewrit
                 writer.value(key, value);
             }
         }
-        let [no, all, of_tensors] = SPLIT_KEYS;
         writer
-            .value(no, Value::U16(number as u16))
-            .value(all, Value::U16(part_tensors.len() as u16))
-            .value(of_tensors, Value::I32(tensors as i32));
+            .value(NUMBER, Value::U16(number as u16))
+            .value(COUNT, Value::U16(part_tensors.len() as u16))
+            .value(TENSORS, Value::I32(tensors as i32));
         parts.push(write(file, writer, first..first + count)?);
         first += count;
     }
@@ -97,7 +96,7 @@ pub fn split(file: &Gguf, part_tensors: &[usize]) -> Result<Vec<Vec<u8>>, Rewrit
 /// The file name of a part, counted from 1: `model-00001-of-00003.gguf`.
 #[must_use]
 pub fn part_name(stem: &str, part: usize, parts: usize) -> String {
-    format!("{stem}-{part:05}-of-{parts:05}.gguf")
+    split::name(stem, part as u64, parts as u64)
 }
 
 /// Writes the tensors `range` of a file behind the metadata of `writer`.

@@ -1,4 +1,4 @@
-//! The player's purse in the upper right corner, and items on their way to it.
+//! The player's purse in the upper right corner, and items in flight to it.
 
 use bevy::camera::visibility::RenderLayers;
 use bevy::camera::{CameraMainTextureUsages, CameraOutputMode};
@@ -19,7 +19,7 @@ const PLACES: usize = 4;
 /// Duration of a flight.
 const FLIGHT_SECONDS: f32 = 3.0;
 
-/// How far a flight's arc bends upwards.
+/// Height of a flight's arc.
 const ARC: f32 = 70.0;
 
 const BOARD_SIZE: Vec2 = Vec2::new(372.0, 78.0);
@@ -27,7 +27,7 @@ const BOARD_CENTER: Vec2 =
     Vec2::new(ROOM.x / 2.0 - 12.0 - BOARD_SIZE.x / 2.0, ROOM.y / 2.0 - 8.0 - BOARD_SIZE.y / 2.0);
 const PLACE_WIDTH: f32 = 70.0;
 
-/// Items in flight are drawn over the speech bubbles, by a camera of their own.
+/// Items in flight are drawn over the speech bubbles, by a separate camera.
 const IN_FLIGHT: RenderLayers = RenderLayers::layer(1);
 
 /// In front of all guests and lights.
@@ -56,7 +56,7 @@ struct Stack {
     count: u32,
 }
 
-/// An item on its way from a guest to the purse.
+/// An item in flight from a guest to the purse.
 #[derive(Component)]
 pub struct Flight {
     from: Vec2,

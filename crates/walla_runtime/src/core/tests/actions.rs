@@ -220,7 +220,7 @@ fn a_required_reply_begins_with_a_call() {
     }
 }
 
-/// One ask may require or forbid calls, whatever the policy of its agent.
+/// The policy of an ask has priority over the policy of its agent.
 #[test]
 fn the_policy_of_an_ask_replaces_that_of_its_agent() {
     let options = model(&MARKERS);
