@@ -344,6 +344,7 @@ pub struct SharedExpert {
 
 /// Feed-forward network of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a model has one for each layer")]
 pub enum FeedForward {
     /// One network for every row.
     Dense(DenseFeedForward),
