@@ -186,6 +186,14 @@ impl WallaPlugin {
         self.change("kv_tokens", |options| options.kv_tokens = Some(tokens))
     }
 
+    /// Snapshots of the state of recurrent layers (LFM 2, Qwen 3.5):
+    /// [`EngineOptions::state_snapshots`](walla_runtime::EngineOptions::state_snapshots). Default:
+    /// as many as agents in at most 256 MiB.
+    #[must_use]
+    pub fn state_snapshots(self, snapshots: u32) -> Self {
+        self.change("state_snapshots", |options| options.state_snapshots = Some(snapshots))
+    }
+
     /// Number format of the KV cache. Default: f16.
     #[must_use]
     pub fn kv_type(self, kv_type: KvType) -> Self {

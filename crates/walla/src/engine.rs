@@ -141,6 +141,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Snapshots of the state of recurrent layers (LFM 2, Qwen 3.5):
+    /// [`EngineOptions::state_snapshots`]. Default: as many as agents in at most 256 MiB.
+    pub fn state_snapshots(mut self, snapshots: u32) -> Self {
+        self.options.state_snapshots = Some(snapshots);
+        self
+    }
+
     /// Maximum prompt tokens of one step. Default: 64 on a CPU, 64 to 448 on a GPU. Longer chunks
     /// prefill faster and delay the decode of other agents.
     pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {

@@ -70,17 +70,20 @@ impl Executor {
         mut device: Box<dyn Device>,
         file: &Gguf,
         model: &ModelSpec,
-        options: ExecOptions,
+        mut options: ExecOptions,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
         options.check()?;
+        if !model.is_recurrent() {
+            options.snapshots_max = 0;
+        }
         let layout = options.layout();
         let weights = Weights::load(&mut *device, file, model, progress)?;
         let cache = device.create_cache(&CacheDesc {
             layers: program::cache_layers(model, &weights),
             pages: options.pages,
             page_tokens: options.page_tokens,
-            sequences_max: options.sequences_max,
+            sequences_max: options.sequences_max + options.snapshots_max,
             kv_type: options.kv_type,
         })?;
         let logits_bytes = options.outputs_max as usize * model.vocab * size_of::<f32>();

@@ -13,6 +13,9 @@ pub struct ExecOptions {
     /// Maximum number of live sequences: the bound of every `SeqId`. Default:
     /// [`defaults::SEQUENCES_MAX`].
     pub sequences_max: u32,
+    /// Snapshots of recurrent states: further sequences that only hold copies. Each takes the state
+    /// of one sequence in device memory. Default 0. No effect on models without recurrent layers.
+    pub snapshots_max: u32,
     /// Maximum tokens of one sequence. Default: [`defaults::CONTEXT_TOKENS`].
     pub context_tokens: u32,
     /// Tokens in a KV page. Default: [`defaults::PAGE_TOKENS`].
@@ -45,6 +48,7 @@ impl Default for ExecOptions {
     fn default() -> Self {
         Self {
             sequences_max: defaults::SEQUENCES_MAX,
+            snapshots_max: 0,
             context_tokens: defaults::CONTEXT_TOKENS,
             page_tokens: defaults::PAGE_TOKENS,
             pages: defaults::SEQUENCES_MAX * (defaults::CONTEXT_TOKENS / defaults::PAGE_TOKENS) + 1,
@@ -76,6 +80,7 @@ impl ExecOptions {
     pub(crate) fn check(&self) -> Result<(), ExecError> {
         let bounds = [
             ("sequences_max", self.sequences_max, 1..=65_536),
+            ("snapshots_max", self.snapshots_max, 0..=65_536),
             ("context_tokens", self.context_tokens, 1..=1 << 20),
             ("page_tokens", self.page_tokens, 1..=1_024),
             ("pages", self.pages, 2..=1 << 28),

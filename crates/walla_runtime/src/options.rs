@@ -170,6 +170,12 @@ pub struct EngineOptions {
     /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
     /// memory, because few agents have a full context.
     pub kv_tokens: Option<u32>,
+    /// Snapshots of the state of recurrent layers (LFM 2, Qwen 3.5). They let agents share the
+    /// beginning of their prompts, and continue after a change of the conversation's end without an
+    /// evaluation from the start. Each takes the device memory of one agent's state
+    /// ([`ModelCard::state_bytes_per_agent`](crate::ModelCard::state_bytes_per_agent)). No effect
+    /// on other models. Default: `None`, as many as agents in at most 256 MiB, at least 1.
+    pub state_snapshots: Option<u32>,
     /// Maximum rows of a step. Default: `None`: 64 agents and a prefill chunk, `128` on a CPU and,
     /// by the number of multiprocessors, `128` to `512` on a GPU ([`defaults::gpu_rows_max`]).
     pub rows_max: Option<u32>,
@@ -261,6 +267,7 @@ impl EngineOptions {
             wait_for_slot: true,
             agents_parked_max: 16_384,
             kv_tokens: None,
+            state_snapshots: None,
             rows_max: None,
             prefill_tokens_max: None,
             command_queue: 1_024,
@@ -306,6 +313,7 @@ impl EngineOptions {
             ("context_tokens", self.context_tokens as usize, 1..=1 << 20),
             ("agents_max", self.agents_max as usize, 1..=65_536),
             ("rows_max", self.rows_max.unwrap_or(1) as usize, 1..=512),
+            ("state_snapshots", self.state_snapshots.unwrap_or(0) as usize, 0..=65_536),
             ("prefill_tokens_max", self.prefill_tokens_max.unwrap_or(1) as usize, 1..=512),
             ("command_queue", self.command_queue, 1..=QUEUE_MAX),
             ("event_queue", self.event_queue, 1..=QUEUE_MAX),

@@ -63,6 +63,8 @@ pub struct ModelCard {
     pub context_train: u32,
     /// Context length per agent in this engine, in tokens.
     pub context_tokens: u32,
+    /// Bytes of one agent's recurrent state in all layers; 0 for models without recurrent layers.
+    pub state_bytes_per_agent: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
     /// The chat template in use, or the reason why none works. Without a template only raw prompts
@@ -108,6 +110,7 @@ impl ModelCard {
             vocab: model.vocab as u32,
             context_train: model.context_train,
             context_tokens,
+            state_bytes_per_agent: (model.state_numbers_per_sequence() * size_of::<f32>()) as u64,
             file_bytes: file.file_bytes(),
             template: (*text.state).clone(),
             reserved_markers: text.reserved_markers.clone(),
@@ -252,7 +255,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 24;
+const FIELDS: usize = 26;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -274,6 +277,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         pages,
         kv_bytes,
         pages_refused,
+        snapshots_used,
+        snapshots,
         queue_full,
         driver_calls,
         graph_fallbacks,
@@ -300,6 +305,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         pages_used.into(),
         pages.into(),
         pages_refused.into(),
+        snapshots_used.into(),
+        snapshots.into(),
         kv_bytes,
         queue_full,
         driver_calls,
@@ -331,7 +338,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
     ] = values;
     let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
-    let [asks_waiting, pages_used, pages, pages_refused] = rest;
+    let [asks_waiting, pages_used, pages, pages_refused, snapshots_used, snapshots] = rest;
     EngineStats {
         tokens,
         prefill_tokens,
@@ -351,6 +358,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         pages,
         kv_bytes,
         pages_refused,
+        snapshots_used,
+        snapshots,
         queue_full,
         driver_calls,
         graph_fallbacks,
@@ -448,6 +457,8 @@ mod tests {
             pages: 10,
             kv_bytes: u64::MAX - 2,
             pages_refused: 29,
+            snapshots_used: 35,
+            snapshots: 36,
             queue_full: 11,
             driver_calls: u64::MAX - 1,
             graph_fallbacks: 28,

@@ -216,6 +216,24 @@ impl HashDevice {
 /// If `tokens` is empty.
 #[must_use]
 pub fn reference_draw(tokens: &[TokenId], sampling: &Sampling, vocab: u32) -> Option<TokenId> {
+    draw_after(tokens, 0, sampling, vocab)
+}
+
+/// As [`reference_draw`], for a model with recurrent layers.
+///
+/// # Panics
+/// If `tokens` is empty.
+#[must_use]
+pub fn reference_draw_recurrent(
+    tokens: &[TokenId],
+    sampling: &Sampling,
+    vocab: u32,
+) -> Option<TokenId> {
+    let state = tokens.iter().fold(0, |state, token| sample::mix(state, token.0.into()));
+    draw_after(tokens, state, sampling, vocab)
+}
+
+fn draw_after(tokens: &[TokenId], state: u64, sampling: &Sampling, vocab: u32) -> Option<TokenId> {
     let position = tokens.len().checked_sub(1).expect("a draw follows a token") as u32;
     let biases: Vec<_> = sampling.biases().iter().map(|bias| (bias.token.0, bias.bias)).collect();
     let biases: Vec<_> = biases.into_iter().map(|(token, bias)| BiasRow { token, bias }).collect();
@@ -238,7 +256,7 @@ pub fn reference_draw(tokens: &[TokenId], sampling: &Sampling, vocab: u32) -> Op
         ..OutputRow::default()
     };
     let cells = (0..).zip(tokens).map(|(position, token)| (token.0, position));
-    let context = cells.fold(0, |hash, (token, position)| cell_hash(hash, token, position));
+    let context = cells.fold(state, |hash, (token, position)| cell_hash(hash, token, position));
     let context = penalty_hash(&output, context, |position| tokens[position as usize].0);
     let result = sampler.draw(&output, context);
     (result.flags & ResultRow::SAMPLED != 0).then_some(TokenId(result.token))

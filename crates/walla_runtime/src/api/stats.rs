@@ -46,6 +46,11 @@ pub struct EngineStats {
     /// Pages of the last [`set_kv_tokens`](crate::Engine::set_kv_tokens) that could not be
     /// allocated for lack of memory: call it again later.
     pub pages_refused: u32,
+    /// Snapshots of recurrent states in use now.
+    pub snapshots_used: u32,
+    /// Places for snapshots of recurrent states: see
+    /// [`EngineOptions::state_snapshots`](crate::EngineOptions::state_snapshots).
+    pub snapshots: u32,
     /// Events that were delayed because a client's queue was full.
     pub queue_full: u64,
     /// Driver calls of all kinds since the driver was loaded. If programs write results to host

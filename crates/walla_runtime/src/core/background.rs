@@ -214,7 +214,7 @@ impl Core {
     fn include_background(&mut self, slot: usize, rows: u32, tokens: u32) {
         let shared = self.share_prefix(slot);
         let tokens = tokens.saturating_sub(shared);
-        let rows = rows.min(tokens);
+        let rows = self.rows_to_snapshot(slot, rows.min(tokens));
         match self.kv.reserve(slot, tokens) {
             Ok(()) if self.push_rows(slot, rows) => self.scheduler.add(slot, rows),
             // Steps in flight still hold the free pages.

@@ -42,6 +42,7 @@ impl Core {
         if let Err(refused) = read {
             self.retry_all(&refused);
         } else {
+            self.kv.complete_snapshots(step.number);
             self.stats.steps_done += 1;
             self.stats.device_time += Duration::from_nanos(device_nanos);
             self.stats.step = Duration::from_micros(now_micros.saturating_sub(step.at_micros));

@@ -7,6 +7,7 @@ use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
 use walla_types::SeqId;
 
 use super::STEPS_AHEAD_MAX;
+use super::snapshots::Snapshots;
 use crate::api::EngineStats;
 
 /// The executor with its cache. A slot is a sequence.
@@ -24,6 +25,10 @@ pub(super) struct KvCache {
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
     claim: Option<usize>,
+    /// Scratch: a bit for each page.
+    pub(super) held_pages: Vec<u64>,
+    /// Changed by the methods in [`snapshots`](super::snapshots).
+    pub(super) snapshots: Snapshots,
 }
 
 fn seq(slot: usize) -> SeqId {
@@ -32,7 +37,18 @@ fn seq(slot: usize) -> SeqId {
 
 impl KvCache {
     pub fn new(sequences: Sequences) -> Self {
-        Self { sequences, resizes_to: None, pages_refused: 0, has_freed: false, claim: None }
+        let options = sequences.executor.options();
+        let (first, count) = (options.sequences_max, options.snapshots_max);
+        let snapshots = Snapshots::new(first, count, options.context_tokens);
+        Self {
+            held_pages: vec![0; (options.pages as usize).div_ceil(64)],
+            sequences,
+            resizes_to: None,
+            pages_refused: 0,
+            has_freed: false,
+            claim: None,
+            snapshots,
+        }
     }
 
     pub fn executor(&self) -> &Executor {
@@ -154,6 +170,14 @@ impl KvCache {
         copied.is_ok()
     }
 
+    /// Lets an empty sequence be a copy of a whole one. Returns `false` if that failed.
+    pub(super) fn copy_whole(&mut self, from: SeqId, to: SeqId) -> bool {
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        let copied = ledger.copy(from, to, .., commands);
+        debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
+        copied.is_ok()
+    }
+
     /// See [`Sequences::free_fenced`].
     pub fn free_fenced(&mut self) {
         self.sequences.free_fenced();
@@ -227,6 +251,8 @@ impl KvCache {
         stats.pages_used = self.ledger().used_pages();
         stats.pages = self.ledger().usable_pages();
         stats.pages_refused = self.pages_refused;
+        stats.snapshots_used = self.snapshots_used();
+        stats.snapshots = self.executor().options().snapshots_max;
         stats.kv_bytes = self.executor().device().memory().cache_bytes;
     }
 

@@ -121,7 +121,7 @@ impl Source {
         };
         let device = registry.open(device, &open)?;
         let (rows_max, prefill_tokens_max) = step_sizes(options, device.info());
-        let exec_options = exec_options(options, context_tokens, rows_max);
+        let exec_options = exec_options(options, model, context_tokens, rows_max);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
@@ -209,13 +209,30 @@ fn step_sizes(options: &EngineOptions, device: &DeviceInfo) -> (u32, u32) {
     (rows, options.prefill_tokens_max.unwrap_or(rest).clamp(1, rows))
 }
 
-fn exec_options(options: &EngineOptions, context_tokens: u32, rows_max: u32) -> ExecOptions {
+/// Maximum device memory of snapshots by default.
+const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
+
+/// Number of snapshots of recurrent states.
+fn snapshots(options: &EngineOptions, model: &ModelSpec) -> u32 {
+    let bytes = model.state_numbers_per_sequence() * size_of::<f32>();
+    let fitting = SNAPSHOT_BYTES_MAX.checked_div(bytes).unwrap_or(0).max(1);
+    let default = fitting.min(options.agents_max as usize) as u32; // at most the agents
+    if model.is_recurrent() { options.state_snapshots.unwrap_or(default) } else { 0 }
+}
+
+fn exec_options(
+    options: &EngineOptions,
+    model: &ModelSpec,
+    context_tokens: u32,
+    rows_max: u32,
+) -> ExecOptions {
     let agents_max = options.agents_max.max(1);
     let per_agent = context_tokens.div_ceil(PAGE_TOKENS);
     let all = agents_max.saturating_mul(per_agent);
     let pages = options.kv_tokens.map_or(all, |tokens| tokens.div_ceil(PAGE_TOKENS).min(all));
     ExecOptions {
         sequences_max: agents_max,
+        snapshots_max: snapshots(options, model),
         context_tokens,
         page_tokens: PAGE_TOKENS,
         // Plus the reserved page.

@@ -27,6 +27,7 @@ mod pauses;
 mod reasoning;
 mod retry;
 mod schedule;
+mod snapshots;
 mod source;
 mod stalls;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::api::ReplyError;
 pub(super) type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
 /// Minimum number of pages of a common prefix for which a prompt waits.
-const PREFIX_PAGES_MIN: u32 = 2;
+pub(super) const PREFIX_PAGES_MIN: u32 = 2;
 
 /// Maximum number of agents with which a prompt is compared in a plan.
 pub(super) const LEADERS_MAX: usize = 16;
@@ -33,6 +33,8 @@ pub(super) enum Room {
     Granted,
     /// No pages are free now: steps in flight hold them, or more urgent agents.
     Wait,
+    /// A snapshot lost its pages. The caller requests the pages again.
+    Freed,
     /// Another agent must lose its pages first. The caller [drops](Core::drop_sequence) its
     /// sequence and requests the pages again.
     Preempt(usize),
@@ -75,8 +77,7 @@ impl Core {
     /// and that agent's slot. `None` if none is longer than the agent's own cached prefix.
     fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
         let options = self.kv.ledger().options();
-        // The state of a recurrent layer covers a whole sequence, so it has no prefix to share.
-        let agent = self.agents.get(slot).filter(|_| !options.recurrent)?;
+        let agent = self.agents.get(slot)?;
         let own = self.kv.len(slot);
         let (page, window) = (options.page_tokens, agent.penalty_window());
         let mut best = None;
@@ -134,7 +135,11 @@ impl Core {
                 return false;
             }
             let common = theirs.common_with(tokens).min(theirs.exact()) / page * page;
-            common >= needed && evaluated < common && (is_ahead || common <= in_flight)
+            // A recurrent state is shared by a snapshot, for which the leader stops.
+            let is_shared = !self.kv.is_recurrent()
+                || submitted <= common
+                || self.kv.awaits_snapshot(&tokens[..common as usize]);
+            is_shared && common >= needed && evaluated < common && (is_ahead || common <= in_flight)
         })
     }
 
@@ -151,11 +156,11 @@ impl Core {
     }
 
     /// Finds the agents for whose prompts others may wait: the agents that have evaluated most and
-    /// are most urgent, at most [`LEADERS_MAX`]. None with recurrent layers, whose state covers a
-    /// whole sequence.
+    /// are most urgent, at most [`LEADERS_MAX`]. None with recurrent layers without snapshots,
+    /// because their state covers a whole sequence.
     pub(super) fn find_leaders(&self, leaders: &mut Vec<Leader>) {
         leaders.clear();
-        if self.kv.ledger().options().recurrent {
+        if self.kv.is_recurrent() && !self.kv.has_snapshots() {
             return;
         }
         for (slot, agent) in self.agents.iter() {
@@ -179,6 +184,9 @@ impl Core {
     /// values of a token depend only on the preceding tokens, so sharing does not change the
     /// output.
     pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
+        if self.kv.is_recurrent() {
+            return self.restore_snapshot(slot);
+        }
         let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
         let own = self.kv.len(slot);
         if !self.kv.has_commands() {
@@ -189,15 +197,21 @@ impl Core {
             return 0;
         }
         let reached = self.agents.get(other).map_or(0, |source| source.sequence.reached());
-        let Some(agent) = self.agents.get_mut(slot) else { return 0 };
+        self.begin_shared(slot, tokens, reached);
+        tokens - own
+    }
+
+    /// An agent's sequence begins with `tokens` tokens of another one that has had `reached`
+    /// tokens.
+    pub(super) fn begin_shared(&mut self, slot: usize, tokens: u32, reached: u32) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.sequence.share(tokens, reached);
         // A reply that has begun to speak has evaluated its prompt itself.
         let is_new = |reply: &&mut Reply| reply.usage.first_token_micros == 0;
         if let Some(reply) = agent.reply.as_mut().filter(is_new) {
             reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
         }
-        tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");
-        tokens - own
+        tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins with shared tokens");
     }
 
     /// Frees all pages of a sequence. If its agent has a reply in progress, its tokens are
@@ -210,7 +224,7 @@ impl Core {
     }
 
     /// Frees all pages of a sequence, whose tokens are evaluated next.
-    fn clear_sequence(&mut self, slot: usize) {
+    pub(super) fn clear_sequence(&mut self, slot: usize) {
         self.kv.clear(slot);
         if let Some(agent) = self.agents.get_mut(slot) {
             agent.sequence.forget_cache();
@@ -230,6 +244,9 @@ impl Core {
             Err(StepError::Exec(error)) => return Room::Refused(error),
             Err(error) => return Room::Failed(ReplyError::Text(error.to_string())),
         };
+        if self.kv.free_snapshot() {
+            return Room::Freed;
+        }
         if let Some(idle) = self.idle_holder(Some(slot)) {
             return Room::Preempt(idle);
         }
@@ -241,7 +258,14 @@ impl Core {
             }
             return Room::Wait;
         }
+        if self.kv.free_shared_snapshot() {
+            return Room::Freed;
+        }
         match self.victim(slot) {
+            // The victim would share or reserve its pages again, and lose them again, without end.
+            Some(_) if self.reachable_pages(slot).is_some_and(|pages| wanted_pages > pages) => {
+                Room::Wait
+            }
             Some(victim) => Room::Preempt(victim),
             None if self.kv.is_only_holder(slot) => {
                 Room::Failed(ReplyError::NoPages { wanted_pages, free_pages })
@@ -269,6 +293,9 @@ impl Core {
     pub(super) fn limit_kv(&mut self, tokens: u32) {
         self.kv.limit(tokens);
         while self.kv.exceeds_limit() {
+            if self.kv.free_snapshot() {
+                continue;
+            }
             let holds = |&slot: &usize| self.kv.holds_pages(slot);
             let least_urgent = || {
                 let held = (0..self.agents.slots()).filter(holds);
@@ -302,6 +329,26 @@ impl Core {
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
         let is_near = agent.spec.detail != Detail::Background;
         Some((is_near, agent.spec.priority, Reverse((arrived, slot))))
+    }
+
+    /// Pages that an agent gets at most if all less urgent ones lose theirs. `None` if no more
+    /// urgent one has pages.
+    fn reachable_pages(&mut self, slot: usize) -> Option<u32> {
+        let urgency = self.urgency(slot);
+        let mut held = std::mem::take(&mut self.kv.held_pages);
+        held.fill(0);
+        let ledger = self.kv.ledger();
+        let mut is_alone = true;
+        for other in (0..self.agents.slots()).filter(|&other| self.urgency(other) >= urgency) {
+            is_alone &= other == slot || !self.kv.holds_pages(other);
+            for page in ledger.pages(SeqId(other as u32)) {
+                held[page.index() / 64] |= 1 << (page.index() % 64);
+            }
+        }
+        let count: u32 = held.iter().map(|bits| bits.count_ones()).sum();
+        let reachable = ledger.usable_pages().saturating_sub(count);
+        self.kv.held_pages = held;
+        (!is_alone).then_some(reachable)
     }
 
     /// The agent that is preempted for `slot`: the least urgent one that holds pages, if it is less

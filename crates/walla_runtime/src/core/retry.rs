@@ -21,6 +21,7 @@ impl Core {
     /// recomputed.
     pub(super) fn retry_all(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
+        self.kv.drop_snapshots();
         for slot in 0..self.agents.slots() {
             if self.agents.get(slot).is_some() {
                 self.recompute(slot, reason);

@@ -372,6 +372,7 @@ impl Core {
             _ => 1,
         };
         let (rows, tokens) = (rows.min(missing), tokens.min(missing));
+        let rows = self.rows_to_snapshot(slot, rows);
         // A shared prefix may have all tokens but the one that awaits its mask.
         if rows == 0 || !self.reserve(slot, tokens) || !self.push_rows(slot, rows) {
             return;
@@ -388,6 +389,7 @@ impl Core {
         loop {
             match self.make_room(slot, tokens) {
                 Room::Granted => return true,
+                Room::Freed => {}
                 Room::Wait => return false,
                 Room::Preempt(other) => {
                     // An agent of a stalled client that just continued may be in the batch.
@@ -504,6 +506,9 @@ impl Core {
         let work = self.work_of_step();
         let charged = self.budget.charge(work, self.scheduler.is_unbudgeted);
         self.in_flight.start(step, now_micros, charged);
+        for place in 0..self.scheduler.included.len() {
+            self.snapshot_after(self.scheduler.included[place].0, step);
+        }
         for &(slot, _) in self.scheduler.included() {
             let Some(agent) = self.agents.get(slot) else { continue };
             let (epoch, tokens) = (agent.sequence.epoch(), self.kv.len(slot));

@@ -227,6 +227,14 @@ impl SequenceState {
         reusable_prefix(&self.tokens, same, source.reached, window)
     }
 
+    /// Whether the known tokens begin with the `tokens` of a whole sequence that has had `reached`
+    /// tokens, and all of it can be used.
+    pub fn begins_with(&self, tokens: &[TokenId], reached: u32, window: u32) -> bool {
+        let length = tokens.len() as u32;
+        self.tokens.starts_with(tokens)
+            && reusable_prefix(&self.tokens, length, reached, window) == length
+    }
+
     /// Maximum length of the sequence since it was empty.
     pub fn reached(&self) -> u32 {
         self.reached

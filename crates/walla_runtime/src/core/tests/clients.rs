@@ -356,8 +356,10 @@ impl Simulation {
         }
         self.frame();
         self.frame();
-        let stats = self.core.stats();
-        assert_eq!((stats.pages_used, stats.agents), (0, 0), "everything is returned");
+        self.core.kv.drop_snapshots();
+        let pages_used = self.core.kv.ledger().used_pages();
+        let agents = self.core.stats().agents;
+        assert_eq!((pages_used, agents), (0, 0), "everything is returned");
     }
 }
 

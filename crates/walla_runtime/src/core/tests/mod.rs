@@ -21,6 +21,7 @@ mod replies;
 mod simulation;
 mod simulation_kit;
 mod slots;
+mod snapshots;
 mod stall;
 mod templates;
 mod text;
@@ -33,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
-use walla_model::synth::{self, Mixture, Model};
+use walla_model::synth::{self, DeltaNets, Mixture, Model};
 use walla_plan::{CostModel, Governor, GovernorOptions, LinearCost, StepCost, StepWork};
 use walla_types::{Sampling, TokenId};
 
@@ -57,6 +58,32 @@ fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
         synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
+    })
+}
+
+/// As [`model`], with recurrent layers: gated DeltaNet in every second layer.
+fn recurrent_model() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| {
+        let shape = Model {
+            width: 64,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            hidden: 128,
+            vocab: 320,
+            context_train: 512,
+            delta_nets: Some(DeltaNets {
+                key_heads: 1,
+                value_heads: 2,
+                head_dim: 32,
+                taps: 4,
+                attention_interval: 2,
+            }),
+            ..Model::QWEN3_5_0_8B
+        };
+        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
     })
 }
 

@@ -295,8 +295,14 @@ impl Simulation {
         }
         self.frame();
         self.frame();
+        if self.core.kv.is_recurrent() {
+            let uses = self.core.kv.snapshot_uses();
+            writeln!(self.log, "restored {uses}").expect("a string takes everything");
+        }
+        self.core.kv.drop_snapshots();
         let stats = self.core.stats();
-        assert_eq!((stats.pages_used, stats.agents), (0, 0), "everything is returned");
+        let pages_used = self.core.kv.ledger().used_pages();
+        assert_eq!((pages_used, stats.agents), (0, 0), "everything is returned");
         self.log
     }
 }
@@ -318,6 +324,17 @@ fn simulated_agents_act() {
     let calls: usize =
         (7..240).step_by(8).map(|seed| simulate(seed).matches("Call(").count()).sum();
     assert!(calls > 20, "{calls}");
+}
+
+/// The simulations with recurrent layers continue from snapshots.
+#[test]
+fn simulated_agents_continue_from_snapshots() {
+    let uses = |seed| -> u32 {
+        let log = simulate(seed);
+        log.rsplit("restored ").next().and_then(|uses| uses.trim().parse().ok()).expect("a number")
+    };
+    let all: u32 = (11..240).step_by(8).map(uses).sum();
+    assert!(all > 20, "{all}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use walla_constraint::Constraint;
 use walla_device::faulty::{FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
-use walla_device::hash::{HashBackend, HashOptions, reference_draw};
+use walla_device::hash::{HashBackend, HashOptions, reference_draw, reference_draw_recurrent};
 use walla_device::{DeviceKind, philox4x32};
 use walla_plan::{LinearCost, StepCost};
 use walla_types::TokenMask;
@@ -116,6 +116,11 @@ fn acts(seed: u64) -> bool {
     seed % 8 == 7
 }
 
+/// Whether the model of a simulation has recurrent layers. It has 0, 2, 4 or 6 snapshots.
+fn is_recurrent(seed: u64) -> bool {
+    seed % 8 == 3 || seed % 16 == 6
+}
+
 /// Inputs of a core's load, and the random numbers of its simulation.
 pub(super) struct Setting {
     pub(super) draws: Draws,
@@ -172,7 +177,21 @@ impl Setting {
             context_tokens: if acts(seed) { 256 } else { options().context_tokens },
             ..options()
         };
-        let source = if acts(seed) { actions::source() } else { source() };
+        let recurrent = is_recurrent(seed);
+        let options = EngineOptions {
+            state_snapshots: recurrent.then_some((seed / 8 % 4) as u32 * 2),
+            model: if recurrent {
+                ModelSource::Static(recurrent_model())
+            } else {
+                options.model.clone()
+            },
+            ..options
+        };
+        let source = match seed {
+            seed if acts(seed) => actions::source(),
+            seed if is_recurrent(seed) => recurrent_source(),
+            _ => source(),
+        };
         Self { draws, clock, hash, source, options, registry, handle }
     }
 
@@ -227,7 +246,12 @@ pub(super) fn check_tokens(core: &Core) {
         if let Some((token, before)) = agent.sequence.tokens().split_last()
             && before.len() >= prompt
         {
-            let expected = reference_draw(before, &agent.spec.sampling, 320);
+            let sampling = &agent.spec.sampling;
+            let expected = if core.kv.is_recurrent() {
+                reference_draw_recurrent(before, sampling, 320)
+            } else {
+                reference_draw(before, sampling, 320)
+            };
             assert_eq!(Some(*token), expected, "{:?} at {}", agent.id, before.len());
         }
     }
@@ -263,6 +287,15 @@ pub(super) fn describe(core: &Core) -> String {
 pub(super) fn source() -> Arc<Source> {
     static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
     let open = || Source::open(&options()).expect("the file is sound").0;
+    Arc::clone(SOURCE.get_or_init(open))
+}
+
+/// As [`source`], with recurrent layers.
+fn recurrent_source() -> Arc<Source> {
+    static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
+    let model = ModelSource::Static(recurrent_model());
+    let options = EngineOptions { model, ..options() };
+    let open = || Source::open(&options).expect("the file is sound").0;
     Arc::clone(SOURCE.get_or_init(open))
 }
 

@@ -184,6 +184,7 @@ impl EngineCore for Fake {
             vocab: 0,
             context_train: 0,
             context_tokens: 0,
+            state_bytes_per_agent: 0,
             file_bytes: 0,
             template: TemplateState::FromFile,
             reserved_markers: Vec::new(),

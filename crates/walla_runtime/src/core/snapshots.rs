@@ -1,0 +1,324 @@
+//! Snapshots of recurrent states.
+//!
+//! The state of a recurrent layer covers a whole sequence: it cannot be cut, and a prefix of it
+//! cannot be shared. A snapshot is a copy of the state after some tokens. It is a sequence of the
+//! ledger that no agent has, so it also shares the pages of those tokens. An agent whose prompt
+//! begins with these tokens continues from a copy.
+//!
+//! # When
+//! | place | for |
+//! |---|---|
+//! | the end of a common prefix of two agents, in whole pages | agents with the same persona |
+//! | the end of a background prefill | the next ask, if its prompt replaces the last tokens |
+//! | the end of a prompt | the next ask, if it writes the reply differently |
+//!
+//! Only the first place divides a chunk. A snapshot can be used when the step that computed it has
+//! completed. The least recently used one is replaced first; those that were never used come before
+//! the others. If pages are lacking, snapshots lose theirs before agents do.
+
+use walla_types::{SeqId, TokenId};
+
+use super::Core;
+use super::kv_cache::KvCache;
+use super::pages::PREFIX_PAGES_MIN;
+
+/// A snapshot, or an unused place for one.
+#[derive(Debug, Default)]
+struct Snapshot {
+    /// The tokens that the state covers; none: unused.
+    tokens: Vec<TokenId>,
+    /// Maximum length of the copied sequence since it was empty.
+    reached: u32,
+    /// The step that computes the state; `None` after it has completed.
+    step: Option<u64>,
+    /// Number of agents that have continued from it.
+    uses: u32,
+    /// Time of the last use, in uses of all snapshots.
+    last_use: u64,
+}
+
+/// All snapshots. Their sequences follow those of the agents.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    all: Vec<Snapshot>,
+    first: u32,
+    uses: u64,
+}
+
+impl Snapshots {
+    /// `count` places for at most `tokens_max` tokens each; their first sequence is `first`.
+    pub fn new(first: u32, count: u32, tokens_max: u32) -> Self {
+        let place =
+            |_| Snapshot { tokens: Vec::with_capacity(tokens_max as usize), ..Snapshot::default() };
+        Self { all: (0..count).map(place).collect(), first, uses: 0 }
+    }
+
+    fn seq(&self, place: usize) -> SeqId {
+        SeqId(self.first + place as u32)
+    }
+
+    fn use_now(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// The snapshot after exactly these tokens.
+    fn find(&self, tokens: &[TokenId]) -> Option<usize> {
+        self.all.iter().position(|snapshot| !tokens.is_empty() && snapshot.tokens == tokens)
+    }
+
+    /// The place for a new snapshot: an unused one, or the one that is replaced first.
+    fn next_place(&self) -> Option<usize> {
+        let order = |&place: &usize| {
+            let snapshot = &self.all[place];
+            (!snapshot.tokens.is_empty(), snapshot.uses > 0, snapshot.last_use)
+        };
+        (0..self.all.len()).min_by_key(order)
+    }
+}
+
+impl KvCache {
+    /// Whether sequences have recurrent states.
+    pub fn is_recurrent(&self) -> bool {
+        self.ledger().options().recurrent
+    }
+
+    /// Whether there are places for snapshots.
+    pub fn has_snapshots(&self) -> bool {
+        !self.snapshots.all.is_empty()
+    }
+
+    /// Snapshots in use.
+    pub fn snapshots_used(&self) -> u32 {
+        self.snapshots.all.iter().filter(|snapshot| !snapshot.tokens.is_empty()).count() as u32
+    }
+
+    /// Number of times that agents have continued from the present snapshots.
+    #[cfg(test)]
+    pub fn snapshot_uses(&self) -> u32 {
+        self.snapshots.all.iter().map(|snapshot| snapshot.uses).sum()
+    }
+
+    /// Whether a step in flight computes the snapshot after these tokens.
+    pub fn awaits_snapshot(&self, tokens: &[TokenId]) -> bool {
+        let place = self.snapshots.find(tokens);
+        place.is_some_and(|place| self.snapshots.all[place].step.is_some())
+    }
+
+    /// Whether there is no snapshot after these tokens, computed or not.
+    fn lacks_snapshot(&self, tokens: &[TokenId]) -> bool {
+        self.snapshots.find(tokens).is_none()
+    }
+
+    /// Takes a snapshot of a sequence after all its tokens, which `step` computes.
+    pub fn take_snapshot(&mut self, slot: usize, tokens: &[TokenId], reached: u32, step: u64) {
+        debug_assert_eq!(tokens.len() as u32, self.len(slot));
+        let now = self.snapshots.use_now();
+        if let Some(place) = self.snapshots.find(tokens) {
+            self.snapshots.all[place].last_use = now;
+            return;
+        }
+        let Some(place) = self.snapshots.next_place().filter(|_| self.has_commands()) else {
+            return;
+        };
+        self.drop_snapshot(place);
+        if !self.copy_whole(SeqId(slot as u32), self.snapshots.seq(place)) {
+            return;
+        }
+        let snapshot = &mut self.snapshots.all[place];
+        snapshot.tokens.extend_from_slice(tokens);
+        (snapshot.reached, snapshot.step) = (reached, Some(step));
+        (snapshot.uses, snapshot.last_use) = (0, now);
+    }
+
+    /// A step has completed, and all before it.
+    pub fn complete_snapshots(&mut self, step: u64) {
+        for snapshot in &mut self.snapshots.all {
+            snapshot.step = snapshot.step.filter(|computed_by| *computed_by > step);
+        }
+    }
+
+    /// The longest snapshot that can be used and for which `fits(tokens, reached)` holds, and its
+    /// number of tokens.
+    fn longest_snapshot(&self, fits: impl Fn(&[TokenId], u32) -> bool) -> Option<(u32, usize)> {
+        let all = self.snapshots.all.iter().enumerate();
+        let usable = all.filter(|(_, snapshot)| {
+            snapshot.step.is_none()
+                && !snapshot.tokens.is_empty()
+                && fits(&snapshot.tokens, snapshot.reached)
+        });
+        let longest = usable.max_by_key(|(_, snapshot)| snapshot.tokens.len());
+        longest.map(|(place, snapshot)| (snapshot.tokens.len() as u32, place))
+    }
+
+    /// Whether pages are free for the tokens from `shared` to `end` of a sequence whose first
+    /// `shared` tokens are shared. A shared page that is partly filled is copied.
+    fn has_pages_behind(&self, shared: u32, end: u32) -> bool {
+        let page = self.ledger().options().page_tokens;
+        end.div_ceil(page) - shared / page <= self.ledger().free_pages()
+    }
+
+    /// Lets an empty sequence begin with a snapshot. Returns its maximum length; `None` if that
+    /// failed.
+    fn restore(&mut self, place: usize, slot: usize) -> Option<u32> {
+        if !self.copy_whole(self.snapshots.seq(place), SeqId(slot as u32)) {
+            return None;
+        }
+        let now = self.snapshots.use_now();
+        let snapshot = self.snapshots.all.get_mut(place)?;
+        snapshot.uses += 1;
+        snapshot.last_use = now;
+        Some(snapshot.reached)
+    }
+
+    /// Frees the pages of the snapshot that is replaced first among those that alone hold some.
+    /// Returns `false` if there is none.
+    pub fn free_snapshot(&mut self) -> bool {
+        self.free_snapshot_if(|kv, seq| kv.ledger().exclusive_pages(seq) > 0)
+    }
+
+    /// Drops the snapshot that is replaced first: an agent that continues from it may need no copy
+    /// of its last page then. Returns `false` if there is none.
+    pub fn free_shared_snapshot(&mut self) -> bool {
+        self.free_snapshot_if(|_, _| true)
+    }
+
+    fn free_snapshot_if(&mut self, condition: impl Fn(&Self, SeqId) -> bool) -> bool {
+        let holds = |&place: &usize| {
+            let is_used = !self.snapshots.all[place].tokens.is_empty();
+            is_used && condition(self, self.snapshots.seq(place))
+        };
+        let order = |&place: &usize| {
+            let snapshot = &self.snapshots.all[place];
+            (snapshot.uses > 0, snapshot.last_use)
+        };
+        let place = (0..self.snapshots.all.len()).filter(holds).min_by_key(order);
+        place.map(|place| self.drop_snapshot(place)).is_some()
+    }
+
+    /// Drops all snapshots.
+    pub fn drop_snapshots(&mut self) {
+        (0..self.snapshots.all.len()).for_each(|place| self.drop_snapshot(place));
+    }
+
+    fn drop_snapshot(&mut self, place: usize) {
+        let seq = self.snapshots.seq(place);
+        if self.snapshots.all[place].tokens.is_empty() {
+            return;
+        }
+        self.clear(seq.index());
+        let snapshot = &mut self.snapshots.all[place];
+        snapshot.tokens.clear();
+        snapshot.step = None;
+    }
+}
+
+impl Core {
+    /// Rows, of the next `rows` of an agent, until the end of a prefix that it has in common with
+    /// another agent and of which there is no snapshot.
+    pub(super) fn rows_to_snapshot(&self, slot: usize, rows: u32) -> u32 {
+        if rows < 2 || !self.kv.has_snapshots() {
+            return rows;
+        }
+        let Some(agent) = self.agents.get(slot) else { return rows };
+        let (start, tokens) = (self.kv.len(slot), agent.sequence.tokens());
+        let page = self.kv.ledger().options().page_tokens;
+        let least = (PREFIX_PAGES_MIN * page).max(start + 1);
+        let mut end = start + rows;
+        for (other, theirs) in self.agents.iter() {
+            let theirs = theirs.sequence.tokens();
+            let last = least as usize - 1;
+            // Most others are shorter or differ at the first token that counts.
+            if other == slot || theirs.get(last).is_none_or(|token| tokens.get(last) != Some(token))
+            {
+                continue;
+            }
+            let common = agent.sequence.common_with(theirs) / page * page;
+            let is_inside = common >= least && common < end;
+            if is_inside && self.kv.lacks_snapshot(&tokens[..common as usize]) {
+                end = common;
+            }
+        }
+        end - start
+    }
+
+    /// Takes a snapshot of an agent's sequence if the submitted step ended at a place for one.
+    pub(super) fn snapshot_after(&mut self, slot: usize, step: u64) {
+        if !self.kv.has_snapshots() {
+            return;
+        }
+        let Some(agent) = self.agents.get(slot) else { return };
+        let submitted = self.kv.len(slot);
+        let Some(tokens) = agent.sequence.tokens().get(..submitted as usize) else { return };
+        let is_end = match &agent.reply {
+            Some(reply) if agent.is_running() => submitted == reply.usage.prompt_tokens,
+            _ => submitted as usize == agent.sequence.tokens().len(),
+        };
+        if is_end || self.ends_common_prefix(slot, tokens) {
+            let reached = agent.sequence.reached();
+            self.kv.take_snapshot(slot, tokens, reached, step);
+        }
+    }
+
+    /// Whether another agent begins with the same tokens, in whole pages, and differs behind them.
+    fn ends_common_prefix(&self, slot: usize, tokens: &[TokenId]) -> bool {
+        let page = self.kv.ledger().options().page_tokens;
+        let length = tokens.len() as u32;
+        if !length.is_multiple_of(page) || length < PREFIX_PAGES_MIN * page {
+            return false;
+        }
+        let Some(agent) = self.agents.get(slot) else { return false };
+        let all = self.agents.iter().filter(|&(other, _)| other != slot);
+        let mut theirs = all.map(|(_, other)| other.sequence.tokens());
+        theirs.any(|theirs| {
+            theirs.get(..tokens.len()) == Some(tokens)
+                && agent.sequence.common_with(theirs) / page * page == length
+        })
+    }
+
+    /// Lets a recurrent sequence begin with the longest snapshot, or with the whole sequence of
+    /// another agent, that its tokens begin with. Returns the number of tokens gained.
+    pub(super) fn restore_snapshot(&mut self, slot: usize) -> u32 {
+        let own = self.kv.len(slot);
+        let Some(agent) = self.agents.get(slot) else { return 0 };
+        let window = agent.penalty_window();
+        let snapshot = self.kv.longest_snapshot(|tokens, reached| {
+            tokens.len() as u32 > own && agent.sequence.begins_with(tokens, reached, window)
+        });
+        let is_whole = |&(other, source): &(usize, &super::agents::AgentState)| {
+            let evaluated = source.sequence.evaluated();
+            let reached = source.sequence.reached();
+            // An agent of this step has reserved pages, which do not include a copy of its last one.
+            other != slot
+                && !self.scheduler.includes(other)
+                && evaluated.len() as u32 > own
+                && evaluated.len() as u32 == self.kv.len(other)
+                && agent.sequence.begins_with(evaluated, reached, window)
+        };
+        let whole = self.agents.iter().filter(is_whole);
+        let whole = whole.map(|(other, _)| (self.kv.len(other), other)).max();
+        let longest = snapshot.iter().chain(&whole).map(|(tokens, _)| *tokens).max();
+        let known = agent.sequence.tokens().len() as u32;
+        // Without pages for the rest, the copy would only be taken away again.
+        let fits = longest.is_some_and(|tokens| self.kv.has_pages_behind(tokens, known));
+        if !fits || !self.kv.has_commands() {
+            return 0;
+        }
+        let (tokens, reached) = match (snapshot, whole) {
+            (Some((tokens, place)), whole) if whole.is_none_or(|(length, _)| length <= tokens) => {
+                self.clear_sequence(slot);
+                (tokens, self.kv.restore(place, slot))
+            }
+            (_, Some((tokens, other))) => {
+                self.clear_sequence(slot);
+                let reached = self.agents.get(other).map_or(0, |source| source.sequence.reached());
+                let copied = self.kv.copy_whole(SeqId(other as u32), SeqId(slot as u32));
+                (tokens, copied.then_some(reached))
+            }
+            (_, None) => return 0,
+        };
+        let Some(reached) = reached else { return 0 };
+        self.begin_shared(slot, tokens, reached);
+        tokens - own
+    }
+}
