@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::command::{json_line, reference, reference_json, scratch, succeed, tiny};
+use crate::command::{json_line, reference, reference_json, run, scratch, succeed, tiny};
 
 /// Little-endian f32.
 fn numbers(bytes: &[u8]) -> Vec<f32> {
@@ -161,4 +161,33 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
     assert_eq!(report["kv"], "q8");
     assert_eq!(report["prefill_rows"], 3);
     assert!(report["load_seconds"][0].as_f64() > Some(0.0));
+}
+
+#[test]
+fn fit_reports_memory_and_measured_steps() {
+    let ran = run(&["fit", tiny(), tiny(), "--device", "cpu", "--context", "96", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let reports: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(reports.as_array().map(Vec::len), Some(2));
+    let report = &reports[0];
+    assert_eq!((&report["fits"], &report["agents"]), (&true.into(), &64.into()));
+    let number = |key: &str| report[key].as_u64().unwrap();
+    // 64 agents of six pages, and the reserved page; the CPU also keeps recent tokens.
+    let pages = number("kv_bytes_per_token") * 16 * (64 * 6 + 1);
+    assert!((pages..pages + 400_000).contains(&number("cache_bytes")), "{report}");
+    assert!(number("weight_bytes") > 10_000 && number("workspace_bytes") > 1_000, "{report}");
+    let steps = report["steps"].as_array().unwrap();
+    let agents: Vec<_> = steps.iter().map(|step| step["agents"].as_u64().unwrap()).collect();
+    assert_eq!(agents, [1, 8, 64]);
+    assert!(steps.iter().all(|step| step["step_ms"].as_f64().unwrap() > 0.0), "{report}");
+    // As text.
+    let text =
+        ["fit", tiny(), "--device", "cpu", "--agents", "3", "--context", "64", "--budget", "500"];
+    let text = succeed(&text);
+    assert!(text.contains("with 500.00 ms a frame at 60 fps"), "{text}");
+    assert_eq!(text.matches("a step in every frame").count(), 2, "{text}");
+    // A cache that exceeds every machine's memory: a report, not a failure.
+    let large = ["fit", tiny(), "--device", "cpu", "--agents", "4096", "--context", "1000000"];
+    let large = succeed(&large);
+    assert!(large.contains("does not fit: "), "{large}");
 }

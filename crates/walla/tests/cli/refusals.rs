@@ -26,6 +26,7 @@ fn on(model: &str) -> Vec<Vec<&str>> {
         vec!["generate", model, "--prompt", "x"],
         vec!["chat", model],
         vec!["bench", model],
+        vec!["fit", model],
     ]
 }
 

@@ -157,7 +157,8 @@ impl Model {
     /// Number of weights of the model; a tied head is counted once.
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        let is_weight = |t: &Tensor| !matches!(t.fill, Fill::These(_));
+        // Divisors of frequencies are no weights; decays are.
+        let is_weight = |t: &Tensor| !matches!(t.fill, Fill::These(_)) || t.name.ends_with("ssm_a");
         let weights = tensors(self, Mixture::F16).into_iter().filter(is_weight);
         weights.map(|t| t.dims.iter().product::<u64>()).sum()
     }

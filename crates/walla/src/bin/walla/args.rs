@@ -20,6 +20,13 @@ pub struct Arguments {
     pub verb: Verb,
 }
 
+impl Arguments {
+    /// Whether the command has this verb.
+    pub fn has_verb(name: &str) -> bool {
+        <Self as clap::CommandFactory>::command().find_subcommand(name).is_some()
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show the contents of a model file
@@ -38,6 +45,8 @@ pub enum Verb {
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
     Bench(Bench),
+    /// Tell whether models fit this machine: memory, and measured milliseconds per step
+    Fit(Fit),
     /// List the devices of this machine
     Devices(Devices),
     /// Write a model of a real shape with random weights, for benchmarks
@@ -425,6 +434,30 @@ pub struct Bench {
     /// Write the numbers to a file
     #[arg(long)]
     pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Fit {
+    /// GGUF files
+    #[arg(required = true)]
+    pub models: Vec<PathBuf>,
+    /// Agents that speak at the same time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub agents: u32,
+    /// Context of each agent in tokens
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    pub context: u32,
+    /// Milliseconds of a frame that steps may use [default: 8.33 on a CPU, 4.17 on a GPU]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    pub budget: Option<Duration>,
+    /// Number format of the KV cache
+    #[arg(long, value_enum, default_value_t = Kv::F16)]
+    pub kv: Kv,
+    /// One JSON array instead of text
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

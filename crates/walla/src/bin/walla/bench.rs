@@ -3,7 +3,7 @@
 
 mod bandwidth;
 mod llama;
-mod measure;
+pub mod measure;
 mod table;
 
 use std::io::Write;
@@ -171,7 +171,7 @@ impl StepBytes {
 }
 
 /// Keys and values of one token in all layers, with their scales.
-fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
+pub fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
     let scales = model.layers.iter().map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => 2 * attention.kv_heads * kv_type.scale_bytes(),
         Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use walla::{Engine, EngineBuilder, EngineError, TemplateChoice};
-use walla_exec::{ExecOptions, Executor};
+use walla_exec::{ExecError, ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_types::environment;
@@ -74,6 +74,17 @@ pub fn executor(
     device: &DeviceArgs,
     options: ExecOptions,
 ) -> Result<Executor, Failure> {
+    try_executor(file, model, device, options)?.map_err(|error| named(path, &error))
+}
+
+/// As [`executor`], with a refusal of the model as a value. The error is the device's that does not
+/// open.
+pub fn try_executor(
+    file: &Gguf,
+    model: &ModelSpec,
+    device: &DeviceArgs,
+    options: ExecOptions,
+) -> Result<Result<Executor, ExecError>, Failure> {
     let registry = walla_runtime::default_registry();
     let device = registry.open(&device.device, &device.open_options())?;
     let bar = bar();
@@ -83,7 +94,7 @@ pub fn executor(
     };
     let executor = Executor::load(device, file, model, options, progress);
     bar.finish_and_clear();
-    executor.map_err(|error| named(path, &error))
+    Ok(executor)
 }
 
 /// A progress bar on standard error; hidden if that is not a terminal.

@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod chat;
 mod devices;
+mod fit;
 mod generate;
 mod hints;
 mod input;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Chat(arguments) => chat::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),
         Verb::Synth(arguments) => synth::run(&arguments),
     };
@@ -83,7 +85,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments: Vec<_> = arguments.map(|a| a.to_string_lossy().into_owned()).collect();
     let hint = hints::hint(error, &arguments).map(|hint| format!(": {hint}")).unwrap_or_default();
-    note!("walla: {}{hint} (see walla --help)", one_line(what));
+    let verb = arguments.first().filter(|verb| Arguments::has_verb(verb));
+    let help = verb.map_or("walla --help".to_owned(), |verb| format!("walla {verb} --help"));
+    note!("walla: {}{hint} (see {help})", one_line(what));
     code
 }
 

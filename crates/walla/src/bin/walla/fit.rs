@@ -1,0 +1,274 @@
+//! `walla fit`: whether models fit this machine, with numbers measured on it.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use walla_device::{DeviceError, DeviceInfo, DeviceKind, MemoryUse};
+use walla_exec::{ExecError, ExecOptions, Executor, Lockstep};
+use walla_model::{Gguf, ModelSpec};
+use walla_plan::defaults;
+use walla_types::{Sampling, SeqId};
+
+use crate::Failure;
+use crate::args::Fit;
+use crate::bench::kv_bytes_per_token;
+use crate::bench::measure::{self, Run};
+use crate::load;
+
+/// Numbers of agents that are measured, up to the given one.
+const AGENTS: [u32; 3] = [1, 8, 64];
+/// A short run: its steps take as long as longer ones, apart from attention.
+const RUN: Run = Run { context: 32, tokens: 8, prefill_rows: 64 };
+/// Frames per second of the verdict.
+const FRAMES: f64 = 60.0;
+/// Tokens per second of an unhurried voice.
+const VOICE: f64 = 8.0;
+
+pub fn run(arguments: &Fit) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    let mut reports = Vec::new();
+    for path in &arguments.models {
+        let report = of_model(arguments, path)?;
+        if arguments.json {
+            reports.push(report.to_json());
+        } else {
+            report.print(&mut out)?;
+        }
+    }
+    if arguments.json {
+        writeln!(out, "{:#}", Value::Array(reports))?;
+    }
+    Ok(())
+}
+
+/// One model on this machine.
+struct Report {
+    model: String,
+    architecture: String,
+    file_bytes: u64,
+    /// Agents and tokens of each one's context.
+    size: (u32, u32),
+    kv_bytes_per_token: u64,
+    state_bytes_per_agent: u64,
+    result: Result<Fitting, String>,
+}
+
+/// A model that fits.
+struct Fitting {
+    device: DeviceInfo,
+    memory: MemoryUse,
+    budget_ms: f64,
+    steps: Vec<Step>,
+}
+
+/// Steps of some agents.
+struct Step {
+    agents: u32,
+    ms: f64,
+}
+
+fn of_model(arguments: &Fit, path: &Path) -> Result<Report, Failure> {
+    let file = load::open_quietly(path)?;
+    let model = ModelSpec::from_gguf(&file, arguments.context)
+        .map_err(|error| load::named(path, &error))?;
+    let options = ExecOptions {
+        sequences_max: arguments.agents,
+        context_tokens: arguments.context,
+        rows_max: arguments.agents.clamp(RUN.prefill_rows, 512),
+        outputs_max: arguments.agents.min(512),
+        logits_rows_max: 0,
+        kv_type: arguments.kv.into(),
+        ..ExecOptions::default()
+    };
+    let result = match fitting(arguments, path, &file, &model, options.with_full_pages())? {
+        Ok(fitting) => Ok(fitting),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    Ok(Report {
+        model: path.display().to_string(),
+        architecture: model.architecture.to_string(),
+        file_bytes: file.file_bytes(),
+        size: (arguments.agents, arguments.context),
+        kv_bytes_per_token: kv_bytes_per_token(&model, options.kv_type),
+        state_bytes_per_agent: (model.state_numbers_per_sequence() * size_of::<f32>()) as u64,
+        result,
+    })
+}
+
+/// Loads the model and measures its steps, or returns why the device refuses it.
+fn fitting(
+    arguments: &Fit,
+    path: &Path,
+    file: &Gguf,
+    model: &ModelSpec,
+    options: ExecOptions,
+) -> Result<Result<Fitting, DeviceError>, Failure> {
+    let executor = match load::try_executor(file, model, &arguments.device, options)? {
+        Ok(executor) => executor,
+        Err(ExecError::Device(refusal)) if !refusal.is_lost() => return Ok(Err(refusal)),
+        Err(error) => return Err(load::named(path, &error)),
+    };
+    let device = executor.device().info().clone();
+    let memory = executor.device().memory();
+    let budget = arguments.budget.map(|budget| budget.as_secs_f64() * 1e3);
+    let budget_ms = budget.unwrap_or_else(|| default_budget_ms(&device));
+    let steps = measured(executor, arguments.agents, model)?;
+    Ok(Ok(Fitting { device, memory, budget_ms, steps }))
+}
+
+fn measured(executor: Executor, agents_max: u32, model: &ModelSpec) -> Result<Vec<Step>, Failure> {
+    let mut lockstep = Lockstep::new(executor, Vec::new(), Sampling::greedy())?;
+    let counts = AGENTS.into_iter().filter(|&agents| agents < agents_max).chain([agents_max]);
+    let mut steps = Vec::new();
+    for agents in counts {
+        let active = (0..agents).map(SeqId).collect();
+        let measured = measure::measure(&mut lockstep, active, RUN, model)?;
+        steps.push(Step { agents, ms: measured.step_ms.quantile(0.5) });
+    }
+    Ok(steps)
+}
+
+fn default_budget_ms(device: &DeviceInfo) -> f64 {
+    let micros = match device.kind {
+        DeviceKind::Cpu => defaults::CPU_BUDGET_MICROS,
+        DeviceKind::Cuda => defaults::BUDGET_MICROS,
+    };
+    f64::from(micros) / 1e3
+}
+
+impl Step {
+    /// Steps per second that a budget allows at 60 frames per second: a longer step takes the
+    /// budget of several frames.
+    fn per_second(&self, budget_ms: f64) -> f64 {
+        FRAMES * (budget_ms / self.ms.max(1e-6)).min(1.0)
+    }
+
+    fn verdict(&self, budget_ms: f64) -> String {
+        let rate = self.per_second(budget_ms);
+        if self.ms <= budget_ms {
+            return "a step in every frame".to_owned();
+        }
+        let frames = (self.ms / budget_ms).ceil();
+        if rate >= VOICE {
+            format!("a step takes the budget of {frames} frames")
+        } else {
+            format!("too slow to speak: a step takes the budget of {frames} frames")
+        }
+    }
+}
+
+fn mb(bytes: u64) -> String {
+    format!("{:.0} MB", bytes as f64 / 1e6)
+}
+
+impl Report {
+    fn print(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let (agents, context) = self.size;
+        writeln!(
+            out,
+            "{}: {}, {} in the file",
+            self.model,
+            self.architecture,
+            mb(self.file_bytes)
+        )?;
+        let each = self.kv_bytes_per_token * u64::from(context) + self.state_bytes_per_agent;
+        writeln!(
+            out,
+            "  {} B a token and {} B of state an agent: {} for {agents} agents of {context} tokens",
+            self.kv_bytes_per_token,
+            self.state_bytes_per_agent,
+            mb(each * u64::from(agents)),
+        )?;
+        let fitting = match &self.result {
+            Ok(fitting) => fitting,
+            Err(refusal) => {
+                writeln!(out, "  does not fit: {refusal}\n")?;
+                return Ok(());
+            }
+        };
+        let Fitting { device, memory, budget_ms, steps } = fitting;
+        let total = memory.weight_bytes + memory.cache_bytes + memory.workspace_bytes;
+        let free = device.memory_free_bytes.map(|bytes| format!(" of {} free", mb(bytes)));
+        writeln!(
+            out,
+            "  {}: {}{} (weights {}, cache {}, workspace {})",
+            device.name,
+            mb(total),
+            free.unwrap_or_default(),
+            mb(memory.weight_bytes),
+            mb(memory.cache_bytes),
+            mb(memory.workspace_bytes),
+        )?;
+        writeln!(
+            out,
+            "  agents   ms a step   tokens/s each   with {budget_ms:.2} ms a frame at 60 fps"
+        )?;
+        for step in steps {
+            let rate = step.per_second(*budget_ms);
+            writeln!(
+                out,
+                "  {:6} {:11.2} {:15.1}   {}",
+                step.agents,
+                step.ms,
+                rate,
+                step.verdict(*budget_ms)
+            )?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let (agents, context) = self.size;
+        let mut report = json!({
+            "model": self.model,
+            "architecture": self.architecture,
+            "file_bytes": self.file_bytes,
+            "agents": agents,
+            "context_tokens": context,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
+            "state_bytes_per_agent": self.state_bytes_per_agent,
+            "fits": self.result.is_ok(),
+        });
+        let more = match &self.result {
+            Err(refusal) => json!({"reason": refusal}),
+            Ok(fitting) => json!({
+                "device": fitting.device.name,
+                "memory_free_bytes": fitting.device.memory_free_bytes,
+                "weight_bytes": fitting.memory.weight_bytes,
+                "cache_bytes": fitting.memory.cache_bytes,
+                "workspace_bytes": fitting.memory.workspace_bytes,
+                "budget_ms": fitting.budget_ms,
+                "steps": fitting.steps.iter().map(|step| json!({
+                    "agents": step.agents,
+                    "step_ms": step.ms,
+                    "tokens_per_second_each": step.per_second(fitting.budget_ms),
+                    "fits_a_frame": step.ms <= fitting.budget_ms,
+                })).collect::<Vec<_>>(),
+            }),
+        };
+        if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
+            report.extend(more);
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_step_takes_the_budget_of_several_frames() {
+        let step = |ms| Step { agents: 8, ms };
+        assert_eq!(step(4.0).per_second(8.0), 60.0);
+        assert_eq!(step(4.0).verdict(8.0), "a step in every frame");
+        assert_eq!(step(24.0).per_second(8.0), 20.0);
+        assert_eq!(step(24.0).verdict(8.0), "a step takes the budget of 3 frames");
+        assert_eq!(
+            step(80.0).verdict(8.0),
+            "too slow to speak: a step takes the budget of 10 frames"
+        );
+    }
+}
