@@ -40,7 +40,7 @@ pub(super) fn unpack_q3(packed: &[u8]) -> [i8; 16] {
 }
 
 /// The inverse of [`unpack_q3`].
-pub(super) fn pack_q3(scales: &[i8; 16]) -> [u8; 12] {
+pub(crate) fn pack_q3(scales: &[i8; 16]) -> [u8; 12] {
     let mut packed = [0; 12];
     for (i, scale) in scales.iter().enumerate() {
         let stored = (scale + 32) as u8;
