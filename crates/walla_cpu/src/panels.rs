@@ -25,8 +25,8 @@
 //! F32, F16 and BF16 panels are transposed: 16 numbers for each column.
 //!
 //! A row's block takes 4 more bytes for Q4_K (2.8 %), Q5_K (2.3 %) and Q3_K (3.6 %), and 2 more for
-//! IQ4_XS (1.5 %), because their 6-bit scales are stored in 8 bits. Other types take the same space as in the file, except for rounding to 64
-//! bytes and to 16 rows.
+//! IQ4_XS (1.5 %), because their 6-bit scales are stored in 8 bits. Other types take the same space
+//! as in the file, except for rounding to 64 bytes and to 16 rows.
 
 use half::f16;
 use walla_types::TensorType;

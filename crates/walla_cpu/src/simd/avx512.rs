@@ -269,8 +269,8 @@ fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
     }
 }
 
-/// Powers of two of 16 E8M0 exponents, halved: exponent `e` is the float with the exponent bits `e -
-/// 1`, or subnormal for 0 and 1.
+/// Powers of two of 16 E8M0 exponents, halved: exponent `e` is the float with the exponent bits
+/// `e - 1`, or subnormal for 0 and 1.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn powers(exponents: __m128i) -> __m512 {

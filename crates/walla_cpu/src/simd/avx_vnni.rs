@@ -29,8 +29,8 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 
 quantised_kernel!("avx2,fma,f16c,avxvnni");
 
-/// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16. With few rows
-/// the chains are split, see the AVX-512 kernel.
+/// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
+/// With few rows the chains are split, see the AVX-512 kernel.
 ///
 /// Sums start with the bits of [`MAGIC`], so a subtraction converts them to floats. Sums over
 /// codes of signed types start with the activations' part of the offset, so that they are sums over

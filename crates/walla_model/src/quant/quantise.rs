@@ -10,8 +10,8 @@ use super::{
 ///
 /// `bytes` has the size of `numbers.len()` numbers, as [`TensorType::row_bytes`] counts them. Types
 /// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, MXFP4) give the same bytes as ggml; K
-/// types, IQ4_NL and IQ4_XS search for the scales with the smallest error. Numbers that are not finite do not survive
-/// quantisation: they become arbitrary numbers or make their block NaN.
+/// types, IQ4_NL and IQ4_XS search for the scales with the smallest error. Numbers that are not
+/// finite do not survive quantisation: they become arbitrary numbers or make their block NaN.
 ///
 /// # Panics
 /// If `numbers` is not a whole number of blocks, or `bytes` has another length.
