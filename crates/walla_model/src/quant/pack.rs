@@ -1,8 +1,8 @@
 //! Packed 6-bit scales in 12 bytes: 8 scales and 8 minimums of Q4_K and Q5_K, or 16 scales of Q3_K.
 //!
-//! Q4_K and Q5_K: the first four scales are in the low 6 bits of bytes 0..4, the first four minimums
-//! in the low 6 bits of bytes 4..8. For the last four, the low 4 bits are in the nibbles of bytes
-//! 8..12, and the high 2 bits are in the top bits of bytes 0..4 and 4..8.
+//! Q4_K and Q5_K: the first four scales are in the low 6 bits of bytes 0..4, the first four
+//! minimums in the low 6 bits of bytes 4..8. For the last four, the low 4 bits are in the nibbles
+//! of bytes 8..12, and the high 2 bits are in the top bits of bytes 0..4 and 4..8.
 //!
 //! Q3_K: the low 4 bits of scales `i` and `i + 8` are in the nibbles of byte `i`, below 8. The high
 //! 2 bits of scales `i`, `i + 4`, `i + 8` and `i + 12` are in byte `8 + i`, below 4. A scale is
