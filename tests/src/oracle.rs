@@ -292,7 +292,7 @@ impl OracleModel {
         let model = ModelSpec::from_gguf(&file, 1).expect("the model is supported");
         let scale = model.layers.iter().find_map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => attention.position_scale,
-            Mixer::ShortConv(_) => None,
+            Mixer::ShortConv(_) | Mixer::DeltaNet(_) => None,
         });
         scale.map(|scale| scale.period_tokens)
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, Device, DeviceError, KvType, OpenOptions};
+use walla_device::{Backend, Device, DeviceError, KvType, OpKind, OpenOptions};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor};
 use walla_model::synth::{self, Experts, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
@@ -141,7 +141,7 @@ fn a_gpu_refuses_mixtures_of_experts_before_it_loads_a_weight() {
     }
     let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
     let gpu = CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("it opens");
-    assert!(!gpu.runs_experts());
+    assert!(!gpu.runs(OpKind::Experts));
     let refusal = load(gpu, &small(&Model::QWEN3_30B_A3B), Mixture::Q8_0).err();
     let Some(ExecError::Device(DeviceError::Unsupported { what, .. })) = refusal else {
         panic!("{refusal:?}");

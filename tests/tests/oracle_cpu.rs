@@ -44,13 +44,16 @@ fn an_f16_cache_is_within_half_tolerance() {
     }
 }
 
-/// A model, and the gap of a near-tie that is above its limit of the regret in the rounded class.
+/// Models, and the gap of a near-tie that is above their limit of the regret in the rounded class.
+/// That limit is the one of the half class, because the rounding of llama.cpp changed no best token
+/// of these files. The two other limits hold as they are.
 ///
-/// After token 68 of `len70` the best two logits differ by 0.0819; the limit is 0.0728. The errors
-/// of these two, -0.044 and +0.070, are as large as the rms of all errors (0.053, limit 0.158), and
-/// the same in every variant. The limit is that of the half class, because the rounding of
-/// llama.cpp changed no best token of this file. The two other limits hold as they are.
-const NEAR_TIE: (&str, f64) = ("qwen3moe-q4_k_m", 0.082);
+/// - `qwen3moe-q4_k_m`: after token 68 of `len70` the best two logits differ by 0.0819; the limit is
+///   0.0728. The errors of these two, -0.044 and +0.070, are as large as the rms of all errors
+///   (0.053, limit 0.158), and the same in every variant.
+/// - `qwen35-q8_0`: in `len70` two logits differ by 0.0933; the limit is 0.0877. The rms of all
+///   errors is 0.105, its limit 0.194.
+const NEAR_TIES: [(&str, f64); 2] = [("qwen3moe-q4_k_m", 0.082), ("qwen35-q8_0", 0.0934)];
 
 /// Every other variant of this machine rounds activations of quantised products to 8 bits, as
 /// llama.cpp does, and otherwise only the cache.
@@ -66,7 +69,8 @@ fn vector_variants_are_within_their_tolerance() {
             for (context, sequences) in model.by_context() {
                 let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, KvType::F16);
                 for (how, mut differences) in model.compare_all(&mut evaluator, &sequences) {
-                    if model.name == NEAR_TIE.0 && differences.max_regret < NEAR_TIE.1 {
+                    let tie = NEAR_TIES.iter().find(|(name, _)| *name == model.name);
+                    if tie.is_some_and(|(_, gap)| differences.max_regret < *gap) {
                         differences.max_regret = 0.0;
                     }
                     model.assert_within(class, &differences, &format!("{variant} {how}"));

@@ -1,11 +1,14 @@
 mod kv;
 
-use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError};
+use std::sync::PoisonError;
+
+use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeltaShape, DeviceError};
 use walla_types::PENALTY_WINDOW_MAX;
 
 pub(crate) use self::kv::KvLayer;
 use crate::memory::{Bytes, filled};
 use crate::scalar;
+use crate::sync::Mutex;
 use crate::workspace::Rope;
 
 const RECENT: usize = PENALTY_WINDOW_MAX as usize;
@@ -18,6 +21,18 @@ pub(crate) struct ConvLayer {
 }
 
 impl ConvLayer {
+    fn new(width: usize, taps: usize, sequences: usize) -> Result<Self, DeviceError> {
+        let numbers = (taps - 1).checked_mul(width).and_then(|n| n.checked_mul(sequences * 4));
+        let state = Bytes::zeroed("convolution states", numbers.unwrap_or(usize::MAX / 2))?;
+        Ok(Self { width, taps, state })
+    }
+
+    fn copy(&mut self, from: usize, to: usize) {
+        let numbers = self.numbers();
+        let state: &mut [f32] = self.state.as_mut_slice();
+        state.copy_within(from * numbers..(from + 1) * numbers, to * numbers);
+    }
+
     fn numbers(&self) -> usize {
         (self.taps - 1) * self.width
     }
@@ -34,10 +49,74 @@ impl ConvLayer {
     }
 }
 
+/// States of one DeltaNet layer.
+///
+/// Columns of a state matrix are independent. So the matrices are stored in strips of [`STRIP`]
+/// columns, `[value_heads, head_dim / STRIP]` of them, each `[sequences_max, head_dim, STRIP]`: a
+/// strip of one sequence fits into the L1 cache while a prompt passes. Threads work on different
+/// strips; a lock is never contended.
+pub(crate) struct DeltaLayer {
+    pub shape: DeltaShape,
+    pub conv: ConvLayer,
+    pub strips: Vec<Mutex<Bytes>>,
+}
+
+/// Columns of a state matrix that are stored together.
+pub(crate) const STRIP: usize = 16;
+
+impl DeltaLayer {
+    fn new(shape: DeltaShape, sequences: usize) -> Result<Self, DeviceError> {
+        let conv = ConvLayer::new(shape.channels() as usize, shape.taps as usize, sequences)?;
+        let numbers = Self::strip(shape).checked_mul(sequences).and_then(|n| n.checked_mul(4));
+        let numbers = numbers.unwrap_or(usize::MAX / 2);
+        let strips = (0..shape.values() as usize / STRIP)
+            .map(|_| Bytes::zeroed("DeltaNet states", numbers).map(Mutex::new));
+        Ok(Self { shape, conv, strips: strips.collect::<Result<_, _>>()? })
+    }
+
+    /// Numbers of one strip of one sequence.
+    const fn strip(shape: DeltaShape) -> usize {
+        shape.head_dim as usize * STRIP
+    }
+
+    /// Bytes of the states of all sequences; saturates.
+    fn bytes_of(shape: DeltaShape, sequences: u64) -> u64 {
+        let matrices = u64::from(shape.values()).saturating_mul(shape.head_dim.into());
+        let taps = u64::from(shape.taps.saturating_sub(1));
+        let inputs = u64::from(shape.channels()).saturating_mul(taps);
+        matrices.saturating_add(inputs).saturating_mul(4).saturating_mul(sequences)
+    }
+
+    fn held_bytes(&self) -> usize {
+        let sequences = self.conv.state.len() / (4 * self.conv.numbers()).max(1);
+        self.conv.state.len() + self.strips.len() * Self::strip(self.shape) * sequences * 4
+    }
+
+    /// Runs `work` with the strips of all sequences, one after another.
+    fn each(&mut self, work: impl Fn(&mut [f32], usize)) {
+        let numbers = Self::strip(self.shape);
+        for strip in &mut self.strips {
+            let strip = strip.get_mut().unwrap_or_else(PoisonError::into_inner);
+            work(strip.as_mut_slice(), numbers);
+        }
+    }
+
+    fn copy(&mut self, from: usize, to: usize) {
+        self.conv.copy(from, to);
+        self.each(|strip, n| strip.copy_within(from * n..(from + 1) * n, to * n));
+    }
+
+    fn clear(&mut self, sequence: usize) {
+        self.conv.state_mut(sequence).fill(0.0);
+        self.each(|strip, n| strip[sequence * n..][..n].fill(0.0));
+    }
+}
+
 /// The cache of one layer.
 pub(crate) enum Layer {
     Kv(KvLayer),
     Conv(ConvLayer),
+    Delta(DeltaLayer),
 }
 
 /// All per-sequence state that is kept between steps.
@@ -70,6 +149,7 @@ impl Cache {
             CacheLayer::ShortConv { width, taps } => {
                 product(&[taps.saturating_sub(1).into(), width.into(), sequences, 4])
             }
+            CacheLayer::DeltaNet(shape) => DeltaLayer::bytes_of(shape, sequences),
         });
         let tokens = product(&[sequences, RECENT as u64 + 1, 4]);
         layers.fold(tokens, u64::saturating_add)
@@ -109,12 +189,11 @@ impl Cache {
                             "a convolution without channels or taps".to_owned(),
                         ));
                     }
-                    let (width, taps) = (width as usize, taps as usize);
-                    let numbers =
-                        (taps - 1).checked_mul(width).and_then(|n| n.checked_mul(sequences * 4));
-                    let state =
-                        Bytes::zeroed("convolution states", numbers.unwrap_or(usize::MAX / 2))?;
-                    Layer::Conv(ConvLayer { width, taps, state })
+                    Layer::Conv(ConvLayer::new(width as usize, taps as usize, sequences)?)
+                }
+                CacheLayer::DeltaNet(shape) => {
+                    check_delta(shape)?;
+                    Layer::Delta(DeltaLayer::new(shape, sequences)?)
                 }
             });
         }
@@ -132,6 +211,7 @@ impl Cache {
         let layers = self.layers.iter().map(|layer| match layer {
             Layer::Kv(kv) => kv.held_bytes(),
             Layer::Conv(conv) => conv.state.len(),
+            Layer::Delta(delta) => delta.held_bytes(),
         });
         layers.sum::<usize>() + (self.last.len() + self.recent.len()) * size_of::<u32>()
     }
@@ -216,10 +296,10 @@ impl Cache {
             CacheCommand::CopySequence { from, to } => {
                 let (from, to) = (from as usize, to as usize);
                 for layer in &mut self.layers {
-                    if let Layer::Conv(conv) = layer {
-                        let numbers = conv.numbers();
-                        let state: &mut [f32] = conv.state.as_mut_slice();
-                        state.copy_within(from * numbers..(from + 1) * numbers, to * numbers);
+                    match layer {
+                        Layer::Kv(_) => {}
+                        Layer::Conv(conv) => conv.copy(from, to),
+                        Layer::Delta(delta) => delta.copy(from, to),
                     }
                 }
                 self.last[to] = self.last[from];
@@ -228,8 +308,10 @@ impl Cache {
             CacheCommand::ClearSequence { sequence } => {
                 let sequence = sequence as usize;
                 for layer in &mut self.layers {
-                    if let Layer::Conv(conv) = layer {
-                        conv.state_mut(sequence).fill(0.0);
+                    match layer {
+                        Layer::Kv(_) => {}
+                        Layer::Conv(conv) => conv.state_mut(sequence).fill(0.0),
+                        Layer::Delta(delta) => delta.clear(sequence),
                     }
                 }
                 self.last[sequence] = 0;
@@ -249,6 +331,19 @@ impl Cache {
             recent[moved as usize % RECENT] = old[position as usize % RECENT];
         }
     }
+}
+
+fn check_delta(shape: DeltaShape) -> Result<(), DeviceError> {
+    let DeltaShape { key_heads, value_heads, head_dim, taps } = shape;
+    let has_size = key_heads > 0 && head_dim > 0 && taps > 0 && shape.channels() < u32::MAX;
+    if !has_size || value_heads == 0 || !value_heads.is_multiple_of(key_heads) {
+        return Err(DeviceError::Invalid(format!("a DeltaNet layer of {shape:?}")));
+    }
+    if !(head_dim as usize).is_multiple_of(STRIP) {
+        let what = format!("DeltaNet heads of {head_dim}, which is no multiple of {STRIP}");
+        return Err(DeviceError::Unsupported { device: "cpu".to_owned(), what });
+    }
+    Ok(())
 }
 
 /// Rotates one key by `turn` positions. The key already includes the rope's magnitude.

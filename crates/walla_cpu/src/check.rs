@@ -229,6 +229,15 @@ impl<'a> Checker<'a> {
                     _ => Err(format!("layer {layer} of the cache is no such convolution")),
                 }
             }
+            Op::DeltaNet { .. } => self.delta_net(op),
+            Op::Gate { x, norm, linear, y, .. } => {
+                let (width, gated) = (self.slot(*x)?, self.slot(*y)?);
+                self.distinct(&[*x, *y])?;
+                self.normed(norm, width)?;
+                let rows = self.matrix(linear.matrix.0)?.rows;
+                self.linear(linear, if rows == 1 { 1 } else { gated }, width)?;
+                self.joined(&[linear])
+            }
             Op::Head { x, norm, linear } => {
                 let width = self.slot(*x)?;
                 self.normed(norm, width)?;
@@ -236,6 +245,47 @@ impl<'a> Checker<'a> {
             }
             Op::Sample => Ok(()),
         }
+    }
+
+    fn delta_net(&mut self, op: &Op) -> Checked {
+        let Op::DeltaNet {
+            x,
+            norm,
+            shape,
+            input,
+            kernel,
+            alpha,
+            beta,
+            decay,
+            step_bias,
+            head_norm,
+            layer,
+            out,
+            ..
+        } = op
+        else {
+            return Ok(());
+        };
+        match self.cache.layers.get(*layer as usize) {
+            Some(Layer::Delta(delta)) if delta.shape == *shape => {}
+            _ => return Err(format!("layer {layer} of the cache is no such DeltaNet layer")),
+        }
+        let width = self.slot(*x)?;
+        self.distinct(&[*x, *out])?;
+        self.normed(norm, width)?;
+        let (channels, heads) = (shape.channels() as usize, shape.value_heads as usize);
+        self.linear(input, channels, width)?;
+        self.linear(alpha, heads, width)?;
+        self.linear(beta, heads, width)?;
+        self.joined(&[input, alpha, beta])?;
+        let kernel = self.vector(kernel.0)?.len();
+        same("kernel", kernel, channels.saturating_mul(shape.taps as usize))?;
+        same("decays", self.vector(decay.0)?.len(), heads)?;
+        same("step biases", self.vector(step_bias.0)?.len(), heads)?;
+        let head_dim = self.vector(head_norm.weight.0)?.len();
+        same("head norm", head_dim, shape.head_dim as usize)?;
+        self.sizes.convolved = self.sizes.convolved.max(self.sizes.rows.saturating_mul(channels));
+        same("output slot", self.slot(*out)?, shape.values() as usize)
     }
 
     fn slot(&self, slot: Slot) -> Checked<usize> {

@@ -109,6 +109,48 @@ pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y:
     dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
 }
 
+/// `x[i] = x[i] * sigmoid(x[i])`.
+pub(crate) fn silu(variant: Variant, x: &mut [f32]) {
+    if variant == Variant::Neon {
+        return math::silu(x);
+    }
+    let plain =
+        |x: &mut [f32]| x.iter_mut().for_each(|x| *x = scalar::activate(Activation::Silu, *x));
+    dispatch!(variant, attention::silu(x), plain(x));
+}
+
+/// The current row of one head, for the delta rule.
+pub(crate) struct DeltaInput<'a> {
+    /// `[head_dim]`, normalised and scaled.
+    pub query: &'a [f32],
+    /// `[head_dim]`, normalised.
+    pub key: &'a [f32],
+    /// `[STRIP]`: the values of the strip's columns.
+    pub values: &'a [f32],
+    /// Factor of the state.
+    pub decay: f32,
+    /// Strength of the correction.
+    pub strength: f32,
+}
+
+/// `M = decay M; M += key (strength (values - M^T key))^T; out = M^T query` for a strip of the
+/// state, `[head_dim, STRIP]`.
+pub(crate) fn delta_rule(
+    variant: Variant,
+    state: &mut [f32],
+    input: &DeltaInput<'_>,
+    out: &mut [f32],
+) {
+    if variant == Variant::Neon {
+        return math::delta_rule(state, input, out);
+    }
+    dispatch!(
+        variant,
+        attention::delta_rule(state, input, out),
+        scalar::delta_rule(state, input, out)
+    );
+}
+
 /// The largest number; NaNs are ignored.
 pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
     if variant == Variant::Neon {

@@ -3,6 +3,9 @@
 
 use walla_types::Activation;
 
+use crate::cache::STRIP;
+use crate::kernels::DeltaInput;
+
 /// Partial sums of a reduction.
 const LANES: usize = 16;
 
@@ -119,6 +122,11 @@ pub(crate) fn gate(activation: Activation, gate: &[f32], up: &[f32], h: &mut [f3
                 *h = g / (1.0 + exp(-2.0 * z)) * u;
             }
         }
+        Activation::Sigmoid => {
+            for ((h, g), u) in all {
+                *h = u / (1.0 + exp(-g));
+            }
+        }
     }
 }
 
@@ -138,6 +146,56 @@ pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
     let scale = 1.0 / (fold(sums) / x.len() as f32 + eps).sqrt();
     for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
         *y = x * scale * w;
+    }
+}
+
+/// `x[i] = x[i] * sigmoid(x[i])`.
+#[inline(always)]
+pub(crate) fn silu(x: &mut [f32]) {
+    for x in x {
+        *x /= 1.0 + exp(-*x);
+    }
+}
+
+/// The delta rule on a strip of the state, see [`kernels::delta_rule`](crate::kernels::delta_rule).
+/// Row `i` of the state is added to partial sum `i % 4`.
+#[inline(always)]
+pub(crate) fn delta_rule(state: &mut [f32], input: &DeltaInput<'_>, out: &mut [f32]) {
+    const CHAINS: usize = 4;
+    let (rows, _) = state.as_chunks_mut::<STRIP>();
+    let (quads, _) = rows.as_chunks_mut::<CHAINS>();
+    let (keys, _) = input.key.as_chunks::<CHAINS>();
+    let (queries, _) = input.query.as_chunks::<CHAINS>();
+    let (Some(values), Some(out)) = (input.values.as_array::<STRIP>(), out.as_mut_array::<STRIP>())
+    else {
+        return;
+    };
+    let mut sums = [[0.0_f32; STRIP]; CHAINS];
+    for (rows, keys) in quads.iter().zip(keys) {
+        for chain in 0..CHAINS {
+            for lane in 0..STRIP {
+                sums[chain][lane] = rows[chain][lane].mul_add(keys[chain], sums[chain][lane]);
+            }
+        }
+    }
+    let mut change = [0.0_f32; STRIP];
+    for lane in 0..STRIP {
+        let known = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
+        change[lane] = input.strength * known.mul_add(-input.decay, values[lane]);
+    }
+    let mut sums = [[0.0_f32; STRIP]; CHAINS];
+    for ((rows, keys), queries) in quads.iter_mut().zip(keys).zip(queries) {
+        for chain in 0..CHAINS {
+            for lane in 0..STRIP {
+                let kept = rows[chain][lane] * input.decay;
+                let new = change[lane].mul_add(keys[chain], kept);
+                rows[chain][lane] = new;
+                sums[chain][lane] = new.mul_add(queries[chain], sums[chain][lane]);
+            }
+        }
+    }
+    for lane in 0..STRIP {
+        out[lane] = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
     }
 }
 
@@ -163,7 +221,7 @@ mod tests {
     #[test]
     fn vector_activations_match_the_scalar_ones() {
         let x: Vec<f32> = (-400..400).map(|i| i as f32 / 20.0).collect();
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in [Activation::Silu, Activation::GeluTanh, Activation::Sigmoid] {
             let mut got = vec![0.0; x.len()];
             gate(activation, &x, &vec![1.0; x.len()], &mut got);
             for (x, got) in x.iter().zip(got) {

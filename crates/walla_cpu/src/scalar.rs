@@ -2,6 +2,9 @@
 
 use walla_types::{Activation, RopePairs};
 
+use crate::cache::STRIP;
+use crate::kernels::DeltaInput;
+
 /// Partial sums of a dot product: they let a compiler use vector registers without a change of the
 /// order.
 const LANES: usize = 16;
@@ -80,6 +83,7 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
             const SQRT_2_OVER_PI: f32 = 0.797_884_6;
             0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
         }
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
 }
 
@@ -87,6 +91,23 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
 pub(crate) fn gate(activation: Activation, gate: &[f32], up: &[f32], h: &mut [f32]) {
     for ((h, g), u) in h.iter_mut().zip(gate).zip(up) {
         *h = activate(activation, *g) * u;
+    }
+}
+
+/// The delta rule on a strip of the state, see [`kernels::delta_rule`](crate::kernels::delta_rule).
+pub(crate) fn delta_rule(state: &mut [f32], input: &DeltaInput<'_>, out: &mut [f32]) {
+    let mut change = [0.0; STRIP];
+    for (row, key) in state.chunks(STRIP).zip(input.key) {
+        add_scaled(&mut change, *key, row);
+    }
+    for (change, value) in change.iter_mut().zip(input.values) {
+        *change = input.strength * (value - input.decay * *change);
+    }
+    out.fill(0.0);
+    for ((row, key), query) in state.chunks_mut(STRIP).zip(input.key).zip(input.query) {
+        row.iter_mut().for_each(|number| *number *= input.decay);
+        add_scaled(row, *key, &change);
+        add_scaled(out, *query, row);
     }
 }
 

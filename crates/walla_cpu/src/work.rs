@@ -7,7 +7,7 @@
 //!
 //! The choice never affects results: they do not depend on tiles or threads.
 
-use walla_device::HeadShape;
+use walla_device::{DeltaShape, HeadShape};
 use walla_types::TensorType;
 
 use crate::options::Variant;
@@ -114,6 +114,12 @@ pub(crate) fn attention(in_vectors: bool, shape: HeadShape, cells: u64) -> u64 {
     let numbers = cells * u64::from(shape.kv_heads) * u64::from(shape.head_dim);
     let group = u64::from(shape.heads / shape.kv_heads.max(1));
     if in_vectors { numbers * (3 + group) / 32 } else { 2 * numbers * group }
+}
+
+/// Nanoseconds of the delta rule for `rows` rows.
+pub(crate) fn delta_rule(variant: Variant, shape: DeltaShape, rows: usize) -> u64 {
+    let numbers = u64::from(shape.values()) * u64::from(shape.head_dim) * rows as u64;
+    if variant == Variant::Scalar { 2 * numbers } else { numbers / 8 }
 }
 
 /// Nanoseconds of sampling `outputs` tokens.

@@ -37,6 +37,8 @@ pub(crate) struct Sizes {
     pub product: usize,
     /// Mixtures of experts.
     pub experts: ExpertSizes,
+    /// Queries, keys and values of DeltaNet.
+    pub convolved: usize,
     /// Cosines and sines of each rope, two elements per pair and row; 0 for unused ropes.
     pub rotations: Vec<usize>,
     /// Attention scores of one worker.
@@ -90,7 +92,12 @@ impl Sizes {
         let worker =
             self.scores.saturating_add(self.row).saturating_add(self.vocab.saturating_mul(2));
         let shared = self.slots.iter().chain(&self.rotations).copied();
-        let shared = shared.chain([self.normed, self.product, worker.saturating_mul(workers)]);
+        let shared = shared.chain([
+            self.normed,
+            self.product,
+            self.convolved,
+            worker.saturating_mul(workers),
+        ]);
         let floats = shared.fold(0, usize::saturating_add).saturating_mul(size_of::<f32>());
         let floats = floats.saturating_add(self.experts.bytes());
         floats.saturating_add(self.groups.saturating_mul(size_of::<Group>())) as u64
@@ -109,6 +116,7 @@ impl Sizes {
             (&mut self.normed, other.normed),
             (&mut self.groups, other.groups),
             (&mut self.product, other.product),
+            (&mut self.convolved, other.convolved),
             (&mut self.scores, other.scores),
             (&mut self.row, other.row),
             (&mut self.vocab, other.vocab),
@@ -164,6 +172,7 @@ pub(crate) struct Workspace {
     pub groups: Bytes,
     pub product: Bytes,
     pub experts: ExpertSpace,
+    pub convolved: Bytes,
     pub rotations: Vec<Bytes>,
     pub workers: Vec<Mutex<Scratch>>,
     /// Highest page index of each table that a row reaches, for checks.
@@ -188,6 +197,7 @@ impl Workspace {
             all.push(Mutex::new(Scratch { scores, row, logits, ids }));
         }
         let experts = ExpertSpace::new(&sizes.experts)?;
+        let convolved = floats(sizes.convolved)?;
         let reach = filled("page tables", sizes.tables, 0)?;
         Ok(Self {
             sizes,
@@ -196,6 +206,7 @@ impl Workspace {
             groups,
             product,
             experts,
+            convolved,
             rotations,
             workers: all,
             reach,

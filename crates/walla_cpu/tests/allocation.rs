@@ -6,9 +6,9 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use support::{ExpertShape, Harness, Row, SEQUENCES, Shape, greedy};
+use support::{DELTA, ExpertShape, Harness, Row, SEQUENCES, Shape, greedy};
 use walla_cpu::CpuOptions;
-use walla_device::{CacheCommand, Device};
+use walla_device::{CacheCommand, DeltaShape, Device};
 use walla_types::{ExpertScore, TensorType};
 
 /// Counts allocations of all threads.
@@ -36,10 +36,17 @@ unsafe impl GlobalAlloc for Counting {
 
 #[test]
 fn steps_allocate_nothing() {
+    // In turn, because the counter is the process's.
+    allocates_nothing(None);
+    allocates_nothing(Some(DELTA));
+}
+
+fn allocates_nothing(delta: Option<DeltaShape>) {
     let mut harness = Harness::new(
         CpuOptions { threads: Some(3), thread_cost_nanos: Some(0), ..CpuOptions::default() },
         Shape {
             experts: Some(ExpertShape::of(5, 2, ExpertScore::Sigmoid)),
+            delta,
             ..Shape::small(TensorType::Q8_0)
         },
     );

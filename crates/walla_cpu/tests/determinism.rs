@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{ExpertShape, Harness, Random, Row, SEQUENCES, Shape, VOCAB, greedy};
+use support::{DELTA, ExpertShape, Harness, Random, Row, SEQUENCES, Shape, VOCAB, greedy};
 use walla_cpu::{CpuOptions, Variant};
 use walla_types::{ExpertScore, TensorType};
 
@@ -36,9 +36,18 @@ fn in_random_batches(
             let tokens = sequences[s].iter().enumerate().skip(begin).take(count);
             rows.extend(tokens.map(|(at, token)| Row(s as u32, at as u32, *token, true)));
         }
-        // Rows of different sequences interleave in any order; so do rows of one sequence.
+        // Rows of different sequences interleave in any order; so do rows of one sequence, if no
+        // state passes from one to the next.
         for i in (1..rows.len()).rev() {
             rows.swap(i, random.below(i + 1));
+        }
+        if harness.shape.delta.is_some() {
+            for s in 0..sequences.len() as u32 {
+                let mut own: Vec<_> = rows.iter().filter(|row| row.0 == s).copied().collect();
+                own.sort_by_key(|row| row.1);
+                let places = rows.iter_mut().filter(|row| row.0 == s);
+                places.zip(own).for_each(|(place, row)| *place = row);
+            }
         }
         let (got, _) = harness.run(&rows, &greedy());
         let mut placed: Vec<_> = rows.iter().zip(got).collect();
@@ -65,7 +74,8 @@ fn batches_and_threads_do_not_change_results() {
         for variant in variants() {
             let score = [ExpertScore::Softmax, ExpertScore::Sigmoid][i % 2];
             let experts = Some(ExpertShape::of(5, 2, score));
-            let shape = Shape { seed: i as u32, experts, ..Shape::small(ty) };
+            let delta = (i % 2 == 0).then_some(DELTA);
+            let shape = Shape { seed: i as u32, experts, delta, ..Shape::small(ty) };
             let options = |threads, cost| CpuOptions {
                 variant: Some(variant),
                 threads: Some(threads),
@@ -80,6 +90,23 @@ fn batches_and_threads_do_not_change_results() {
                 let got = in_random_batches(&mut harness, &sequences, 10 * i as u32 + threads);
                 assert!(got[2] == wanted, "{ty} {variant} {threads} threads of {cost} ns");
             }
+        }
+    }
+}
+
+#[test]
+fn two_hundred_random_mixes_give_the_same_bits() {
+    for delta in [None, Some(DELTA)] {
+        let experts = Some(ExpertShape::of(8, 3, ExpertScore::Softmax));
+        let shape = Shape { experts, delta, ..Shape::small(TensorType::Q4K) };
+        let sequences = sequences(9);
+        let wanted: Vec<_> = (0..SEQUENCES)
+            .map(|s| alone(CpuOptions::default(), shape, s, &sequences[s as usize]))
+            .collect();
+        let mut harness = Harness::new(CpuOptions::default(), shape);
+        for seed in 0..200 {
+            let got = in_random_batches(&mut harness, &sequences, seed);
+            assert!(got == wanted, "{delta:?}: mix {seed}");
         }
     }
 }

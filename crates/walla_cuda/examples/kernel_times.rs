@@ -156,6 +156,8 @@ fn names(ops: &[Op]) -> Vec<&'static str> {
         Op::Project { .. } => "output",
         Op::GateUp { .. } => "gate, up",
         Op::Experts { .. } => "experts",
+        Op::DeltaNet { .. } => "DeltaNet",
+        Op::Gate { .. } => "gate",
         Op::Head { .. } => "head",
         Op::Sample => "sampler",
     };

@@ -127,6 +127,8 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
             let numbers = product(&[desc.sequences_max, taps.saturating_sub(1), width])?;
             Some(LayerBytes::State([numbers.checked_mul(4)?]))
         }
+        // The device runs no such layer.
+        CacheLayer::DeltaNet(_) => None,
     }
 }
 
@@ -238,7 +240,7 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
             (params.cells, params.position_shift) = (cells, turn);
             let heads = cache.desc.layers.iter().map(|layer| match layer {
                 CacheLayer::Kv { kv_heads, .. } => *kv_heads,
-                CacheLayer::ShortConv { .. } => 0,
+                CacheLayer::ShortConv { .. } | CacheLayer::DeltaNet(_) => 0,
             });
             let name = match cache.desc.kv_type {
                 KvType::F32 => "move_cells_f32",

@@ -4,7 +4,7 @@ mod step_ring;
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceCounters,
     DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId, MatrixDesc,
-    MatrixId, MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
+    MatrixId, MemoryUse, OpKind, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
     StreamPriority, VectorId, WeightSource,
 };
 
@@ -189,8 +189,8 @@ impl Device for CudaDevice {
         self.fallbacks
     }
 
-    fn runs_experts(&self) -> bool {
-        false
+    fn runs(&self, kind: OpKind) -> bool {
+        !matches!(kind, OpKind::Experts | OpKind::DeltaNet | OpKind::Gate)
     }
 
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {

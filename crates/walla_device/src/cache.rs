@@ -1,4 +1,5 @@
 use crate::handles::RopeId;
+use crate::op::DeltaShape;
 
 /// Storage format of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,11 +57,13 @@ pub enum CacheLayer {
         /// Taps of the kernel.
         taps: u32,
     },
+    /// The state of [DeltaNet](crate::Op::DeltaNet), for every sequence, as f32.
+    DeltaNet(DeltaShape),
 }
 
 /// All per-sequence data that a device stores between steps.
 ///
-/// In addition to pages and convolution states, each sequence has the last sampled token (so that
+/// In addition to pages and the states of recurrent layers, each sequence has the last sampled token (so that
 /// the next step can be launched before the host has read it) and the most recent
 /// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that
 /// number (for penalties). All of it is initially zero.
@@ -87,7 +90,7 @@ impl CacheDesc {
             CacheLayer::Kv { kv_heads, head_dim, .. } => {
                 2 * u64::from(kv_heads) * (u64::from(head_dim) * number + scale)
             }
-            CacheLayer::ShortConv { .. } => 0,
+            CacheLayer::ShortConv { .. } | CacheLayer::DeltaNet(_) => 0,
         });
         token.sum::<u64>() * u64::from(self.page_tokens)
     }
@@ -132,14 +135,14 @@ pub enum CacheCommand {
         /// Change of the positions.
         turn: i32,
     },
-    /// Copies convolution states, last sampled token and recent tokens.
+    /// Copies states of recurrent layers, last sampled token and recent tokens.
     CopySequence {
         /// Source sequence.
         from: u32,
         /// Destination sequence.
         to: u32,
     },
-    /// Zeroes convolution states, last sampled token and recent tokens.
+    /// Zeroes states of recurrent layers, last sampled token and recent tokens.
     ClearSequence {
         /// The sequence.
         sequence: u32,

@@ -7,7 +7,7 @@ use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
 use crate::info::DeviceInfo;
-use crate::op::Program;
+use crate::op::{OpKind, Program};
 use crate::weights::WeightSource;
 
 /// Uses of a matrix. A device chooses the layout accordingly.
@@ -129,10 +129,9 @@ pub trait Device: Send {
         GraphFallbacks::default()
     }
 
-    /// Whether the device runs [`Op::Experts`](crate::Op::Experts). Otherwise
-    /// [`prepare`](Self::prepare) refuses programs with it; callers that ask first do not load the
-    /// weights in vain.
-    fn runs_experts(&self) -> bool {
+    /// Whether the device runs ops of this kind. Otherwise [`prepare`](Self::prepare) refuses
+    /// programs with them; callers that ask first do not load the weights in vain.
+    fn runs(&self, _kind: OpKind) -> bool {
         true
     }
 

@@ -33,7 +33,7 @@ use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
 use crate::info::DeviceInfo;
-use crate::op::Program;
+use crate::op::{OpKind, Program};
 use crate::step::{StepHeader, StepLayout};
 use crate::weights::WeightSource;
 
@@ -195,8 +195,8 @@ impl Device for Faulty {
         self.inner.graph_fallbacks()
     }
 
-    fn runs_experts(&self) -> bool {
-        self.inner.runs_experts()
+    fn runs(&self, kind: OpKind) -> bool {
+        self.inner.runs(kind)
     }
 
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use walla_types::{Activation, ExpertScore, PositionScale};
 
 use crate::handles::{BufferId, CacheId, MatrixId, RopeId, VectorId};
@@ -42,6 +44,35 @@ pub struct HeadShape {
     pub kv_heads: u32,
     /// Elements per head.
     pub head_dim: u32,
+}
+
+/// Heads of a DeltaNet layer. `value_heads` is a multiple of `key_heads`; value head `j` uses key
+/// head `j % key_heads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaShape {
+    /// Heads of queries and keys.
+    pub key_heads: u32,
+    /// Heads of values.
+    pub value_heads: u32,
+    /// Elements per head: a multiple of 16.
+    pub head_dim: u32,
+    /// Taps of the convolution.
+    pub taps: u32,
+}
+
+impl DeltaShape {
+    /// Channels of the convolution: queries, keys and values. `u32::MAX` on overflow.
+    #[must_use]
+    pub const fn channels(&self) -> u32 {
+        let heads = self.key_heads.saturating_mul(2).saturating_add(self.value_heads);
+        heads.saturating_mul(self.head_dim)
+    }
+
+    /// Elements of all heads' values. `u32::MAX` on overflow.
+    #[must_use]
+    pub const fn values(&self) -> u32 {
+        self.value_heads.saturating_mul(self.head_dim)
+    }
 }
 
 /// One fused operation. Row indices `r` run over the rows of the step block, output indices `o`
@@ -189,6 +220,64 @@ pub enum Op {
         /// Result: `[rows, width]`.
         out: Slot,
     },
+    /// Gated DeltaNet without its output gate, which a [`Gate`](Self::Gate) applies:
+    ///
+    /// ```text
+    /// n = norm(x); u = W n
+    /// c[r] = silu(sum_t kernel[:, t] * u(p - (taps - 1) + t)); [q, k, v] = c
+    /// k = k / sqrt(sum k^2 + eps); q = q / sqrt(sum q^2 + eps) / sqrt(head_dim)      per head
+    /// g = exp(decay * softplus(A n + step_bias)); b = sigmoid(B n)                   per value head
+    /// M = g M; M += k (b (v - M^T k))^T; o = M^T q                                   per value head
+    /// out[r] = head_norm(o)                                                          per value head
+    /// ```
+    ///
+    /// `M`, `[head_dim, head_dim]` f32 for each value head, and the last `taps - 1` inputs `u` of
+    /// the convolution are the sequence's state. Both are zero before position 0; `u` is read as in
+    /// [`ShortConv`](Self::ShortConv). The last row of each sequence stores the new state. Every
+    /// row is computed as if it were alone, in the order of positions: the results do not depend on
+    /// how a prompt is divided into steps.
+    DeltaNet {
+        /// Hidden state.
+        x: Slot,
+        /// Norm before the projections.
+        norm: Norm,
+        /// Heads and taps.
+        shape: DeltaShape,
+        /// `W`: `[channels, width]`.
+        input: Linear,
+        /// `[channels, taps]`; the last tap applies to the current token.
+        kernel: VectorId,
+        /// `A`: `[value_heads, width]`.
+        alpha: Linear,
+        /// `B`: `[value_heads, width]`.
+        beta: Linear,
+        /// `[value_heads]`, at most 0.
+        decay: VectorId,
+        /// `[value_heads]`.
+        step_bias: VectorId,
+        /// Added to the sums of squares.
+        eps: f32,
+        /// Norm of each head's result: `[head_dim]`.
+        head_norm: Norm,
+        /// Layer of the cache.
+        layer: u32,
+        /// Result: `[rows, value_heads * head_dim]`.
+        out: Slot,
+    },
+    /// `y[r] *= activation(W norm(x[r]))`. A matrix of one row gives one factor for the whole row
+    /// of `y`.
+    Gate {
+        /// Hidden state.
+        x: Slot,
+        /// Norm before the projection.
+        norm: Norm,
+        /// `[width of y, width]` or `[1, width]`.
+        linear: Linear,
+        /// Activation.
+        activation: Activation,
+        /// Factor and result.
+        y: Slot,
+    },
     /// `logits[o] = W norm(x[row(o)])`, f32, into the program's logits buffer.
     Head {
         /// Hidden state.
@@ -222,6 +311,28 @@ pub enum Op {
     /// (other than some negative infinities), give
     /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE) and token 0 for that output only.
     Sample,
+}
+
+/// Kinds of ops that a device may lack, see [`Device::runs`](crate::Device::runs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OpKind {
+    /// [`Op::Experts`].
+    Experts,
+    /// [`Op::DeltaNet`].
+    DeltaNet,
+    /// [`Op::Gate`].
+    Gate,
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Experts => "mixtures of experts",
+            Self::DeltaNet => "gated DeltaNet",
+            Self::Gate => "gates after a mixer",
+        })
+    }
 }
 
 /// Purpose of a program: a hint that does not change results.

@@ -6,8 +6,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
 use walla_device::{
-    Device, DeviceError, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, RopeDesc, RopeId, VectorId,
-    WeightSource,
+    Device, DeviceError, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, OpKind, RopeDesc, RopeId,
+    VectorId, WeightSource,
 };
 use walla_model::gguf::TensorData;
 use walla_model::spec::{self, FeedForward, Layer, Mixer};
@@ -24,12 +24,12 @@ pub(crate) struct Weights {
     pub ropes: Vec<RopeId>,
 }
 
-type MatrixKey = (usize, usize, usize);
+type MatrixKey = (usize, usize, usize, Option<spec::Bands>);
 /// The last number is the bits of the scale.
 type VectorKey = (usize, usize, usize, u32);
 
 fn matrix_key(m: &spec::Matrix) -> MatrixKey {
-    (m.tensor, m.first_row, m.rows)
+    (m.tensor, m.first_row, m.rows, m.bands)
 }
 
 fn vector_key(v: &spec::Vector) -> VectorKey {
@@ -44,16 +44,15 @@ impl Weights {
     ///
     /// # Errors
     /// [`ExecError::Tensor`], [`ExecError::Device`], [`ExecError::Stopped`]. A device without
-    /// mixtures of experts refuses a model that has them before it loads a weight.
+    /// ops of the model refuses it before it loads a weight.
     pub fn load(
         device: &mut dyn Device,
         file: &Gguf,
         model: &ModelSpec,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
-        if !device.runs_experts() && model.experts().next().is_some() {
-            let what = "mixtures of experts".to_owned();
-            let device = device.info().name.clone();
+        if let Some(missing) = op_kinds(model).into_iter().find(|kind| !device.runs(*kind)) {
+            let (device, what) = (device.info().name.clone(), missing.to_string());
             return Err(DeviceError::Unsupported { device, what }.into());
         }
         let mut weights = Self::default();
@@ -160,6 +159,23 @@ impl WeightSource for FileSource<'_> {
     }
 }
 
+/// Kinds of ops of a model that devices may lack.
+fn op_kinds(model: &ModelSpec) -> Vec<OpKind> {
+    let mut kinds = Vec::new();
+    for layer in &model.layers {
+        match &layer.mixer {
+            Mixer::DeltaNet(_) => kinds.extend([OpKind::DeltaNet, OpKind::Gate]),
+            Mixer::Attention(attention) if attention.gate.is_some() => kinds.push(OpKind::Gate),
+            Mixer::Attention(_) | Mixer::ShortConv(_) => {}
+        }
+        if let FeedForward::Experts(experts) = &layer.feed_forward {
+            kinds.push(OpKind::Experts);
+            kinds.extend(experts.shared.map(|_| OpKind::Gate));
+        }
+    }
+    kinds
+}
+
 fn tensor_name(file: &Gguf, tensor: usize) -> &str {
     file.tensor(tensor).map_or("?", |info| info.name)
 }
@@ -197,15 +213,26 @@ fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
 
 fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
     let mut linears = match &layer.mixer {
-        Mixer::Attention(a) => vec![&a.query, &a.key, &a.value, &a.output],
+        Mixer::Attention(a) => {
+            let gate = a.gate.as_ref();
+            [&a.query, &a.key, &a.value, &a.output].into_iter().chain(gate).collect()
+        }
         Mixer::ShortConv(c) => {
             let [b, gate, x] = &c.input;
             vec![b, gate, x, &c.output]
         }
+        Mixer::DeltaNet(d) => vec![&d.input, &d.alpha, &d.beta, &d.gate, &d.output],
     };
-    if let FeedForward::Dense(ff) = &layer.feed_forward {
-        linears.extend([&ff.gate, &ff.up, &ff.down]);
-    }
+    let shared = match &layer.feed_forward {
+        FeedForward::Dense(_) => None,
+        FeedForward::Experts(experts) => experts.shared.as_ref(),
+    };
+    let dense = match &layer.feed_forward {
+        FeedForward::Dense(network) => Some(network),
+        FeedForward::Experts(_) => shared.map(|shared| &shared.network),
+    };
+    linears.extend(dense.iter().flat_map(|network| [&network.gate, &network.up, &network.down]));
+    linears.extend(shared.and_then(|shared| shared.weight.as_ref()));
     linears
 }
 
@@ -225,6 +252,7 @@ fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
                 all.extend(a.head_norms.iter().flat_map(|(q, k)| [q.weight, k.weight]));
             }
             Mixer::ShortConv(c) => all.push(c.kernel),
+            Mixer::DeltaNet(d) => all.extend([d.kernel, d.decay, d.step_bias, d.norm.weight]),
         }
     }
     all

@@ -1,11 +1,13 @@
 //! Lowers a model specification to a program of device ops.
 
 use walla_device::{
-    BufferId, CacheId, CacheLayer, HeadShape, Op, Phase, Program, Slot, SlotDesc, step::StepLayout,
+    BufferId, CacheId, CacheLayer, DeltaShape, HeadShape, Op, Phase, Program, Slot, SlotDesc,
+    step::StepLayout,
 };
 use walla_model::ModelSpec;
 use walla_model::spec::{
-    Attention, DenseFeedForward, Experts, FeedForward, Layer, Mixer, ShortConv,
+    Activation, Attention, DeltaNet, DenseFeedForward, Experts, FeedForward, Layer, Linear, Mixer,
+    RmsNorm, ShortConv,
 };
 
 use crate::error::ExecError;
@@ -20,8 +22,18 @@ pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLay
             rope: a.rope.and_then(|rope| weights.ropes.get(rope).copied()),
         },
         Mixer::ShortConv(c) => CacheLayer::ShortConv { width: c.width as u32, taps: c.taps as u32 },
+        Mixer::DeltaNet(d) => CacheLayer::DeltaNet(delta_shape(d)),
     };
     model.layers.iter().map(keeps).collect()
+}
+
+fn delta_shape(d: &DeltaNet) -> DeltaShape {
+    DeltaShape {
+        key_heads: d.key_heads as u32,
+        value_heads: d.value_heads as u32,
+        head_dim: d.head_dim as u32,
+        taps: d.taps as u32,
+    }
 }
 
 /// The buffers that every program of an executor shares.
@@ -131,6 +143,7 @@ impl Lowering<'_> {
         let (y, output) = match &layer.mixer {
             Mixer::Attention(a) => (self.attention(layer, a, index, x)?, &a.output),
             Mixer::ShortConv(c) => (self.short_conv(layer, c, index, x)?, &c.output),
+            Mixer::DeltaNet(d) => (self.delta_net(layer, d, index, x)?, &d.output),
         };
         self.ops.push(Op::Project {
             y,
@@ -144,7 +157,25 @@ impl Lowering<'_> {
         }
     }
 
-    fn dense(&mut self, layer: &Layer, ff: &DenseFeedForward, x: Slot) -> Result<(), ExecError> {
+    /// `y *= activation(linear norm(x))`.
+    fn gate(
+        &mut self,
+        (x, norm): (Slot, &RmsNorm),
+        linear: &Linear,
+        activation: Activation,
+        y: Slot,
+    ) -> Result<(), ExecError> {
+        let (norm, linear) = (self.weights.norm(norm)?, self.weights.linear(linear)?);
+        self.ops.push(Op::Gate { x, norm, linear, activation, y });
+        Ok(())
+    }
+
+    fn gate_up(
+        &mut self,
+        layer: &Layer,
+        ff: &DenseFeedForward,
+        x: Slot,
+    ) -> Result<Slot, ExecError> {
         let h = self.scratch(ff.gate.matrix.rows, 0);
         self.ops.push(Op::GateUp {
             x,
@@ -154,6 +185,11 @@ impl Lowering<'_> {
             activation: ff.activation,
             h,
         });
+        Ok(h)
+    }
+
+    fn dense(&mut self, layer: &Layer, ff: &DenseFeedForward, x: Slot) -> Result<(), ExecError> {
+        let h = self.gate_up(layer, ff, x)?;
         let post_norm = layer.feed_forward_post_norm.as_ref();
         self.ops.push(Op::Project {
             y: h,
@@ -169,6 +205,16 @@ impl Lowering<'_> {
             let why = "a norm after a mixture of experts is not supported";
             return Err(ExecError::Options(why.to_owned()));
         }
+        // The shared expert reads the hidden state before the mixture is added to it.
+        let mut shared = None;
+        if let Some(expert) = &experts.shared {
+            let h = self.gate_up(layer, &expert.network, x)?;
+            if let Some(weight) = &expert.weight {
+                let input = (x, &layer.feed_forward_norm);
+                self.gate(input, weight, Activation::Sigmoid, h)?;
+            }
+            shared = Some((h, self.weights.linear(&expert.network.down)?));
+        }
         let selection_bias = experts.selection_bias.as_ref();
         self.ops.push(Op::Experts {
             x,
@@ -182,6 +228,9 @@ impl Lowering<'_> {
             down: self.weights.matrix(&experts.down)?,
             activation: experts.activation,
         });
+        if let Some((y, linear)) = shared {
+            self.ops.push(Op::Project { y, linear, post_norm: None, x });
+        }
         Ok(())
     }
 
@@ -225,6 +274,36 @@ impl Lowering<'_> {
             window: a.window,
             out,
         });
+        if let Some(gate) = &a.gate {
+            self.gate((x, &layer.mixer_norm), gate, Activation::Sigmoid, out)?;
+        }
+        Ok(out)
+    }
+
+    fn delta_net(
+        &mut self,
+        layer: &Layer,
+        d: &DeltaNet,
+        index: u32,
+        x: Slot,
+    ) -> Result<Slot, ExecError> {
+        let out = self.scratch(d.value_heads * d.head_dim, 0);
+        self.ops.push(Op::DeltaNet {
+            x,
+            norm: self.weights.norm(&layer.mixer_norm)?,
+            shape: delta_shape(d),
+            input: self.weights.linear(&d.input)?,
+            kernel: self.weights.vector(&d.kernel)?,
+            alpha: self.weights.linear(&d.alpha)?,
+            beta: self.weights.linear(&d.beta)?,
+            decay: self.weights.vector(&d.decay)?,
+            step_bias: self.weights.vector(&d.step_bias)?,
+            eps: d.eps,
+            head_norm: self.weights.norm(&d.norm)?,
+            layer: index,
+            out,
+        });
+        self.gate((x, &layer.mixer_norm), &d.gate, Activation::Silu, out)?;
         Ok(out)
     }
 

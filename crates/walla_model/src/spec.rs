@@ -33,11 +33,15 @@ pub enum Architecture {
     Qwen3Moe,
     /// LFM 2 with mixtures of experts.
     Lfm2Moe,
+    /// Qwen 3.5 (dense): gated DeltaNet and gated attention.
+    Qwen35,
+    /// Qwen 3.5 with mixtures of experts.
+    Qwen35Moe,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -49,6 +53,8 @@ impl Architecture {
         Self::Mistral3,
         Self::Qwen3Moe,
         Self::Lfm2Moe,
+        Self::Qwen35,
+        Self::Qwen35Moe,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -66,6 +72,8 @@ impl Architecture {
             Self::Mistral3 => "mistral3",
             Self::Qwen3Moe => "qwen3moe",
             Self::Lfm2Moe => "lfm2moe",
+            Self::Qwen35 => "qwen35",
+            Self::Qwen35Moe => "qwen35moe",
         }
     }
 
@@ -77,7 +85,7 @@ impl Architecture {
 
     /// Whether the builder reads mixtures of experts.
     pub(crate) const fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Lfm2Moe)
+        matches!(self, Self::Qwen3Moe | Self::Lfm2Moe | Self::Qwen35Moe)
     }
 
     /// All names, for messages.
@@ -107,6 +115,18 @@ pub struct Matrix {
     pub cols: usize,
     /// Stored type.
     pub ty: TensorType,
+    /// Which rows are used, if they are not adjacent.
+    pub bands: Option<Bands>,
+}
+
+/// Bands of adjacent rows at equal distances. Row `i` of the matrix is row `first_row + i / rows *
+/// stride + i % rows` of the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bands {
+    /// Rows of a band: at least 1, and a divisor of the matrix's rows.
+    pub rows: usize,
+    /// Rows from the start of a band to the start of the next one: at least `rows`.
+    pub stride: usize,
 }
 
 /// Elements of a one-dimensional tensor in the file (norm weights, biases, convolution taps).
@@ -179,6 +199,8 @@ pub struct Attention {
     pub scale: f32,
     /// Multiplies the scores too, by the position of the query; `None`: 1.
     pub position_scale: Option<PositionScale>,
+    /// Multiplies the heads' results by its sigmoid: `[heads * head_dim, width]`.
+    pub gate: Option<Linear>,
     /// `[width, heads * head_dim]`.
     pub output: Linear,
 }
@@ -199,6 +221,66 @@ pub struct ShortConv {
     pub output: Linear,
 }
 
+/// Gated DeltaNet (Qwen 3.5): linear attention whose state is corrected by the delta rule.
+///
+/// With `c = silu(conv(input x))`, split into queries, keys and values, the state `M`
+/// (`[head_dim, head_dim]` for each value head) and the current token's `q`, `k` and `v` of a head:
+///
+/// ```text
+/// k = k / sqrt(sum k^2 + eps); q = q / sqrt(sum q^2 + eps) / sqrt(head_dim)
+/// g = exp(decay * softplus(alpha x + step_bias)); b = sigmoid(beta x)
+/// M = g M; M += k (b (v - M^T k))^T; o = M^T q
+/// y = norm(o) * silu(gate x); output y
+/// ```
+///
+/// Value head `j` uses key head `j mod key_heads`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaNet {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values; a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Elements in a head.
+    pub head_dim: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// `[(2 * key_heads + value_heads) * head_dim, width]`: queries, keys and values.
+    pub input: Linear,
+    /// `[(2 * key_heads + value_heads) * head_dim, taps]`: the last tap is applied to the current
+    /// token.
+    pub kernel: Vector,
+    /// `[value_heads, width]`: size of the time step.
+    pub alpha: Linear,
+    /// `[value_heads, width]`: strength of the correction.
+    pub beta: Linear,
+    /// `[value_heads]`: negative.
+    pub decay: Vector,
+    /// `[value_heads]`.
+    pub step_bias: Vector,
+    /// Added to the squares of queries and keys.
+    pub eps: f32,
+    /// `[head_dim]`: norm of each head's result.
+    pub norm: RmsNorm,
+    /// `[value_heads * head_dim, width]`.
+    pub gate: Linear,
+    /// `[width, value_heads * head_dim]`.
+    pub output: Linear,
+}
+
+impl DeltaNet {
+    /// Channels of the convolution.
+    #[must_use]
+    pub const fn channels(&self) -> usize {
+        (2 * self.key_heads + self.value_heads) * self.head_dim
+    }
+
+    /// Elements of the state of one sequence.
+    const fn state_numbers(&self) -> usize {
+        let matrices = self.value_heads * self.head_dim * self.head_dim;
+        matrices + self.channels() * (self.taps - 1)
+    }
+}
+
 /// Token mixer of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
@@ -206,6 +288,8 @@ pub enum Mixer {
     Attention(Attention),
     /// A short convolution.
     ShortConv(ShortConv),
+    /// Gated DeltaNet.
+    DeltaNet(DeltaNet),
 }
 
 /// `down (activation(gate x) * up x)`.
@@ -245,10 +329,22 @@ pub struct Experts {
     pub down: Matrix,
     /// Applied to the gate.
     pub activation: Activation,
+    /// A network that every row uses in addition.
+    pub shared: Option<SharedExpert>,
+}
+
+/// A network beside the experts of a mixture: `sigmoid(weight x) * network x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedExpert {
+    /// The network.
+    pub network: DenseFeedForward,
+    /// `[1, width]`; `None`: the factor is 1.
+    pub weight: Option<Linear>,
 }
 
 /// Feed-forward network of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a model has one for each layer")]
 pub enum FeedForward {
     /// One network for every row.
     Dense(DenseFeedForward),
@@ -306,7 +402,7 @@ impl ModelSpec {
     pub fn kv_numbers_per_token(&self) -> usize {
         let attention = self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(a) => Some(2 * a.kv_heads * a.head_dim),
-            Mixer::ShortConv(_) => None,
+            Mixer::ShortConv(_) | Mixer::DeltaNet(_) => None,
         });
         attention.sum()
     }
@@ -314,11 +410,12 @@ impl ModelSpec {
     /// Elements of the recurrent state of one sequence in all layers.
     #[must_use]
     pub fn state_numbers_per_sequence(&self) -> usize {
-        let convolutions = self.layers.iter().filter_map(|layer| match &layer.mixer {
+        let states = self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::ShortConv(c) => Some(c.width * (c.taps - 1)),
+            Mixer::DeltaNet(delta) => Some(delta.state_numbers()),
             Mixer::Attention(_) => None,
         });
-        convolutions.sum()
+        states.sum()
     }
 
     /// Whether a layer keeps state that cannot be rolled back to an earlier position.

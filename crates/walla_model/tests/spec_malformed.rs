@@ -24,7 +24,7 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
          (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3, \
-         qwen3moe, lfm2moe)"
+         qwen3moe, lfm2moe, qwen35, qwen35moe)"
     );
     let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
     assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");
@@ -268,6 +268,60 @@ fn absurd_mixtures_of_experts_are_named() {
 }
 
 #[test]
+fn absurd_delta_net_layers_are_named() {
+    let model = || spoil(&Model::QWEN3_5_0_8B);
+    for decay in [1.0, f32::NAN, f32::NEG_INFINITY] {
+        let message = Spoilt { decay, ..model() }.message();
+        let expected = "\"blk.0.ssm_a\": number 0 is";
+        assert!(
+            message.contains(expected) && message.contains("or a negative number"),
+            "{message}"
+        );
+    }
+    let u = Value::U32;
+    let cases = [
+        ("qwen35.ssm.conv_kernel", u(1), "is 1, expected 2..=16"),
+        ("qwen35.ssm.conv_kernel", u(3), "\"blk.0.ssm_conv1d.weight\" has shape [4, 128]"),
+        ("qwen35.ssm.group_count", u(0), "is 0, expected 1..=1024"),
+        ("qwen35.ssm.group_count", u(4), "is 2, expected a multiple of the 4 key heads"),
+        (
+            "qwen35.ssm.time_step_rank",
+            u(3),
+            "\"qwen35.ssm.inner_size\" is 64, expected 3 heads of 32",
+        ),
+        ("qwen35.ssm.state_size", u(4096), "is 4096, expected 1..=1024"),
+        ("qwen35.ssm.inner_size", u(u32::MAX), "is 4294967295, expected 2 heads of 32"),
+        ("qwen35.full_attention_interval", u(0), "is 0, expected 1..=2"),
+        ("qwen35.full_attention_interval", u(1), "\"blk.0.attn_q_norm.weight\" is missing"),
+        ("qwen35.nextn_predict_layers", u(2), "is 2, expected 0..=1"),
+    ];
+    for (key, value, expected) in cases {
+        let message = model().set(key, value).message();
+        assert!(message.contains(expected), "{key}: {expected:?} is not in {message:?}");
+    }
+    for key in ["conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size"] {
+        let message = model().remove(&format!("qwen35.ssm.{key}")).message();
+        assert!(message.contains(&format!("\"qwen35.ssm.{key}\" is missing")), "{message}");
+    }
+    let narrow = model().tensor("blk.1.attn_q.weight", |tensor| tensor.2[1] /= 2).message();
+    assert!(narrow.contains("\"blk.1.attn_q.weight\" has shape [64, 64]"), "{narrow}");
+}
+
+#[test]
+fn draft_blocks_are_left_out() {
+    let model = || spoil(&Model::QWEN3_5_0_8B).set("qwen35.full_attention_interval", Value::U32(2));
+    assert_eq!(model().spec().unwrap().layers.len(), 2);
+    // The last block becomes a draft: its tensors may be anything.
+    let drafted = || {
+        let name = "blk.1.ffn_up.weight";
+        model().tensor(name, |tensor| tensor.2[1] = 1).add("blk.1.nextn.anything", &[3])
+    };
+    let spec = drafted().set("qwen35.nextn_predict_layers", Value::U32(1)).spec().unwrap();
+    assert_eq!(spec.layers.len(), 1);
+    assert!(drafted().spec().is_err());
+}
+
+#[test]
 fn fused_projections_with_biases_are_split() {
     let mut model = llama();
     for layer in 0..2 {
@@ -345,7 +399,7 @@ fn keys_of_gemma_are_checked() {
     let windows = |spec: ModelSpec| -> Vec<_> {
         let window = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(a) => (a.window, a.rope),
-            Mixer::ShortConv(_) => panic!("no attention"),
+            other => panic!("no attention: {other:?}"),
         };
         spec.layers.iter().map(window).collect()
     };
@@ -418,7 +472,7 @@ fn granite_without_rotations_has_no_ropes() {
     let finetuned = |yes| granite().set("granite.rope.scaling.finetuned", Value::Bool(yes));
     let ropes = |spec: ModelSpec| match &spec.layers[0].mixer {
         Mixer::Attention(a) => (spec.ropes.len(), a.rope),
-        Mixer::ShortConv(_) => panic!("no attention"),
+        other => panic!("no attention: {other:?}"),
     };
     assert_eq!(ropes(finetuned(true).spec().unwrap()), (1, Some(0)));
     assert_eq!(ropes(finetuned(false).spec().unwrap()), (0, None));
@@ -441,7 +495,7 @@ fn keys_of_mistral_3_are_checked() {
     let set = |suffix: &str, value| mistral().set(&format!("mistral3.{suffix}"), value);
     let scale = |model: Spoilt| match &model.spec().unwrap().layers[1].mixer {
         Mixer::Attention(a) => a.position_scale,
-        Mixer::ShortConv(_) => panic!("no attention"),
+        other => panic!("no attention: {other:?}"),
     };
     assert_eq!(scale(mistral()), None);
     assert_eq!(scale(set("attention.temperature_scale", Value::F32(0.0))), None);

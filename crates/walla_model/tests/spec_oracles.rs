@@ -31,14 +31,14 @@ fn spec_of(path: &str, context_tokens: u32) -> (Gguf, ModelSpec) {
 fn attention(spec: &ModelSpec, layer: usize) -> &Attention {
     match &spec.layers[layer].mixer {
         Mixer::Attention(attention) => attention,
-        Mixer::ShortConv(_) => panic!("layer {layer} is a convolution"),
+        other => panic!("layer {layer} has no attention: {other:?}"),
     }
 }
 
 fn convolution(spec: &ModelSpec, layer: usize) -> &ShortConv {
     match &spec.layers[layer].mixer {
         Mixer::ShortConv(convolution) => convolution,
-        Mixer::Attention(_) => panic!("layer {layer} is attention"),
+        other => panic!("layer {layer} has no convolution: {other:?}"),
     }
 }
 
@@ -86,7 +86,7 @@ fn every_reference_model_matches_its_description() {
         for (layer, kv_heads) in spec.layers.iter().zip(kv_heads) {
             let kv_heads = kv_heads.as_u64().unwrap() as usize;
             match &layer.mixer {
-                Mixer::ShortConv(_) => assert_eq!(kv_heads, 0, "{path:?}"),
+                Mixer::ShortConv(_) | Mixer::DeltaNet(_) => assert_eq!(kv_heads, 0, "{path:?}"),
                 Mixer::Attention(a) => {
                     assert_eq!(a.kv_heads, kv_heads, "{path:?}");
                     assert_eq!(a.heads, number("n_head"), "{path:?}");
@@ -119,8 +119,8 @@ fn every_reference_model_matches_its_description() {
             assert!(norm.iter().all(|x| x.is_finite()), "{path:?}");
         }
     }
-    // SmolLM 3 and the mixtures of experts are not in this repository.
-    let known = Architecture::ALL.len() - if has_reference_data!() { 0 } else { 3 };
+    // SmolLM 3, Qwen 3.5 and the mixtures of experts are not in this repository.
+    let known = Architecture::ALL.len() - if has_reference_data!() { 0 } else { 5 };
     assert_eq!(architectures.len(), known, "{architectures:?}");
 }
 
@@ -333,4 +333,52 @@ fn lfm_2_moe_begins_with_dense_layers() {
     let bias = gguf.vector(&e.selection_bias.unwrap()).unwrap();
     assert!(bias.len() == 8 && bias.iter().any(|b| *b != 0.0));
     assert!(spec.is_tied() && spec.is_recurrent());
+}
+
+#[reference_test]
+fn qwen_3_5_has_delta_net_and_gated_attention() {
+    let (gguf, spec) = spec_of("models_2026/qwen35-mtp-q8_0.gguf", 512);
+    assert_eq!((spec.architecture, spec.layers.len()), (Architecture::Qwen35, 4));
+    for layer in &spec.layers[..3] {
+        let Mixer::DeltaNet(delta) = &layer.mixer else { panic!("no DeltaNet") };
+        assert_eq!(
+            (delta.key_heads, delta.value_heads, delta.head_dim, delta.taps),
+            (1, 2, 128, 4)
+        );
+        assert_eq!((delta.channels(), delta.input.matrix.rows), (512, 512));
+        let decays = gguf.vector(&delta.decay).unwrap();
+        assert!(decays.len() == 2 && decays.iter().all(|decay| *decay < 0.0));
+        assert_eq!((delta.kernel.len, delta.norm.weight.len), (4 * 512, 128));
+    }
+    assert_eq!(spec.state_numbers_per_sequence(), 3 * (2 * 128 * 128 + 3 * 512));
+    assert!(spec.is_recurrent());
+    // Of each head, the first rows are queries and the others gates.
+    let a = attention(&spec, 3);
+    let gate = a.gate.unwrap().matrix;
+    let query = a.query.matrix;
+    assert_eq!((query.first_row, query.rows, gate.first_row, gate.rows), (0, 128, 64, 128));
+    assert_eq!(query.bands, gate.bands);
+    let all = gguf.tensor_bytes(query.tensor).unwrap();
+    let row = query.ty.row_bytes(query.cols).unwrap();
+    let [queries, gates] = [query, gate].map(|half| gguf.matrix_bytes(&half).unwrap().into_owned());
+    let [first, second] = [&all[..128 * row], &all[128 * row..]];
+    assert_eq!(queries, [&first[..64 * row], &second[..64 * row]].concat());
+    assert_eq!(gates, [&first[64 * row..], &second[64 * row..]].concat());
+    // Pieces that cross a band.
+    let data = gguf.matrix_data(&gate).unwrap();
+    let mut buffer = Vec::new();
+    let range = 63 * row + 5..65 * row - 3;
+    assert_eq!(data.read(range.clone(), &mut buffer).unwrap(), &gates[range]);
+    assert!(data.read(0..gates.len() + 1, &mut buffer).is_err());
+    assert_eq!(spec.ropes[0].frequencies.len(), 8);
+}
+
+#[reference_test]
+fn qwen_3_5_moe_has_a_shared_expert() {
+    let (_, spec) = spec_of("models_2026/qwen35moe-q8_0.gguf", 512);
+    assert_eq!(spec.experts().count(), 4);
+    let e = experts(&spec, 0);
+    let shared = e.shared.unwrap();
+    assert_eq!((e.count, e.used, e.hidden, shared.network.gate.matrix.rows), (8, 2, 32, 64));
+    assert_eq!(shared.weight.unwrap().matrix.rows, 1);
 }

@@ -4,7 +4,7 @@ use walla_model::{
     Gguf, ModelSpec,
     gguf::{Integers, Strings, WriteError},
     spec::{Architecture, Mixer},
-    synth::{self, Experts, Mixture, Model},
+    synth::{self, DeltaNets, Experts, Mixture, Model},
     tokenizer::{EncodeOptions, Tokenizer},
 };
 use walla_types::{TensorType, TokenId};
@@ -23,6 +23,12 @@ fn small(model: &Model) -> Model {
         hidden: 512,
         vocab: 300,
         experts: model.experts.map(|e| Experts { count: 4, used: 2, hidden: 64, ..e }),
+        delta_nets: model.delta_nets.map(|d| DeltaNets {
+            key_heads: 2,
+            value_heads: 4,
+            head_dim: 64,
+            ..d
+        }),
         ..model.clone()
     }
 }
@@ -44,6 +50,10 @@ fn parameters_are_as_published() {
         ("qwen3-30b-a3b", 30_532_122_624),
         // The selection biases of 22 layers are buffers, which publishers do not count.
         ("lfm2-8b-a1b", 8_339_929_856 + 22 * 32),
+        // The text part.
+        ("qwen3.5-0.8b", 752_393_024),
+        ("qwen3.5-2b", 1_881_825_088),
+        ("qwen3.5-4b", 4_205_751_296),
     ];
     assert_eq!(published.len(), Model::ALL.len());
     for (name, parameters) in published {
@@ -76,6 +86,13 @@ fn every_shape_in_every_mixture_becomes_a_specification() {
             let dense = model.experts.map_or(model.layers, |experts| experts.dense_layers);
             assert_eq!(spec.experts().count(), (model.layers - dense) as usize);
             for (index, layer) in spec.layers.iter().enumerate() {
+                if let (Mixer::DeltaNet(d), Some(sizes)) = (&layer.mixer, model.delta_nets) {
+                    assert!(!(index as u32 + 1).is_multiple_of(sizes.attention_interval));
+                    assert_eq!((d.key_heads, d.value_heads, d.head_dim), (2, 4, 64));
+                    let decays = gguf.vector(&d.decay).unwrap();
+                    assert!(decays.iter().all(|decay| (-16.1..=-0.06).contains(decay)));
+                    continue;
+                }
                 let Mixer::Attention(a) = &layer.mixer else {
                     let conv = model.convolutions.expect("all layers have attention");
                     assert!(!conv.attention_layers.contains(&(index as u32)));
@@ -167,6 +184,10 @@ fn impossible_models_are_refused() {
     refusal(Model { convolutions: Model::LFM2_8B_A1B.convolutions, ..moe.clone() });
     let experts = experts.map(|e| Experts { used: 5, ..e });
     refusal(Model { experts, ..moe });
+    let delta = small(&Model::QWEN3_5_0_8B);
+    refusal(Model { delta_nets: None, ..delta.clone() });
+    let delta_nets = delta.delta_nets.map(|d| DeltaNets { key_heads: 3, ..d });
+    refusal(Model { delta_nets, ..delta });
     // Rows that are not whole blocks are stored in a type that accepts them; the minimum vocabulary
     // is complete.
     let odd = Model { width: 48, vocab: 259, ..fine };

@@ -7,13 +7,15 @@ pub enum RopePairs {
     Halves,
 }
 
-/// The activation function of a gated feed-forward network.
+/// The activation function of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
     Silu,
     /// GELU in its tanh form: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
     GeluTanh,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
 }
 
 /// How the router of a mixture of experts chooses and weights the experts of a row. `l[e]` is the

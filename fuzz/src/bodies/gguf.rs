@@ -2,7 +2,7 @@
 
 use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
 use walla_model::gguf::Strings;
-use walla_model::spec::{FeedForward, Linear, Matrix, Mixer, RmsNorm, Vector};
+use walla_model::spec::{DenseFeedForward, FeedForward, Linear, Matrix, Mixer, RmsNorm, Vector};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
@@ -81,18 +81,22 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
         norms.iter().flatten().for_each(|weight| norm(file, weight));
         match &layer.feed_forward {
             FeedForward::Dense(parts) => {
-                [parts.gate, parts.up, parts.down].iter().for_each(|part| linear(file, part));
+                dense(file, parts);
             }
             FeedForward::Experts(parts) => {
                 let all = [parts.router, parts.gate, parts.up, parts.down];
                 all.iter().for_each(|part| matrix(file, part));
                 parts.selection_bias.iter().for_each(|bias| vector(file, bias));
+                if let Some(shared) = &parts.shared {
+                    dense(file, &shared.network);
+                    shared.weight.iter().for_each(|weight| linear(file, weight));
+                }
             }
         }
         match &layer.mixer {
             Mixer::Attention(parts) => {
                 let all = [parts.query, parts.key, parts.value, parts.output];
-                all.iter().for_each(|part| linear(file, part));
+                all.iter().chain(&parts.gate).for_each(|part| linear(file, part));
                 if let Some((query, key)) = &parts.head_norms {
                     norm(file, query);
                     norm(file, key);
@@ -103,8 +107,18 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
                 parts.input.iter().chain([&parts.output]).for_each(|part| linear(file, part));
                 vector(file, &parts.kernel);
             }
+            Mixer::DeltaNet(parts) => {
+                let all = [parts.input, parts.alpha, parts.beta, parts.gate, parts.output];
+                all.iter().for_each(|part| linear(file, part));
+                let all = [parts.kernel, parts.decay, parts.step_bias, parts.norm.weight];
+                all.iter().for_each(|part| vector(file, part));
+            }
         }
     }
+}
+
+fn dense(file: &Gguf, network: &DenseFeedForward) {
+    [network.gate, network.up, network.down].iter().for_each(|part| linear(file, part));
 }
 
 fn matrix(file: &Gguf, matrix: &Matrix) {

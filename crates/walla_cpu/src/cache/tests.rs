@@ -39,7 +39,7 @@ fn value(token: usize, head: usize) -> Vec<f32> {
 fn layer(cache: &mut Cache, layer: usize) -> &mut KvLayer {
     match &mut cache.layers[layer] {
         Layer::Kv(kv) => kv,
-        Layer::Conv(_) => panic!("layer {layer} is a convolution"),
+        _ => panic!("layer {layer} has no keys"),
     }
 }
 

@@ -82,4 +82,49 @@ impl Frame<'_> {
             }
         });
     }
+
+    /// `y[r] *= activation(W norm(x[r]))`.
+    pub(super) fn gate(
+        &mut self,
+        x: Slot,
+        norm: &Norm,
+        linear: &Linear,
+        activation: Activation,
+        y: Slot,
+    ) {
+        let rows = self.rows.len();
+        self.normalise(x, norm, rows, &|row| row);
+        let matrix = &self.matrices[linear.matrix.0 as usize];
+        let bias = linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
+        let joined = Joined::new([matrix]);
+        let padded = joined.width();
+        let Workspace { slots, normed, groups, product, workers, .. } = &mut *self.workspace;
+        let product: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        joined.multiply(tools, first(normed, rows * matrix.cols), groups, product, padded);
+        if let Some(bias) = bias {
+            product.chunks_mut(padded).for_each(|row| scalar::add(&mut row[..matrix.rows], bias));
+        }
+        let width = self.program.slots[y.0 as usize].width as usize;
+        let y = &mut slots[y.0 as usize].as_mut_slice()[..rows * width];
+        let nanos = work::elements(4 * y.len());
+        self.pool.grid(y, width, (1, width), nanos, &|_, tile| {
+            for r in 0..tile.rows {
+                let products = &product[(tile.row + r) * padded..][..matrix.rows];
+                let y = tile.row_mut(r);
+                if let [product] = products {
+                    let factor = scalar::activate(activation, *product);
+                    y.iter_mut().for_each(|y| *y *= factor);
+                    continue;
+                }
+                // Copies of a few factors at a time, because the kernel writes to another place.
+                let mut factors = [0.0; 64];
+                for (y, products) in y.chunks_mut(64).zip(products.chunks(64)) {
+                    let factors = &mut factors[..y.len()];
+                    factors.copy_from_slice(y);
+                    kernels::gate(self.variant, activation, products, factors, y);
+                }
+            }
+        });
+    }
 }

@@ -1,6 +1,8 @@
 //! Runs the ops of one step.
 
 pub(crate) mod attention;
+mod convolution;
+mod delta_net;
 mod experts;
 mod feed_forward;
 mod head;
@@ -117,6 +119,10 @@ impl Frame<'_> {
             Op::ShortConv { x, norm, input, kernel, taps: _, layer, out } => {
                 self.short_conv(*x, norm, input, *kernel, *layer as usize, *out);
             }
+            Op::DeltaNet { .. } => self.delta_net(op),
+            Op::Gate { x, norm, linear, activation, y } => {
+                self.gate(*x, norm, linear, *activation, *y);
+            }
             Op::Head { x, norm, linear } => self.head(*x, norm, linear),
             Op::Sample => self.sample(),
         }
@@ -141,7 +147,7 @@ impl Frame<'_> {
                     }
                     let in_vectors = match &self.cache.layers[*layer as usize] {
                         Layer::Kv(kv) => attention::has_vectors(self.variant, kv),
-                        Layer::Conv(_) => continue,
+                        Layer::Conv(_) | Layer::Delta(_) => continue,
                     };
                     step.add(work::attention(in_vectors, *shape, cells));
                 }
@@ -158,6 +164,11 @@ impl Frame<'_> {
                     step.add(nanos(down));
                 }
                 Op::ShortConv { input: [a, b, c], .. } => step.add(product(&[a, b, c], rows)),
+                Op::DeltaNet { input, alpha, beta, shape, .. } => {
+                    step.add(product(&[input, alpha, beta], rows));
+                    step.add(work::delta_rule(self.variant, *shape, rows));
+                }
+                Op::Gate { linear, .. } => step.add(product(&[linear], rows)),
                 Op::Head { linear, .. } => step.add(product(&[linear], self.outputs.len())),
                 Op::Sample => step.add(work::sample(self.outputs.len(), self.program.vocab)),
                 Op::Embed { .. } => {}

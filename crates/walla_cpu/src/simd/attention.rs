@@ -194,6 +194,20 @@ macro_rules! plain_kernels {
         pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
             crate::math::rms_norm(x, weight, eps, y);
         }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn silu(x: &mut [f32]) {
+            crate::math::silu(x);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn delta_rule(
+            state: &mut [f32],
+            input: &crate::kernels::DeltaInput<'_>,
+            out: &mut [f32],
+        ) {
+            crate::math::delta_rule(state, input, out);
+        }
     };
 }
 

@@ -11,9 +11,9 @@ use std::cell::Cell;
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, CacheLayer, Device, DeviceError, EventId, GraphId, HeadShape,
-    HostId, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot,
-    SlotDesc, StreamId, StreamPriority,
+    BufferId, CacheDesc, CacheId, CacheLayer, DeltaShape, Device, DeviceError, EventId, GraphId,
+    HeadShape, HostId, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc,
+    Slot, SlotDesc, StreamId, StreamPriority,
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
@@ -53,6 +53,21 @@ pub struct Shape {
     pub seed: u32,
     /// Of the last layer, in place of its feed-forward network; `hidden` wide each.
     pub experts: Option<ExpertShape>,
+    /// In place of the convolution layer. The factor of that layer's hidden activations is then a
+    /// gate of one row.
+    pub delta: Option<DeltaShape>,
+}
+
+/// Heads of different sizes and numbers than the attention's.
+pub const DELTA: DeltaShape =
+    DeltaShape { key_heads: 2, value_heads: 6, head_dim: 32, taps: TAPS as u32 };
+
+/// Vectors of a DeltaNet layer.
+#[derive(Default)]
+pub struct DeltaVectors {
+    pub kernel: Vec<f32>,
+    pub decay: Vec<f32>,
+    pub step_bias: Vec<f32>,
 }
 
 /// A mixture of experts.
@@ -88,6 +103,7 @@ impl Shape {
             page_tokens: if wide { 16 } else { 5 },
             seed: 1,
             experts: None,
+            delta: None,
         }
     }
 }
@@ -107,6 +123,7 @@ pub struct Harness {
     pub weights: Vec<Weight>,
     pub norms: Vec<Vec<f32>>,
     pub kernel: Vec<f32>,
+    pub delta: DeltaVectors,
     pub frequencies: Vec<f32>,
     pub cache: CacheId,
     pub graph: GraphId,
@@ -175,8 +192,48 @@ impl Harness {
         let mut ops = vec![Op::Embed { table: embedding.matrix, scale: 1.5, x }];
         let kernel = r.vector(width * TAPS, 0.5, 0.0);
         let kernel_id = d.load_vector("kernel", &kernel).unwrap();
+        let delta = match shape.delta {
+            Some(delta) => DeltaVectors {
+                kernel: r.vector(delta.channels() as usize * TAPS, 0.5, 0.0),
+                decay: r.vector(delta.value_heads as usize, 0.9, -1.0),
+                step_bias: r.vector(delta.value_heads as usize, 1.0, 0.0),
+            },
+            None => DeltaVectors::default(),
+        };
         for layer in 0..3 {
-            if layer == 1 {
+            if let (1, Some(delta_shape)) = (layer, shape.delta) {
+                let values = delta_shape.values() as usize;
+                let heads = delta_shape.value_heads as usize;
+                let input_norm = norm(d, r, width);
+                ops.push(Op::DeltaNet {
+                    x,
+                    norm: input_norm,
+                    shape: delta_shape,
+                    input: linear(d, r, delta_shape.channels() as usize, width, true),
+                    kernel: d.load_vector("kernel", &delta.kernel).unwrap(),
+                    alpha: linear(d, r, heads, width, false),
+                    beta: linear(d, r, heads, width, true),
+                    decay: d.load_vector("decay", &delta.decay).unwrap(),
+                    step_bias: d.load_vector("step bias", &delta.step_bias).unwrap(),
+                    eps: EPS,
+                    head_norm: norm(d, r, delta_shape.head_dim as usize),
+                    layer,
+                    out: Slot(5),
+                });
+                ops.push(Op::Gate {
+                    x,
+                    norm: input_norm,
+                    linear: linear(d, r, values, width, true),
+                    activation: Activation::Silu,
+                    y: Slot(5),
+                });
+                ops.push(Op::Project {
+                    y: Slot(5),
+                    linear: linear(d, r, width, values, false),
+                    post_norm: None,
+                    x,
+                });
+            } else if layer == 1 {
                 let input_norm = norm(d, r, width);
                 let input = [(); 3].map(|()| linear(d, r, width, width, false));
                 ops.push(Op::ShortConv {
@@ -246,6 +303,11 @@ impl Harness {
             }
             let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
             ops.push(Op::GateUp { x, norm: gate_norm, gate, up, activation: shape.activation, h });
+            if layer == 1 && shape.delta.is_some() {
+                let linear = linear(d, r, 1, width, false);
+                let activation = Activation::Sigmoid;
+                ops.push(Op::Gate { x, norm: gate_norm, linear, activation, y: h });
+            }
             ops.push(Op::Project {
                 y: h,
                 linear: linear(d, r, width, hidden, true),
@@ -261,8 +323,9 @@ impl Harness {
             rope: Some(rope),
         };
         let conv = CacheLayer::ShortConv { width: width as u32, taps: TAPS as u32 };
+        let recurrent = shape.delta.map_or(conv, CacheLayer::DeltaNet);
         let cache = CacheDesc {
-            layers: vec![kv, conv, kv],
+            layers: vec![kv, recurrent, kv],
             pages: 1 + SEQUENCES * PAGES_PER_SEQUENCE,
             page_tokens: shape.page_tokens,
             sequences_max: SEQUENCES,
@@ -275,7 +338,8 @@ impl Harness {
         let step = pair("step", LAYOUT.bytes());
         let results = pair("results", LAYOUT.result_bytes());
         let logits = pair("logits", ROWS as usize * VOCAB * 4);
-        let widths = [width, q_width, q_width, hidden, width];
+        let values = shape.delta.map_or(1, |delta| delta.values() as usize);
+        let widths = [width, q_width, q_width, hidden, width, values];
         let program = Program {
             name: "test".to_owned(),
             phase: Phase::Decode,
@@ -302,6 +366,7 @@ impl Harness {
             weights,
             norms,
             kernel,
+            delta,
             frequencies,
             cache,
             graph,

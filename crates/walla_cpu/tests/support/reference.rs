@@ -1,5 +1,6 @@
 //! The same decoder in naive f64.
 
+use walla_device::DeltaShape;
 use walla_types::{Activation, ExpertScore, RopePairs};
 
 use super::{EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
@@ -16,7 +17,15 @@ impl Harness {
             .map(|token| row(token).iter().map(|x| f64::from(*x) * 1.5).collect())
             .collect();
         for layer in 0..3 {
-            if layer == 1 {
+            if let (1, Some(delta)) = (layer, self.shape.delta) {
+                let norm = norms.next().unwrap();
+                let parts = [(); 5].map(|()| weights.next().unwrap());
+                let head_norm = norms.next().unwrap();
+                let ns: Vec<_> = xs.iter().map(|x| rms(x, norm)).collect();
+                for (x, y) in xs.iter_mut().zip(self.delta_net(delta, parts, head_norm, &ns)) {
+                    add(x, &y);
+                }
+            } else if layer == 1 {
                 let norm = norms.next().unwrap();
                 let input = [(); 3].map(|()| weights.next().unwrap());
                 let n = |x: &Vec<f64>| rms(x, norm);
@@ -85,17 +94,78 @@ impl Harness {
                 }
                 continue;
             }
-            let [gate, up, down] = [(); 3].map(|()| weights.next().unwrap());
+            let [gate, up] = [(); 2].map(|()| weights.next().unwrap());
+            let is_gated = layer == 1 && self.shape.delta.is_some();
+            let factor = is_gated.then(|| weights.next().unwrap());
+            let down = weights.next().unwrap();
             for x in &mut xs {
                 let n = rms(x, norm);
                 let (g, u) = (apply(gate, &n), apply(up, &n));
-                let h: Vec<f64> = (0..hidden).map(|i| self.activate(g[i]) * u[i]).collect();
+                let factor = factor.map_or(1.0, |weight| sigmoid(apply(weight, &n)[0]));
+                let hidden = (0..hidden).map(|i| self.activate(g[i]) * u[i] * factor);
+                let h: Vec<f64> = hidden.collect();
                 let y = apply(down, &h);
                 add(x, &y);
             }
         }
         let norm = norms.next().unwrap();
         xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
+    }
+
+    /// Gated DeltaNet with its gate and projection, for every position of a sequence.
+    fn delta_net(
+        &self,
+        shape: DeltaShape,
+        [input, alpha, beta, gate, out]: [&Weight; 5],
+        head_norm: &[f32],
+        ns: &[Vec<f64>],
+    ) -> Vec<Vec<f64>> {
+        let [keys, heads, dim] =
+            [shape.key_heads, shape.value_heads, shape.head_dim].map(|n| n as usize);
+        let inputs: Vec<_> = ns.iter().map(|n| apply(input, n)).collect();
+        let mut states = vec![vec![vec![0.0; dim]; dim]; heads];
+        let position = |p: usize| -> Vec<f64> {
+            let n = &ns[p];
+            let channel = |c: usize| -> f64 {
+                let taps = (0..TAPS).filter_map(|tap| {
+                    let at = (p + tap + 1).checked_sub(TAPS)?;
+                    Some(f64::from(self.delta.kernel[c * TAPS + tap]) * inputs[at][c])
+                });
+                let sum: f64 = taps.sum();
+                sum * sigmoid(sum)
+            };
+            let mixed: Vec<f64> = (0..shape.channels() as usize).map(channel).collect();
+            let unit = |head: usize| -> Vec<f64> {
+                let head = &mixed[head * dim..][..dim];
+                let length = (head.iter().map(|x| x * x).sum::<f64>() + f64::from(EPS)).sqrt();
+                head.iter().map(|x| x / length).collect()
+            };
+            let (steps, strengths, gates) = (apply(alpha, n), apply(beta, n), apply(gate, n));
+            let mut y = Vec::new();
+            for (head, state) in states.iter_mut().enumerate() {
+                let (query, key) = (unit(head % keys), unit(keys + head % keys));
+                let values = &mixed[(2 * keys + head) * dim..][..dim];
+                let step = (steps[head] + f64::from(self.delta.step_bias[head])).exp().ln_1p();
+                let decay = (f64::from(self.delta.decay[head]) * step).exp();
+                state.iter_mut().flatten().for_each(|number| *number *= decay);
+                let known = |d: usize| (0..dim).map(|k| state[k][d] * key[k]).sum::<f64>();
+                let change: Vec<f64> =
+                    (0..dim).map(|d| sigmoid(strengths[head]) * (values[d] - known(d))).collect();
+                for (row, key) in state.iter_mut().zip(&key) {
+                    row.iter_mut()
+                        .zip(&change)
+                        .for_each(|(number, change)| *number += key * change);
+                }
+                let scale = (dim as f64).sqrt();
+                let o: Vec<f64> = (0..dim)
+                    .map(|d| (0..dim).map(|k| state[k][d] * query[k]).sum::<f64>() / scale)
+                    .collect();
+                y.extend(rms(&o, head_norm));
+            }
+            y.iter_mut().zip(gates).for_each(|(y, gate)| *y *= gate * sigmoid(gate));
+            apply(out, &y)
+        };
+        (0..ns.len()).map(position).collect()
     }
 
     /// The weighted sum of the chosen experts' outputs.
@@ -132,7 +202,8 @@ impl Harness {
 
     fn activate(&self, x: f64) -> f64 {
         match self.shape.activation {
-            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Silu => x * sigmoid(x),
+            Activation::Sigmoid => sigmoid(x),
             Activation::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
                 0.5 * x * (1.0 + inner.tanh())
@@ -155,6 +226,10 @@ impl Harness {
         }
         out
     }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
 }
 
 fn rms(x: &[f64], weight: &[f32]) -> Vec<f64> {

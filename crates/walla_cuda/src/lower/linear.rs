@@ -133,6 +133,9 @@ impl Lowering<'_> {
         let mode = match activation {
             Activation::Silu => LinearMode::GateSilu,
             Activation::GeluTanh => LinearMode::GateGelu,
+            Activation::Sigmoid => {
+                return Err(self.unsupported("a sigmoid in a feed-forward network".to_owned()));
+            }
         };
         if matrices[0].ty == matrices[1].ty {
             let parts = [gate, up].map(|linear| Part { linear, out: h, stride: hidden });

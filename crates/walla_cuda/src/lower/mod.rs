@@ -16,7 +16,7 @@ mod tiling;
 mod workspace;
 
 use bytemuck::Pod;
-use walla_device::{DeviceError, Norm, Op, Program, Slot};
+use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
@@ -188,8 +188,12 @@ impl Lowering<'_> {
                 )?);
             }
             Op::Experts { .. } => {
-                return Err(self.unsupported("mixtures of experts".to_owned()));
+                return Err(self.unsupported(OpKind::Experts.to_string()));
             }
+            Op::DeltaNet { .. } => {
+                return Err(self.unsupported(OpKind::DeltaNet.to_string()));
+            }
+            Op::Gate { .. } => return Err(self.unsupported(OpKind::Gate.to_string())),
             Op::Head { x, norm, linear } => launches.extend(self.head(program, *x, norm, linear)?),
             Op::Sample => launches.extend(self.sample(program)?),
         }

@@ -198,8 +198,9 @@ impl Ground<'_> {
                     LinearMode::Store,
                 )?;
             }
-            // Lowering refuses experts.
-            Op::Embed { .. } | Op::Experts { .. } | Op::Sample => {}
+            Op::Embed { .. } | Op::Sample => {}
+            // Lowering refuses them.
+            Op::Experts { .. } | Op::DeltaNet { .. } | Op::Gate { .. } => {}
         }
         Ok(wanted)
     }

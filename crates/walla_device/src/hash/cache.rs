@@ -49,7 +49,7 @@ fn recent_index(position: u32) -> usize {
 impl HashCache {
     pub fn new(desc: &CacheDesc) -> Self {
         let cells = desc.pages as usize * desc.page_tokens as usize;
-        let is_recurrent = |layer: &CacheLayer| matches!(layer, CacheLayer::ShortConv { .. });
+        let is_recurrent = |layer: &CacheLayer| !matches!(layer, CacheLayer::Kv { .. });
         Self {
             page_tokens: desc.page_tokens as usize,
             page_bytes: desc.page_bytes(),

@@ -99,9 +99,7 @@ pub enum SpecError {
         found: TensorType,
     },
     /// A vector holds a number that is out of range.
-    #[error(
-        "tensor {tensor:?}: number {index} is {found}, expected a positive number (1e-9 to 1e15)"
-    )]
+    #[error("tensor {tensor:?}: number {index} is {found}, expected {expected}")]
     Number {
         /// The name.
         tensor: String,
@@ -109,6 +107,8 @@ pub enum SpecError {
         index: usize,
         /// The number.
         found: String,
+        /// Numbers that the architecture allows.
+        expected: &'static str,
     },
     /// The file holds weights that the builder would not use, so it is a variant of the
     /// architecture that computes something else.

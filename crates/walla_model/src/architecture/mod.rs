@@ -12,6 +12,8 @@ mod mistral3;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen35;
+mod qwen35moe;
 mod qwen3moe;
 mod rope;
 mod smollm3;
@@ -47,7 +49,7 @@ impl ModelSpec {
         let architecture = Architecture::from_name(name)
             .ok_or_else(|| SpecError::Architecture { found: name.to_owned() })?;
         let source = source::Source::new(gguf, architecture);
-        let model = transformer::Transformer::read(&source)?;
+        let mut model = transformer::Transformer::read(&source)?;
         match architecture {
             Architecture::Llama => llama::build(&model, context_tokens),
             Architecture::Qwen2 => qwen2::build(&model, context_tokens),
@@ -60,6 +62,8 @@ impl ModelSpec {
             Architecture::Mistral3 => mistral3::build(&model, context_tokens),
             Architecture::Qwen3Moe => qwen3moe::build(&model, context_tokens),
             Architecture::Lfm2Moe => lfm2moe::build(&model, context_tokens),
+            Architecture::Qwen35 => qwen35::build(&mut model, context_tokens),
+            Architecture::Qwen35Moe => qwen35moe::build(&mut model, context_tokens),
         }
     }
 }

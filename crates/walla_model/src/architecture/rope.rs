@@ -4,7 +4,7 @@ use core::f64::consts::PI;
 
 use super::{
     SpecError,
-    source::{POSITIVE, Source},
+    source::{POSITIVE, POSITIVE_TEXT, Source},
 };
 use crate::spec::{Rope, RopePairs};
 
@@ -154,7 +154,7 @@ fn read_factors(
     match factors.iter().enumerate().find(|(_, f)| !POSITIVE.contains(*f)) {
         Some((index, found)) => {
             let (tensor, found) = (name.to_owned(), found.to_string());
-            Err(SpecError::Number { tensor, index, found })
+            Err(SpecError::Number { tensor, index, found, expected: POSITIVE_TEXT })
         }
         None => Ok(Some(factors)),
     }

@@ -5,12 +5,12 @@ use core::{cell::RefCell, fmt, ops::RangeInclusive};
 use super::SpecError;
 use crate::{
     gguf::{FromValue, Gguf, Integers, Shape, Value},
-    spec::{Architecture, Linear, Matrix, RmsNorm, Vector},
+    spec::{Architecture, Bands, Linear, Matrix, RmsNorm, Vector},
 };
 
 /// Range of factors and bases: products of several stay finite in an `f32`.
 pub(super) const POSITIVE: RangeInclusive<f32> = 1e-9..=1e15;
-const POSITIVE_TEXT: &str = "a positive number (1e-9 to 1e15)";
+pub(super) const POSITIVE_TEXT: &str = "a positive number (1e-9 to 1e15)";
 
 /// A file, as seen by one architecture. It records which tensors were requested, so that no tensor
 /// is ignored silently.
@@ -135,7 +135,7 @@ impl<'a> Source<'a> {
         cols: usize,
     ) -> Result<Option<Matrix>, SpecError> {
         let found = self.tensor(name, &[cols, rows])?;
-        Ok(found.map(|(tensor, ty)| Matrix { tensor, first_row: 0, rows, cols, ty }))
+        Ok(found.map(|(tensor, ty)| Matrix { tensor, first_row: 0, rows, cols, ty, bands: None }))
     }
 
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, SpecError> {
@@ -154,7 +154,8 @@ impl<'a> Source<'a> {
     ) -> Result<Matrix, SpecError> {
         let dims = [cols, rows, count];
         let (tensor, ty) = self.tensor(name, &dims)?.ok_or_else(|| missing(name, &dims))?;
-        Ok(Matrix { tensor, first_row: 0, rows: rows.saturating_mul(count), cols, ty })
+        let rows = rows.saturating_mul(count);
+        Ok(Matrix { tensor, first_row: 0, rows, cols, ty, bands: None })
     }
 
     /// A matrix whose products are not rounded.
@@ -189,6 +190,15 @@ impl<'a> Source<'a> {
     pub fn linear(&self, name: &str, rows: usize, cols: usize) -> Result<Linear, SpecError> {
         let matrix = self.matrix(&format!("{name}.weight"), rows, cols)?;
         Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
+    }
+
+    /// Marks all tensors whose names begin with `prefix`, as [`skip`](Self::skip) does.
+    pub fn skip_all(&self, prefix: &str) {
+        let mut used = self.used.borrow_mut();
+        let named = self.gguf.tensors().zip(used.iter_mut());
+        named.filter(|(tensor, _)| tensor.name.starts_with(prefix)).for_each(|(_, used)| {
+            *used = true;
+        });
     }
 
     /// Marks a tensor that the architecture defines but this configuration does not read. It is not
@@ -259,5 +269,18 @@ impl Linear {
             self.bias.map(|b| Vector { first: b.first.saturating_add(first), len: rows, ..b });
         let first_row = self.matrix.first_row.saturating_add(first);
         Self { matrix: Matrix { first_row, rows, ..self.matrix }, bias }
+    }
+
+    /// Every second band of `rows` rows of a projection without bias, from band `first` on: 0 or 1.
+    /// The caller ensures that the rows are a multiple of `2 * rows`.
+    pub(super) fn half(&self, first: usize, rows: usize) -> Self {
+        let stride = rows.saturating_mul(2);
+        let matrix = Matrix {
+            first_row: first.saturating_mul(rows),
+            rows: self.matrix.rows / 2,
+            bands: Some(Bands { rows, stride }),
+            ..self.matrix
+        };
+        Self { matrix, bias: None }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     gguf::Strings,
     spec::{
         Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
-        Layer, Linear, Mixer, ModelSpec, RmsNorm, Rope, RopePairs,
+        Layer, Linear, Mixer, ModelSpec, RmsNorm, Rope, RopePairs, SharedExpert,
     },
 };
 
@@ -24,6 +24,7 @@ const CONTEXT_MAX: usize = 1 << 26;
 pub(super) struct Transformer<'s, 'a> {
     pub source: &'s Source<'a>,
     pub width: usize,
+    /// Number of layers that are built.
     pub layer_count: usize,
     pub head_dim: usize,
     context_train: usize,
@@ -39,7 +40,7 @@ pub(super) struct Transformer<'s, 'a> {
 
 impl<'s, 'a> Transformer<'s, 'a> {
     pub fn read(source: &'s Source<'a>) -> Result<Self, SpecError> {
-        let layer_count = source.size("block_count", 1..=LAYERS_MAX)?;
+        let blocks = source.size("block_count", 1..=LAYERS_MAX)?;
         let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
         let context_train = source.size("context_length", 1..=CONTEXT_MAX)?;
         let has_experts = source.architecture.has_experts();
@@ -51,18 +52,18 @@ impl<'s, 'a> Transformer<'s, 'a> {
         if source.find("attention.causal")? == Some(false) {
             return Err(source.unsupported("attention.causal", false, "looking ahead is"));
         }
-        let needed = |suffix, max| match source.sizes(suffix, layer_count, 1..=max)? {
+        let needed = |suffix, max| match source.sizes(suffix, blocks, 1..=max)? {
             Some(sizes) => Ok(sizes),
             // The error names the missing key.
-            None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; layer_count]),
+            None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; blocks]),
         };
         let heads = needed("attention.head_count", HEADS_MAX)?;
         let hidden = match source.architecture {
             // No layer has a dense network, and files may omit its width.
-            Architecture::Qwen3Moe => vec![0; layer_count],
+            Architecture::Qwen3Moe | Architecture::Qwen35Moe => vec![0; blocks],
             _ => needed("feed_forward_length", HIDDEN_MAX)?,
         };
-        let kv_heads = source.sizes("attention.head_count_kv", layer_count, 0..=HEADS_MAX)?;
+        let kv_heads = source.sizes("attention.head_count_kv", blocks, 0..=HEADS_MAX)?;
         let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
         let head_dim = head_dim(source, width, heads.first().copied().unwrap_or(1))?;
         let rotated = source.size_or("rope.dimension_count", head_dim, 2..=head_dim)?;
@@ -73,7 +74,7 @@ impl<'s, 'a> Transformer<'s, 'a> {
         Ok(Self {
             source,
             width,
-            layer_count,
+            layer_count: blocks,
             head_dim,
             context_train,
             eps,
@@ -82,6 +83,16 @@ impl<'s, 'a> Transformer<'s, 'a> {
             kv_heads,
             hidden,
         })
+    }
+
+    /// Leaves out the last blocks, which predict further tokens (MTP) from the model's output.
+    pub fn without_drafts(&mut self) -> Result<(), SpecError> {
+        let last = self.layer_count.saturating_sub(1);
+        let drafts = self.source.size_or("nextn_predict_layers", 0, 0..=last)?;
+        let layers = self.layer_count.saturating_sub(drafts);
+        (layers..self.layer_count).for_each(|block| self.source.skip_all(&format!("blk.{block}.")));
+        self.layer_count = layers;
+        Ok(())
     }
 
     /// Query heads of the first layer.
@@ -231,9 +242,9 @@ pub(super) struct LayerSource<'s> {
     pub width: usize,
     pub head_dim: usize,
     pub kv_heads: usize,
+    pub eps: f32,
     heads: usize,
     hidden: usize,
-    eps: f32,
 }
 
 impl LayerSource<'_> {
@@ -257,15 +268,47 @@ impl LayerSource<'_> {
         Ok(Some((norm("attn_q_norm")?, norm("attn_k_norm")?)))
     }
 
-    /// Full attention without head norms, scores scaled by `1 / sqrt(head_dim)`.
-    pub fn attention(&self, rope: Option<usize>) -> Result<Attention, SpecError> {
-        let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
+    /// Query heads, and key and value heads.
+    fn grouped_heads(&self) -> Result<(usize, usize), SpecError> {
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let expected = format!("a divisor of the {heads} query heads of layer {}", self.index);
             return Err(self.source.wrong("attention.head_count_kv", kv_heads, expected));
         }
+        Ok((heads, kv_heads))
+    }
+
+    /// Full attention without head norms, scores scaled by `1 / sqrt(head_dim)`.
+    pub fn attention(&self, rope: Option<usize>) -> Result<Attention, SpecError> {
+        let (heads, kv_heads) = self.grouped_heads()?;
+        let head_dim = self.head_dim;
         let (queries, keys) = (heads.saturating_mul(head_dim), kv_heads.saturating_mul(head_dim));
-        let [query, key, value] = self.projections(queries, keys)?;
+        let projections = self.projections(queries, keys)?;
+        self.attention_of(projections, rope)
+    }
+
+    /// As [`attention`](Self::attention), with gates that follow the queries of each head in one
+    /// matrix.
+    pub fn gated_attention(&self, rope: Option<usize>) -> Result<Attention, SpecError> {
+        let (heads, kv_heads) = self.grouped_heads()?;
+        let (queries, keys) =
+            (heads.saturating_mul(self.head_dim), kv_heads.saturating_mul(self.head_dim));
+        let name = self.name("attn_q.weight");
+        let matrix = self.source.matrix(&name, queries.saturating_mul(2), self.width)?;
+        let both = Linear { matrix, bias: None };
+        let [query, gate] = [0, 1].map(|half| both.half(half, self.head_dim));
+        let linear = |suffix| self.linear(suffix, keys, self.width);
+        let projections = [query, linear("attn_k")?, linear("attn_v")?];
+        Ok(Attention { gate: Some(gate), ..self.attention_of(projections, rope)? })
+    }
+
+    fn attention_of(
+        &self,
+        [query, key, value]: [Linear; 3],
+        rope: Option<usize>,
+    ) -> Result<Attention, SpecError> {
+        let (heads, kv_heads) = self.grouped_heads()?;
+        let head_dim = self.head_dim;
         Ok(Attention {
             heads,
             kv_heads,
@@ -278,7 +321,8 @@ impl LayerSource<'_> {
             window: None,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
             position_scale: None,
-            output: self.linear("attn_output", self.width, queries)?,
+            gate: None,
+            output: self.linear("attn_output", self.width, heads.saturating_mul(head_dim))?,
         })
     }
 
@@ -295,11 +339,21 @@ impl LayerSource<'_> {
 
     /// A layer with one norm before the mixer and one before the feed-forward network.
     pub fn pre_norm(&self, mixer: Mixer, feed_forward: FeedForward) -> Result<Layer, SpecError> {
+        self.pre_norm_called("ffn_norm", mixer, feed_forward)
+    }
+
+    /// As [`pre_norm`](Self::pre_norm), with the name of the second norm.
+    pub fn pre_norm_called(
+        &self,
+        feed_forward_norm: &str,
+        mixer: Mixer,
+        feed_forward: FeedForward,
+    ) -> Result<Layer, SpecError> {
         Ok(Layer {
             mixer_norm: self.norm("attn_norm")?,
             mixer,
             mixer_post_norm: None,
-            feed_forward_norm: self.norm("ffn_norm")?,
+            feed_forward_norm: self.norm(feed_forward_norm)?,
             feed_forward,
             feed_forward_post_norm: None,
         })
@@ -338,7 +392,32 @@ impl LayerSource<'_> {
             up: stacked("ffn_up_exps", hidden, self.width)?,
             down: stacked("ffn_down_exps", self.width, hidden)?,
             activation,
+            shared: None,
         }))
+    }
+
+    /// As [`experts`](Self::experts), beside a network with a weight that every row uses.
+    pub fn experts_and_shared(
+        &self,
+        shape: ExpertShape,
+        score: ExpertScore,
+        activation: Activation,
+    ) -> Result<FeedForward, SpecError> {
+        let suffix = "expert_shared_feed_forward_length";
+        let hidden = self.source.size(suffix, 1..=HIDDEN_MAX)?;
+        let mut network = self.experts(shape, score, activation)?;
+        if let FeedForward::Experts(experts) = &mut network {
+            experts.shared = Some(SharedExpert {
+                network: DenseFeedForward {
+                    gate: self.linear("ffn_gate_shexp", hidden, self.width)?,
+                    up: self.linear("ffn_up_shexp", hidden, self.width)?,
+                    down: self.linear("ffn_down_shexp", self.width, hidden)?,
+                    activation,
+                },
+                weight: Some(self.linear("ffn_gate_inp_shexp", 1, self.width)?),
+            });
+        }
+        Ok(network)
     }
 
     /// Gate and up stacked in one matrix.

@@ -94,6 +94,9 @@ pub type Strings<'a> = Items<'a, &'a str>;
 /// An array of integers of any one width. UINT64 beyond `i64::MAX` reads as `i64::MAX`.
 pub type Integers<'a> = Items<'a, i64>;
 
+/// An array of booleans.
+pub type Flags<'a> = Items<'a, bool>;
+
 /// An array of FLOAT32 or FLOAT64.
 pub type Floats<'a> = Items<'a, f32>;
 
@@ -161,6 +164,18 @@ impl<'a> Item<'a> for i64 {
 
     fn from_element(element: Value<'a>) -> Option<Self> {
         element.as_integer().map(|wide| Self::try_from(wide).unwrap_or(Self::MAX))
+    }
+}
+
+impl<'a> Item<'a> for bool {
+    const EXPECTED: &'static str = "an ARRAY of BOOL";
+
+    fn accepts(element: Element) -> bool {
+        element == Element::Bool
+    }
+
+    fn from_element(element: Value<'a>) -> Option<Self> {
+        if let Value::Bool(flag) = element { Some(flag) } else { None }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct TensorData<'a> {
     /// Position of the first byte in the file.
     start: u64,
     len: usize,
+    /// Bytes of a band, and the distance between the starts of two bands; `None`: no gaps.
+    bands: Option<(usize, u64)>,
 }
 
 impl std::fmt::Debug for TensorData<'_> {
@@ -47,16 +49,33 @@ impl std::fmt::Debug for TensorData<'_> {
 
 impl<'a> TensorData<'a> {
     pub(super) const fn new(bytes: &'a Bytes, name: &'a str, start: u64, len: usize) -> Self {
-        Self { bytes, name, start, len }
+        Self { bytes, name, start, len, bands: None }
     }
 
-    /// The bytes `range` of the data; `None` if it is shorter.
+    /// The bytes `range` of the data, which have no gaps; `None` if it is shorter, or they have.
     pub(super) fn part(self, range: Range<usize>) -> Option<Self> {
         if range.end > self.len {
             return None;
         }
         let len = range.end.checked_sub(range.start)?;
-        Some(Self { start: self.start + range.start as u64, len, ..self })
+        let mut start = self.start.checked_add(range.start as u64)?;
+        if let Some((band, stride)) = self.bands {
+            let (index, offset) = (range.start.checked_div(band)?, range.start.checked_rem(band)?);
+            if offset.checked_add(len)? > band {
+                return None;
+            }
+            start = stride.checked_mul(index as u64)?.checked_add(self.start)? + offset as u64;
+        }
+        Some(Self { start, len, bands: None, ..self })
+    }
+
+    /// Bands of `band` bytes at distances of `stride` bytes, `len` bytes in total, instead of
+    /// adjacent bytes; `None` if the data is shorter.
+    pub(super) fn banded(self, band: usize, stride: usize, len: usize) -> Option<Self> {
+        let last = len.checked_div(band)?.checked_sub(1)?;
+        let end = last.checked_mul(stride)?.checked_add(band)?;
+        let fits = band <= stride && end <= self.len && len.is_multiple_of(band);
+        fits.then_some(Self { len, bands: Some((band, stride as u64)), ..self })
     }
 
     /// Its length in bytes.
@@ -82,13 +101,15 @@ impl<'a> TensorData<'a> {
         range: Range<usize>,
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], TensorError> {
-        let part = self.part(range.clone()).ok_or_else(|| self.out_of_range(&range))?;
-        if let Some(bytes) = part.in_memory() {
+        let part = self.part(range.clone());
+        if let Some(bytes) = part.and_then(|part| part.in_memory()) {
             return Ok(bytes);
         }
-        grow(buffer, part.len).map_err(|error| self.refused(&error))?;
-        let out = buffer.get_mut(..part.len).unwrap_or_default();
-        part.fill(out)?;
+        let len = range.end.checked_sub(range.start).filter(|_| range.end <= self.len);
+        let len = len.ok_or_else(|| self.out_of_range(&range))?;
+        grow(buffer, len).map_err(|error| self.refused(&error))?;
+        let out = buffer.get_mut(..len).unwrap_or_default();
+        self.read_into(range.start, out)?;
         Ok(out)
     }
 
@@ -97,14 +118,23 @@ impl<'a> TensorData<'a> {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_into(&self, start: usize, out: &mut [u8]) -> Result<(), TensorError> {
-        let range = start..start.saturating_add(out.len());
-        let part = self.part(range.clone()).ok_or_else(|| self.out_of_range(&range))?;
-        match part.in_memory() {
-            Some(bytes) => {
-                out.copy_from_slice(bytes);
-                Ok(())
+        let (mut start, mut out) = (start, out);
+        loop {
+            let within = match self.bands {
+                Some((band, _)) => out.len().min(band - start % band),
+                None => out.len(),
+            };
+            let (piece, rest) = out.split_at_mut(within);
+            let range = start..start.saturating_add(within);
+            let part = self.part(range.clone()).ok_or_else(|| self.out_of_range(&range))?;
+            match part.in_memory() {
+                Some(bytes) => piece.copy_from_slice(bytes),
+                None => part.fill(piece)?,
             }
-            None => part.fill(out),
+            if rest.is_empty() {
+                return Ok(());
+            }
+            (start, out) = (start + within, rest);
         }
     }
 
@@ -122,7 +152,7 @@ impl<'a> TensorData<'a> {
     }
 
     fn in_memory(&self) -> Option<&'a [u8]> {
-        if matches!(self.bytes, Bytes::File { .. }) {
+        if matches!(self.bytes, Bytes::File { .. }) || self.bands.is_some() {
             return None;
         }
         // The range was checked when the header was read.

@@ -25,7 +25,7 @@ mod writer;
 
 use std::{borrow::Cow, fmt, ops::Range, path::Path, sync::Arc};
 
-pub use array::{Array, Floats, Integers, Item, Items, Strings};
+pub use array::{Array, Flags, Floats, Integers, Item, Items, Strings};
 pub use convert::FromValue;
 pub use data::TensorData;
 pub use error::{GgufError, MetadataError, TensorError};
@@ -41,7 +41,7 @@ pub use writer::{DataWriter, WriteError, Writer};
 use self::{bytes::Bytes, file::ModelFile};
 use crate::{
     dequantise,
-    spec::{Matrix, Vector},
+    spec::{Bands, Matrix, Vector},
 };
 
 /// Dimensions of a tensor, the innermost (contiguous) one first: a matrix is `[cols, rows]`.
@@ -386,8 +386,22 @@ impl Gguf {
         let row = ty
             .row_bytes(matrix.cols)
             .filter(|_| ty == matrix.ty && tensor.shape.padded()[0] == matrix.cols as u64);
-        let range = row.and_then(|row| byte_range(matrix.first_row, matrix.rows, row));
-        let data = range.and_then(|range| self.tensor_data(matrix.tensor).ok()?.part(range));
+        let part_of = |row: usize, rows: usize| {
+            let range = byte_range(matrix.first_row, rows, row)?;
+            self.tensor_data(matrix.tensor).ok()?.part(range)
+        };
+        let banded = |row: usize, bands: Bands| {
+            let count = matrix.rows.checked_div(bands.rows)?;
+            // The last band may be followed by nothing.
+            let rows = count.checked_sub(1)?.checked_mul(bands.stride)?.checked_add(bands.rows)?;
+            let [band, stride, len] =
+                [bands.rows, bands.stride, matrix.rows].map(|rows| rows.checked_mul(row));
+            part_of(row, rows)?.banded(band?, stride?, len?)
+        };
+        let data = row.and_then(|row| match matrix.bands {
+            Some(bands) => banded(row, bands),
+            None => part_of(row, matrix.rows),
+        });
         data.ok_or_else(|| {
             let (first, end) = (matrix.first_row, matrix.first_row.saturating_add(matrix.rows));
             let wanted = format!("rows {first}..{end} of {} {}", matrix.cols, matrix.ty);

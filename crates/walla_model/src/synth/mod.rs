@@ -14,7 +14,7 @@ mod types;
 
 use std::io::Write;
 
-pub use models::{Convolutions, Experts, Model};
+pub use models::{Convolutions, DeltaNets, Experts, Model};
 pub use rewrite::{RewriteError, part_name, rewrite, split};
 pub use types::Mixture;
 use walla_types::TensorType;
@@ -122,6 +122,10 @@ fn check(model: &Model) -> Result<(), &'static str> {
         || model.convolutions.is_some_and(|conv| conv.taps < 2)
     {
         Err("its architecture and its convolutions contradict each other")
+    } else if model.delta_nets.is_some() != (model.architecture == Architecture::Qwen35) {
+        Err("its architecture and its DeltaNet layers contradict each other")
+    } else if model.delta_nets.is_some_and(|delta| !is_possible(&delta)) {
+        Err("a size of its DeltaNet layers is 0, or key_heads does not divide value_heads")
     } else if !heads.is_multiple_of(kv_heads) {
         Err("kv_heads does not divide heads")
     } else if !head_dim.is_multiple_of(2) {
@@ -131,6 +135,12 @@ fn check(model: &Model) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
+}
+
+fn is_possible(delta: &DeltaNets) -> bool {
+    let DeltaNets { key_heads, value_heads, head_dim, taps, attention_interval } = *delta;
+    let sizes = [key_heads, value_heads, head_dim, attention_interval];
+    !sizes.contains(&0) && taps > 1 && value_heads.is_multiple_of(key_heads)
 }
 
 /// Bytes of the tensors' data without padding: close to the length of the file, and equal to the
@@ -174,7 +184,7 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
         ("attention.head_count", model.heads),
         ("attention.key_length", model.head_dim),
         ("attention.value_length", model.head_dim),
-        ("rope.dimension_count", model.head_dim),
+        ("rope.dimension_count", model.head_dim / if model.delta_nets.is_some() { 4 } else { 1 }),
         ("vocab_size", model.vocab),
     ];
     for (suffix, size) in sizes {
@@ -189,6 +199,19 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     }
     if let Some(convolutions) = model.convolutions {
         writer.u32(&key("shortconv.l_cache"), convolutions.taps);
+    }
+    if let Some(delta) = model.delta_nets {
+        let sizes = [
+            ("ssm.conv_kernel", delta.taps),
+            ("ssm.state_size", delta.head_dim),
+            ("ssm.group_count", delta.key_heads),
+            ("ssm.time_step_rank", delta.value_heads),
+            ("ssm.inner_size", delta.value_heads * delta.head_dim),
+            ("full_attention_interval", delta.attention_interval),
+        ];
+        for (suffix, size) in sizes {
+            writer.u32(&key(suffix), size);
+        }
     }
     if let Some(experts) = model.experts {
         writer.u32(&key("expert_count"), experts.count);
@@ -207,6 +230,13 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     writer.f32(&key("rope.freq_base"), model.rope_base);
 }
 
+/// Decays of DeltaNet heads, `-e^x` with `x` from 1/16 to 16 as at the start of a training, spread
+/// evenly in the logarithm.
+fn decays(heads: u64) -> Vec<f32> {
+    let step = 256_f32.ln() / heads.saturating_sub(1).max(1) as f32;
+    (0..heads).map(|head| -(head as f32 * step).exp() / 16.0).collect()
+}
+
 /// All tensors, in the order of llama.cpp's converter.
 ///
 /// Standard deviations: the input of a block is normalised, so gains of 1 keep queries, keys,
@@ -216,6 +246,7 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
 fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
     let [width, hidden, vocab] = [model.width, model.hidden, model.vocab].map(u64::from);
     let query = u64::from(model.heads) * u64::from(model.head_dim);
+    let outputs = query;
     let key = u64::from(model.kv_heads) * u64::from(model.head_dim);
     let embedding_std = 2.0 / (width as f32).sqrt();
     let mut all = Vec::new();
@@ -235,7 +266,7 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         let attends = model.attends(layer);
         let mut norm = |suffix, len| add(name(suffix), TensorType::F32, &[len], Fill::Ones);
         norm("attn_norm", width);
-        norm("ffn_norm", width);
+        norm(if model.delta_nets.is_some() { "post_attention_norm" } else { "ffn_norm" }, width);
         if model.architecture != Architecture::Llama && attends {
             norm("attn_q_norm", model.head_dim.into());
             norm("attn_k_norm", model.head_dim.into());
@@ -247,6 +278,17 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         if let (false, Some(convolutions)) = (attends, model.convolutions) {
             let dims = [convolutions.taps.into(), width];
             add(name("shortconv.conv"), TensorType::F32, &dims, normal(0.5));
+        }
+        let delta = model.delta_nets.filter(|_| !attends);
+        if let Some(delta) = delta {
+            let heads = u64::from(delta.value_heads);
+            let name = |suffix: &str| format!("blk.{layer}.{suffix}");
+            let mut numbers = |name, dims: &[u64], fill| add(name, TensorType::F32, dims, fill);
+            numbers(name("ssm_a"), &[heads], Fill::These(decays(heads)));
+            numbers(name("ssm_dt.bias"), &[heads], Fill::Random { std: 0.5 });
+            numbers(name("ssm_norm.weight"), &[delta.head_dim.into()], Fill::Ones);
+            let dims = [delta.taps.into(), delta.channels()];
+            numbers(name("ssm_conv1d.weight"), &dims, Fill::Random { std: 0.5 });
         }
         let experts = model.experts_of(layer);
         if let Some(experts) = experts {
@@ -264,11 +306,19 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
             add(name(suffix), ty, &dims, normal(gain / (cols as f32).sqrt()));
         };
         let output_gain = 3.0 * embedding_std;
-        if attends {
+        if let Some(delta) = delta {
+            let heads = delta.value_heads.into();
+            matrix("attn_qkv", width, delta.channels(), 1.0, None);
+            matrix("attn_gate", width, delta.values(), 1.0, None);
+            matrix("ssm_alpha", width, heads, 1.0, None);
+            matrix("ssm_beta", width, heads, 1.0, None);
+            matrix("ssm_out", delta.values(), width, output_gain, None);
+        } else if attends {
+            let query = if model.delta_nets.is_some() { 2 * query } else { query };
             matrix("attn_q", width, query, 1.0, None);
             matrix("attn_k", width, key, 1.0, None);
             matrix("attn_v", width, key, 1.0, None);
-            matrix("attn_output", query, width, output_gain, None);
+            matrix("attn_output", outputs, width, output_gain, None);
         } else {
             matrix("shortconv.in_proj", width, 3 * width, 1.0, None);
             matrix("shortconv.out_proj", width, width, output_gain, None);

@@ -5,8 +5,8 @@ use crate::spec::Architecture;
 /// The shape of a model: published hyperparameters.
 ///
 /// Change the fields of one of these for any other shape. Supported are [`Architecture::Llama`],
-/// [`Architecture::Qwen3`], [`Architecture::Gemma3`], [`Architecture::Qwen3Moe`] and
-/// [`Architecture::Lfm2Moe`].
+/// [`Architecture::Qwen3`], [`Architecture::Gemma3`], [`Architecture::Qwen3Moe`],
+/// [`Architecture::Lfm2Moe`] and [`Architecture::Qwen35`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The name on a command line.
@@ -43,6 +43,8 @@ pub struct Model {
     pub experts: Option<Experts>,
     /// Short convolutions (LFM 2).
     pub convolutions: Option<Convolutions>,
+    /// Gated DeltaNet (Qwen 3.5).
+    pub delta_nets: Option<DeltaNets>,
 }
 
 /// Mixtures of experts in place of feed-forward networks.
@@ -65,6 +67,34 @@ pub struct Convolutions {
     pub taps: u32,
     /// The layers that have attention instead.
     pub attention_layers: &'static [u32],
+}
+
+/// Gated DeltaNet in place of attention. Attention is gated, and a quarter of its dimensions
+/// rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaNets {
+    /// Heads of queries and keys.
+    pub key_heads: u32,
+    /// Heads of values; a multiple of `key_heads`.
+    pub value_heads: u32,
+    /// Elements in a head.
+    pub head_dim: u32,
+    /// Taps of the convolution.
+    pub taps: u32,
+    /// Every layer whose number, counted from 1, is a multiple of this has attention instead.
+    pub attention_interval: u32,
+}
+
+impl DeltaNets {
+    /// Channels of the convolution.
+    pub(super) fn channels(&self) -> u64 {
+        u64::from(2 * self.key_heads + self.value_heads) * u64::from(self.head_dim)
+    }
+
+    /// Elements of all heads' values.
+    pub(super) fn values(&self) -> u64 {
+        u64::from(self.value_heads) * u64::from(self.head_dim)
+    }
 }
 
 impl Model {
@@ -101,6 +131,7 @@ impl Model {
         tied: true,
         experts: None,
         convolutions: None,
+        delta_nets: None,
     };
 
     /// Llama 3.1, 8.03 billion parameters.
@@ -134,6 +165,7 @@ impl Model {
         tied: true,
         experts: None,
         convolutions: None,
+        delta_nets: None,
     };
 
     /// Qwen 3, 1.7 billion parameters.
@@ -169,6 +201,7 @@ impl Model {
         tied: true,
         experts: None,
         convolutions: None,
+        delta_nets: None,
     };
 
     /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are not a multiple of 256.
@@ -190,6 +223,7 @@ impl Model {
         tied: true,
         experts: None,
         convolutions: None,
+        delta_nets: None,
     };
 
     /// Qwen 3, 30.5 billion parameters; a token uses 3.3 billion.
@@ -225,10 +259,55 @@ impl Model {
         tied: true,
         experts: Some(Experts { count: 32, used: 4, hidden: 1792, dense_layers: 2 }),
         convolutions: Some(Convolutions { taps: 3, attention_layers: &[2, 6, 10, 14, 18, 21] }),
+        delta_nets: None,
+    };
+
+    /// Qwen 3.5, 0.75 billion parameters.
+    pub const QWEN3_5_0_8B: Self = Self {
+        name: "qwen3.5-0.8b",
+        architecture: Architecture::Qwen35,
+        layers: 24,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 256,
+        hidden: 3584,
+        vocab: 248_320,
+        context_train: 262_144,
+        rope_base: 10_000_000.0,
+        delta_nets: Some(DeltaNets {
+            key_heads: 16,
+            value_heads: 16,
+            head_dim: 128,
+            taps: 4,
+            attention_interval: 4,
+        }),
+        ..Self::QWEN3_0_6B
+    };
+
+    /// Qwen 3.5, 1.9 billion parameters.
+    pub const QWEN3_5_2B: Self =
+        Self { name: "qwen3.5-2b", width: 2048, hidden: 6144, ..Self::QWEN3_5_0_8B };
+
+    /// Qwen 3.5, 4.2 billion parameters.
+    pub const QWEN3_5_4B: Self = Self {
+        name: "qwen3.5-4b",
+        width: 2560,
+        layers: 32,
+        heads: 16,
+        kv_heads: 4,
+        hidden: 9216,
+        delta_nets: Some(DeltaNets {
+            key_heads: 16,
+            value_heads: 32,
+            head_dim: 128,
+            taps: 4,
+            attention_interval: 4,
+        }),
+        ..Self::QWEN3_5_0_8B
     };
 
     /// Every shape above.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::LLAMA_3_2_1B,
         Self::LLAMA_3_1_8B,
         Self::QWEN3_0_6B,
@@ -238,6 +317,9 @@ impl Model {
         Self::GEMMA_3_1B,
         Self::QWEN3_30B_A3B,
         Self::LFM2_8B_A1B,
+        Self::QWEN3_5_0_8B,
+        Self::QWEN3_5_2B,
+        Self::QWEN3_5_4B,
     ];
 
     /// The shape named `name`.
@@ -248,7 +330,9 @@ impl Model {
 
     /// Whether layer `layer` has attention.
     pub(super) fn attends(&self, layer: u32) -> bool {
+        let delta = self.delta_nets;
         self.convolutions.is_none_or(|conv| conv.attention_layers.contains(&layer))
+            && delta.is_none_or(|delta| (layer + 1).is_multiple_of(delta.attention_interval))
     }
 
     /// The mixture of experts of layer `layer`.

@@ -32,7 +32,11 @@ pub(super) fn describe(writer: &mut Writer, model: &Model, dialect: &Dialect<'_>
     };
     let kinds: Vec<i32> = (0..tokens.len()).map(kind).collect();
     let [end_of_text, _, end_of_message] = [0, 1, 2].map(|i| (controls_from + i) as u32);
-    let splitter = if model.architecture == Architecture::Qwen3 { "qwen2" } else { "llama-bpe" };
+    let splitter = match model.architecture {
+        Architecture::Qwen3 => "qwen2",
+        Architecture::Qwen35 => "qwen35",
+        _ => "llama-bpe",
+    };
     writer
         .str("tokenizer.ggml.model", "gpt2")
         .str("tokenizer.ggml.pre", splitter)

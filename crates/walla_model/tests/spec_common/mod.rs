@@ -16,6 +16,8 @@ pub struct Spoilt {
     pub gguf: Gguf,
     pub values: Vec<(String, Option<Value<'static>>)>,
     pub tensors: Vec<(String, TensorType, Vec<u64>)>,
+    /// All numbers of the tensors named `ssm_a`.
+    pub decay: f32,
 }
 
 pub fn spoil(model: &Model) -> Spoilt {
@@ -28,6 +30,13 @@ pub fn spoil(model: &Model) -> Spoilt {
         hidden: 96,
         vocab: 260,
         experts: model.experts.map(|e| synth::Experts { count: 6, used: 2, hidden: 32, ..e }),
+        delta_nets: model.delta_nets.map(|d| synth::DeltaNets {
+            key_heads: 1,
+            value_heads: 2,
+            head_dim: 32,
+            attention_interval: 2,
+            ..d
+        }),
         ..model.clone()
     };
     let file = synth::write(&small, Mixture::F16, 1, Vec::new()).unwrap();
@@ -48,7 +57,7 @@ impl From<Gguf> for Spoilt {
         let tensor =
             |t: TensorInfo<'_>| (t.name.to_owned(), t.ty.unwrap(), t.shape.dims().to_vec());
         let tensors = gguf.tensors().map(tensor).collect();
-        Self { gguf, values: Vec::new(), tensors }
+        Self { gguf, values: Vec::new(), tensors, decay: -1.0 }
     }
 }
 
@@ -99,7 +108,7 @@ impl Spoilt {
         self
     }
 
-    /// The file, with F32 tensors full of `1.0` (and arbitrary data in other types).
+    /// The file, with F32 tensors full of `1.0`, except for [`decay`](Self::decay) (and arbitrary data in other types).
     pub fn file(self) -> Vec<u8> {
         let mut writer = Writer::new();
         let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);
@@ -113,9 +122,10 @@ impl Spoilt {
             writer.tensor(name, *ty, dims);
         }
         let mut data = writer.begin(Vec::new()).unwrap();
-        for (_, ty, dims) in &self.tensors {
+        for (name, ty, dims) in &self.tensors {
+            let number: f32 = if name.ends_with("ssm_a") { self.decay } else { 1.0 };
             let bytes = ty.row_bytes(dims.iter().product::<u64>() as usize).unwrap();
-            let ones: Vec<u8> = 1.0_f32.to_le_bytes().into_iter().cycle().take(bytes).collect();
+            let ones: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(bytes).collect();
             data.tensor(&ones).unwrap();
         }
         data.finish().unwrap()

@@ -174,7 +174,7 @@ impl StepBytes {
 fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
     let scales = model.layers.iter().map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => 2 * attention.kv_heads * kv_type.scale_bytes(),
-        Mixer::ShortConv(_) => 0,
+        Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,
     });
     (model.kv_numbers_per_token() * kv_type.bytes() + scales.sum::<usize>()) as u64
 }
