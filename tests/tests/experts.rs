@@ -116,7 +116,8 @@ fn every_variant_agrees_with_the_scalar_one() {
 #[test]
 fn a_sequence_has_the_same_bits_in_any_batch() {
     for shape in SHAPES {
-        for (variant, mixture) in variants().flat_map(|v| [(v, Mixture::F16), (v, Mixture::Q8_0)]) {
+        let mixtures = [Mixture::F16, Mixture::Q8_0, Mixture::Mxfp4];
+        for (variant, mixture) in variants().flat_map(|v| mixtures.map(|mixture| (v, mixture))) {
             let executor = load(cpu(variant), &small(&shape), mixture).expect("it loads");
             let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
             let alone: Vec<_> =

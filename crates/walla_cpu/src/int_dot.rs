@@ -8,20 +8,24 @@ use crate::quantise::Group;
 /// Dot product of one weight row (blocks in the file's layout) with one row of rounded activations.
 ///
 /// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum,
-/// sum_x, acc)`, where `dot` is an exact integer and `minimum` includes the codes' offset. Q6_K
-/// does so for each half of a group. Q8_0 has no minimum: its `dot` is of signed numbers.
+/// sum_x, acc)`, where `dot` is an exact integer and `minimum` includes the codes' offset. Types
+/// with sub-blocks of 16 do so for each half of a group. [Signed](blocks::is_signed) types have no
+/// minimum: their `dot` is of signed numbers.
 pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
     let per_block = ty.block_elements() / 32;
     let mut acc = 0.0_f32;
     for (bytes, x) in row.chunks_exact(ty.block_bytes()).zip(x.chunks(per_block)) {
         let block = blocks::take_apart(ty, bytes);
         for (g, x) in x.iter().enumerate() {
-            let parts = if ty == TensorType::Q6K { 2 } else { 1 };
+            let parts = blocks::subs_of_group(ty);
             for part in 0..parts {
                 let numbers = 32 / parts;
                 let first = part * numbers;
-                let (scale, minimum, signed) = factors(ty, &block, g * parts + part);
-                let code = |i: usize| i32::from(block.codes[g * 32 + first + i]) - signed;
+                let (scale, minimum) = factors(ty, &block, g * parts + part);
+                let code = |i: usize| {
+                    let code = block.codes[g * 32 + first + i];
+                    if minimum.is_none() { blocks::integer(ty, code) } else { i32::from(code) }
+                };
                 let byte = |i: usize| {
                     i32::from(x.words[(first + i) / 4].to_le_bytes()[(first + i) % 4].cast_signed())
                 };
@@ -37,20 +41,16 @@ pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group]) -> f32 {
     acc
 }
 
-/// Scale, minimum, and the number subtracted from the codes before the multiplication.
-fn factors(ty: TensorType, block: &Block, sub: usize) -> (f32, Option<f32>, i32) {
-    let (d, m) = (block.d.to_f32(), block.m.to_f32());
+/// Scale and minimum.
+fn factors(ty: TensorType, block: &Block, sub: usize) -> (f32, Option<f32>) {
+    let (d, m) = (block.d.to_f32(ty), block.m.to_f32());
+    let scale = d * f32::from(block.scales[sub]);
     match ty {
-        TensorType::Q4K | TensorType::Q5K => {
-            let scale = d * f32::from(block.scales[sub]);
-            (scale, Some(-(m * f32::from(block.mins[sub]))), 0)
+        TensorType::Q2K | TensorType::Q4K | TensorType::Q5K => {
+            (scale, Some(-(m * f32::from(block.mins[sub]))))
         }
-        TensorType::Q6K => {
-            let scale = d * f32::from(block.scales[sub]);
-            (scale, Some(scale * -32.0), 0)
-        }
-        TensorType::Q4_1 | TensorType::Q5_1 => (d, Some(m), 0),
-        TensorType::Q8_0 => (d, None, 128),
-        _ => (d, Some(d * -f32::from(blocks::offset(ty))), 0),
+        TensorType::Q4_1 | TensorType::Q5_1 => (d, Some(m)),
+        _ if blocks::is_signed(ty) => (scale, None),
+        _ => (scale, Some(scale * -f32::from(blocks::offset(ty)))),
     }
 }

@@ -11,6 +11,11 @@
 //! | Q4_K | 4 x 64 | of 256 numbers: 16 f16 `d`, 16 f16 `dmin`, 8 x 16 scales, 8 x 16 minima |
 //! | Q5_K | 4 x 64, then 64 | the same |
 //! | Q6_K | 4 x 64, then 2 x 64 with bits `2p..2p+2` of register `z` for step `4z + p` | of 256 numbers: 16 f16 `d`, 16 x 16 scales |
+//! | Q2_K | 2 x 64 with bits as the last two of Q6_K | of 256 numbers: 16 f16 `d`, 16 f16 `dmin`, 16 x 16 bytes with a scale and a minimum in the nibbles |
+//! | Q3_K | 2 x 64, then 64 with bit `j` of a byte for step `j` | as Q6_K |
+//! | IQ4_NL | 4 x 64 | 16 f16 scales |
+//! | IQ4_XS | 4 x 64 | of 256 numbers: 16 f16 `d`, 8 x 16 scales |
+//! | MXFP4 | 4 x 64 | 16 exponents of scales |
 //!
 //! A **step** is four neighbouring columns: byte `4 * lane + b` of a register belongs to row `lane`
 //! and column `4 * step + b`. This is the operand order of instructions that multiply bytes and add
@@ -19,14 +24,14 @@
 //!
 //! F32, F16 and BF16 panels are transposed: 16 numbers for each column.
 //!
-//! A row's block takes 4 more bytes for Q4_K (2.8 %) and Q5_K (2.3 %), because their 6-bit scales
-//! are stored in 8 bits. Other types take the same space as in the file, except for rounding to 64
-//! bytes and to 16 rows.
+//! A row's block takes 4 more bytes for Q4_K (2.8 %), Q5_K (2.3 %) and Q3_K (3.6 %), and 2 more for
+//! IQ4_XS (1.5 %), because their 6-bit scales are stored in 8 bits. Other types take the same space
+//! as in the file, except for rounding to 64 bytes and to 16 rows.
 
 use half::f16;
 use walla_types::TensorType;
 
-use crate::blocks::{self, Block};
+use crate::blocks::{self, Block, Scale};
 use crate::operands::PANEL;
 use crate::quantise::GROUP;
 
@@ -65,6 +70,11 @@ impl Format {
             TensorType::Q5_1 => Self { quants: 320, side: 64, groups: 1 },
             TensorType::Q4K => Self { quants: 256, side: 320, groups: 8 },
             TensorType::Q5K => Self { quants: 320, side: 320, groups: 8 },
+            TensorType::Q2K => Self { quants: 128, side: 320, groups: 8 },
+            TensorType::Q3K => Self { quants: 192, side: 288, groups: 8 },
+            TensorType::Iq4Nl => Self { quants: 256, side: 32, groups: 1 },
+            TensorType::Iq4Xs => Self { quants: 256, side: 160, groups: 8 },
+            TensorType::Mxfp4 => Self { quants: 256, side: 16, groups: 1 },
             _ => Self { quants: 384, side: 288, groups: 8 },
         }
     }
@@ -115,6 +125,11 @@ pub(crate) fn pack<'a>(
         TensorType::Q4K => pack_as::<{ code(TensorType::Q4K) }>(cols, rows, panel),
         TensorType::Q5K => pack_as::<{ code(TensorType::Q5K) }>(cols, rows, panel),
         TensorType::Q6K => pack_as::<{ code(TensorType::Q6K) }>(cols, rows, panel),
+        TensorType::Q2K => pack_as::<{ code(TensorType::Q2K) }>(cols, rows, panel),
+        TensorType::Q3K => pack_as::<{ code(TensorType::Q3K) }>(cols, rows, panel),
+        TensorType::Iq4Nl => pack_as::<{ code(TensorType::Iq4Nl) }>(cols, rows, panel),
+        TensorType::Iq4Xs => pack_as::<{ code(TensorType::Iq4Xs) }>(cols, rows, panel),
+        TensorType::Mxfp4 => pack_as::<{ code(TensorType::Mxfp4) }>(cols, rows, panel),
         _ => transpose(ty.block_bytes(), rows, panel),
     }
 }
@@ -149,32 +164,70 @@ fn pack_as<'a, const TY: u32>(cols: usize, rows: impl Iterator<Item = &'a [u8]>,
     }
 }
 
-fn put_half(side: &mut [u8], at: usize, lane: usize, value: f16) {
-    side[at + 2 * lane..][..2].copy_from_slice(&value.to_le_bytes());
+fn put_16(side: &mut [u8], at: usize, lane: usize, bits: u16) {
+    side[at + 2 * lane..][..2].copy_from_slice(&bits.to_le_bytes());
 }
 
-fn get_half(side: &[u8], at: usize, lane: usize) -> f16 {
-    f16::from_le_bytes([side[at + 2 * lane], side[at + 2 * lane + 1]])
+fn get_16(side: &[u8], at: usize, lane: usize) -> u16 {
+    u16::from_le_bytes([side[at + 2 * lane], side[at + 2 * lane + 1]])
 }
 
 fn pack_side(ty: TensorType, block: &Block, lane: usize, side: &mut [u8]) {
-    put_half(side, 0, lane, block.d);
+    if ty == TensorType::Mxfp4 {
+        side[lane] = block.d.bits as u8;
+        return;
+    }
+    put_16(side, 0, lane, block.d.bits);
     match ty {
-        TensorType::Q4_1 | TensorType::Q5_1 => put_half(side, 32, lane, block.m),
+        TensorType::Q4_1 | TensorType::Q5_1 => put_16(side, 32, lane, block.m.to_bits()),
         TensorType::Q4K | TensorType::Q5K => {
-            put_half(side, 32, lane, block.m);
+            put_16(side, 32, lane, block.m.to_bits());
             for j in 0..8 {
                 side[64 + 16 * j + lane] = block.scales[j].cast_unsigned();
                 side[192 + 16 * j + lane] = block.mins[j];
             }
         }
-        TensorType::Q6K => {
-            for (j, scale) in block.scales.iter().enumerate() {
+        TensorType::Q2K => {
+            put_16(side, 32, lane, block.m.to_bits());
+            for (j, (scale, min)) in block.scales.iter().zip(block.mins).enumerate() {
+                side[64 + 16 * j + lane] = scale.cast_unsigned() | min << 4;
+            }
+        }
+        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
+            for (j, scale) in block.scales[..subs(ty)].iter().enumerate() {
                 side[32 + 16 * j + lane] = scale.cast_unsigned();
             }
         }
         _ => {}
     }
+}
+
+/// Sub-blocks of a block.
+const fn subs(ty: TensorType) -> usize {
+    ty.block_elements() / blocks::sub_elements(ty)
+}
+
+/// Place of bits `2..` of a code in the quants of a group, for types with pairs of bits: Q2_K and
+/// Q3_K have only these, Q6_K has them after its nibbles.
+const fn pairs_at(ty: TensorType) -> Option<usize> {
+    match ty {
+        TensorType::Q2K | TensorType::Q3K => Some(0),
+        TensorType::Q6K => Some(256),
+        _ => None,
+    }
+}
+
+/// Place of the single upper bits of codes in the quants of a group, and their position in a code.
+const fn bits_at(ty: TensorType) -> Option<(usize, u8)> {
+    match ty {
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => Some((256, 4)),
+        TensorType::Q3K => Some((128, 2)),
+        _ => None,
+    }
+}
+
+const fn has_nibbles(ty: TensorType) -> bool {
+    !matches!(ty, TensorType::Q2K | TensorType::Q3K)
 }
 
 fn pack_group<const TY: u32>(codes: &[u8], lane: usize, quants: &mut [u8]) {
@@ -187,15 +240,15 @@ fn pack_group<const TY: u32>(codes: &[u8], lane: usize, quants: &mut [u8]) {
             quants[step * 64 + at] = *code;
             continue;
         }
-        quants[step % 4 * 64 + at] |= (code & 15) << (step / 4 * 4);
-        match ty {
-            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-                quants[256 + at] |= (code >> 4) << step;
-            }
-            TensorType::Q6K => {
-                quants[256 + step / 4 * 64 + at] |= (code >> 4) << (step % 4 * 2);
-            }
-            _ => {}
+        if has_nibbles(ty) {
+            quants[step % 4 * 64 + at] |= (code & 15) << (step / 4 * 4);
+        }
+        if let Some(pairs) = pairs_at(ty) {
+            let pair = if has_nibbles(ty) { code >> 4 } else { code & 3 };
+            quants[pairs + step / 4 * 64 + at] |= pair << (step % 4 * 2);
+        }
+        if let Some((bits, position)) = bits_at(ty) {
+            quants[bits + at] |= (code >> position) << step;
         }
     }
 }
@@ -207,32 +260,41 @@ fn unpack_group(ty: TensorType, quants: &[u8], lane: usize, codes: &mut [u8]) {
             *code = quants[step * 64 + at];
             continue;
         }
-        *code = quants[step % 4 * 64 + at] >> (step / 4 * 4) & 15;
-        match ty {
-            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-                *code |= (quants[256 + at] >> step & 1) << 4;
-            }
-            TensorType::Q6K => {
-                *code |= (quants[256 + step / 4 * 64 + at] >> (step % 4 * 2) & 3) << 4;
-            }
-            _ => {}
+        *code = if has_nibbles(ty) { quants[step % 4 * 64 + at] >> (step / 4 * 4) & 15 } else { 0 };
+        if let Some(pairs) = pairs_at(ty) {
+            let pair = quants[pairs + step / 4 * 64 + at] >> (step % 4 * 2) & 3;
+            *code |= if has_nibbles(ty) { pair << 4 } else { pair };
+        }
+        if let Some((bits, position)) = bits_at(ty) {
+            *code |= (quants[bits + at] >> step & 1) << position;
         }
     }
 }
 
 fn unpack_side(ty: TensorType, side: &[u8], lane: usize, block: &mut Block) {
-    block.d = get_half(side, 0, lane);
+    if ty == TensorType::Mxfp4 {
+        block.d = Scale { bits: u16::from(side[lane]) };
+        return;
+    }
+    block.d = Scale { bits: get_16(side, 0, lane) };
     match ty {
-        TensorType::Q4_1 | TensorType::Q5_1 => block.m = get_half(side, 32, lane),
+        TensorType::Q4_1 | TensorType::Q5_1 => block.m = f16::from_bits(get_16(side, 32, lane)),
         TensorType::Q4K | TensorType::Q5K => {
-            block.m = get_half(side, 32, lane);
+            block.m = f16::from_bits(get_16(side, 32, lane));
             for j in 0..8 {
                 block.scales[j] = side[64 + 16 * j + lane].cast_signed();
                 block.mins[j] = side[192 + 16 * j + lane];
             }
         }
-        TensorType::Q6K => {
-            for (j, scale) in block.scales.iter_mut().enumerate() {
+        TensorType::Q2K => {
+            block.m = f16::from_bits(get_16(side, 32, lane));
+            for (j, (scale, min)) in block.scales.iter_mut().zip(&mut block.mins).enumerate() {
+                let both = side[64 + 16 * j + lane];
+                (*scale, *min) = ((both & 15).cast_signed(), both >> 4);
+            }
+        }
+        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
+            for (j, scale) in block.scales[..subs(ty)].iter_mut().enumerate() {
                 *scale = side[32 + 16 * j + lane].cast_signed();
             }
         }
@@ -271,11 +333,15 @@ mod tests {
 
     /// The sizes in the module's documentation.
     #[test]
-    fn panels_take_four_bytes_a_block_more_for_two_types_and_none_for_others() {
+    fn panels_take_a_few_bytes_a_block_more_for_types_with_scales_of_6_bits() {
         let cols = 2048;
         for ty in TensorType::ALL {
             let blocks = cols / ty.block_elements();
-            let more = if matches!(ty, TensorType::Q4K | TensorType::Q5K) { 4 * blocks } else { 0 };
+            let more = match ty {
+                TensorType::Q3K | TensorType::Q4K | TensorType::Q5K => 4 * blocks,
+                TensorType::Iq4Xs => 2 * blocks,
+                _ => 0,
+            };
             let in_file = ty.row_bytes(cols).unwrap();
             assert_eq!(Layout::new(ty, cols).bytes, PANEL * (in_file + more), "{ty}");
         }

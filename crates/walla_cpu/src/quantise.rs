@@ -14,9 +14,9 @@ pub(crate) struct Group {
     /// The largest absolute value over 127; NaN if an activation is not finite, so that every
     /// product becomes NaN too.
     pub scale: f32,
-    /// The bits of [`MAGIC`], minus `128 * sum(q)`: start of an integer sum over Q8_0 codes, which
-    /// are stored plus 128. Not next to `words`: compilers combine loads of neighbours, and a
-    /// broadcast from a register costs more than one from memory.
+    /// The bits of [`MAGIC`], minus `128 * sum(q)`: start of an integer sum over signed codes,
+    /// which are multiplied plus 128. Not next to `words`: compilers combine loads of neighbours,
+    /// and a broadcast from a register costs more than one from memory.
     pub start: i32,
     /// `scale * sum(q)`: factor of an offset or a minimum of the weights.
     pub sum: f32,

@@ -10,6 +10,8 @@
 
 use walla_types::TensorType;
 
+mod convert;
+
 /// Rows of a tile: two consecutive records.
 pub(crate) const TILE_ROWS: usize = 16;
 /// Rows of a record.
@@ -39,12 +41,15 @@ pub(crate) struct Layout {
 }
 
 /// The storage type of a type. Q4_K and Q5_K are stored as Q4_1 and Q5_1, with their scales and
-/// minimums converted; BF16 is stored as F16.
+/// minimums converted; BF16 is stored as F16. The others are described in [`convert`].
 fn stored_as(ty: TensorType) -> TensorType {
     match ty {
         TensorType::BF16 => TensorType::F16,
         TensorType::Q4K => TensorType::Q4_1,
         TensorType::Q5K => TensorType::Q5_1,
+        TensorType::Q3K => TensorType::Q6K,
+        TensorType::Q2K | TensorType::Iq4Nl | TensorType::Iq4Xs => TensorType::Q8_0,
+        TensorType::Mxfp4 => TensorType::Q5_0,
         ty => ty,
     }
 }
@@ -188,6 +193,10 @@ pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
         TensorType::Q4_1 | TensorType::Q5_1 => (&[0, 2], 1.0),
         TensorType::Q4K | TensorType::Q5K => (&[0, 2], 63.0),
         TensorType::Q6K => (&[208], 128.0),
+        TensorType::Q3K => (&[108], 32.0),
+        TensorType::Iq4Xs => (&[0], 32.0),
+        TensorType::Q2K => (&[80, 82], 1.0),
+        TensorType::Mxfp4 => return convert::largest_mxfp4(bytes),
         _ => (&[0], 1.0),
     };
     // The bit patterns of f16 magnitudes are ordered like the magnitudes.
@@ -201,6 +210,10 @@ pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
         }
     }
     let [scale, minimum] = most.map(|bits| half::f16::from_bits(bits).to_f32());
+    if ty == TensorType::Q2K {
+        // Bound of a number, in steps of 8 bits.
+        return (45.0 * scale + 15.0 * minimum) / 127.0;
+    }
     times * scale.max(minimum * MINIMUM_FACTOR)
 }
 
@@ -240,6 +253,31 @@ impl Tile<'_> {
             TensorType::Q6K => {
                 for (s, block) in bytes.chunks_exact(210).enumerate() {
                     self.put_q6_k_block(row, s, block);
+                }
+            }
+            TensorType::Q2K => {
+                for (s, block) in bytes.chunks_exact(84).enumerate() {
+                    self.put_q2_k_block(row, s, block);
+                }
+            }
+            TensorType::Q3K => {
+                for (s, block) in bytes.chunks_exact(110).enumerate() {
+                    self.put_q3_k_block(row, s, block);
+                }
+            }
+            TensorType::Iq4Nl => {
+                for (b, block) in bytes.chunks_exact(18).enumerate() {
+                    self.put_iq4_nl_block(row, b, block);
+                }
+            }
+            TensorType::Iq4Xs => {
+                for (s, block) in bytes.chunks_exact(136).enumerate() {
+                    self.put_iq4_xs_block(row, s, block);
+                }
+            }
+            TensorType::Mxfp4 => {
+                for (b, block) in bytes.chunks_exact(17).enumerate() {
+                    self.put_mxfp4_block(row, b, block);
                 }
             }
             TensorType::BF16 => {

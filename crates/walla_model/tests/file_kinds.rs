@@ -93,6 +93,5 @@ fn reference_cases_of_other_files_are_named() {
         assert!(message.contains(expected), "{message}");
     }
     let gguf = Gguf::open(data("cases/10-type-iq4_xs.gguf")).unwrap();
-    let message = ModelSpec::from_gguf(&gguf, 512).unwrap_err().to_string();
-    assert!(message.contains("tensor type IQ4_XS is not supported"), "{message}");
+    assert!(ModelSpec::from_gguf(&gguf, 512).is_ok());
 }

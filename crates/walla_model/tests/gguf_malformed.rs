@@ -232,13 +232,13 @@ fn alignment_is_a_power_of_two_up_to_a_mebibyte() {
 
 #[test]
 fn an_unknown_tensor_type_can_be_listed_but_not_used() {
-    let bytes = Raw::good().with(|f| f.tensors[1].code = 23);
+    let bytes = Raw::good().with(|f| f.tensors[1].code = 21);
     let gguf = Gguf::from_bytes(bytes).unwrap();
     let tensor = gguf.tensor(1).unwrap();
-    assert_eq!((tensor.name, tensor.ty), ("b", Err(UnknownTensorType(23))));
-    assert_eq!(tensor.to_string(), "IQ4_XS [4, 2]");
+    assert_eq!((tensor.name, tensor.ty), ("b", Err(UnknownTensorType(21))));
+    assert_eq!(tensor.to_string(), "IQ3_S [4, 2]");
     let message = gguf.tensor_bytes(1).unwrap_err().to_string();
-    assert!(message.starts_with(r#"tensor "b": tensor type IQ4_XS is not supported"#), "{message}");
+    assert!(message.starts_with(r#"tensor "b": tensor type IQ3_S is not supported"#), "{message}");
     let bytes = Raw::good().with(|f| f.tensors[1].code = 99);
     let gguf = Gguf::from_bytes(bytes).unwrap();
     assert_eq!(gguf.tensor(1).unwrap().to_string(), "type 99 [4, 2]");

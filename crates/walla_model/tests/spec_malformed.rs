@@ -174,13 +174,13 @@ fn a_tensor_of_a_type_without_kernels_is_named() {
     let name = "blk.1.attn_q.weight";
     let mut file = llama().file();
     let place = file.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
-    // The name is followed by the number of dimensions, two dimensions and the type: 10 is Q2_K.
+    // The name is followed by the number of dimensions, two dimensions and the type: 16 is IQ2_XXS.
     let code = place + name.len() + 4 + 2 * 8;
     assert_eq!(file[code..code + 4], 1_u32.to_le_bytes());
-    file[code] = 10;
+    file[code] = 16;
     let error = ModelSpec::from_gguf(&Gguf::from_bytes(file).unwrap(), 1024).unwrap_err();
     let message = error.to_string();
-    let expected = "tensor \"blk.1.attn_q.weight\": tensor type Q2_K is not supported";
+    let expected = "tensor \"blk.1.attn_q.weight\": tensor type IQ2_XXS is not supported";
     assert!(message.starts_with(expected), "{message}");
 }
 

@@ -19,5 +19,5 @@ pub use sampling::{
     CANDIDATES_MAX, InvalidSampling, LOGIT_BIASES_MAX, LogitBias, PENALTY_WINDOW_MAX, Sampling,
     SamplingBuilder,
 };
-pub use tensor_type::{TensorType, UnknownTensorType};
+pub use tensor_type::{TensorType, UnknownTensorType, e8m0_half};
 pub use token_mask::{InvalidTokenMask, TokenMask};

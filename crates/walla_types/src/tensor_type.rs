@@ -28,11 +28,22 @@ pub enum TensorType {
     Q5K,
     /// 256 six-bit numbers: 16 sub-blocks of 16, each with an 8-bit scale.
     Q6K,
+    /// 256 two-bit numbers: 16 sub-blocks of 16, each with a 4-bit scale and minimum.
+    Q2K,
+    /// 256 three-bit numbers: 16 sub-blocks of 16, each with a 6-bit scale, offset 4.
+    Q3K,
+    /// 32 nibbles with one f16 scale; a nibble is an index into [`TensorType::table`].
+    Iq4Nl,
+    /// 256 nibbles as in `Iq4Nl`: 8 sub-blocks of 32, each with a 6-bit scale.
+    Iq4Xs,
+    /// 32 numbers of 4 bits (e2m1) with one power of two as their scale: OCP Microscaling Formats
+    /// 1.0.
+    Mxfp4,
 }
 
 impl TensorType {
     /// Every supported type.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -44,6 +55,11 @@ impl TensorType {
         Self::Q4K,
         Self::Q5K,
         Self::Q6K,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
     ];
 
     /// The type with this code in a GGUF file.
@@ -59,10 +75,15 @@ impl TensorType {
             6 => Self::Q5_0,
             7 => Self::Q5_1,
             8 => Self::Q8_0,
+            10 => Self::Q2K,
+            11 => Self::Q3K,
             12 => Self::Q4K,
             13 => Self::Q5K,
             14 => Self::Q6K,
+            20 => Self::Iq4Nl,
+            23 => Self::Iq4Xs,
             30 => Self::BF16,
+            39 => Self::Mxfp4,
             _ => return Err(UnknownTensorType(code)),
         })
     }
@@ -78,10 +99,15 @@ impl TensorType {
             Self::Q5_0 => 6,
             Self::Q5_1 => 7,
             Self::Q8_0 => 8,
+            Self::Q2K => 10,
+            Self::Q3K => 11,
             Self::Q4K => 12,
             Self::Q5K => 13,
             Self::Q6K => 14,
+            Self::Iq4Nl => 20,
+            Self::Iq4Xs => 23,
             Self::BF16 => 30,
+            Self::Mxfp4 => 39,
         }
     }
 
@@ -91,7 +117,8 @@ impl TensorType {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => 32,
-            Self::Q4K | Self::Q5K | Self::Q6K => 256,
+            Self::Iq4Nl | Self::Mxfp4 => 32,
+            Self::Q4K | Self::Q5K | Self::Q6K | Self::Q2K | Self::Q3K | Self::Iq4Xs => 256,
         }
     }
 
@@ -102,10 +129,14 @@ impl TensorType {
             Self::F32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::Q8_0 => 34,
-            Self::Q4_0 => 18,
+            Self::Mxfp4 => 17,
+            Self::Q4_0 | Self::Iq4Nl => 18,
             Self::Q4_1 => 20,
             Self::Q5_0 => 22,
             Self::Q5_1 => 24,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
+            Self::Iq4Xs => 136,
             Self::Q4K => 144,
             Self::Q5K => 176,
             Self::Q6K => 210,
@@ -143,8 +174,47 @@ impl TensorType {
             Self::Q4K => "Q4_K",
             Self::Q5K => "Q5_K",
             Self::Q6K => "Q6_K",
+            Self::Q2K => "Q2_K",
+            Self::Q3K => "Q3_K",
+            Self::Iq4Nl => "IQ4_NL",
+            Self::Iq4Xs => "IQ4_XS",
+            Self::Mxfp4 => "MXFP4",
         }
     }
+
+    /// For types whose nibbles are indices: the 16 numbers of the indices, in units of the block's
+    /// scale. Ascending for IQ4_NL and IQ4_XS.
+    ///
+    /// The numbers of MXFP4 are doubled, so that they are integers; their scale is
+    /// [`e8m0_half`].
+    #[must_use]
+    pub const fn table(self) -> Option<&'static [i8; 16]> {
+        match self {
+            Self::Iq4Nl | Self::Iq4Xs => Some(&NORMAL),
+            Self::Mxfp4 => Some(&E2M1_DOUBLED),
+            _ => None,
+        }
+    }
+}
+
+/// Numbers of IQ4_NL and IQ4_XS, close together around zero where weights are frequent.
+static NORMAL: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Numbers of e2m1 (sign, two bits of exponent, one of mantissa), times 2.
+static E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Half of the number of an E8M0 scale: `2^(exponent - 128)`, exact for every exponent.
+///
+/// The exponents 0 and 1 give subnormal numbers. The exponent 255, which the OCP format reserves
+/// for NaN, gives 2^127, as in ggml.
+#[must_use]
+pub const fn e8m0_half(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 => 1 << 21,
+        1 => 1 << 22,
+        _ => (exponent as u32 - 1) << 23,
+    })
 }
 
 impl fmt::Display for TensorType {
@@ -158,7 +228,7 @@ impl fmt::Display for TensorType {
 pub struct UnknownTensorType(pub u32);
 
 impl UnknownTensorType {
-    /// The type's name in GGUF files, for example `IQ4_XS`; `None` if the format assigns no type to
+    /// The type's name in GGUF files, for example `IQ3_S`; `None` if the format assigns no type to
     /// the code.
     ///
     /// Includes types that the format has removed, since old files still contain them.
@@ -171,17 +241,13 @@ impl UnknownTensorType {
             4 => "Q4_2",
             5 => "Q4_3",
             9 => "Q8_1",
-            10 => "Q2_K",
-            11 => "Q3_K",
             15 => "Q8_K",
             16 => "IQ2_XXS",
             17 => "IQ2_XS",
             18 => "IQ3_XXS",
             19 => "IQ1_S",
-            20 => "IQ4_NL",
             21 => "IQ3_S",
             22 => "IQ2_S",
-            23 => "IQ4_XS",
             24 => "I8",
             25 => "I16",
             26 => "I32",
@@ -196,7 +262,6 @@ impl UnknownTensorType {
             36 => "IQ4_NL_4_4",
             37 => "IQ4_NL_4_8",
             38 => "IQ4_NL_8_8",
-            39 => "MXFP4",
             40 => "NVFP4",
             41 => "Q1_0",
             42 => "Q2_0",
@@ -257,12 +322,20 @@ mod tests {
     #[test]
     fn a_refusal_names_the_type_and_the_supported_types() {
         assert_eq!(
-            UnknownTensorType(23).to_string(),
-            "tensor type IQ4_XS is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, \
-             Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)"
+            UnknownTensorType(21).to_string(),
+            "tensor type IQ3_S is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, \
+             Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4)"
         );
         assert!(UnknownTensorType(99).to_string().starts_with("tensor type 99 is unknown"));
         assert_eq!(UnknownTensorType(99).label(), "type 99");
+    }
+
+    #[test]
+    fn scales_of_eight_bits_are_powers_of_two() {
+        for exponent in 0..=255 {
+            let exact = 2.0_f64.powi(i32::from(exponent) - 128);
+            assert_eq!(f64::from(e8m0_half(exponent)), exact, "{exponent}");
+        }
     }
 
     #[test]

@@ -65,12 +65,19 @@ pub fn load(
             }
             TensorType::BF16 => block[1] = 0x3C | block[1] & 0x80,
             TensorType::Q6K => block[208..].copy_from_slice(&half(scale / 2000.0)),
+            TensorType::Q3K => block[108..].copy_from_slice(&half(scale / 120.0)),
+            TensorType::Q2K => {
+                block[80..82].copy_from_slice(&half(scale / 30.0));
+                block[82..].copy_from_slice(&half(scale / 30.0));
+            }
+            TensorType::Mxfp4 => block[0] = (127.0 + (scale / 6.0).log2()) as u8,
             _ => {
                 let levels = match ty {
-                    TensorType::Q8_0 => 64.0,
+                    TensorType::Q8_0 | TensorType::Iq4Nl => 64.0,
                     TensorType::Q4_0 | TensorType::Q4_1 => 4.0,
                     TensorType::Q5_0 | TensorType::Q5_1 => 8.0,
                     TensorType::Q4K => 250.0,
+                    TensorType::Iq4Xs => 2000.0,
                     _ => 500.0,
                 };
                 block[..2].copy_from_slice(&half(scale / levels));

@@ -25,6 +25,12 @@ fn random_bytes(ty: TensorType, rows: usize, cols: usize) -> Vec<u8> {
             TensorType::BF16 => block[1] = 0x3C | block[1] & 0x83,
             TensorType::F16 => block.copy_from_slice(&scale),
             TensorType::Q6K => block[208..].copy_from_slice(&scale),
+            TensorType::Q3K => block[108..].copy_from_slice(&scale),
+            TensorType::Q2K => {
+                block[80..82].copy_from_slice(&scale);
+                block[82..].copy_from_slice(&scale);
+            }
+            TensorType::Mxfp4 => block[0] = 120 + block[0] % 8,
             _ => {
                 block[..2].copy_from_slice(&scale);
                 if matches!(
@@ -161,6 +167,64 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
                 let step = if matrix.takes_groups() { 3.0 / 127.0 / 2.0 } else { 1e-5 };
                 let error = (got[lane] - wanted[r][lane]).abs();
                 assert!(error <= size * step * 1.01 + 1e-6, "{case}: {error} of {size}");
+            }
+        }
+    }
+}
+
+/// Sets the scales of a block: the bits of f16 factors, or an exponent.
+fn put_factors(ty: TensorType, block: &mut [u8], bits: u16) {
+    let places: &[usize] = match ty {
+        TensorType::Mxfp4 => {
+            block[0] = bits as u8;
+            return;
+        }
+        TensorType::Q2K => &[80, 82],
+        TensorType::Q3K => &[108],
+        TensorType::Q6K => &[208],
+        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => &[0, 2],
+        _ => &[0],
+    };
+    for at in places {
+        block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
+    }
+}
+
+/// The largest integers, with activations of the largest integer: sums are as far as they can be
+/// from zero. Scales are the largest, the smallest, infinite and NaN.
+#[test]
+fn extreme_blocks_agree_with_plain_rust() {
+    let quantised = TensorType::ALL.into_iter().filter(|ty| ty.is_quantised());
+    for (ty, variant) in quantised.flat_map(|ty| simd().map(move |variant| (ty, variant))) {
+        let cols = columns(ty)[1];
+        // The bits of f16: 1, 65504, -65504, the least above zero, infinity, NaN; or exponents.
+        let factors: &[u16] = match ty {
+            TensorType::Mxfp4 => &[127, 254, 253, 0, 1, 2, 255],
+            _ => &[0x3C00, 0x7BFF, 0xFBFF, 1, 0x7C00, 0x7E00],
+        };
+        let rows = factors.len();
+        for fill in [0x00, 0xFF, 0x80, 0x7F, 0x88, 0x77, 0x0F, 0xF0] {
+            let mut bytes = vec![fill; ty.row_bytes(cols).unwrap() * rows];
+            for (row, bits) in bytes.chunks_mut(ty.row_bytes(cols).unwrap()).zip(factors) {
+                row.chunks_mut(ty.block_bytes()).for_each(|block| put_factors(ty, block, *bits));
+            }
+            let matrix = load(ty, rows, cols, &bytes, variant);
+            // All 127, all -127, and both in turn.
+            let signs = [[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]];
+            let values: Vec<f32> =
+                signs.iter().flat_map(|two| (0..cols).map(move |i| two[i % 2] * 2.5)).collect();
+            let mut groups = vec![Group::default(); 3 * (cols / GROUP)];
+            kernels::round_activations(variant, &values, cols, &mut groups);
+            let mut got = [[f32::NAN; PANEL]; ROWS];
+            let input = Input { cols, values: &values, groups: &groups };
+            matrix.multiply(0, input, &mut [], &mut got);
+            for (r, row) in (0..3).flat_map(|r| (0..rows).map(move |row| (r, row))) {
+                let x: Vec<Group> = groups.iter().skip(r).step_by(3).copied().collect();
+                let row_bytes = ty.row_bytes(cols).unwrap();
+                let exact = int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x);
+                let same = got[r][row] == exact || got[r][row].is_nan() && exact.is_nan();
+                let case = format!("{ty} {variant} {fill:#x} {:#x} x {r}", factors[row]);
+                assert!(same, "{case}: {} is not {exact}", got[r][row]);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{block_of, by_type_and_rows, rows_of};
+use super::{block_of, by_type_and_rows, has_halves, is_signed, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{Group, round_block};
@@ -77,7 +77,10 @@ macro_rules! quantised_kernel {
                     let x = Rows { groups: input.groups, all: rows, first };
                     by_type_and_rows!(
                         quantised,
-                        [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                        [
+                            Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs,
+                            Mxfp4
+                        ],
                         ty,
                         count,
                         blocks,
@@ -112,7 +115,7 @@ macro_rules! quantised_kernel {
                 let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else {
                     return;
                 };
-                if TY == code(TensorType::Q6K) {
+                if const { has_halves(TY) } {
                     for half in 0..2 {
                         let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
                         let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
@@ -127,7 +130,7 @@ macro_rules! quantised_kernel {
                     let dot = dots::<TY, R>(quants, lanes, x, 0);
                     for r in 0..R {
                         acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                        if TY != code(TensorType::Q8_0) {
+                        if const { !is_signed(TY) } {
                             acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
                         }
                     }
@@ -161,12 +164,13 @@ pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     }
 }
 
-/// Dot products of one group from a step on: over all eight steps, or four for Q6_K.
+/// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
 ///
 /// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So
 /// pairs are summed in 16 bits as long as they fit: eight steps of nibbles (8 * 2 * 15 * 127 =
-/// 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed bytes, which
-/// are passed as absolute value and sign (2 * 128 * 127 = 32512).
+/// 30480), four of five-bit codes (31496), two of six-bit codes (32004). Signed integers are passed
+/// as absolute value and sign: one step of bytes (2 * 128 * 127 = 32512), eight of MXFP4 (8 * 2 *
+/// 12 * 127 = 24384).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots<const TY: u32, const R: usize>(
@@ -177,8 +181,9 @@ fn dots<const TY: u32, const R: usize>(
 ) -> [__m256; R] {
     let ones = _mm256_set1_epi16(1);
     let (steps, run) = match of_code(TY) {
-        TensorType::Q8_0 => (8, 1),
+        TensorType::Q8_0 | TensorType::Iq4Nl | TensorType::Iq4Xs => (8, 1),
         TensorType::Q6K => (4, 2),
+        TensorType::Q2K | TensorType::Q3K => (4, 4),
         TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => (8, 4),
         _ => (8, 8),
     };
@@ -210,21 +215,31 @@ fn dots<const TY: u32, const R: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
-    if TY != code(TensorType::Q8_0) {
+    if const { !is_signed(TY) } {
         return _mm256_maddubs_epi16(codes, x);
     }
     let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
     _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
 }
 
-/// Codes of four columns of each of 8 rows.
+/// Codes of four columns of each of 8 rows, plus 128 for signed types.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
     let ty = of_code(TY);
     let at = lanes * 32;
-    if matches!(ty, TensorType::Q8_0) {
-        return load(quants, step * 64 + at);
+    match ty {
+        TensorType::Q8_0 => return load(quants, step * 64 + at),
+        TensorType::Q2K | TensorType::Q3K => {
+            let pair = shift(load(quants, step / 4 * 64 + at), -2 * (step % 4) as i32);
+            let low = _mm256_and_si256(pair, _mm256_set1_epi8(3));
+            if matches!(ty, TensorType::Q2K) {
+                return low;
+            }
+            let bit = shift(load(quants, 128 + at), 2 - step as i32);
+            return _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(4)));
+        }
+        _ => {}
     }
     let both = load(quants, step % 4 * 64 + at);
     let shifted = if step < 4 { both } else { _mm256_srli_epi32::<4>(both) };
@@ -238,6 +253,11 @@ pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> 
             let pair = load(quants, 256 + step / 4 * 64 + at);
             let pair = shift(pair, 4 - 2 * (step % 4) as i32);
             _mm256_or_si256(low, _mm256_and_si256(pair, _mm256_set1_epi8(0x30)))
+        }
+        TensorType::Iq4Nl | TensorType::Iq4Xs | TensorType::Mxfp4 => {
+            let table = const { table::<128>(TY) };
+            let table = _mm256_broadcastsi128_si256(load_16(&table, 0));
+            _mm256_shuffle_epi8(table, low)
         }
         _ => low,
     }
@@ -260,6 +280,9 @@ fn shift(words: __m256i, left: i32) -> __m256i {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
     let ty = of_code(TY);
+    if matches!(ty, TensorType::Mxfp4) {
+        return (powers(load_8(side, 8 * lanes)), _mm256_setzero_ps());
+    }
     let d = halves(side, 16 * lanes);
     match ty {
         TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32 + 16 * lanes)),
@@ -271,16 +294,35 @@ pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (
             let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
             (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
         }
-        TensorType::Q6K => {
+        TensorType::Q2K => {
+            let both = _mm256_cvtepu8_epi32(load_8(side, 64 + 16 * sub + 8 * lanes));
+            let scale = _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
+            let min = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(both));
+            let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
+            (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
+        }
+        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
             let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
-            (scale, _mm256_mul_ps(scale, _mm256_set1_ps(-32.0)))
+            let offset = -f32::from(crate::blocks::offset(ty));
+            (scale, _mm256_mul_ps(scale, _mm256_set1_ps(offset)))
         }
         _ => {
             let offset = -f32::from(crate::blocks::offset(ty));
             (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
         }
     }
+}
+
+/// Powers of two of 8 E8M0 exponents, halved, see the AVX-512 kernel.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn powers(exponents: __m128i) -> __m256 {
+    let exponents = _mm256_cvtepu8_epi32(exponents);
+    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+    let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), exponents);
+    let is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
+    _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, is_small))
 }
 
 /// f32 products: even columns in one sum, odd columns in another.

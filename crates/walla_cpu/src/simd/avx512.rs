@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use walla_types::TensorType;
 
-use super::{by_type_and_rows, rows_of};
+use super::{by_type_and_rows, has_halves, is_signed, rows_of, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
@@ -21,7 +21,7 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
     if ty.is_quantised() {
         by_type_and_rows!(
             quantised,
-            [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+            [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs, Mxfp4],
             ty,
             rows,
             8,
@@ -67,7 +67,7 @@ fn quantised<const TY: u32, const R: usize>(
             let group = block * format.groups + g;
             let quants = &quants[group * format.quants..(group + 1) * format.quants];
             prefetch(panel, group * share, share);
-            if TY == code(TensorType::Q6K) {
+            if const { has_halves(TY) } {
                 let (scale, minimum) = factors::<TY>(side, 2 * g);
                 let dot = dots::<TY, R>(quants, x, 0);
                 for r in 0..R {
@@ -82,7 +82,7 @@ fn quantised<const TY: u32, const R: usize>(
                 let (scale, minimum) = factors::<TY>(side, g);
                 let dot = dots::<TY, R>(quants, x, 0);
                 for r in 0..R {
-                    acc[r] = if TY == code(TensorType::Q8_0) {
+                    acc[r] = if const { is_signed(TY) } {
                         scaled(acc[r], scale, dot[r], x[r].scale)
                     } else {
                         add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].sum)
@@ -132,7 +132,7 @@ fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     }
 }
 
-/// Dot products of one group from a step on: over all eight steps, or four for Q6_K.
+/// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
 ///
 /// An addition has a latency of five cycles. With few rows there are few chains, so each chain is
 /// split into pieces, which are added at the end. Integer sums are exact in any order. Their start
@@ -155,10 +155,10 @@ fn dots<const TY: u32, const R: usize>(
     };
     let mut dot = [[_mm512_setzero_si512(); 4]; R];
     for r in 0..R {
-        let start = if TY == code(TensorType::Q8_0) { x[r].start } else { MAGIC_BITS };
+        let start = if const { is_signed(TY) } { x[r].start } else { MAGIC_BITS };
         dot[r][0] = _mm512_set1_epi32(start);
     }
-    let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
+    let steps = if const { has_halves(TY) } { 4 } else { 8 };
     for step in first..first + steps {
         let codes = codes::<TY>(quants, step);
         for r in 0..R {
@@ -180,13 +180,23 @@ fn dots<const TY: u32, const R: usize>(
     sums
 }
 
-/// Codes of four columns of each of the 16 rows.
+/// Codes of four columns of each of the 16 rows, plus 128 for signed types.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
     let ty = of_code(TY);
-    if matches!(ty, TensorType::Q8_0) {
-        return load(quants, step * 64);
+    match ty {
+        TensorType::Q8_0 => return load(quants, step * 64),
+        TensorType::Q2K | TensorType::Q3K => {
+            let pair = shift(load(quants, step / 4 * 64), -2 * (step % 4) as i32);
+            let low = _mm512_and_si512(pair, _mm512_set1_epi8(3));
+            if matches!(ty, TensorType::Q2K) {
+                return low;
+            }
+            let bit = shift(load(quants, 128), 2 - step as i32);
+            return _mm512_or_si512(low, _mm512_and_si512(bit, _mm512_set1_epi8(4)));
+        }
+        _ => {}
     }
     let both = load(quants, step % 4 * 64);
     let shifted = if step < 4 { both } else { _mm512_srli_epi32::<4>(both) };
@@ -199,6 +209,11 @@ fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
         TensorType::Q6K => {
             let pair = shift(load(quants, 256 + step / 4 * 64), 4 - 2 * (step % 4) as i32);
             _mm512_or_si512(low, _mm512_and_si512(pair, _mm512_set1_epi8(0x30)))
+        }
+        TensorType::Iq4Nl | TensorType::Iq4Xs | TensorType::Mxfp4 => {
+            let table = const { table::<128>(TY) };
+            let table = _mm512_broadcast_i32x4(load_16(&table, 0));
+            _mm512_shuffle_epi8(table, low)
         }
         _ => low,
     }
@@ -221,6 +236,9 @@ fn shift(words: __m512i, left: i32) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
     let ty = of_code(TY);
+    if matches!(ty, TensorType::Mxfp4) {
+        return (powers(load_16(side, 0)), _mm512_setzero_ps());
+    }
     let d = halves(side, 0);
     match ty {
         TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32)),
@@ -230,16 +248,37 @@ fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
             let min = _mm512_mul_ps(halves(side, 32), min);
             (_mm512_mul_ps(d, scale), _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
         }
-        TensorType::Q6K => {
+        TensorType::Q2K => {
+            let both = _mm512_cvtepu8_epi32(load_16(side, 64 + 16 * sub));
+            let scale = _mm512_and_si512(both, _mm512_set1_epi32(15));
+            let min = _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(both));
+            let min = _mm512_mul_ps(halves(side, 32), min);
+            let scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(scale));
+            (scale, _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
+        }
+        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(side, 32 + 16 * sub)));
             let scale = _mm512_mul_ps(d, scale);
-            (scale, _mm512_mul_ps(scale, _mm512_set1_ps(-32.0)))
+            let offset = -f32::from(crate::blocks::offset(ty));
+            (scale, _mm512_mul_ps(scale, _mm512_set1_ps(offset)))
         }
         _ => {
             let offset = -f32::from(crate::blocks::offset(ty));
             (d, _mm512_mul_ps(d, _mm512_set1_ps(offset)))
         }
     }
+}
+
+/// Powers of two of 16 E8M0 exponents, halved: exponent `e` is the float with the exponent bits
+/// `e - 1`, or subnormal for 0 and 1.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn powers(exponents: __m128i) -> __m512 {
+    let exponents = _mm512_cvtepu8_epi32(exponents);
+    let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)));
+    let subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(1 << 21), exponents);
+    let is_small = _mm512_cmplt_epi32_mask(exponents, _mm512_set1_epi32(2));
+    _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_small, normal, subnormal))
 }
 
 /// f32 products: even columns in one sum, odd columns in another. The two chains hide the latency

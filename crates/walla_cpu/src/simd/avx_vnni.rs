@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use walla_types::TensorType;
 
 use super::avx2::{self, Rows, add, codes, factors, prefetch, quantised_kernel, store};
-use super::{block_of, by_type_and_rows};
+use super::{block_of, by_type_and_rows, has_halves, is_signed};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{Group, MAGIC, MAGIC_BITS, round_block};
@@ -29,11 +29,11 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
 
 quantised_kernel!("avx2,fma,f16c,avxvnni");
 
-/// Dot products of one group from a step on: over all eight steps, or four for Q6_K. With few rows
-/// the chains are split, see the AVX-512 kernel.
+/// Dot products of one group from a step on: over all eight steps, or four for sub-blocks of 16.
+/// With few rows the chains are split, see the AVX-512 kernel.
 ///
 /// Sums start with the bits of [`MAGIC`], so a subtraction converts them to floats. Sums over
-/// unsigned Q8_0 codes start with the activations' part of the offset, so that they are sums over
+/// codes of signed types start with the activations' part of the offset, so that they are sums over
 /// signed numbers.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -44,10 +44,10 @@ fn dots<const TY: u32, const R: usize>(
     first: usize,
 ) -> [__m256; R] {
     let pieces = const { if R <= 2 { 2 } else { 1 } };
-    let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
+    let steps = if const { has_halves(TY) } { 4 } else { 8 };
     let mut dot = [[_mm256_setzero_si256(); 2]; R];
     for r in 0..R {
-        let start = if TY == code(TensorType::Q8_0) { x[r].start } else { MAGIC_BITS };
+        let start = if const { is_signed(TY) } { x[r].start } else { MAGIC_BITS };
         dot[r][0] = _mm256_set1_epi32(start);
     }
     for step in first..first + steps {

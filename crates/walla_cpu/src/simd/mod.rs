@@ -16,6 +16,32 @@ pub(crate) mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 
+use crate::blocks;
+use crate::panels::of_code;
+
+/// Whether the type has two sub-blocks in a group.
+const fn has_halves(ty: u32) -> bool {
+    blocks::subs_of_group(of_code(ty)) == 2
+}
+
+/// [`blocks::is_signed`].
+const fn is_signed(ty: u32) -> bool {
+    blocks::is_signed(of_code(ty))
+}
+
+/// The type's table, each number plus `OFFSET`, which wraps around: 128 for instructions that take
+/// unsigned bytes. Zeros for a type without a table.
+const fn table<const OFFSET: u8>(ty: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let Some(table) = of_code(ty).table() else { return bytes };
+    let mut i = 0;
+    while i < 16 {
+        bytes[i] = table[i].cast_unsigned().wrapping_add(OFFSET);
+        i += 1;
+    }
+    bytes
+}
+
 /// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows that are known only at run time:
 /// up to `$max` rows, or for `blocks` a number that [`block_of`] returns.
 macro_rules! by_type_and_rows {

@@ -6,9 +6,9 @@
 
 use std::arch::aarch64::*;
 
-use walla_types::TensorType;
+use walla_types::{TensorType, e8m0_half};
 
-use super::by_type_and_rows;
+use super::{by_type_and_rows, has_halves, is_signed, table};
 use crate::operands::{Input, PANEL, Products};
 use crate::panels::{Format, Layout, code, of_code};
 use crate::quantise::{GROUP, Group, round_block};
@@ -33,7 +33,7 @@ pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut
             let x = Rows { groups: input.groups, all: rows, first };
             by_type_and_rows!(
                 quantised,
-                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K, Q2K, Q3K, Iq4Nl, Iq4Xs, Mxfp4],
                 ty,
                 count,
                 4,
@@ -67,7 +67,7 @@ fn quantised<const TY: u32, const R: usize>(
         let (block, g) = (group / format.groups, group % format.groups);
         let side = &side[block * format.side..(block + 1) * format.side];
         let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
-        let parts = if TY == code(TensorType::Q6K) { 2 } else { 1 };
+        let parts = const { if has_halves(TY) { 2 } else { 1 } };
         for part in 0..parts {
             let (scale, minimum) = factors::<TY>(side, lanes, parts * g + part);
             let steps = 8 / parts;
@@ -83,7 +83,7 @@ fn quantised<const TY: u32, const R: usize>(
                 let sum = if parts == 2 { x[r].halves[part] } else { x[r].sum };
                 let product = vmulq_n_f32(vcvtq_f32_s32(dot[r]), x[r].scale);
                 acc[r] = vfmaq_f32(acc[r], scale, product);
-                if TY != code(TensorType::Q8_0) {
+                if const { !is_signed(TY) } {
                     acc[r] = vfmaq_f32(acc[r], minimum, vdupq_n_f32(sum));
                 }
             }
@@ -113,9 +113,18 @@ fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> int8x16_t {
     if matches!(ty, TensorType::Q8_0) {
         return vreinterpretq_s8_u8(veorq_u8(load(quants, step * 64 + at), vdupq_n_u8(0x80)));
     }
+    let shift = |bits: uint8x16_t, left: i8| vshlq_u8(bits, vdupq_n_s8(left));
+    if matches!(ty, TensorType::Q2K | TensorType::Q3K) {
+        let pair = shift(load(quants, step / 4 * 64 + at), -2 * (step % 4) as i8);
+        let low = vandq_u8(pair, vdupq_n_u8(3));
+        if matches!(ty, TensorType::Q2K) {
+            return vreinterpretq_s8_u8(low);
+        }
+        let bit = vandq_u8(shift(load(quants, 128 + at), 2 - step as i8), vdupq_n_u8(4));
+        return vreinterpretq_s8_u8(vorrq_u8(low, bit));
+    }
     let both = load(quants, step % 4 * 64 + at);
     let low = if step < 4 { vandq_u8(both, vdupq_n_u8(15)) } else { vshrq_n_u8::<4>(both) };
-    let shift = |bits: uint8x16_t, left: i8| vshlq_u8(bits, vdupq_n_s8(left));
     let codes = match ty {
         TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
             let bit = shift(load(quants, 256 + at), 4 - step as i8);
@@ -125,6 +134,10 @@ fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> int8x16_t {
             let pair = load(quants, 256 + step / 4 * 64 + at);
             let pair = shift(pair, 4 - 2 * (step % 4) as i8);
             vorrq_u8(low, vandq_u8(pair, vdupq_n_u8(0x30)))
+        }
+        TensorType::Iq4Nl | TensorType::Iq4Xs | TensorType::Mxfp4 => {
+            let table = const { table::<0>(TY) };
+            vqtbl1q_u8(load(&table, 0), low)
         }
         _ => low,
     };
@@ -141,6 +154,9 @@ fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (float32x4_t
         four(std::array::from_fn(|i| number(4 * lanes + i).to_f32()))
     };
     let bytes = |at: usize| -> [u8; 4] { std::array::from_fn(|i| side[at + 4 * lanes + i]) };
+    if matches!(ty, TensorType::Mxfp4) {
+        return (four(bytes(0).map(e8m0_half)), vdupq_n_f32(0.0));
+    }
     let d = half(0);
     match ty {
         TensorType::Q4_1 | TensorType::Q5_1 => (d, half(32)),
@@ -149,10 +165,16 @@ fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (float32x4_t
             let min = vmulq_f32(half(32), four(bytes(192 + 16 * sub).map(f32::from)));
             (scale, vnegq_f32(min))
         }
-        TensorType::Q6K => {
+        TensorType::Q2K => {
+            let both = bytes(64 + 16 * sub);
+            let scale = vmulq_f32(d, four(both.map(|both| f32::from(both & 15))));
+            let min = vmulq_f32(half(32), four(both.map(|both| f32::from(both >> 4))));
+            (scale, vnegq_f32(min))
+        }
+        TensorType::Q3K | TensorType::Q6K | TensorType::Iq4Xs => {
             let scales = bytes(32 + 16 * sub).map(|scale| f32::from(scale.cast_signed()));
             let scale = vmulq_f32(d, four(scales));
-            (scale, vmulq_n_f32(scale, -32.0))
+            (scale, vmulq_n_f32(scale, -f32::from(crate::blocks::offset(ty))))
         }
         _ => (d, vmulq_n_f32(d, -f32::from(crate::blocks::offset(ty)))),
     }

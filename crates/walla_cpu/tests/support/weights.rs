@@ -61,8 +61,27 @@ pub fn matrix_bytes(random: &mut Random, ty: TensorType, count: usize, scale: f3
             TensorType::Q5_1 => (scale / 16.0, Some(-scale), 0),
             TensorType::Q4K => (scale / 256.0, Some(scale / 32.0), 0),
             TensorType::Q5K => (scale / 512.0, Some(scale / 32.0), 0),
+            TensorType::Iq4Nl => (scale / 64.0, None, 0),
+            TensorType::Iq4Xs => (scale / 1024.0, None, 0),
+            TensorType::Q3K => (scale / 64.0, None, 108),
+            TensorType::Q2K => {
+                // The minimum is in the middle of the numbers: a multiple of the scale.
+                block[..16].iter_mut().for_each(|both| *both = *both & 15 | *both << 4);
+                (scale / 16.0, None, 80)
+            }
+            TensorType::Mxfp4 => {
+                // The largest number is 12 times the half of the scale.
+                block[0] = (127.0 + (scale / 6.0).log2().round()) as u8;
+                let flip = 0x88 * (random.below(2) as u8);
+                block[1..].iter_mut().for_each(|codes| *codes ^= flip);
+                bytes.extend(block);
+                continue;
+            }
             _ => (scale / 1024.0, None, 208),
         };
+        if ty == TensorType::Q2K {
+            block[82..].copy_from_slice(&half(1.5 * d * sign));
+        }
         block[d_at..d_at + 2].copy_from_slice(&half(d * sign));
         if let Some(m) = m {
             block[2..4].copy_from_slice(&half(m * sign));

@@ -46,8 +46,8 @@ fn code(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> u8 {
         word[..bytes].copy_from_slice(&part(layout, tile, Part::High, i, lane * bytes, bytes));
         u64::from_le_bytes(word)
     };
-    match ty {
-        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+    match stored_as(ty) {
+        TensorType::Q5_0 | TensorType::Q5_1 => {
             let pair = within / 2;
             let place = pair / 8 * 8 + pair % 2 * 4 + pair % 8 / 2;
             low | ((bits(4) >> (place + 16 * (within % 2)) & 1) as u8) << 4
@@ -82,6 +82,11 @@ fn record_sizes_match_the_kernels() {
         (TensorType::Q4K, 640),
         (TensorType::Q5K, 768),
         (TensorType::Q6K, 848),
+        (TensorType::Q3K, 848),
+        (TensorType::Q2K, 1088),
+        (TensorType::Iq4Nl, 1088),
+        (TensorType::Iq4Xs, 1088),
+        (TensorType::Mxfp4, 704),
     ];
     for (ty, bytes) in expected {
         let layout = Layout::of(ty, COLS).unwrap();
@@ -164,6 +169,9 @@ fn scales_use_the_upper_end_of_the_f16_range() {
         (TensorType::Q4K, 0, Some(2), 63.0),
         (TensorType::Q5K, 0, Some(2), 63.0),
         (TensorType::Q6K, 208, None, 128.0),
+        (TensorType::Q3K, 108, None, 32.0),
+        (TensorType::Iq4Nl, 0, None, 1.0),
+        (TensorType::Iq4Xs, 0, None, 32.0),
     ];
     for (ty, scale_at, minimum_at, times) in types {
         let rows = |scales: &[f32], minimum: f32| {
@@ -290,6 +298,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
         let halves = bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f64());
         halves.collect()
     };
+    let ty = stored_as(ty);
     let (_, lane, within) = lane_of(i);
     let row = ROW % RECORD_ROWS;
     // The second pair of numbers of a nibble pair is four bits higher.
@@ -308,7 +317,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     };
     let (integer, minimum_unit) = (f64::from(INTEGER_UNIT), f64::from(INTEGER_UNIT) * 16.0);
     let (scale, minimum) = match ty {
-        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => {
+        TensorType::Q4_1 | TensorType::Q5_1 => {
             let factors = f16s(&scales(layout, tile, i, 4));
             (factors[0], factors[1] * minimum_unit)
         }
@@ -331,12 +340,17 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
 fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
     let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
     walla_model::quantise(ty, numbers, &mut row);
+    exact_and_found_in(ty, &row)
+}
+
+/// Numbers of a row: exact, and as kernels decode them.
+fn exact_and_found_in(ty: TensorType, row: &[u8]) -> Vec<(f64, f64)> {
     let mut exact = vec![0.0; COLS];
-    walla_model::dequantise(ty, &row, &mut exact);
-    let scaling = Scaling::of(ty, largest(ty, &row));
+    walla_model::dequantise(ty, row, &mut exact);
+    let scaling = Scaling::of(ty, largest(ty, row));
     let layout = Layout::of(ty, COLS).unwrap();
     let mut tile = vec![0; layout.tile_bytes()];
-    Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
+    Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, row);
     let found = |i| as_kernels_find_it(ty, &layout, &tile, i) * f64::from(scaling.found);
     exact.iter().enumerate().map(|(i, exact)| (f64::from(*exact), found(i))).collect()
 }
@@ -352,6 +366,11 @@ fn kernels_read_the_values_of_the_file() {
         TensorType::Q4K,
         TensorType::Q5K,
         TensorType::Q6K,
+        TensorType::Q2K,
+        TensorType::Q3K,
+        TensorType::Iq4Nl,
+        TensorType::Iq4Xs,
+        TensorType::Mxfp4,
     ];
     for (ty, size) in types.into_iter().flat_map(|ty| [(ty, 1e-4_f32), (ty, 0.03), (ty, 500.0)]) {
         // Blocks of 32 with very different magnitudes, and one of zeros.
@@ -365,12 +384,107 @@ fn kernels_read_the_values_of_the_file() {
         for (i, (exact, found)) in quantised.into_iter().enumerate() {
             // Half of the last bit of f16. Scale and minimum of super-blocks are rounded too, and
             // may be as large as the largest number even if their sum is not.
-            let is_super = matches!(ty, TensorType::Q4K | TensorType::Q5K | TensorType::Q6K);
-            let bits = if is_super { 2.0 * most } else { exact.abs() } * 2.0_f64.powi(-11);
+            let size = match ty {
+                TensorType::Q3K | TensorType::Q4K | TensorType::Q5K | TensorType::Q6K => 2.0 * most,
+                // Scales of sub-blocks are rounded.
+                TensorType::Iq4Xs => 2.0 * exact.abs(),
+                // Rounded to 8 bits: half a step of 1/127 of the largest number.
+                TensorType::Q2K => exact.abs() + 8.0 * most,
+                _ => exact.abs(),
+            };
+            let bits = size * 2.0_f64.powi(-11);
             // Loss from subnormal f16, relative to the largest number.
             let bound = bits + 2.0_f64.powi(-17) * most;
             assert!((found - exact).abs() <= bound, "{ty}, {i}: {found} for {exact}");
         }
+    }
+}
+
+/// The factors and integers of types that are stored in another type's layout, without the kernels'
+/// rounding: `integer * scale` is the number of the file.
+#[test]
+fn converted_integers_and_scales_are_exact() {
+    for ty in [TensorType::Q3K, TensorType::Iq4Nl, TensorType::Mxfp4] {
+        // Every byte occurs in every place of a block.
+        for seed in 0..256_usize {
+            let mut row: Vec<u8> = (0..ty.row_bytes(COLS).unwrap())
+                .map(|i| (i * 37 + i / 7 * 11 + seed * 101) as u8)
+                .collect();
+            for (b, block) in row.chunks_exact_mut(ty.block_bytes()).enumerate() {
+                let scale = half::f16::from_f32(0.02 / (1 + b) as f32).to_le_bytes();
+                match ty {
+                    TensorType::Mxfp4 => block[0] = (100 + b + seed % 8) as u8,
+                    TensorType::Q3K => block[108..].copy_from_slice(&scale),
+                    _ => block[..2].copy_from_slice(&scale),
+                }
+            }
+            let mut exact = vec![0.0; COLS];
+            walla_model::dequantise(ty, &row, &mut exact);
+            let scaling = Scaling::of(ty, largest(ty, &row));
+            let layout = Layout::of(ty, COLS).unwrap();
+            let mut tile = vec![0; layout.tile_bytes()];
+            Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
+            for (i, exact) in exact.into_iter().enumerate() {
+                let found = plain_number(ty, &layout, &tile, i) * f64::from(scaling.found);
+                // Q3_K: ggml rounds the product of both scales to f32.
+                let rounding = if ty == TensorType::Q3K { exact.abs() * 1e-7 } else { 0.0 };
+                let error = (found - f64::from(exact)).abs();
+                assert!(error <= f64::from(rounding), "{ty} {seed} {i}: {found} for {exact}");
+            }
+        }
+    }
+}
+
+/// Number `i` of a record of Q5_0, Q6_K or Q8_0, without rounding.
+fn plain_number(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
+    let f16 = |bytes: &[u8]| half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64();
+    let (_, lane, within) = lane_of(i);
+    let unit = f64::from(INTEGER_UNIT);
+    match stored_as(ty) {
+        TensorType::Q5_0 => {
+            let integer = f64::from(code(ty, layout, tile, i)) - 16.0;
+            integer * unit * f16(&scales(layout, tile, i, 2))
+        }
+        TensorType::Q6K => {
+            let integer = f64::from(code(ty, layout, tile, i)) - 32.0;
+            let scale = f64::from(scales(layout, tile, i, 2)[i % 32 / 16]) - 128.0;
+            let d = part(layout, tile, Part::Supers, i, ROW % RECORD_ROWS * 2, 2);
+            integer * unit * scale * f16(&d)
+        }
+        _ => {
+            let at = (within / 16 * 32 + lane) * 16 + within % 16;
+            let integer = f64::from(part(layout, tile, Part::Quants, i, at, 1)[0]) - 128.0;
+            integer * unit * f16(&scales(layout, tile, i, 2))
+        }
+    }
+}
+
+#[test]
+fn mxfp4_scales_far_from_the_largest_are_zero_and_out_of_range_infinite() {
+    let ty = TensorType::Mxfp4;
+    let row = |exponents: [u8; 4]| -> Vec<u8> {
+        let block = |b: usize| [&[exponents[b % 4]][..], &[0x77; 16]].concat();
+        (0..COLS / 32).flat_map(block).collect()
+    };
+    let numbers = |exponents| exact_and_found_in(ty, &row(exponents));
+    let [first, second, third, fourth] = [0, 32, 64, 96];
+    let found = numbers([127, 104, 103, 80]);
+    assert_eq!(found[first], (6.0, 6.0));
+    // As for all types, kernels lose 2^-17 of the largest number.
+    for i in [second, third] {
+        assert!((found[i].1 - found[i].0).abs() < 6.0 * 2.0_f64.powi(-17));
+    }
+    assert_eq!(found[fourth].1, 0.0);
+    // The largest scales that f32 factors represent, and scales beyond.
+    let found = numbers([243, 243, 244, 255]);
+    assert_eq!(found[first].0, found[first].1);
+    assert!(found[third].1.is_infinite() || found[third].1.is_nan());
+    assert!(found[fourth].1.is_infinite() || found[fourth].1.is_nan());
+    // The smallest: 2^-126 is represented, subnormal scales are zeros.
+    let found = numbers([2, 2, 2, 2]);
+    assert_eq!(found[first].0, found[first].1);
+    for (_, found) in numbers([1, 0, 1, 0]) {
+        assert_eq!(found, 0.0);
     }
 }
 
@@ -401,5 +515,16 @@ fn minimums_compensate_the_rounding_of_scales() {
     for ty in [TensorType::Q4K, TensorType::Q5K] {
         let missed = missed(ty);
         assert!(missed < 5.6e-4, "{ty}: {missed:.2e}");
+    }
+}
+
+#[test]
+fn rounding_q2_k_to_8_bits_is_a_fiftieth_of_its_error() {
+    // Q2_K's own error of such numbers is 0.27.
+    let missed = missed(TensorType::Q2K);
+    assert!(missed < 5.2e-3, "{missed:.2e}");
+    for (ty, bound) in [(TensorType::Iq4Xs, 5e-4), (TensorType::Mxfp4, 3e-4)] {
+        let missed = self::missed(ty);
+        assert!(missed < bound, "{ty}: {missed:.2e}");
     }
 }

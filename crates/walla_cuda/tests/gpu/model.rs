@@ -69,6 +69,20 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
             bytes[12..16].iter_mut().for_each(|byte| *byte = *byte & 15 | *byte << 4);
         }
         TensorType::Q6K => put(208, 0.0002, 0.0005),
+        TensorType::Q3K => put(108, 0.003, 0.008),
+        TensorType::Iq4Nl => put(0, 0.004, 0.01),
+        TensorType::Iq4Xs => put(0, 0.0003, 0.0005),
+        TensorType::Q2K => {
+            // As Q4_K.
+            put(80, 0.05, 0.05);
+            put(82, 0.075, 0.075);
+            bytes[..16].iter_mut().for_each(|byte| *byte = *byte & 15 | *byte << 4);
+        }
+        // Numbers up to `size`, or half of it.
+        TensorType::Mxfp4 => {
+            let exponent = 126.0 + (size / 6.0).log2().round();
+            bytes[0] = exponent as u8 + (random.bits() & 1) as u8;
+        }
         other => panic!("no blocks of {other}"),
     }
     bytes

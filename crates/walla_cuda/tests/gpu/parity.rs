@@ -109,8 +109,15 @@ const EXACT: f64 = 2e-4;
 // in their sums, a few times more after two layers of random weights.
 const HALF: f64 = 2e-2;
 
+// Numbers of Q2_K are rounded to 8 bits when they are loaded.
+const BYTES: f64 = 8e-2;
+
 fn tolerance(ty: TensorType) -> f64 {
-    if ty == TensorType::F32 { EXACT } else { HALF }
+    match ty {
+        TensorType::F32 => EXACT,
+        TensorType::Q2K => BYTES,
+        _ => HALF,
+    }
 }
 
 #[test]
@@ -185,9 +192,10 @@ fn mixed_types_agree_with_the_oracle() {
 #[test]
 fn any_mixture_of_types_agrees_with_the_oracle() {
     // Blocks of the test's Q4_1 and Q5_1 are not centred on zero, so several products in a row
-    // amplify rounding errors.
-    let is_about_zero = |ty: &TensorType| !matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
-    let all: Vec<_> = TensorType::ALL.into_iter().filter(is_about_zero).collect();
+    // amplify rounding errors. Q2_K has larger ones.
+    let is_fit =
+        |ty: &TensorType| !matches!(ty, TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q2K);
+    let all: Vec<_> = TensorType::ALL.into_iter().filter(is_fit).collect();
     let mut random = Random(20);
     for _ in 0..12 {
         // A third are F32, which do not run on tensor cores.

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
-use walla_types::TensorType;
+use walla_types::{TensorType, e8m0_half};
 
-use super::pack::unpack;
+use super::pack::{unpack, unpack_q3};
 
 /// Converts whole blocks of stored numbers to `f32`.
 ///
@@ -36,6 +36,11 @@ pub fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
         TensorType::Q4K => each(bytes, out, q4_k),
         TensorType::Q5K => each(bytes, out, q5_k),
         TensorType::Q6K => each(bytes, out, q6_k),
+        TensorType::Q2K => each(bytes, out, q2_k),
+        TensorType::Q3K => each(bytes, out, q3_k),
+        TensorType::Iq4Nl => each(bytes, out, iq4_nl),
+        TensorType::Iq4Xs => each(bytes, out, iq4_xs),
+        TensorType::Mxfp4 => each(bytes, out, mxfp4),
         other => unreachable!("{other} has no blocks"),
     }
 }
@@ -171,4 +176,67 @@ fn q6_k(raw: &[u8; 210], y: &mut [f32; 256]) {
             }
         }
     }
+}
+
+/// Two-bit integer `i` of a block of Q2_K or Q3_K: in each half, byte `i` of 32 has numbers `i`, `i
+/// + 32`, `i + 64` and `i + 96`.
+const fn pair_of_bits(q: &[u8], i: usize) -> u8 {
+    q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3
+}
+
+/// `[scale: u4, minimum: u4; 16], q: [u2; 256], scale: f16, minimum: f16`: scales in the low
+/// nibbles.
+fn q2_k(raw: &[u8; 84], y: &mut [f32; 256]) {
+    let (scale, minimum) = (half([raw[80], raw[81]]), half([raw[82], raw[83]]));
+    for (sub_block, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let sub_scale = scale * f32::from(raw[sub_block] & 15);
+        let sub_minimum = minimum * f32::from(raw[sub_block] >> 4);
+        for (i, y) in y.iter_mut().enumerate() {
+            let q = pair_of_bits(&raw[16..80], 16 * sub_block + i);
+            *y = sub_scale * f32::from(q) - sub_minimum;
+        }
+    }
+}
+
+/// `third bits: [u8; 32], q: [u2; 256], packed: [u8; 12], scale: f16`: bit `b` of third bits byte
+/// `i` belongs to number `32 b + i`.
+fn q3_k(raw: &[u8; 110], y: &mut [f32; 256]) {
+    let scale = half([raw[108], raw[109]]);
+    let scales = unpack_q3(&raw[96..108]);
+    for (i, y) in y.iter_mut().enumerate() {
+        let third = raw[i % 32] >> (i / 32) & 1;
+        let q = (pair_of_bits(&raw[32..96], i) | third << 2) as i8 - 4;
+        *y = scale * f32::from(scales[i / 16]) * f32::from(q);
+    }
+}
+
+/// Numbers of 32 indices: low nibbles are the first half.
+fn indexed(ty: TensorType, scale: f32, indices: &[u8], y: &mut [f32]) {
+    let Some(table) = ty.table() else { return };
+    for (i, &index) in indices.iter().enumerate() {
+        y[i] = scale * f32::from(table[usize::from(index & 15)]);
+        y[i + 16] = scale * f32::from(table[usize::from(index >> 4)]);
+    }
+}
+
+/// `scale: f16, index: [u4; 32]`.
+fn iq4_nl(raw: &[u8; 18], y: &mut [f32; 32]) {
+    indexed(TensorType::Iq4Nl, half([raw[0], raw[1]]), &raw[2..], y);
+}
+
+/// `scale: f16, upper bits of scales: [u2; 8], lower bits of scales: [u4; 8], index: [u4; 256]`.
+fn iq4_xs(raw: &[u8; 136], y: &mut [f32; 256]) {
+    let scale = half([raw[0], raw[1]]);
+    let upper = u16::from_le_bytes([raw[2], raw[3]]);
+    for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let low = raw[4 + i / 2] >> (i % 2 * 4) & 15;
+        let high = (upper >> (2 * i) & 3) as u8;
+        let sub_scale = scale * f32::from((low | high << 4) as i8 - 32);
+        indexed(TensorType::Iq4Xs, sub_scale, &raw[8 + 16 * i..][..16], y);
+    }
+}
+
+/// `scale: e8m0, index: [u4; 32]`.
+fn mxfp4(raw: &[u8; 17], y: &mut [f32; 32]) {
+    indexed(TensorType::Mxfp4, e8m0_half(raw[0]), &raw[1..], y);
 }

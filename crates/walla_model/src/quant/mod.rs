@@ -6,5 +6,5 @@ mod quantise;
 mod search;
 
 pub use dequantise::dequantise;
-pub(crate) use pack::pack;
+pub(crate) use pack::{pack, pack_q3};
 pub use quantise::quantise;

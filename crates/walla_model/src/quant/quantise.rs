@@ -1,17 +1,17 @@
 use half::{bf16, f16};
-use walla_types::TensorType;
+use walla_types::{TensorType, e8m0_half};
 
 use super::{
-    pack::{pack, unpack},
+    pack::{pack, pack_q3, unpack},
     search,
 };
 
 /// Stores numbers as whole blocks of type `ty`.
 ///
 /// `bytes` has the size of `numbers.len()` numbers, as [`TensorType::row_bytes`] counts them. Types
-/// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give the same bytes as ggml; K types
-/// search for the scales with the smallest error. Numbers that are not finite do not survive
-/// quantisation: they become arbitrary numbers or make their block NaN.
+/// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, MXFP4) give the same bytes as ggml; K
+/// types, IQ4_NL and IQ4_XS search for the scales with the smallest error. Numbers that are not
+/// finite do not survive quantisation: they become arbitrary numbers or make their block NaN.
 ///
 /// # Panics
 /// If `numbers` is not a whole number of blocks, or `bytes` has another length.
@@ -40,6 +40,11 @@ pub fn quantise(ty: TensorType, numbers: &[f32], bytes: &mut [u8]) {
         TensorType::Q4K => each(numbers, bytes, q4_k),
         TensorType::Q5K => each(numbers, bytes, q5_k),
         TensorType::Q6K => each(numbers, bytes, q6_k),
+        TensorType::Q2K => each(numbers, bytes, q2_k),
+        TensorType::Q3K => each(numbers, bytes, q3_k),
+        TensorType::Iq4Nl => each(numbers, bytes, iq4_nl),
+        TensorType::Iq4Xs => each(numbers, bytes, iq4_xs),
+        TensorType::Mxfp4 => each(numbers, bytes, mxfp4),
         other => unreachable!("{other} has no blocks"),
     }
 }
@@ -225,5 +230,108 @@ fn q6_k(x: &[f32; 256]) -> [u8; 210] {
     }
     raw[192..208].copy_from_slice(&units.map(|unit| unit as u8));
     raw[208..].copy_from_slice(&half(scale));
+    raw
+}
+
+/// Adds a two-bit integer to a block of Q2_K or Q3_K: number `i`.
+fn put_pair_of_bits(raw: &mut [u8], i: usize, q: u8) {
+    raw[i / 128 * 32 + i % 32] |= (q & 3) << (i % 128 / 32 * 2);
+}
+
+fn q2_k(x: &[f32; 256]) -> [u8; 84] {
+    let (parts, _) = x.as_chunks::<16>();
+    let found: [_; 16] = core::array::from_fn(|i| search::with_minimum(&parts[i], 3.0, 0.5));
+    let scale = rounded(found.iter().map(|f| f.0).fold(0.0, f32::max) / 15.0);
+    let minimum = rounded(found.iter().map(|f| f.1).fold(0.0, f32::max) / 15.0);
+    let mut raw = [0; 84];
+    for (i, (part, found)) in parts.iter().zip(found).enumerate() {
+        let four_bits = |x: f32, unit: f32| (x * inverse(unit)).round_ties_even().clamp(0.0, 15.0);
+        let (s, m) = (four_bits(found.0, scale), four_bits(found.1, minimum));
+        raw[i] = s as u8 | (m as u8) << 4;
+        let (inverse, minimum) = (inverse(scale * s), minimum * m);
+        for (j, x) in part.iter().enumerate() {
+            let q = ((x + minimum) * inverse).round_ties_even().clamp(0.0, 3.0) as u8;
+            put_pair_of_bits(&mut raw[16..80], 16 * i + j, q);
+        }
+    }
+    raw[80..82].copy_from_slice(&half(scale));
+    raw[82..].copy_from_slice(&half(minimum));
+    raw
+}
+
+fn q3_k(x: &[f32; 256]) -> [u8; 110] {
+    let (parts, _) = x.as_chunks::<16>();
+    let found: [f32; 16] = core::array::from_fn(|i| search::symmetric(&parts[i], 4.0));
+    let (scale, units) = six_bit_scales(&found);
+    let mut raw = [0; 110];
+    for (i, part) in parts.iter().enumerate() {
+        let inverse = inverse(scale * f32::from(units[i]));
+        for (j, x) in part.iter().enumerate() {
+            let q = ((x * inverse).round_ties_even().clamp(-4.0, 3.0) + 4.0) as u8;
+            let at = 16 * i + j;
+            put_pair_of_bits(&mut raw[32..96], at, q);
+            raw[at % 32] |= (q >> 2) << (at / 32);
+        }
+    }
+    raw[96..108].copy_from_slice(&pack_q3(&units));
+    raw[108..].copy_from_slice(&half(scale));
+    raw
+}
+
+/// Scales of sub-blocks as a scale and integers in `-32..32`.
+fn six_bit_scales<const N: usize>(found: &[f32; N]) -> (f32, [i8; N]) {
+    // The extreme becomes -32, which has the larger magnitude.
+    let scale = rounded(extreme(found) / -32.0);
+    let inverse = inverse(scale);
+    (scale, found.map(|own| (own * inverse).round_ties_even().clamp(-32.0, 31.0) as i8))
+}
+
+/// The nearest index for each of 32 numbers, packed as [`nibbles`].
+fn indices(x: &[f32; 32], table: &[i8; 16], inverse: f32) -> [u8; 16] {
+    nibbles(&x.map(|x| search::nearest(table, x * inverse)))
+}
+
+fn table(ty: TensorType) -> &'static [i8; 16] {
+    ty.table().unwrap_or(&[0; 16])
+}
+
+fn iq4_nl(x: &[f32; 32]) -> [u8; 18] {
+    let table = table(TensorType::Iq4Nl);
+    let scale = rounded(search::indexed(x, table));
+    let mut raw = [0; 18];
+    raw[..2].copy_from_slice(&half(scale));
+    raw[2..].copy_from_slice(&indices(x, table, inverse(scale)));
+    raw
+}
+
+fn iq4_xs(x: &[f32; 256]) -> [u8; 136] {
+    let table = table(TensorType::Iq4Xs);
+    let (parts, _) = x.as_chunks::<32>();
+    let found: [f32; 8] = core::array::from_fn(|i| search::indexed(&parts[i], table));
+    let (scale, units) = six_bit_scales(&found);
+    let mut raw = [0; 136];
+    raw[..2].copy_from_slice(&half(scale));
+    for (i, part) in parts.iter().enumerate() {
+        let stored = (units[i] + 32) as u8;
+        raw[2 + i / 4] |= (stored >> 4) << (i % 4 * 2);
+        raw[4 + i / 2] |= (stored & 15) << (i % 2 * 4);
+        let indices = indices(part, table, inverse(scale * f32::from(units[i])));
+        raw[8 + 16 * i..][..16].copy_from_slice(&indices);
+    }
+    raw
+}
+
+/// The scale is the power of two for which the extreme is between 4 and 8, the binade of the
+/// largest number, 6.
+fn mxfp4(x: &[f32; 32]) -> [u8; 17] {
+    // Exponent of the extreme plus 127; 0 for subnormal numbers, which become zeros.
+    let exponent = (extreme(x).to_bits() >> 23 & 255) as u8;
+    let mut raw = [0; 17];
+    raw[0] = exponent.saturating_sub(2);
+    let table = table(TensorType::Mxfp4);
+    let unit = f64::from(e8m0_half(raw[0]));
+    // In f64, because 1 / unit may exceed f32.
+    let q = x.map(|x| search::nearest(table, (f64::from(x) / unit) as f32));
+    raw[1..].copy_from_slice(&nibbles(&q));
     raw
 }

@@ -37,6 +37,45 @@ pub(super) fn symmetric(x: &[f32], half: f32) -> f32 {
     best
 }
 
+/// `scale` for `x ≈ scale * table[index]`, for a table whose first number is the extreme.
+///
+/// As [`symmetric`], with the grid of the table.
+pub(super) fn indexed(x: &[f32], table: &[i8; 16]) -> f32 {
+    let extreme = x.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a });
+    if extreme.abs() < f32::MIN_POSITIVE {
+        return 0.0;
+    }
+    let first = f32::from(table[0]);
+    let (mut best, mut best_gain) = (extreme / first, 0.0);
+    for step in -9_i8..=9 {
+        // Steps of 1 % of the range.
+        let inverse = first * (1.0 + 0.01 * f32::from(step)) / extreme;
+        let (mut xq, mut qq) = (0.0, 0.0);
+        for &x in x {
+            let q = f32::from(table[usize::from(nearest(table, x * inverse))]);
+            xq += x * x * x * q;
+            qq += x * x * q * q;
+        }
+        if qq > 0.0 && xq * xq > best_gain * qq {
+            best = xq / qq;
+            best_gain = xq * xq / qq;
+        }
+    }
+    best
+}
+
+/// Index of the number of the table that is nearest to `x`; the first of two that are equally near.
+pub(super) fn nearest(table: &[i8; 16], x: f32) -> u8 {
+    let mut best = (0, f32::INFINITY);
+    for (index, number) in (0_u8..).zip(table) {
+        let distance = (x - f32::from(*number)).abs();
+        if distance < best.1 {
+            best = (index, distance);
+        }
+    }
+    best.0
+}
+
 /// `(scale, minimum)`, both at least 0, for `x ≈ scale * q - minimum`, `q` in `0..=steps`.
 ///
 /// For a given `q`, scale and minimum solve two linear equations; a negative minimum is set to 0.

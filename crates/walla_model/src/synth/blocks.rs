@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use half::{bf16, f16};
-use walla_types::TensorType;
+use walla_types::{TensorType, e8m0_half};
 
 use crate::gguf::WriteError;
 
@@ -71,6 +71,11 @@ const STD_255: f32 = 73.61;
 const STD_64: f32 = 18.47;
 const STD_32: f32 = 9.233;
 const STD_16: f32 = 4.610;
+const STD_4: f32 = 1.118;
+// Root mean squares of -4..=3 and of the tables.
+const RMS_8: f32 = 2.345;
+const RMS_IQ4: f32 = 67.44;
+const RMS_MXFP4: f32 = 5.852;
 /// Root mean square of 8..=15, the range of sub-block scales.
 const RMS_SUB_SCALE: f32 = 11.73;
 
@@ -88,6 +93,11 @@ fn filler(ty: TensorType, std: f32, random: &mut Random) -> Filler {
         TensorType::Q5_0 => scaled::<22>(std / STD_32, |_| {}),
         TensorType::Q4K => q4_k(std),
         TensorType::Q6K => q6_k(std),
+        TensorType::Q2K => q2_k(std),
+        TensorType::Q3K => q3_k(std),
+        TensorType::Iq4Nl => scaled::<18>(std / RMS_IQ4, |_| {}),
+        TensorType::Iq4Xs => iq4_xs(std),
+        TensorType::Mxfp4 => mxfp4(std),
         other => unreachable!("no mixture has {other}"),
     }
 }
@@ -137,11 +147,71 @@ fn q6_k(std: f32) -> Filler {
     let scale = f16::from_f32(std / (STD_64 * RMS_SUB_SCALE)).to_le_bytes();
     Box::new(move |chunk| {
         for raw in chunk.as_chunks_mut::<210>().0 {
-            for s in &mut raw[192..208] {
-                let magnitude = (8 | (*s & 7)) as i8;
-                *s = if *s & 8 == 0 { magnitude } else { -magnitude } as u8;
-            }
+            raw[192..208].iter_mut().for_each(|s| *s = sub_scale(*s) as u8);
             raw[208..].copy_from_slice(&scale);
+        }
+    })
+}
+
+/// `scale * s * q - minimum * m` with `m = s` and `minimum = 1.5 scale`: symmetric around 0.
+fn q2_k(std: f32) -> Filler {
+    let scale = std / (STD_4 * RMS_SUB_SCALE);
+    let factors = [scale, 1.5 * scale].map(|x| f16::from_f32(x).to_le_bytes()).concat();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<84>().0 {
+            for both in &mut raw[..16] {
+                let s = 8 | (*both & 7);
+                *both = s | s << 4;
+            }
+            raw[80..].copy_from_slice(&factors);
+        }
+    })
+}
+
+/// A sub-block scale of 8 to 15, of either sign, from random bits.
+const fn sub_scale(bits: u8) -> i8 {
+    let magnitude = (8 | (bits & 7)) as i8;
+    if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
+/// Sub-block scales of both signs.
+fn q3_k(std: f32) -> Filler {
+    let scale = f16::from_f32(std / (RMS_8 * RMS_SUB_SCALE)).to_le_bytes();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<110>().0 {
+            let scales = core::array::from_fn(|i| sub_scale(raw[96 + i / 2] >> (i % 2 * 4)));
+            raw[96..108].copy_from_slice(&crate::quant::pack_q3(&scales));
+            raw[108..].copy_from_slice(&scale);
+        }
+    })
+}
+
+/// Sub-block scales of both signs.
+fn iq4_xs(std: f32) -> Filler {
+    let scale = f16::from_f32(std / (RMS_IQ4 * RMS_SUB_SCALE)).to_le_bytes();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<136>().0 {
+            let stored: [u8; 8] =
+                core::array::from_fn(|i| (sub_scale(raw[4 + i / 2] >> (i % 2 * 4)) + 32) as u8);
+            let upper = (0..8).map(|i| u16::from(stored[i] >> 4) << (2 * i)).sum::<u16>();
+            raw[..2].copy_from_slice(&scale);
+            raw[2..4].copy_from_slice(&upper.to_le_bytes());
+            for i in 0..4 {
+                raw[4 + i] = stored[2 * i] & 15 | stored[2 * i + 1] << 4;
+            }
+        }
+    })
+}
+
+/// Two powers of two, in the proportion that gives the mean square.
+fn mxfp4(std: f32) -> Filler {
+    let scale = std / RMS_MXFP4;
+    let exponent = (scale.log2().floor() + 128.0).clamp(0.0, 254.0) as u8;
+    let ratio = scale / e8m0_half(exponent);
+    let larger = (ratio * ratio - 1.0) / 3.0;
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<17>().0 {
+            raw[0] = exponent + u8::from(f32::from(raw[0]) < larger * 256.0);
         }
     })
 }
@@ -187,6 +257,11 @@ mod tests {
             TensorType::Q5_0,
             TensorType::Q4K,
             TensorType::Q6K,
+            TensorType::Q2K,
+            TensorType::Q3K,
+            TensorType::Iq4Nl,
+            TensorType::Iq4Xs,
+            TensorType::Mxfp4,
         ];
         for ty in types {
             for std in [1.0, 0.02, 0.000_5] {

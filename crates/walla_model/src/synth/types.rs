@@ -1,6 +1,7 @@
 use walla_types::TensorType;
 
-/// Tensor types by tensor: the presets of llama.cpp's `llama-quantize`. Norms are always F32.
+/// Tensor types by tensor: the presets of llama.cpp's `llama-quantize`, from Q2_K on without its
+/// exceptions for single layers. Norms are always F32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mixture {
     /// All F16.
@@ -13,11 +14,32 @@ pub enum Mixture {
     Q4_0,
     /// Q4_K, with a head of Q6_K and half of the value and down projections in Q6_K.
     Q4KM,
+    /// Q2_K, with a head of Q6_K.
+    Q2K,
+    /// Q3_K, with a head of Q6_K.
+    Q3KS,
+    /// IQ4_NL, with a head of Q6_K.
+    Iq4Nl,
+    /// IQ4_XS, with a head of Q6_K.
+    Iq4Xs,
+    /// MXFP4, with a head of Q8_0.
+    Mxfp4,
 }
 
 impl Mixture {
     /// Every mixture.
-    pub const ALL: [Self; 5] = [Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0, Self::Q4KM];
+    pub const ALL: [Self; 10] = [
+        Self::F16,
+        Self::BF16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4KM,
+        Self::Q2K,
+        Self::Q3KS,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
+    ];
 
     /// The name on a command line.
     #[must_use]
@@ -28,6 +50,11 @@ impl Mixture {
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
             Self::Q4KM => "q4_k_m",
+            Self::Q2K => "q2_k",
+            Self::Q3KS => "q3_k_s",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Iq4Xs => "iq4_xs",
+            Self::Mxfp4 => "mxfp4",
         }
     }
 
@@ -43,8 +70,13 @@ impl Mixture {
             Self::F16 => 1,
             Self::Q4_0 => 2,
             Self::Q8_0 => 7,
+            Self::Q2K => 10,
+            Self::Q3KS => 11,
             Self::Q4KM => 15,
+            Self::Iq4Nl => 25,
+            Self::Iq4Xs => 30,
             Self::BF16 => 32,
+            Self::Mxfp4 => 38,
         }
     }
 
@@ -56,6 +88,11 @@ impl Mixture {
             Self::Q8_0 => TensorType::Q8_0,
             Self::Q4_0 => TensorType::Q4_0,
             Self::Q4KM => TensorType::Q4K,
+            Self::Q2K => TensorType::Q2K,
+            Self::Q3KS => TensorType::Q3K,
+            Self::Iq4Nl => TensorType::Iq4Nl,
+            Self::Iq4Xs => TensorType::Iq4Xs,
+            Self::Mxfp4 => TensorType::Mxfp4,
         }
     }
 
@@ -67,7 +104,10 @@ impl Mixture {
     /// The type of the head.
     pub(super) fn output(self, cols: u64) -> TensorType {
         match self {
-            Self::Q4_0 | Self::Q4KM => fitting(TensorType::Q6K, cols),
+            Self::Q4_0 | Self::Q4KM | Self::Q2K | Self::Q3KS | Self::Iq4Nl | Self::Iq4Xs => {
+                fitting(TensorType::Q6K, cols)
+            }
+            Self::Mxfp4 => fitting(TensorType::Q8_0, cols),
             _ => fitting(self.base(), cols),
         }
     }
@@ -94,6 +134,7 @@ fn fitting(ty: TensorType, cols: u64) -> TensorType {
         _ if cols.is_multiple_of(ty.block_elements() as u64) => ty,
         TensorType::Q4K => fitting(TensorType::Q5_0, cols),
         TensorType::Q6K => fitting(TensorType::Q8_0, cols),
+        TensorType::Q2K | TensorType::Q3K | TensorType::Iq4Xs => fitting(TensorType::Iq4Nl, cols),
         _ => TensorType::F16,
     }
 }
@@ -120,5 +161,7 @@ mod tests {
         assert_eq!(q4_k_m.embedding(4096, false), TensorType::Q4K);
         assert_eq!(Mixture::Q4_0.embedding(4096, false), TensorType::Q4_0);
         assert_eq!(Mixture::Q8_0.layer("attn_q", 0, 1, 40), TensorType::F16);
+        assert_eq!(Mixture::Q2K.layer("attn_q", 0, 30, 576), TensorType::Iq4Nl);
+        assert_eq!(Mixture::Iq4Xs.layer("ffn_down", 0, 30, 1536), TensorType::Iq4Xs);
     }
 }

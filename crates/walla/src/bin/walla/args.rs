@@ -481,7 +481,7 @@ pub struct Synth {
     /// gemma-3-1b
     #[arg(long)]
     pub shape: String,
-    /// Tensor types: f16, bf16, q8_0, q4_0, q4_k_m
+    /// Tensor types: f16, bf16, q8_0, q4_0, q4_k_m, q2_k, q3_k_s, iq4_nl, iq4_xs, mxfp4
     #[arg(long)]
     pub types: String,
     /// Seed of the weights
