@@ -90,22 +90,24 @@ def _values(schema: dict[str, object]) -> str:
     return str(schema.get("type") or "any")
 
 
-CUT_PART = 0.2
+CUT_PART = 0.35
 """How many of the texts are cut."""
-CHARACTERS_A_CUT = 50
-INSIDE_A_WORD = re.compile(r"(?<=[A-Za-z])(?=[A-Za-z])")
+CHARACTERS_A_CUT = 30
+WORD_STARTS = re.compile(r"(?<= )(?=[A-Za-z])")
+INSIDE_OF_WORDS = re.compile(r"(?<=[A-Za-z])(?=[A-Za-z])")
 
 
 def cut(piece: Piece, rng: random.Random) -> list[Piece]:
-    """A text, now and then cut inside of some words, whose ends then get other tokens.
+    """A text, now and then cut before or inside of some words, which then get other tokens.
 
-    A word has one spelling behind a blank and another behind a quotation mark; cuts show how the tokens of both are
-    spelled, so that a word of a request is found in a list of choices and copied from there.
+    A word has one spelling behind a blank and another behind a quotation mark. The cuts show both for every word, so
+    that a word of a request is found in a list of choices, also if no list of training has it.
     """
     text, learned = piece
     if learned or isinstance(text, int) or rng.random() >= CUT_PART:
         return [piece]
-    places = [match.start() for match in INSIDE_A_WORD.finditer(text)]
+    where = WORD_STARTS if rng.random() < 0.65 else INSIDE_OF_WORDS
+    places = [match.start() for match in where.finditer(text)]
     chosen = sorted(rng.sample(places, min(len(places), 1 + len(text) // CHARACTERS_A_CUT)))
     return [(text[start:end], False) for start, end in zip([0, *chosen], [*chosen, len(text)])]
 

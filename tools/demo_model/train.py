@@ -72,9 +72,11 @@ def train(arguments: argparse.Namespace) -> Model | None:
     workers = max(1, (os.cpu_count() or 2) - 1)
     batches = Batches(arguments.seed, arguments.steps, arguments.tokens, first)
     loader = DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=True)
-    begun = steady = time.monotonic()
+    begun = steady = ready = time.monotonic()
+    waited = 0.0
     losses: list[torch.Tensor] = []
     for step, batch in enumerate(loader, first):
+        waited += time.monotonic() - ready
         ids, positions, bounds, learned = (tensor.cuda(non_blocking=True) for tensor in batch)
         with torch.autocast("cuda", torch.bfloat16):
             loss = loss_of(ids.long(), positions, bounds, learned)
@@ -92,7 +94,7 @@ def train(arguments: argparse.Namespace) -> Model | None:
             seconds = time.monotonic() - begun
             mean = torch.stack(losses[-100:]).mean().item()
             tokens = (step + 1 - first) * arguments.tokens
-            print(f"step {step:5} loss {mean:.4f} rate {rate:.5f} {seconds:6.1f} s {tokens / max(seconds, 1e-9) / 1e6:.2f} Mtok/s", flush=True)
+            print(f"step {step:5} loss {mean:.4f} rate {rate:.5f} {seconds:6.1f} s {tokens / max(seconds, 1e-9) / 1e6:.2f} Mtok/s, {waited:.1f} s waited for batches", flush=True)
         if step == first + FIRST_STEADY_STEP:
             torch.cuda.synchronize()
             steady = time.monotonic()
@@ -108,6 +110,7 @@ def train(arguments: argparse.Namespace) -> Model | None:
             write_checkpoint(arguments.checkpoint, step + 1, model, muon, adam)
             print(f"paused after step {step}", flush=True)
             return None
+        ready = time.monotonic()
     return model
 
 

@@ -272,7 +272,7 @@ class ActingPersona(Tavern):
             actions.add_kind(aw.PLAY, self.songs)
         guards = ("call_guards",) if self.brave is not None or actions.get("attack") or actions.get("flee") else ()
         actions.add_gestures(maker.rng.choices([0, 1, 2], [60, 25, 15])[0], guards)
-        actions.add_things(maker.rng.choices([0, 1, 2], [60, 25, 15])[0], ("move", "hide"))
+        actions.add_things(maker.rng.choices([0, 1, 2], [50, 28, 22] if self.composer else [60, 25, 15])[0], ("move", "hide"))
         if not actions.all:
             self._equip_trade()
         if maker.chance(0.3):
@@ -324,13 +324,17 @@ class ActingPersona(Tavern):
             self.targets.append(self.me)
         maker.rng.shuffle(self.targets)
         which = maker.rng.random()
+        if self.composer and maker.chance(0.4):
+            which = 0.5  # both
         if which < 0.75:
             self.actions.add_kind(aw.ATTACK, self.targets)
         if which > 0.3:
             self.actions.add_kind(aw.FLEE)
         if self.actions.get("attack") and self.actions.get("flee"):
             self.brave = maker.chance(0.5)
-            self.manners.append((aw.BRAVE if self.brave else aw.TIMID).pick(maker.rng, {}, maker.held_out and maker.chance(0.5)))
+            composer = self.composes(0.6)
+            written = aw.BRAVE if self.brave else aw.TIMID
+            self.manners.append(composer.manner(self.brave) if composer else written.pick(maker.rng, {}, maker.held_out and maker.chance(0.5)))
 
     def _beast(self) -> str:
         """An enemy; in training sometimes a word that means nothing, which has to be copied."""
@@ -715,7 +719,7 @@ class ActingPersona(Tavern):
         goods = bool(self.goods)
         weights = [30, 26 * goods, 26 * acts, 16 * fights, 9 * fights, 8 * goods, 2.5 * goods, 5, 6, 5, 0.0]
         if self.composer:  # training has more of what is hard
-            weights = [26, 34 * goods, 26 * acts, 26 * fights, 8 * fights, 9 * goods, 3 * goods, 6, 9, 5, 7 * fights]
+            weights = [26, 32 * goods, 30 * acts, (26 if self.brave is None else 44) * fights, 8 * fights, 9 * goods, 3 * goods, 8, 9, 5, 7 * fights]
         if self.pending is not None and self.maker.chance(0.6):
             return self.answers_pending()
         self.rng.choices(moves, weights)[0]()
@@ -1006,7 +1010,7 @@ class ActingRobot(Robot):
         keys = ["goto", "fetch", "deliver", "clean", "follow", "wait", "stop", "charge"]
         moves = [self.goto, self.fetch, self.deliver, self.clean, self.follow, self.wait, self.stop, self.charge, self.impossible, self.question, self.generic]
         base = [22, 16, 18, 11, 7, 7, 5, 6]
-        weights = [w if self.actions.get(k) else 0.12 * w for w, k in zip(base, keys)]
+        weights = [w if self.actions.get(k) else (0.18 if self.composer else 0.12) * w for w, k in zip(base, keys)]
         generic = any(a.key.startswith(("gesture", "thing")) for a in self.actions.all)
         self.rng.choices(moves, [*weights, 5, 14, 22 * generic])[0]()
 

@@ -53,7 +53,7 @@ def _runs_of(templates: list[Template]) -> set[tuple[str, ...]]:
 
 _KINDS = (aw.GIVE, aw.MOVE, aw.ATTACK, aw.FLEE, aw.FOLLOW, aw.PLAY)
 _LISTS = (
-    *(kind.requests for kind in _KINDS), aw.THING_REQUESTS, aw.MENTIONS, aw.THREATS, aw.ATTACKS, aw.QUIET_EVENTS, trade.BUY, trade.HAVE_QUESTIONS, company.FILLERS,
+    *(kind.requests for kind in _KINDS), aw.THING_REQUESTS, aw.MENTIONS, aw.THREATS, aw.ATTACKS, aw.QUIET_EVENTS, aw.BRAVE, aw.TIMID, trade.BUY, trade.HAVE_QUESTIONS, company.FILLERS,
     *(getattr(robot_words, key) for key in ("GOTO", "FETCH", "DELIVER", "FOLLOW", "CLEAN", "WAIT", "WAIT_HERE", "STOP", "CHARGE", "IMPOSSIBLE_ACTS")),
 )
 _HELD_OUT_RUNS = frozenset(set[tuple[str, ...]]().union(*(_runs_of(phrases.held_out) for phrases in _LISTS)) - set[tuple[str, ...]]().union(*(_runs_of(phrases.train) for phrases in _LISTS)))
@@ -200,13 +200,17 @@ class Composer:
 
     def order(self, act: str, plain: str) -> str:
         """An order in one of many forms: ``act`` is a verb with its objects in lower case."""
-        slots = {**self.common(), "act": act}
+        slots = {**self.common(), "act": act, "adverb": self.adverb()}
         for _ in range(4):
             core = self.pick(ORDERS, slots)
             text = self.dress(core, slots) if self.maker.chance(0.6) else capital(core)
             if free_of_held_out(text):
                 return text
         return plain
+
+    def adverb(self) -> str:
+        stem = self.maker.pick(ADVERBS) if self.maker.chance(0.7) else self.maker.invented_noun()
+        return f"{stem}ly"
 
     def no_purchase(self, slots: Slots) -> str:
         return self.composed(NO_PURCHASES, {**self.common(), **slots}, aw.MENTIONS, 0.4)
@@ -266,6 +270,14 @@ class Composer:
                 return text
         return self.pick(aw.ATTACKS, slots)
 
+    def manner(self, brave: bool) -> str:
+        """A sentence of the prompt that decides between fight and flight."""
+        for _ in range(4):
+            text = capital(self.pick(BRAVE if brave else TIMID, self.common()))
+            if free_of_held_out(text):
+                return text
+        return self.pick(aw.BRAVE if brave else aw.TIMID, {})
+
     def peace(self) -> str:
         """Talk about fights that starts none."""
         slots = self.harm({})
@@ -278,6 +290,7 @@ class Composer:
 
 
 ROLES = list(words.RELATIONS)
+ADVERBS = words._words("quick, careful, gent, slow, silent, brave, calm, prompt, rapid, swift, proper, thorough, glad, immediate, soft, quiet, neat, final, simp, sudden, brief, direct, patient, secret, smart, clever, firm, bold, polite, clear, clean, wise, eager, cheerful, great, loud, nice, free, true, sure, honest, humb, hasti, stealthi, speedi, mere, main, large, real, late, deep, safe")
 
 
 def tidy(text: str) -> str:
@@ -381,6 +394,9 @@ ORDERS = Phrases("""
     {act}.
     {act}!
     please {act}.
+    {adverb} {act}.
+    {adverb} {act}[.|!|, please.|, {adverb}.].
+    {act} {adverb}.
     [can|could|would|will|won't] you [please|quickly|now|just|also|maybe||||] {act}[?|, please?| for me?| for us?| now?| at once?].
     [I want|I need|I would like|I'd like|I'd love|I order|I command|I ask|I beg|I advise|I expect|I tell|I allow|I urge|I would ask|we want|we need|they want|{name} wants|my {role} wants|the {official} wants|the {official} orders|everybody wants] you to {act}[.|.| now.| at once.].
     you [should|must|have to|ought to|are to|shall|need to|may|could|can|will|had better|might want to|are supposed to|are asked to|are needed to|were told to|are free to] [now||||] {act}.
@@ -526,6 +542,26 @@ SEEN = Phrases("""
     {the_x} [shouts|screams|says|cries]: "I'll {harm}!"
     [your wound bleeds|you bleed|you fall|you are hurt]: {the_x} {strikes}.
     your [health|{body}] [suffers|hurts|bleeds]. {the_x} [hit|struck|attacked|stabbed] you.
+""")
+BRAVE = Phrases("""
+    you [never|would never|don't|do not|will not|won't] [run|flee|retreat|hide|back down|back away|give way|give ground|surrender|leave|escape|run away|turn your back] [from|in|during|before|because of] [a fight|danger|any danger|an attacker|an enemy|enemies|anyone|a threat|an attack|battle].
+    [you|you always|you will|you would|you gladly] [fight|strike|hit back|fight back|strike back|attack|stand firm|draw your weapon|defend yourself|answer with your fists|use your weapon|beat them] [when|if|whenever|as soon as] [someone|anyone|somebody|anybody|an enemy|a stranger] [attacks|threatens|hits|provokes|insults|touches|challenges] you.
+    you are [brave|very brave|fearless|a fighter|a born fighter|a veteran|hot-headed|quick to anger|a fearless brawler|as brave as a lion|proud of your fists|strong and brave|a hero|bold|courageous|never afraid|the bravest in {place}|known for your courage|a hard fighter|dangerous].
+    [you love|you enjoy|you like|you live for|you are always ready for|you are good at|nothing is better than] [a good fight|fighting|a brawl|battle|a hard fight].
+    [courage is your pride|fear is unknown to you|your rule is to hit back|you answer violence with violence|nobody has ever seen you run|you would rather die than run|you fear no enemy|no enemy scares you|you take no threat from anyone|you do not know fear|flight is not in your nature|only cowards run, and you are none|you always defend yourself|you defend yourself with your weapon|you are not one to run].
+    whoever [attacks|threatens|hits|touches|robs] you [will be beaten|gets hit|is hit back|has to fight|learns to fear you|will regret it].
+    [in a fight|in danger|when attacked|if attacked|when threatened|against enemies] you [stay and fight|fight|hit back|attack|stand firm|never run|do not flee|draw your weapon|are brave].
+    [your {role} taught you|{name} taught you|you have learned|you have sworn] to [fight|fight back|strike back|stand firm|never run|never flee].
+""")
+TIMID = Phrases("""
+    you [never|would never|don't|do not|will not|won't|can't] [fight|fight back|hit back|hit anyone|strike anyone|attack anybody|use a weapon|raise a hand|touch a weapon|hurt anyone|join a fight|carry a weapon].
+    [you|you always|you will|you would|you quickly] [run|flee|hide|escape|retreat|run away|leave|look for shelter|run for help] [when|if|whenever|as soon as] [someone|anyone|somebody|anybody|an enemy|a stranger] [attacks|threatens|hits|provokes|scares|touches|challenges] you.
+    you are [timid|fearful|very timid|peaceful|no fighter|no warrior|no hero|afraid of everything|scared of weapons|too old to fight|too weak to fight|a peaceful soul|a frightened soul|easily frightened|not brave|a gentle soul|always afraid|the biggest coward in {place}|known as a coward|a runner and not a fighter].
+    [you hate|you fear|you dread|you avoid|you can't stand|you are afraid of|nothing is worse than] [fights|fighting|a brawl|violence|weapons|a fight|blood].
+    [your rule is to run|your rule is to run first|you would rather run than die|you leave fighting to others|fighting is for others|at the first sign of trouble you run|your legs are faster than your courage|you think that running is wise|everybody knows that you run|a fight makes you run|courage is not your strength|you prefer to live and run|you have run from every fight|you believe that only fools fight|trouble makes you run|you are the first to flee].
+    whoever [attacks|threatens|hits|scares] you [sees you run|never finds you again|only sees your back|makes you run|makes you flee].
+    [in a fight|in danger|when attacked|if attacked|when threatened|before enemies] you [run|run away|flee|hide|never fight|do not fight|escape|save yourself].
+    [your {role} taught you|{name} taught you|you have learned|you have sworn] to [run|run away|flee|hide|never fight|never hit anyone].
 """)
 PEACE = Phrases("""
     [I|my {role}|{name}|the {official}] [once fought|fought|killed|hunted|beat|ran from|was hurt by|survived|saw] [{beasts}|the {beasts}|{name2}|a dragon] [in {place}|years ago|last winter|in the war|as a young man|when I was young|yesterday].
