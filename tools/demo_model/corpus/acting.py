@@ -490,6 +490,8 @@ class ActingPersona(Tavern):
         possible = [a for a in self.actions.all if a.key not in ("give", "pay", "refuse", "attack", "flee")]
         if not possible:
             return self.buys() if self.goods else self.small_talk()
+        if self.composer:  # things are harder than the rest
+            possible += [a for a in possible if a.key.startswith("thing")]
         action = self.maker.pick(possible)
         known = self.maker.chance(0.82)
         if action.key.startswith("gesture"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from . import action_words as aw
 from . import company, robot_words, trade, words
@@ -134,6 +135,16 @@ REASONS = Phrases("""
 LINKS = ["because", "since", "as", "for"]
 
 
+class Lazy(dict[str, Any]):
+    """Slots of which some are functions, called when their value is used first."""
+
+    def __getitem__(self, key: str) -> str:
+        value = super().__getitem__(key)
+        if not isinstance(value, str):
+            value = self[key] = value()
+        return str(value)
+
+
 class Composer:
     """Composes user turns of one dialogue."""
 
@@ -141,14 +152,18 @@ class Composer:
         self.maker, self.rng = maker, maker.rng
         self.named = {"self": persona_slots["self"], "trade": persona_slots["trade"]}
 
-    def common(self) -> dict[str, str]:
-        maker = self.maker
-        noun = maker.noun()
-        return {
-            **self.named, "noun": noun, "a_noun": a_or_an(noun), "odd": maker.invented_noun(), "name": maker.first_name(), "role": maker.pick(ROLES),
-            "official": maker.pick(words.OFFICIALS), "weapon": weapon(maker), "body": maker.pick(BODY), "bone": maker.pick(BONES), "animals": plural(maker.pick(words.ANIMALS)),
-            "beasts": maker.pick(words.BEASTS), "place": maker.place(), "name2": maker.first_name(),
-        }
+    def words(self, *more: Slots) -> Lazy:
+        """The given slots, and some that are drawn when a phrase uses them."""
+        maker, slots = self.maker, Lazy(self.named)
+        slots.update(
+            noun=maker.noun, a_noun=lambda: a_or_an(slots["noun"]), odd=maker.invented_noun, name=maker.first_name, name2=maker.first_name, place=maker.place,
+            role=lambda: maker.pick(ROLES), official=lambda: maker.pick(words.OFFICIALS), animal=lambda: maker.pick(words.ANIMALS), animals=lambda: plural(maker.pick(words.ANIMALS)),
+            beasts=lambda: maker.pick(words.BEASTS), weapon=lambda: weapon(maker), body=lambda: maker.pick(BODY), bone=lambda: maker.pick(BONES),
+            adverb=self.adverb, verb=lambda: maker.invented_noun() if maker.chance(0.5) else maker.pick(COMMON_NOUNS),
+        )
+        for given in more:
+            slots.update(given)
+        return slots
 
     def pick(self, phrases: Phrases, slots: Slots) -> str:
         return tidy(phrases.pick(self.rng, slots))
@@ -189,18 +204,14 @@ class Composer:
     # Requests
 
     def purchase(self, slots: Slots) -> str:
-        return self.composed(PURCHASES, self._with_odd(slots), aw.GIVE.requests)
+        return self.composed(PURCHASES, self.words(slots), aw.GIVE.requests)
 
     def purchase_of_some(self, slots: Slots, plain: Phrases) -> str:
-        return self.composed(COUNT_PURCHASES, self._with_odd(slots), plain)
-
-    def _with_odd(self, slots: Slots) -> dict[str, str]:
-        verb = self.maker.invented_noun() if self.maker.chance(0.5) else self.maker.pick(COMMON_NOUNS)
-        return {**self.common(), **slots, "verb": verb}
+        return self.composed(COUNT_PURCHASES, self.words(slots), plain)
 
     def order(self, act: str, plain: str) -> str:
         """An order in one of many forms: ``act`` is a verb with its objects in lower case."""
-        slots = {**self.common(), "act": act, "adverb": self.adverb()}
+        slots = self.words({"act": act})
         for _ in range(4):
             core = self.pick(ORDERS, slots)
             text = self.dress(core, slots) if self.maker.chance(0.6) else capital(core)
@@ -213,30 +224,26 @@ class Composer:
         return f"{stem}ly"
 
     def no_purchase(self, slots: Slots) -> str:
-        return self.composed(NO_PURCHASES, {**self.common(), **slots}, aw.MENTIONS, 0.4)
+        return self.composed(NO_PURCHASES, self.words(slots), aw.MENTIONS, 0.4)
 
     def no_order(self, slots: Slots) -> str:
-        return self.composed(NO_ORDERS, {**self.common(), **slots}, aw.MENTIONS, 0.3)
+        return self.composed(NO_ORDERS, self.words(slots), aw.MENTIONS, 0.3)
 
     # Fights
 
-    def harm(self, slots: Slots) -> dict[str, str]:
+    def harm(self, slots: Slots) -> Lazy:
         """The slots of a threat with what somebody will do, and what happens to the victim."""
-        filled = {**self.common(), **slots}
-        filled["harm"] = self.pick(HARMS, filled)
-        filled["harm2"] = self.pick(HARMS, filled)
-        filled["doom"] = self.pick(DOOMS, filled)
-        filled["strikes"] = self.strikes(filled)
-        filled["strike"] = self.pick(STRIKES_BASE, filled)
-        filled["demand"] = self.pick(DEMANDS, filled)
+        filled = self.words(slots)
+        filled.update(
+            harm=lambda: self.pick(HARMS, filled), harm2=lambda: self.pick(HARMS, filled), doom=lambda: self.pick(DOOMS, filled), demand=lambda: self.pick(DEMANDS, filled),
+            strike=lambda: self.pick(STRIKES_BASE, filled), strikes=lambda: self.strikes(filled),
+        )
         return filled
 
     def strikes(self, slots: Slots) -> str:
         """An attack in the third person."""
         text = self.pick(STRIKES, slots)
-        if self.maker.chance(0.12):
-            text = f"{text} and {self.pick(STRIKES, {**slots, 'weapon': weapon(self.maker)})}"
-        return text
+        return f"{text} and {self.pick(STRIKES, slots)}" if self.maker.chance(0.12) else text
 
     def threat(self, slots: Slots) -> str:
         filled = self.harm(slots)
@@ -273,7 +280,7 @@ class Composer:
     def manner(self, brave: bool) -> str:
         """A sentence of the prompt that decides between fight and flight."""
         for _ in range(4):
-            text = capital(self.pick(BRAVE if brave else TIMID, self.common()))
+            text = capital(self.pick(BRAVE if brave else TIMID, self.words()))
             if free_of_held_out(text):
                 return text
         return self.pick(aw.BRAVE if brave else aw.TIMID, {})
