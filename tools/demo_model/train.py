@@ -59,7 +59,7 @@ def train(arguments: argparse.Namespace) -> Model | None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the loader parallelises with processes
     torch.manual_seed(arguments.seed)
     torch.set_float32_matmul_precision("high")
-    model = Model(Config()).cuda()
+    model = (load(arguments.start).train() if arguments.start else Model(Config())).cuda()
     numbers = sum(p.numel() for p in model.parameters())
     print(f"{numbers:,} parameters, {arguments.steps} steps of {arguments.tokens:,} tokens, corpus {CORPUS_VERSION}")
     matrices = [p for p in model.layers.parameters() if p.ndim == 2]
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--pause", type=int, default=0, help="write the checkpoint and end after this many seconds")
     parser.add_argument("--checkpoint", type=Path, default=Path("build/checkpoint.pt"))
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    parser.add_argument("--start", type=Path, help="begin with the weights of an earlier run")
     parser.add_argument("--tokens", type=int, default=131_072, help="tokens of a batch")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--decay", type=float, default=0.05)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from . import action_words as aw
 from . import company, talk, trade, words
 from . import robot_words as rw
+from .common_words import COMMON_ADJECTIVES, COMMON_NOUNS
 from .dialogue import Check, Dialogue, Message, Spoken, Tool, Turn
 from .grammar import Phrases, Slots, a_or_an, capital, plural
 from .names import Maker, Ware
@@ -209,7 +210,12 @@ class Outcomes:
         maker = self.maker
         noun, number = maker.invented_noun() if maker.chance(0.2) else maker.noun(), str(maker.rng.randint(2, 40))
         noun2, (verb, verbs, past) = maker.noun(), any_verb(maker)
-        return {"noun2": noun2, "a_noun2": a_or_an(noun2), "verb": verb.replace("_", " "), "verbs": verbs, "past": past, "does": draw(maker, aw.DOES), "feeling": draw(maker, aw.FEELINGS), "noun": noun, "a_noun": a_or_an(noun), "nouns": plural(noun), "name": maker.first_name(), "n": number, "state": draw(maker, aw.STATES), "price": maker.price(self.currency), "currency": self.currency, "offer": maker.price(self.currency)}
+        slots = {"noun2": noun2, "a_noun2": a_or_an(noun2), "verb": verb.replace("_", " "), "verbs": verbs, "past": past, "does": draw(maker, aw.DOES), "feeling": draw(maker, aw.FEELINGS), "noun": noun, "a_noun": a_or_an(noun), "nouns": plural(noun), "name": maker.first_name(), "n": number, "state": draw(maker, aw.STATES), "price": maker.price(self.currency), "currency": self.currency, "offer": maker.price(self.currency)}
+        if not maker.held_out:  # any words, so that they are copied
+            slots["word"] = maker.pick([verb, maker.pick(COMMON_NOUNS), maker.invented_noun()]).replace("_", " ")
+            if maker.chance(0.5):
+                slots["state"] = slots["feeling"] = maker.pick(COMMON_ADJECTIVES)
+        return slots
 
     def pick(self, done: aw.Outcomes, failed: aw.Outcomes, slots: Slots, answer_slots: Slots | None = None) -> tuple[str, str, tuple[str, ...], bool]:
         """A result, the answer, the words that it mentions, and whether the action succeeded."""
@@ -223,6 +229,8 @@ class Outcomes:
             found = done.pick(maker.rng, filled, held_out, answer_slots)
         elif value < 0.74:
             found = failed.pick(maker.rng, filled, held_out, answer_slots)
+        if found is None and not held_out and maker.chance(0.5):
+            found, good = aw.MORE_RESULTS.pick(maker.rng, {"userword": "player", **filled}, False), False
         if found is None:
             found = aw.GENERIC_RESULTS.pick(maker.rng, common, held_out)
             good = False
@@ -603,7 +611,7 @@ class ActingPersona(Tavern):
         x, source = self.maker.pick(listed)
         slots = self.slots(x=x, x_a=a_or_an(x), role=self.maker.pick(list(words.RELATIONS)))
         text = aw.MENTIONS.pick(self.rng, slots, self.held_out)
-        if composer := self.composes(0.6):
+        if composer := self.composes(0.5):
             if isinstance(source, Action):
                 text = composer.no_order({**source.slots, "x": x, "x_a": a_or_an(x)})
             else:
@@ -721,7 +729,7 @@ class ActingPersona(Tavern):
         goods = bool(self.goods)
         weights = [30, 26 * goods, 26 * acts, 16 * fights, 9 * fights, 8 * goods, 2.5 * goods, 5, 6, 5, 0.0]
         if self.composer:  # training has more of what is hard
-            weights = [26, 32 * goods, 30 * acts, (26 if self.brave is None else 44) * fights, 8 * fights, 9 * goods, 3 * goods, 8, 9, 5, 7 * fights]
+            weights = [26, 32 * goods, 30 * acts, (26 if self.brave is None else 44) * fights, 8 * fights, 9 * goods, 3 * goods, 8, 6.5, 5, 6 * fights]
         if self.pending is not None and self.maker.chance(0.6):
             return self.answers_pending()
         self.rng.choices(moves, weights)[0]()
