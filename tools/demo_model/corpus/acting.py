@@ -9,11 +9,12 @@ from . import action_words as aw
 from . import company, talk, trade, words
 from . import robot_words as rw
 from .common_words import COMMON_ADJECTIVES, COMMON_NOUNS
-from .dialogue import Check, Dialogue, Message, Spoken, Tool, Turn
+from .dialogue import Check, Dialogue, Message, Spoken, Tool
 from .grammar import Phrases, Slots, a_or_an, capital, plural
 from .names import Maker, Ware
 from .persona import sample_persona, system_prompt
-from .requests import ANSWERS_TALK, Composer
+from .request_words import ANSWERS_TALK
+from .requests import Composer
 from .robot import Robot
 from .tavern import Tavern, dressed, roughen
 
@@ -638,6 +639,7 @@ class ActingPersona(Tavern):
         shown = target if target[:1].isupper() else (f"the {target}" if target == self.me or self.maker.chance(0.5) else a_or_an(target))
         slots = {"x": target, "the_x": shown, "userword": self.me, "place": self.maker.building(), "a_noun": a_or_an(self.maker.noun())}
         composer = self.composes(0.7)
+        before: str | list[Message]
         if by_user:
             before = self.before(composer.threat(self.slots()) if composer else aw.THREATS.pick(self.rng, self.slots(), self.held_out))
         else:
