@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import NamedTuple
 
 import numpy as np
@@ -33,17 +34,18 @@ class Batch(NamedTuple):
 
 
 class Batches(Dataset[Batch]):
-    """``count`` batches of ``tokens`` each; the last dialogue of a batch is cut."""
+    """The batches from ``first`` to ``count`` of ``tokens`` each; the last dialogue of a batch is cut."""
 
-    def __init__(self, seed: int, count: int, tokens: int) -> None:
-        self.seed, self.count, self.tokens = seed, count, tokens
+    def __init__(self, seed: int, count: int, tokens: int, first: int = 0) -> None:
+        self.seed, self.count, self.tokens, self.first = seed, count, tokens, first
         self.dialogues_max = tokens // TOKENS_A_DIALOGUE_MIN
         self.encoder: ChatEncoder | None = None
 
     def __len__(self) -> int:
-        return self.count
+        return self.count - self.first
 
     def __getitem__(self, index: int) -> Batch:
+        index += self.first
         self.encoder = self.encoder or ChatEncoder()
         ids = np.zeros(self.tokens, np.int32)
         positions = np.zeros(self.tokens, np.int32)
@@ -53,7 +55,7 @@ class Batches(Dataset[Batch]):
         while used < self.tokens and count < self.dialogues_max:
             seed = (self.seed * 1_000_003 + index) * CHUNKS_MAX + chunk
             chunk += 1
-            for words, spoken in self.encoder.encode_batch(dialogues(seed, DIALOGUES_A_CHUNK)):
+            for words, spoken in self.encoder.encode_batch(dialogues(seed, DIALOGUES_A_CHUNK), random.Random(seed)):
                 length = min(len(words), DIALOGUE_TOKENS_MAX, self.tokens - used)
                 if length == 0 or count == self.dialogues_max:
                     break

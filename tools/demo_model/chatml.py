@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -88,6 +90,28 @@ def _values(schema: dict[str, object]) -> str:
     return str(schema.get("type") or "any")
 
 
+CUT_PART = 0.35
+"""How many of the texts are cut."""
+CHARACTERS_A_CUT = 30
+WORD_STARTS = re.compile(r"(?<= )(?=[A-Za-z])")
+INSIDE_OF_WORDS = re.compile(r"(?<=[A-Za-z])(?=[A-Za-z])")
+
+
+def cut(piece: Piece, rng: random.Random) -> list[Piece]:
+    """A text, now and then cut before or inside of some words, which then get other tokens.
+
+    A word has one spelling behind a blank and another behind a quotation mark. The cuts show both for every word, so
+    that a word of a request is found in a list of choices, also if no list of training has it.
+    """
+    text, learned = piece
+    if learned or isinstance(text, int) or rng.random() >= CUT_PART:
+        return [piece]
+    where = WORD_STARTS if rng.random() < 0.65 else INSIDE_OF_WORDS
+    places = [match.start() for match in where.finditer(text)]
+    chosen = sorted(rng.sample(places, min(len(places), 1 + len(text) // CHARACTERS_A_CUT)))
+    return [(text[start:end], False) for start, end in zip([0, *chosen], [*chosen, len(text)])]
+
+
 class ChatEncoder:
     """Turns messages into ids. Contents are encoded separately from the template, so they never contain control tokens."""
 
@@ -144,9 +168,14 @@ class ChatEncoder:
     def decode(self, ids: Iterable[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
 
-    def encode_batch(self, dialogues: Sequence[Dialogue]) -> list[tuple[Ids, NDArray[np.bool_]]]:
-        """For each dialogue its ids, and which of them are learned: the assistant's words, its calls, and their ends."""
+    def encode_batch(self, dialogues: Sequence[Dialogue], rng: random.Random | None = None) -> list[tuple[Ids, NDArray[np.bool_]]]:
+        """For each dialogue its ids, and which of them are learned: the assistant's words, its calls, and their ends.
+
+        With ``rng`` some texts that are not learned are cut inside of words (:func:`cut`).
+        """
         batches = [self.pieces(dialogue.messages(), dialogue.tools) for dialogue in dialogues]
+        if rng is not None:
+            batches = [[part for piece in pieces for part in cut(piece, rng)] for pieces in batches]
         short = {"\n": self._newline} | {f"{role}\n": ids for role, ids in self._role.items()}
         texts = [piece for pieces in batches for piece, _ in pieces if isinstance(piece, str) and piece not in short]
         encoded = iter(self.tokenizer.encode_batch(texts, add_special_tokens=False))

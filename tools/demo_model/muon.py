@@ -42,6 +42,14 @@ class Muon:
         self.momenta = [torch.zeros(len(group), *group[0].shape, device=group[0].device) for group in self.groups]
         self.decay = decay
 
+    def state(self) -> list[Tensor]:
+        """What a checkpoint keeps."""
+        return self.momenta
+
+    def restore(self, state: list[Tensor]) -> None:
+        for momentum, kept in zip(self.momenta, state, strict=True):
+            momentum.copy_(kept)
+
     @torch.no_grad()
     def step(self, rate: float) -> None:
         for group, momentum in zip(self.groups, self.momenta, strict=True):

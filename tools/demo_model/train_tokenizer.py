@@ -11,18 +11,19 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from chatml import CALL_TOKENS, CONTROL_TOKENS, PRE_TOKENIZER, TOKENIZER_FILE
-from corpus.mix import talks
+from chatml import CALL_TOKENS, CONTROL_TOKENS, PRE_TOKENIZER, TOKENIZER_FILE, tool_line
+from corpus.mix import dialogues
 
 MERGED = 3_070
-"""Tokens without those of calls, which are appended: so the other ids are those of the previous model."""
+"""Tokens without those of calls, which are appended."""
 
 
 def texts(count: int) -> Iterator[str]:
-    """Every message of ``count`` talks, none of which training sees again."""
-    for dialogue in talks(seed=-1, count=count):
+    """Every message and every action of ``count`` dialogues, none of which training sees again."""
+    for dialogue in dialogues(seed=-1, count=count):
         for message in dialogue.messages():
             yield message["content"]
+        yield from map(tool_line, dialogue.tools)
 
 
 def train(count: int) -> Tokenizer:

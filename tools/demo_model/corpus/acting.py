@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from . import action_words as aw
 from . import company, talk, trade, words
 from . import robot_words as rw
-from .dialogue import Check, Dialogue, Message, Spoken, Tool, Turn
+from .common_words import COMMON_ADJECTIVES, COMMON_NOUNS
+from .dialogue import Check, Dialogue, Message, Spoken, Tool
 from .grammar import Phrases, Slots, a_or_an, capital, plural
 from .names import Maker, Ware
 from .persona import sample_persona, system_prompt
+from .request_words import ANSWERS_TALK
+from .requests import Composer
 from .robot import Robot
 from .tavern import Tavern, dressed, roughen
 
@@ -208,7 +211,12 @@ class Outcomes:
         maker = self.maker
         noun, number = maker.invented_noun() if maker.chance(0.2) else maker.noun(), str(maker.rng.randint(2, 40))
         noun2, (verb, verbs, past) = maker.noun(), any_verb(maker)
-        return {"noun2": noun2, "a_noun2": a_or_an(noun2), "verb": verb.replace("_", " "), "verbs": verbs, "past": past, "does": draw(maker, aw.DOES), "feeling": draw(maker, aw.FEELINGS), "noun": noun, "a_noun": a_or_an(noun), "nouns": plural(noun), "name": maker.first_name(), "n": number, "state": draw(maker, aw.STATES), "price": maker.price(self.currency), "currency": self.currency, "offer": maker.price(self.currency)}
+        slots = {"noun2": noun2, "a_noun2": a_or_an(noun2), "verb": verb.replace("_", " "), "verbs": verbs, "past": past, "does": draw(maker, aw.DOES), "feeling": draw(maker, aw.FEELINGS), "noun": noun, "a_noun": a_or_an(noun), "nouns": plural(noun), "name": maker.first_name(), "n": number, "state": draw(maker, aw.STATES), "price": maker.price(self.currency), "currency": self.currency, "offer": maker.price(self.currency)}
+        if not maker.held_out:  # any words, so that they are copied
+            slots["word"] = maker.pick([verb, maker.pick(COMMON_NOUNS), maker.invented_noun()]).replace("_", " ")
+            if maker.chance(0.5):
+                slots["state"] = slots["feeling"] = maker.pick(COMMON_ADJECTIVES)
+        return slots
 
     def pick(self, done: aw.Outcomes, failed: aw.Outcomes, slots: Slots, answer_slots: Slots | None = None) -> tuple[str, str, tuple[str, ...], bool]:
         """A result, the answer, the words that it mentions, and whether the action succeeded."""
@@ -222,6 +230,8 @@ class Outcomes:
             found = done.pick(maker.rng, filled, held_out, answer_slots)
         elif value < 0.74:
             found = failed.pick(maker.rng, filled, held_out, answer_slots)
+        if found is None and not held_out and maker.chance(0.5):
+            found, good = aw.MORE_RESULTS.pick(maker.rng, {"userword": "player", **filled}, False), False
         if found is None:
             found = aw.GENERIC_RESULTS.pick(maker.rng, common, held_out)
             good = False
@@ -238,9 +248,10 @@ class ActingPersona(Tavern):
     def __init__(self, maker: Maker) -> None:
         persona = sample_persona(maker, 4)
         super().__init__(maker, persona, False)
+        self.composer = None if maker.held_out else Composer(maker, persona.slots())
         self.me = draw(maker, aw.USER_WORDS)
         if not maker.held_out and maker.chance(0.3):
-            self.me = maker.pick([lambda: maker.trade()[1], maker.invented_noun])()
+            self.me = maker.pick([lambda: maker.trade()[1], maker.invented_noun, maker.noun])()
         self.people = distinct([maker.first_name() for _ in range(3)])
         self.actions = Actions(maker)
         self.outcomes = Outcomes(maker, persona.currency)
@@ -261,7 +272,7 @@ class ActingPersona(Tavern):
         if maker.chance(0.4):
             self.places = distinct([maker.pick([maker.place, maker.spot, lambda: maker.building().removeprefix("the ")])() for _ in range(maker.rng.randint(2, 6))])
             actions.add_kind(aw.MOVE, self.places)
-        if maker.chance(0.38):
+        if maker.chance(0.38 if maker.held_out else 0.5):
             self._equip_fight()
         if maker.chance(0.2):
             actions.add_kind(aw.FOLLOW, self._listed(self.people))
@@ -270,7 +281,7 @@ class ActingPersona(Tavern):
             actions.add_kind(aw.PLAY, self.songs)
         guards = ("call_guards",) if self.brave is not None or actions.get("attack") or actions.get("flee") else ()
         actions.add_gestures(maker.rng.choices([0, 1, 2], [60, 25, 15])[0], guards)
-        actions.add_things(maker.rng.choices([0, 1, 2], [60, 25, 15])[0], ("move", "hide"))
+        actions.add_things(maker.rng.choices([0, 1, 2], [50, 28, 22] if self.composer else [60, 25, 15])[0], ("move", "hide"))
         if not actions.all:
             self._equip_trade()
         if maker.chance(0.3):
@@ -297,7 +308,7 @@ class ActingPersona(Tavern):
         self.prices_known = maker.chance(0.82)
         choices = [choice for choice, _, _ in self.goods]
         maker.rng.shuffle(choices)
-        pays = maker.chance(0.45)
+        pays = maker.chance(0.45 if maker.held_out else 0.6)
         if not pays or maker.chance(0.8):
             item = actions.field(aw.ITEM, one_of(choices))
             extra: tuple[Field, ...] = ()
@@ -316,19 +327,30 @@ class ActingPersona(Tavern):
 
     def _equip_fight(self) -> None:
         maker = self.maker
-        beasts = [draw(maker, aw.BEASTS) for _ in range(maker.rng.randint(0, 2))]
+        beasts = [self._beast() for _ in range(maker.rng.randint(0, 2))]
         self.targets = distinct([*self.people[: maker.rng.randint(0, 2)], *beasts])
         if maker.chance(0.85) or not self.targets:
             self.targets.append(self.me)
         maker.rng.shuffle(self.targets)
         which = maker.rng.random()
+        if self.composer and maker.chance(0.4):
+            which = 0.5  # both
         if which < 0.75:
             self.actions.add_kind(aw.ATTACK, self.targets)
         if which > 0.3:
             self.actions.add_kind(aw.FLEE)
         if self.actions.get("attack") and self.actions.get("flee"):
             self.brave = maker.chance(0.5)
-            self.manners.append((aw.BRAVE if self.brave else aw.TIMID).pick(maker.rng, {}, maker.held_out and maker.chance(0.5)))
+            composer = self.composes(0.6)
+            written = aw.BRAVE if self.brave else aw.TIMID
+            self.manners.append(composer.manner(self.brave) if composer else written.pick(maker.rng, {}, maker.held_out and maker.chance(0.5)))
+
+    def _beast(self) -> str:
+        """An enemy; in training sometimes a word that means nothing, which has to be copied."""
+        maker = self.maker
+        if not maker.held_out and maker.chance(0.2):
+            return maker.pick([maker.invented_noun, maker.noun])()
+        return draw(maker, aw.BEASTS)
 
     def system(self) -> str:
         """The persona's prompt, in most cases with its wares."""
@@ -341,6 +363,10 @@ class ActingPersona(Tavern):
         return separator.join([text, *self.manners])
 
     # Turns
+
+    def composes(self, probability: float) -> Composer | None:
+        """The composer of training's requests, for a part of the draws; never for the evaluation."""
+        return self.composer if self.composer and self.maker.chance(probability) else None
 
     def before(self, text: str) -> str:
         return self.prefix.replace("{text}", roughen(self.maker, text))
@@ -406,13 +432,15 @@ class ActingPersona(Tavern):
         self.last_ware = (ware, price)
         give, pay = self.actions.get("give"), self.actions.get("pay")
         extra: dict[str, object] = {}
-        text = GOES_FOR_IT.pick(self.rng, {}) if follows else aw.GIVE.requests.pick(self.rng, slots, self.held_out)
+        text = GOES_FOR_IT.pick(self.rng, {}) if follows else self._purchase(slots)
         if give and len(give.fields) > 1 and give.fields[1].schema["type"] == "integer":
             count = self.rng.randint(2, 12)
             said = words.NUMBER_WORDS[count] if self.maker.chance(0.4) else str(count)
             extra = {give.fields[1].name: 1}
             if self.maker.chance(0.6):
-                text = COUNT_REQUESTS.pick(self.rng, {**slots, "n": said}, self.held_out)
+                composer = self.composes(0.5)
+                some = {**slots, "n": said}
+                text = composer.purchase_of_some(some, COUNT_REQUESTS) if composer else COUNT_REQUESTS.pick(self.rng, some, self.held_out)
                 extra = {give.fields[1].name: count}
         elif give and len(give.fields) > 1:
             extra = {give.fields[1].name: self.me}
@@ -421,6 +449,9 @@ class ActingPersona(Tavern):
                 assert isinstance(choices, list)
                 name = self.maker.pick([c for c in choices if c != self.me])
                 text = TO_REQUESTS.pick(self.rng, {**slots, "name": name}, self.held_out)
+                if composer := self.composes(0.4):
+                    verb, what = self.maker.pick(["give", "hand", "sell", "bring", "send"]), self.maker.pick([ware.one, f"the {ware.bare}", f"one {ware.bare}"])
+                    text = composer.order(f"{verb} {name} {what}" if self.maker.chance(0.4) else f"{verb} {what} to {name}", text)
                 extra = {give.fields[1].name: name}
         given: dict[str, object] = {give.fields[0].name: choice, **extra} if give else {}
         before = self.before(self._lead(text))
@@ -435,14 +466,19 @@ class ActingPersona(Tavern):
         if give and called and self.turns[-1][2].calls.get(give.name) is not None and self.maker.chance(0.8):
             self.result(aw.GIVE.done, aw.GIVE.failed, slots, "give")
 
+    def _purchase(self, slots: Slots) -> str:
+        """A request for a ware."""
+        composer = self.composes(0.66)
+        return composer.purchase(slots) if composer else aw.GIVE.requests.pick(self.rng, slots, self.held_out)
+
     def buys_unknown(self) -> None:
         """The user wants something that is not in the list."""
         ware = self.maker.ware(self.persona.style)
         heads = {word for choice, w, _ in self.goods for word in (choice.split()[-1], w.bare.split()[-1], w.many.split()[-1])}
         if {ware.bare.split()[-1], ware.many.split()[-1]} & heads or any(ware.bare in w.bare or w.bare in ware.bare for _, w, _ in self.goods):
             return self.small_talk()
-        slots = {"one": ware.one, "many": ware.many, "bare": ware.bare}
-        text = aw.GIVE.requests.pick(self.rng, slots, self.held_out)
+        slots = {"one": ware.one, "many": ware.many, "bare": ware.bare, "currency": self.persona.currency}
+        text = self._purchase(slots)
         answers = trade.NOT_SOLD
         if self.goods and self.maker.chance(0.2):
             _, other, price = self.maker.pick(self.goods)
@@ -463,10 +499,12 @@ class ActingPersona(Tavern):
         possible = [a for a in self.actions.all if a.key not in ("give", "pay", "refuse", "attack", "flee")]
         if not possible:
             return self.buys() if self.goods else self.small_talk()
+        if self.composer:  # things are harder than the rest
+            possible += [a for a in possible if a.key.startswith("thing")]
         action = self.maker.pick(possible)
         known = self.maker.chance(0.82)
         if action.key.startswith("gesture"):
-            text = self.maker.pick(action.slots["requests"].split(" / "))
+            text = self._gesture_request(action.slots["verb"], action.slots["requests"])
             self.call(self.before(self._lead(text)), action, {}, GESTURE_SAYS, action.slots)
             if self.maker.chance(0.5):
                 self.result(GESTURE_DONE, aw.NO_OUTCOMES, {**action.slots, "userword": self.me}, "gesture")
@@ -478,6 +516,12 @@ class ActingPersona(Tavern):
             self._acts(action, aw.PLAY, self.songs, known, lambda: f"the ballad of {self.maker.first_name()}", aw.NO_SONG)
         elif action.key == "follow":
             self._acts(action, aw.FOLLOW, [self.me, *self.people], known, self.maker.first_name, aw.NO_PERSON)
+
+    def _gesture_request(self, verb: str, requests: str) -> str:
+        text = self.maker.pick(requests.split(" / "))
+        if composer := self.composes(0.25):
+            return composer.order(verb.replace("ring ", "ring the ").replace("call ", "call the "), text)
+        return text
 
     def _acts(self, action: Action, kind: aw.Kind, choices: list[str], known: bool, other, answers: Phrases) -> None:  # type: ignore[no-untyped-def]
         value = self.maker.pick(choices)
@@ -496,6 +540,8 @@ class ActingPersona(Tavern):
         else:
             asked = said = slots
         text = kind.requests.pick(self.rng, asked, self.held_out)
+        if composer := self.composes(0.5):
+            text = composer.order(composer.pick(ACTS[kind.key], asked), text)
         before = self.before(self._lead(text))
         if not known:
             return self.quiet(before, self.tone(answers.pick(self.rng, said)), f"impossible {kind.key}", refusal=True)
@@ -512,12 +558,18 @@ class ActingPersona(Tavern):
             if any(value in c or c in value for c in choices):
                 return self.small_talk()
         slots = {**action.slots, "x": value, "x_a": a_or_an(value), "userword": self.me}
-        before = self.before(self._lead(aw.THING_REQUESTS.pick(self.rng, slots, self.held_out)))
+        before = self.before(self._lead(self._thing_request(slots)))
         if not known:
             return self.quiet(before, self.tone(aw.NO_THING.pick(self.rng, slots)), "impossible thing", refusal=True)
         self.call(before, action, {action.fields[0].name: value}, aw.THING_SAYS, slots)
         if self.maker.chance(0.75):
             self.result(aw.THING_DONE, aw.THING_FAILED, slots, "thing")
+
+    def _thing_request(self, slots: Slots) -> str:
+        text = aw.THING_REQUESTS.pick(self.rng, slots, self.held_out)
+        if composer := self.composes(0.55):
+            return composer.order(composer.pick(ACTS["thing"], slots), text)
+        return text
 
     def absent(self) -> None:
         """A request for an action that is not in the list."""
@@ -529,15 +581,18 @@ class ActingPersona(Tavern):
             if verb in names:
                 return self.small_talk()
             slots = {"verb": verb.replace("_", " "), "verbs": verbs, "past": past, "x": maker.noun()}
-            text = aw.THING_REQUESTS.pick(self.rng, slots, self.held_out)
+            text = self._thing_request(slots)
         elif draw_ < 0.6:
             verb, _, requests, _ = maker.pick(list(aw.GESTURES))
             if verb in names or verb == "wait":
                 return self.small_talk()
-            text = maker.pick(requests.split(" / "))
+            text = self._gesture_request(verb.replace("_", " "), requests)
         elif draw_ < 0.8 and not self.actions.get("move"):
             value = maker.pick([maker.place, maker.spot])()
-            text = aw.MOVE.requests.pick(self.rng, {"x": value, "the_x": with_article(value)}, self.held_out)
+            slots = {"x": value, "the_x": with_article(value)}
+            text = aw.MOVE.requests.pick(self.rng, slots, self.held_out)
+            if composer := self.composes(0.5):
+                text = composer.order(composer.pick(ACTS["move"], slots), text)
         elif not self.actions.get("follow"):
             text = aw.FOLLOW.requests.pick(self.rng, {"x": "me", "the_x": maker.pick(["me", self.people[0]])}, self.held_out)
         else:
@@ -546,17 +601,22 @@ class ActingPersona(Tavern):
 
     def mentions(self) -> None:
         """Something of the lists is mentioned, and nothing is requested."""
-        listed = [ware.bare for _, ware, _ in self.goods]
+        listed: list[tuple[str, tuple[Ware, str] | Action]] = [(ware.bare, (ware, price)) for _, ware, price in self.goods]
         for action in self.actions.all:
             if action.key.startswith("thing"):
                 choices = action.fields[0].schema["enum"]
                 assert isinstance(choices, list)
-                listed += choices
+                listed += [(choice, action) for choice in choices]
         if not listed:
             return self.small_talk()
-        x = self.maker.pick(listed)
+        x, source = self.maker.pick(listed)
         slots = self.slots(x=x, x_a=a_or_an(x), role=self.maker.pick(list(words.RELATIONS)))
         text = aw.MENTIONS.pick(self.rng, slots, self.held_out)
+        if composer := self.composes(0.5):
+            if isinstance(source, Action):
+                text = composer.no_order({**source.slots, "x": x, "x_a": a_or_an(x)})
+            else:
+                text = composer.no_purchase(self.ware_slots(*source))
         answers = aw.KNOWS_NO_MORE if text.endswith("?") else aw.HEARS_MENTION
         self.quiet(self.before(text), self.tone(answers.pick(self.rng, slots)), "mention")
 
@@ -575,10 +635,15 @@ class ActingPersona(Tavern):
         by_user = self.maker.chance(0.5)
         target = self.me if by_user or not self.targets else self.maker.pick(self.targets)
         if not by_user and self.maker.chance(0.15):
-            target = draw(self.maker, aw.BEASTS)
+            target = self._beast()
         shown = target if target[:1].isupper() else (f"the {target}" if target == self.me or self.maker.chance(0.5) else a_or_an(target))
         slots = {"x": target, "the_x": shown, "userword": self.me, "place": self.maker.building(), "a_noun": a_or_an(self.maker.noun())}
-        before = self.before(aw.THREATS.pick(self.rng, self.slots(), self.held_out)) if by_user else self.events(aw.ATTACKS.pick(self.rng, slots, self.held_out))
+        composer = self.composes(0.7)
+        before: str | list[Message]
+        if by_user:
+            before = self.before(composer.threat(self.slots()) if composer else aw.THREATS.pick(self.rng, self.slots(), self.held_out))
+        else:
+            before = self.events(composer.attack(slots) if composer else aw.ATTACKS.pick(self.rng, slots, self.held_out))
         fights = attack is not None and target in self.targets and (self.brave is not False or flee is None)
         if not fights and flee is None:
             answers = next(e for e in talk.EXCHANGES if e.key == "threat").answers
@@ -597,9 +662,23 @@ class ActingPersona(Tavern):
         if self.actions.get("attack") and (self.maker.chance(0.7) or not self.actions.get("flee")):
             target = self.maker.pick([t for t in self.targets if t != self.me] or [self.maker.first_name()])
             slots = {"x": target, "the_x": with_article(target)}
-            self.quiet(self.before(aw.ATTACK.requests.pick(self.rng, slots, self.held_out)), self.tone(aw.NO_VIOLENCE.pick(self.rng, slots)), "unprovoked attack", refusal=True)
+            text = aw.ATTACK.requests.pick(self.rng, slots, self.held_out)
+            if composer := self.composes(0.35):
+                text = composer.order(composer.pick(ACTS["attack"], slots), text)
+            self.quiet(self.before(text), self.tone(aw.NO_VIOLENCE.pick(self.rng, slots)), "unprovoked attack", refusal=True)
         elif self.actions.get("flee"):
-            self.quiet(self.before(aw.FLEE.requests.pick(self.rng, {}, self.held_out)), self.tone(aw.NO_FLIGHT.pick(self.rng, {})), "unprovoked flight", refusal=True)
+            text = aw.FLEE.requests.pick(self.rng, {}, self.held_out)
+            if composer := self.composes(0.35):
+                text = composer.order(composer.pick(ACTS["flee"], {}), text)
+            self.quiet(self.before(text), self.tone(aw.NO_FLIGHT.pick(self.rng, {})), "unprovoked flight", refusal=True)
+
+    def peaceful(self) -> None:
+        """Talk about fights that starts none; only in training."""
+        if self.composer is None:
+            return self.small_talk()
+        text = self.composer.peace()
+        answers = aw.KNOWS_NO_MORE if text.endswith("?") else ANSWERS_TALK
+        self.quiet(self.before(text), self.tone(answers.pick(self.rng, {})), "peace")
 
     # Ordinary talk
 
@@ -648,14 +727,32 @@ class ActingPersona(Tavern):
     def acting_step(self) -> None:
         fights = bool(self.actions.get("attack") or self.actions.get("flee"))
         acts = any(a.key not in ("give", "pay", "refuse", "attack", "flee") for a in self.actions.all)
-        moves = [self.step, self.buys, self.acts, self.provoked, self.urged, self.buys_unknown, self.begs, self.absent, self.mentions, self.event]
+        moves = [self.step, self.buys, self.acts, self.provoked, self.urged, self.buys_unknown, self.begs, self.absent, self.mentions, self.event, self.peaceful]
         goods = bool(self.goods)
-        weights = [30, 26 * goods, 26 * acts, 16 * fights, 9 * fights, 8 * goods, 2.5 * goods, 5, 6, 5]
+        weights = [30, 26 * goods, 26 * acts, 16 * fights, 9 * fights, 8 * goods, 2.5 * goods, 5, 6, 5, 0.0]
+        if self.composer:  # training has more of what is hard
+            weights = [26, 32 * goods, 30 * acts, (26 if self.brave is None else 44) * fights, 8 * fights, 9 * goods, 3 * goods, 8, 6.5, 5, 6 * fights]
         if self.pending is not None and self.maker.chance(0.6):
             return self.answers_pending()
         self.rng.choices(moves, weights)[0]()
 
 
+ACTS = {
+    "thing": Phrases("{verb} the {x}\n{verb} the {x}\n{verb} [the|this|that|my|your|our] {x}\ntake the {x} and {verb} it"),
+    "move": Phrases("[go|go|go over|walk|come|travel|hurry|run|ride|move|return|make your way|set out|get|come with me|follow me] to {the_x}\n[take me|lead me|bring me|guide me|show me the way|come along] to {the_x}\n[visit|go and see|look for me at|wait for me at|meet me at|be at|enter] {the_x}"),
+    "follow": Phrases("[follow|go with|stay with|walk with|join|keep close to|keep up with|go after|travel with|come with|walk behind|stay near|not leave|stay beside] {the_x}"),
+    "play": Phrases("[play|sing|perform|let us hear|give us] {x}"),
+    "attack": Phrases("[attack|kill|fight|hit|beat|hurt|strike|slay|punch|stab|shoot|wound|get rid of|finish] {the_x}"),
+    "flee": Phrases("[run|run away|flee|hide|escape|leave|get away|go away from here|save yourself|run for it|hide somewhere|disappear]"),
+    "goto": Phrases("[go|go|drive|move|come|travel|navigate|roll|return|drive over|go over|get|ride|proceed] to the {place}\n[visit|enter|check|go and see|find your way to|meet me in|be in|have a look at] the {place}"),
+    "fetch": Phrases("[fetch|bring|get|find|give|hand] me {the_item}\n[fetch|bring|get|pick up|find|grab] {the_item}[| and bring it here]"),
+    "deliver": Phrases("[bring|take|carry|deliver|move|transport|get|send] {the_item} to {dest}\n[bring|give|hand|get] {dest} {the_item}\n[drop off|leave] {the_item} at {dest}"),
+    "follow robot": Phrases("[follow|go with|stay with|walk behind|come with|keep close to|drive behind|go after|stay near|join] {person}"),
+    "clean": Phrases("[clean|vacuum|mop|tidy|tidy up|wash|wipe|clean up|dust|polish] the {place}\n[clean|mop|wash|wipe] the floor [of|in] the {place}\nmake the {place} [clean|tidy|shine]"),
+    "wait": Phrases("[wait|pause|rest|stay here|stand still|hold still|do nothing|sleep] for {duration}\nwait {duration}"),
+    "charge": Phrases("[charge|recharge|charge your battery|go to your dock|load your battery|return to your charger|go and charge|get some power|drive to the charging station]"),
+}
+"""What orders of training order."""
 GOES_FOR_IT = Phrases("I'll take it.\nDeal.\nAgreed, I'll take it.\nThen I'll buy it.\nOkay, give it to me.\nI'll buy it.\nGood, I take it.\nThat is fine. I'll take it.\nYes, please.\nAll right, I'll have it.")
 COUNT_REQUESTS = Phrases("""
     I'll take {n} {many}.
@@ -741,6 +838,15 @@ GESTURE_DONE = aw.Outcomes("""
 """)
 
 
+ACTS_OF_ROBOTS = {
+    id(phrases): ACTS[key]
+    for phrases, key in (
+        (rw.GOTO, "goto"), (rw.FETCH, "fetch"), (rw.DELIVER, "deliver"), (rw.FOLLOW, "follow robot"), (rw.CLEAN, "clean"), (rw.WAIT, "wait"), (rw.CHARGE, "charge"),
+    )
+}
+"""By the identity of the written phrases."""
+
+
 class ActingRobot(Robot):
     """A robot with actions."""
 
@@ -748,6 +854,7 @@ class ActingRobot(Robot):
         super().__init__(maker)
         self.takes_this = False
         self.lists_places = True
+        self.composer = None if maker.held_out else Composer(maker, {"self": self.name, "trade": "robot"})
         self.me = maker.pick(["user", "operator", "customer", "visitor", "player", "boss"])
         self.people = distinct(self.people)
         if len(self.people) < 2:
@@ -792,6 +899,15 @@ class ActingRobot(Robot):
         if not actions.all:
             actions.add("goto", aw.ROBOT_NAMES_OF["goto"], aw.ROBOT_DESCRIPTIONS["goto"], (actions.field(aw.PLACE, one_of(self.places)),))
         maker.rng.shuffle(actions.all)
+
+    def ask(self, phrases: Phrases, **slots: str) -> str:
+        """A command; in training often composed."""
+        acts = ACTS_OF_ROBOTS.get(id(phrases))
+        if self.composer and acts and self.maker.chance(0.4):
+            plain = phrases.pick(self.rng, {"robot": self.name, **slots})
+            text = self.composer.order(self.composer.pick(acts, slots), plain)
+            return roughen(self.maker, self._without_article(text))
+        return super().ask(phrases, **slots)
 
     def prompt(self) -> str:
         maker, rng = self.maker, self.rng
@@ -864,6 +980,12 @@ class ActingRobot(Robot):
             said = "Hello."
         self.reply(self.ask(rw.QUESTIONS[key]), f"say {key}", "say", "you", said)
 
+    def _thing_request(self, slots: Slots) -> str:
+        text = aw.THING_REQUESTS.pick(self.rng, slots, self.maker.held_out)
+        if self.composer and self.maker.chance(0.5):
+            return self.composer.order(self.composer.pick(ACTS["thing"], slots), text)
+        return text
+
     def generic(self) -> None:
         """An action that only this robot has."""
         possible = [a for a in self.actions.all if a.key.startswith(("gesture", "thing"))]
@@ -882,13 +1004,13 @@ class ActingRobot(Robot):
                 other = self.maker.noun()
                 if not any(other in c or c in other for c in choices):
                     slots |= {"x": other, "x_a": a_or_an(other)}
-                    user = roughen(self.maker, aw.THING_REQUESTS.pick(self.rng, slots, self.maker.held_out))
+                    user = roughen(self.maker, self._thing_request(slots))
                     self.last = {}
                     self.turns.append((user, aw.NO_THING.pick(self.rng, slots), Check("quiet", "impossible thing")))
                     return
             slots |= {"x": value}
             arguments = {action.fields[0].name: value}
-            text, says, done, failed = aw.THING_REQUESTS.pick(self.rng, slots, self.maker.held_out), aw.THING_SAYS, aw.THING_DONE, aw.THING_FAILED
+            text, says, done, failed = self._thing_request(slots), aw.THING_SAYS, aw.THING_DONE, aw.THING_FAILED
         self.last = {}
         spoken = says.pick(self.rng, slots) if self.maker.chance(0.5) else ""
         key = action.key.split()[0]
@@ -900,7 +1022,7 @@ class ActingRobot(Robot):
         keys = ["goto", "fetch", "deliver", "clean", "follow", "wait", "stop", "charge"]
         moves = [self.goto, self.fetch, self.deliver, self.clean, self.follow, self.wait, self.stop, self.charge, self.impossible, self.question, self.generic]
         base = [22, 16, 18, 11, 7, 7, 5, 6]
-        weights = [w if self.actions.get(k) else 0.12 * w for w, k in zip(base, keys)]
+        weights = [w if self.actions.get(k) else (0.18 if self.composer else 0.12) * w for w, k in zip(base, keys)]
         generic = any(a.key.startswith(("gesture", "thing")) for a in self.actions.all)
         self.rng.choices(moves, [*weights, 5, 14, 22 * generic])[0]()
 

@@ -937,6 +937,42 @@ GENERIC_RESULTS = Outcomes("""
     Nobody {does}. => Nobody {does}. => nobody
     The {noun} and the {noun2} are {state}. => The {noun} and the {noun2} are {state}. => {noun}; {noun2}; {state}
 """)
+MORE_RESULTS = Outcomes("""
+    The {noun} is too {state}. => The {noun} is too {state}. / I can't, the {noun} is too {state}. => {noun}; {state}
+    Your {noun} is {state}. => My {noun} is {state}. / Oh, my {noun} is {state}. => {noun}; {state}
+    The {userword}'s {noun} is {state}. => Your {noun} is {state}. / I see, your {noun} is {state}. => {noun}; {state}
+    The {noun} of the {userword} is {state}. => Your {noun} is {state}. / It seems your {noun} is {state}. => {noun}; {state}
+    The {noun} {verbs} the {noun2}. => The {noun} {verbs} the {noun2}. / Look, the {noun} {verbs} the {noun2}. => {noun}; {noun2}
+    The {noun} is in the {noun2}. => The {noun} is in the {noun2}. / I found the {noun} in the {noun2}. => {noun}; {noun2}
+    There is no {noun} in the {noun2}. => There is no {noun} in the {noun2}. / I see no {noun} in the {noun2}. => {noun}; {noun2}
+    {Name} is too {state}. => {Name} is too {state}. => {name}; {state}
+    The {noun} does not {word} any more. => The {noun} does not {word} any more. / Sorry, the {noun} does not {word} any more. => {noun}; {word}
+    The {noun} won't {word}. => The {noun} won't {word}. / I tried, but the {noun} won't {word}. => {noun}; {word}
+    {Name} does not want to {word}. => {Name} does not want to {word}. => {name}; {word}
+    Nobody {verbs} the {noun}. => Nobody {verbs} the {noun}. => nobody; {noun}
+    Everybody {verbs} the {noun}. => Everybody {verbs} the {noun}. => everybody; {noun}
+    The {noun} smells of {noun2}. => The {noun} smells of {noun2}. => {noun}; {noun2}
+    The {noun} costs {price}. => The {noun} costs {price}. / It costs {price}. => {price}
+    The {noun} is full of {nouns}. => The {noun} is full of {nouns}. => {noun}; {nouns}
+    You are {n} steps from the {noun}. => I am {n} steps from the {noun}. => {n}; {noun}
+    You are under the {noun}. => I am under the {noun}. => {noun}
+    You are {state}. => I am {state}. / Now I am {state}. => {state}
+    The {userword} is {state}. => You are {state}. / I see that you are {state}. => {state}
+    The {userword} has a {state} {noun}. => You have a {state} {noun}. => {state}; {noun}
+    The {userword} wants the {noun}. => You want the {noun}. / So you want the {noun}. => {noun}
+    The {userword} {verbs} the {noun}. => You {verb} the {noun}. / Why do you {verb} the {noun}? => {verb}; {noun}
+    The {userword} {does}. => I see it. The {userword} {does}. => {does}
+    The {state} {noun} is gone. => The {state} {noun} is gone. => {state}; {noun}; gone
+    The {noun} became {state}. => The {noun} became {state}. / Look, the {noun} became {state}. => {noun}; {state}
+    Result: {noun}. => The result is {noun}. / It says {noun}. => {noun}
+    {Name} of {noun}: {state}. => {Name} of {noun} is {state}. => {name}; {state}
+    The {noun} can {word} now. => The {noun} can {word} now. => {noun}; {word}
+    You could not {word}. => I could not {word}. / I tried, but I could not {word}. => {word}
+    You have to {word} the {noun}. => I have to {word} the {noun}. / First I have to {word} the {noun}. => {word}; {noun}
+    The {noun} needs {a_noun2}. => The {noun} needs {a_noun2}. => {noun}; {noun2}
+    The {noun} is {n} {nouns} long. => It is {n} {nouns} long. => {n}; {nouns}
+""")
+"""Of training: any words in the results, so that an answer copies them."""
 FEELINGS = word_list("tired, weak, old, slow, hungry, happy, sick, strong, small, cold, brave, afraid, young, busy, sleepy, heavy, loud, angry, ~ drunk, ~ clumsy, ~ dizzy")
 STATES = word_list("empty, broken, locked, too heavy, wet, cold, hot, missing, dirty, full, stuck, on fire, asleep, dark, closed, gone, old, loose, frozen, red, too small, too big, ready, warm, ~ damaged, ~ rusty, ~ open, ~ burned, ~ crooked")
 

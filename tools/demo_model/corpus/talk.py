@@ -191,6 +191,25 @@ NAME = _exchange(
     suspicious="Why do you ask? Fine. {self}.\n{self}. And who wants to know?",
     cheerful="I'm {self}! So good to meet you!\n{self}, at your service!",
 )
+TRADE_MORE = Phrases("""
+    What [work|job|trade|craft|profession|occupation|position] do you have?
+    What [kind|sort] of [trade|craft|profession|occupation|work] [is yours|do you have|do you practise|keeps you busy]?
+    Which [trade|craft|profession|work] is yours?
+    How do you [earn a living|make your money|earn your keep|get by|pay for your meals|feed yourself|support yourself|spend your working days]?
+    What is your [calling|craft|post|role|position|line of work|duty|daily work] [here|in {home}|]?
+    What do you [make|do every day|do from morning to night|do in {home}|do when you work|work on all day|spend your days with]?
+    Who are you, and what [is your job|do you work as|is your work]?
+    What do people pay you for?
+    What [work|job|trade] [feeds you|pays for your bread|fills your days|are you in|did you learn]?
+    Your [job|profession|work|craft]?
+    [I wonder what your job is|I want to know your trade|Tell me about your job|May I ask about your work].
+    May I ask what you do?
+    Do you have a [job|trade|craft|profession]?
+    As what do you work?
+    So you work [here|in {home}]. As what?
+    You look busy. What is your work?
+""")
+"""More questions of this kind for training; a separate list, so that the evaluation's talks keep their text."""
 TRADE = _exchange(
     "trade", 4.0,
     """

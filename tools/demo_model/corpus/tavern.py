@@ -155,7 +155,8 @@ class Tavern:
             user = self.ask(exchange.users)
         else:
             slots = {"user": self.user["user"]} if exchange is talk.GREETING else {}
-            user = self.ask(exchange.users, **noise, **slots)
+            more = exchange is talk.TRADE and not self.held_out and self.maker.chance(0.4)
+            user = self.ask(talk.TRADE_MORE if more else exchange.users, **noise, **slots)
             if slots and self.user["user"].lower() in user.lower():
                 self.told.add("user")
         conflict = CONFLICTS.get(exchange.key)
