@@ -9,7 +9,8 @@
 //! Input: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`. Roles are
 //! `system`, `user`, `assistant`, `observation`, `action` (the content is a call in JSON) and
 //! `result`. Output, in the same order: `{"text", "finish"}` with `finish` one of `stop`, `length`
-//! and `failed`.
+//! and `failed`. A line that is no such conversation is `failed`, too; its text has the number of
+//! the line and the reason.
 //!
 //! With `"tools"`, a list of actions in the form of OpenAI's API, the output also has
 //! `"calls": [{"name", "arguments"} …]`.
@@ -37,6 +38,9 @@ struct Arguments {
 
 type Failure = Box<dyn std::error::Error>;
 
+/// A conversation that is being answered (and whether it has actions), or why a line is none.
+type Waiting = Result<(Agent, Reply, bool), String>;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     if let Err(error) = answer_all(&Arguments::parse()).await {
@@ -46,8 +50,8 @@ async fn main() {
 
 async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
     let engine = open(arguments)?.start().await?;
-    let mut waiting: VecDeque<(Agent, Reply, bool)> = VecDeque::new();
-    for line in std::io::stdin().lock().lines() {
+    let mut waiting: VecDeque<Waiting> = VecDeque::new();
+    for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
         let line = line?;
         if line.trim().is_empty() {
             continue;
@@ -55,11 +59,16 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
         if waiting.len() >= arguments.agents as usize {
             finish_first(&mut waiting).await?;
         }
-        let (spec, question) = request(&serde_json::from_str(&line)?)?;
-        let has_actions = spec.actions.is_some();
-        let agent = engine.agent_with(spec);
-        let reply = agent.ask_with(question);
-        waiting.push_back((agent, reply, has_actions));
+        let parsed = serde_json::from_str(&line).map_err(Failure::from);
+        waiting.push_back(match parsed.and_then(|line| request(&line)) {
+            Ok((spec, question)) => {
+                let has_actions = spec.actions.is_some();
+                let agent = engine.agent_with(spec);
+                let reply = agent.ask_with(question);
+                Ok((agent, reply, has_actions))
+            }
+            Err(reason) => Err(format!("line {number}: {reason}")),
+        });
     }
     while !waiting.is_empty() {
         finish_first(&mut waiting).await?;
@@ -99,7 +108,8 @@ fn request(line: &Value) -> Result<(AgentSpec, Prompt), Failure> {
             Some("observation") => Speaker::Observation,
             Some("action") => Speaker::Action,
             Some("result") => Speaker::ActionResult,
-            _ => Speaker::User,
+            Some("user") => Speaker::User,
+            role => return Err(format!("a message with the role {role:?}").into()),
         };
         turns.push(Turn { speaker, text });
     }
@@ -134,8 +144,15 @@ fn actions(tools: &[Value]) -> Result<ActionSet, Failure> {
     Ok(ActionSet::new(specs)?)
 }
 
-async fn finish_first(waiting: &mut VecDeque<(Agent, Reply, bool)>) -> Result<(), Failure> {
-    let Some((agent, reply, has_actions)) = waiting.pop_front() else { return Ok(()) };
+async fn finish_first(waiting: &mut VecDeque<Waiting>) -> Result<(), Failure> {
+    let (agent, reply, has_actions) = match waiting.pop_front() {
+        None => return Ok(()),
+        Some(Ok(asked)) => asked,
+        Some(Err(reason)) => {
+            let answer = json!({"text": reason, "finish": "failed"});
+            return Ok(writeln!(std::io::stdout(), "{answer}")?);
+        }
+    };
     let answer = match reply.finish().await {
         Ok(finished) => {
             let is_stop = finished.reason == FinishReason::EndOfTurn;

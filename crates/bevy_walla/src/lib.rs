@@ -55,7 +55,7 @@
 //! | [`ActionCall`], [`AgentCalled`] | the agent calls an action, as a type of the game and as data |
 //! | [`CallRefused`] | a call that cannot be executed |
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
-//! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
+//! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
 //! An event is a message and an event on the agent's entity, in the order of occurrence.

@@ -18,6 +18,8 @@ from .requests import Composer
 from .robot import Robot
 from .tavern import Tavern, dressed, roughen
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""Names that calls can have."""
 FILLER = "..."
 """What stands for a user's turn where a talk has none yet."""
 
@@ -89,11 +91,18 @@ def any_word(maker: Maker) -> str:
     return (maker.invented_noun() if maker.chance(0.5) else maker.noun()).replace(" ", "_").lower()
 
 
+def invented_name(maker: Maker) -> str:
+    """An invented word that may name an action."""
+    while not NAME.fullmatch(name := maker.invented_noun()):
+        pass
+    return name
+
+
 def varied(maker: Maker, words_of: aw.WordList, others: list[str]) -> tuple[str, bool]:
     """A name, and whether it says what it means. Most of training's names say little, so that they have to be copied."""
     if maker.held_out:
         if maker.chance(0.06):
-            return maker.invented_noun(), False
+            return invented_name(maker), False
         name = draw(maker, words_of)
         return name, name in words_of[0]
     for _ in range(20):
