@@ -482,3 +482,48 @@ pub struct Program {
     /// The operations, in order.
     pub ops: Vec<Op>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_parts_that_devices_may_lack() {
+        let norm = Norm { weight: VectorId(0), eps: 1e-5 };
+        let linear = Linear { matrix: MatrixId(0), bias: None };
+        let shape = HeadShape { heads: 1, kv_heads: 1, head_dim: 8 };
+        let (x, y) = (Slot(0), Slot(1));
+        let qkv = |keys| Op::Qkv {
+            x,
+            norm,
+            query: linear,
+            query_norm: None,
+            keys,
+            rope: None,
+            shape,
+            layer: 0,
+            q: y,
+        };
+        let keys = KeyValue { key: linear, key_norm: None, value: linear, value_norm: None };
+        let normed = KeyValue { value_norm: Some(norm), ..keys };
+        let project = |scale| Op::Project { y, linear, post_norm: None, scale, x };
+        let head = |soft_cap, suppressed| Op::Head { x, norm, linear, soft_cap, suppressed };
+        let activation = Activation::GeluTanh;
+        let input = Op::GateInput { x, linear, activation, e: y, first: 0, h: Slot(2) };
+        let cases = [
+            (qkv(Some(keys)), None),
+            (qkv(Some(normed)), Some(OpKind::ValueNorm)),
+            (qkv(None), Some(OpKind::SharedKeys)),
+            (project(1.0), None),
+            (project(0.5), Some(OpKind::ScaledSum)),
+            (head(None, vec![]), None),
+            (head(Some(30.0), vec![]), Some(OpKind::BoundedLogits)),
+            (head(None, vec![3]), Some(OpKind::BoundedLogits)),
+            (input, Some(OpKind::LayerInputs)),
+            (Op::Sample, None),
+        ];
+        for (op, kind) in cases {
+            assert_eq!(OpKind::of(&op).collect::<Vec<_>>(), Vec::from_iter(kind), "{op:?}");
+        }
+    }
+}
