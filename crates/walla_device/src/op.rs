@@ -142,10 +142,11 @@ pub enum Op {
         h: Slot,
     },
     /// `n = norm(x); q = rope(query_norm(Q n))`. With keys, it also appends `rope(key_norm(K n))`
-    /// and `value_norm(V n)` to the layer's pages at the row's position. The norms are of each head.
+    /// and `value_norm(V n)` to the layer's pages at the row's position. The inner norms are norms
+    /// of each head.
     ///
-    /// Without keys, an earlier op of the program has appended those of the layer: several layers
-    /// of a model share them.
+    /// Without keys, an earlier op of the program has appended the keys and values: several layers
+    /// of a model share one layer of the cache.
     Qkv {
         /// Hidden state.
         x: Slot,

@@ -220,6 +220,7 @@ impl Attention {
 
 /// Keys and values of an attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a model has one for each layer")]
 pub enum Keys {
     /// Projections of the layer's input.
     Own(KeyValue),

@@ -137,7 +137,7 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
     }
 }
 
-/// A layer without keys reads those of an earlier layer that has some, of the same shape.
+/// A layer without keys reads the keys of an earlier layer of the same shape.
 fn shared(spec: &ModelSpec, index: usize, owner: usize, parts: &Attention) {
     assert!(owner < index);
     let Mixer::Attention(earlier) = &spec.layers[owner].mixer else { panic!("no attention") };

@@ -87,8 +87,8 @@ pub struct DeltaNets {
     pub attention_interval: u32,
 }
 
-/// What Gemma 4 has in addition to Gemma 3. Sizes of [`Model`] are those of layers with a window
-/// and their own keys.
+/// What Gemma 4 has in addition to Gemma 3. Sizes of [`Model`] apply to layers with a window and
+/// with their own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gemma4 {
     /// Every layer whose number, counted from 1, is a multiple of this has full attention.
@@ -329,7 +329,7 @@ impl Model {
         ..Self::QWEN3_5_0_8B
     };
 
-    /// Gemma 4 E2B, 4.6 billion parameters, of which 2.3 billion are not inputs of layers.
+    /// Gemma 4 E2B, 4.6 billion parameters: 2.3 billion are the table of the layers' inputs.
     pub const GEMMA_4_E2B: Self = Self {
         name: "gemma-4-e2b",
         architecture: Architecture::Gemma4,
