@@ -174,8 +174,9 @@ impl WeightSource for FileSource<'_> {
     }
 }
 
-/// Kinds of ops of a model that devices may lack.
-fn op_kinds(model: &ModelSpec) -> Vec<OpKind> {
+/// Kinds of ops of a model that devices may lack; some occur several times.
+#[must_use]
+pub fn op_kinds(model: &ModelSpec) -> Vec<OpKind> {
     let mut kinds = Vec::new();
     for layer in &model.layers {
         match &layer.mixer {

@@ -154,7 +154,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     for layer in 0..shape.layers {
         let [value_ty, down_ty, _, ty] = types(mixture, layer, shape.layers)?;
         layers.push(CacheLayer::Kv { kv_heads, head_dim, rope: Some(rope) });
-        let head_norm = |b: &mut Builder<'_>| match shape.head_norms {
+        let head_norm = |b: &mut Loader<'_>| match shape.head_norms {
             true => b.norm(head_dim).map(Some),
             false => Ok(None),
         };

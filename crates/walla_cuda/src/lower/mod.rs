@@ -213,7 +213,7 @@ impl Lowering<'_> {
             | Op::LayerInputs { .. }
             | Op::GateInput { .. } => {}
             Op::Head { x, norm, linear, .. } => {
-                launches.extend(self.head(program, *x, norm, linear)?)
+                launches.extend(self.head(program, *x, norm, linear)?);
             }
             Op::Sample => launches.extend(self.sample(program)?),
         }
