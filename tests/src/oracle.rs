@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use walla_device::{Device, KvType};
-use walla_exec::{Evaluator, ExecOptions, Executor};
+use walla_exec::{Evaluator, ExecOptions, Executor, op_kinds};
 use walla_model::spec::{Architecture, Mixer};
 use walla_model::{Gguf, ModelSpec};
 use walla_types::{SeqId, TokenId};
@@ -190,12 +190,6 @@ impl OracleModel {
         self.json["arch"].as_str().expect("a model has an architecture")
     }
 
-    /// Whether it has mixtures of experts.
-    #[must_use]
-    pub fn has_experts(&self) -> bool {
-        !self.json["n_expert"].is_null()
-    }
-
     /// The model's sequences.
     #[must_use]
     pub fn sequences(&self) -> Vec<OracleSequence> {
@@ -282,6 +276,14 @@ impl OracleModel {
     ) -> Evaluator {
         let file = Gguf::open(&self.path).expect("the file is valid");
         evaluator(&file, device, sequences, context_tokens, rows, kv_type)
+    }
+
+    /// Whether a device has all kinds of ops of the model.
+    #[must_use]
+    pub fn runs_on(&self, device: &dyn Device) -> bool {
+        let file = Gguf::open(&self.path).expect("the file is valid");
+        let model = ModelSpec::from_gguf(&file, 1).expect("the model is supported");
+        op_kinds(&model).into_iter().all(|kind| device.runs(kind))
     }
 
     /// The longest context in which a device that cannot scale attention by the position (CUDA)

@@ -1,5 +1,5 @@
-//! Synthetic models with mixtures of experts, from file to logits. The models of the reference data
-//! are in `oracle_cpu.rs`.
+//! Synthetic models with mixtures of experts or with layers of several kinds, from file to logits.
+//! The models of the reference data are in `oracle_cpu.rs`.
 
 use std::ops::ControlFlow;
 
@@ -7,15 +7,16 @@ use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, DeviceError, KvType, OpKind, OpenOptions};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor};
-use walla_model::synth::{self, Experts, Mixture, Model};
+use walla_model::synth::{self, Experts, Gemma4, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_tests::{bits, say_skipped};
-use walla_types::{SeqId, TokenId};
+use walla_types::{PENALTY_WINDOW_MAX, SeqId, TokenId};
 
 const SEQUENCES: u32 = 3;
 const VOCAB: u32 = 300;
 
-/// The layers and the choice of experts of a published model, in small.
+/// The layers and the choice of experts of a published model, in small. Of Gemma 4, every second
+/// layer has full attention, and the last two layers share keys.
 fn small(model: &Model) -> Model {
     let experts = Experts { count: 8, used: 3, hidden: 64, dense_layers: 1 };
     let dense_layers = model.experts.map_or(0, |experts| experts.dense_layers.min(1));
@@ -27,7 +28,14 @@ fn small(model: &Model) -> Model {
         head_dim: 32,
         hidden: 96,
         vocab: VOCAB,
-        experts: Some(Experts { dense_layers, ..experts }),
+        experts: model.experts.map(|_| Experts { dense_layers, ..experts }),
+        gemma4: model.gemma4.map(|_| Gemma4 {
+            full_interval: 2,
+            full_head_dim: 64,
+            shared_layers: 2,
+            shared_hidden: 192,
+            input_width: 32,
+        }),
         ..model.clone()
     }
 }
@@ -93,7 +101,7 @@ fn variants() -> impl Iterator<Item = Variant> {
     Variant::ALL.iter().copied().filter(|variant| variant.score().is_some())
 }
 
-const SHAPES: [Model; 2] = [Model::QWEN3_30B_A3B, Model::LFM2_8B_A1B];
+const SHAPES: [Model; 3] = [Model::QWEN3_30B_A3B, Model::LFM2_8B_A1B, Model::GEMMA_4_E2B];
 
 /// With f16 weights no activation is rounded, so that no variant chooses another expert.
 #[test]
@@ -133,18 +141,38 @@ fn a_sequence_has_the_same_bits_in_any_batch() {
     }
 }
 
+/// Layers that share keys have no pages.
 #[test]
-fn a_gpu_refuses_mixtures_of_experts_before_it_loads_a_weight() {
+fn shared_keys_take_no_memory() {
+    let bytes = |gemma4: Gemma4| {
+        let model = Model { gemma4: Some(gemma4), ..small(&Model::GEMMA_4_E2B) };
+        let executor = load(cpu(Variant::Scalar), &model, Mixture::F16).expect("it loads");
+        executor.device().memory().cache_bytes
+    };
+    let gemma = small(&Model::GEMMA_4_E2B).gemma4.expect("it has them");
+    let [two, four] = [2, 0].map(|shared_layers| bytes(Gemma4 { shared_layers, ..gemma }));
+    // The other bytes are the sequences' tokens.
+    let tokens = u64::from(SEQUENCES) * 4 * u64::from(1 + PENALTY_WINDOW_MAX);
+    assert_eq!(four - tokens, 2 * (two - tokens));
+}
+
+#[test]
+fn a_gpu_refuses_models_before_it_loads_a_weight() {
     let found = CudaBackend::from_env().devices();
     if found.map_err(say_skipped).is_err() {
         return;
     }
     let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
-    let gpu = CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("it opens");
-    assert!(!gpu.runs(OpKind::Experts));
-    let refusal = load(gpu, &small(&Model::QWEN3_30B_A3B), Mixture::Q8_0).err();
-    let Some(ExecError::Device(DeviceError::Unsupported { what, .. })) = refusal else {
-        panic!("{refusal:?}");
-    };
-    assert_eq!(what, "mixtures of experts");
+    for (shape, kind) in
+        [(Model::QWEN3_30B_A3B, OpKind::Experts), (Model::GEMMA_4_E2B, OpKind::ValueNorm)]
+    {
+        let backend = CudaBackend::from_env();
+        let gpu = backend.open(&name, &OpenOptions::default()).expect("it opens");
+        assert!(!gpu.runs(kind));
+        let refusal = load(gpu, &small(&shape), Mixture::Q8_0).err();
+        let Some(ExecError::Device(DeviceError::Unsupported { what, .. })) = refusal else {
+            panic!("{refusal:?}");
+        };
+        assert_eq!(what, kind.to_string());
+    }
 }

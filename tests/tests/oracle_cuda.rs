@@ -22,9 +22,10 @@ fn gpu() -> Box<dyn Device> {
     CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("the GPU opens")
 }
 
-/// The models that the device runs: it refuses mixtures of experts.
+/// The models that the device runs.
 fn models() -> impl Iterator<Item = OracleModel> {
-    oracle_models().into_iter().filter(|model| !model.has_experts())
+    let gpu = gpu();
+    oracle_models().into_iter().filter(move |model| model.runs_on(&*gpu))
 }
 
 /// Factors on the limits of a model's class, for its largest difference and for the rms: see

@@ -43,7 +43,7 @@ fn linear(filter: &str) {
         for _ in 0..count {
             let linear =
                 Linear { matrix: load(&mut bench.device, ty, hidden, width, false), bias: None };
-            ops.push(Op::Project { y: x, linear, post_norm: None, x: y });
+            ops.push(Op::Project { y: x, linear, post_norm: None, scale: 1.0, x: y });
         }
         let times = rows_all.map(|rows| bench.time(rows, 1, 0, &ops));
         let total = (bytes * count) as f64;
@@ -68,7 +68,13 @@ fn cached(filter: &str) {
             Bench::new(options(), 128, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
         let matrix = load(&mut bench.device, ty, width, width, false);
         let (x, y) = (Slot(0), Slot(1));
-        let op = Op::Project { y: x, linear: Linear { matrix, bias: None }, post_norm: None, x: y };
+        let op = Op::Project {
+            y: x,
+            linear: Linear { matrix, bias: None },
+            post_norm: None,
+            scale: 1.0,
+            x: y,
+        };
         let ops = vec![op; 20];
         let work = rows_all.map(|rows| {
             let seconds = bench.time_of(rows, 1, 0, &ops, (0.3, 1000));
@@ -87,7 +93,13 @@ fn wake() {
         Bench::new(options(), 16, VOCAB_NONE, &[width, width], |device| cache(device, &[]));
     let matrix = load(&mut bench.device, TensorType::Q8_0, width, width, false);
     let (x, y) = (Slot(0), Slot(1));
-    let op = Op::Project { y: x, linear: Linear { matrix, bias: None }, post_norm: None, x: y };
+    let op = Op::Project {
+        y: x,
+        linear: Linear { matrix, bias: None },
+        post_norm: None,
+        scale: 1.0,
+        x: y,
+    };
     for rows in [1, 12] {
         let mut micros = |ops: usize| {
             let ops = vec![op.clone(); ops];

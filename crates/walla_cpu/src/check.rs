@@ -2,7 +2,7 @@
 //! can trust every id and width. Pure.
 
 use walla_device::step::mask_words;
-use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
+use walla_device::{DeviceError, HeadShape, Linear, MatrixId, Norm, Op, Program, RopeId, Slot};
 
 use crate::cache::{Cache, Layer};
 use crate::experts;
@@ -127,23 +127,49 @@ impl<'a> Checker<'a> {
     fn op(&mut self, op: &Op) -> Checked {
         match op {
             Op::Embed { table, x, .. } => {
-                let table = self.matrix(table.0)?;
-                if !table.usage.gather {
-                    return Err("the table was not loaded to be looked up".to_owned());
-                }
-                same("table columns and slot", table.cols, self.slot(*x)?)
+                let width = self.slot(*x)?;
+                self.gathered(*table, width)
             }
-            Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } => {
+            Op::LayerInputs { x, table, projection, norm, e, .. } => {
+                let (width, inputs) = (self.slot(*x)?, self.slot(*e)?);
+                self.distinct(&[*x, *e])?;
+                self.gathered(*table, inputs)?;
+                self.linear(projection, inputs, width)?;
+                self.joined(&[projection])?;
+                let part = self.vector(norm.weight.0)?.len();
+                self.sizes.row = self.sizes.row.max(part);
+                if part == 0 || !inputs.is_multiple_of(part) {
+                    return Err(format!("{inputs} inputs in parts of {part}"));
+                }
+                Ok(())
+            }
+            Op::GateInput { x, linear, e, first, h, .. } => {
+                let (width, gated, inputs) = (self.slot(*x)?, self.slot(*h)?, self.slot(*e)?);
+                self.distinct(&[*x, *h])?;
+                self.distinct(&[*e, *h])?;
+                self.linear(linear, gated, width)?;
+                if (*first as usize).saturating_add(gated) > inputs {
+                    return Err(format!("{gated} inputs from {first} on, of {inputs}"));
+                }
+                self.joined(&[linear])
+            }
+            Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
                 let width = self.slot(*x)?;
                 self.distinct(&[*x, *q])?;
                 self.normed(norm, width)?;
                 let (heads, kv_heads, head_dim) = self.heads(*shape, *layer)?;
-                let linears = [(query, heads), (key, kv_heads), (value, kv_heads)];
-                for (linear, heads) in linears {
-                    self.linear(linear, heads * head_dim, width)?;
+                self.linear(query, heads * head_dim, width)?;
+                let mut norms = [query_norm.as_ref(), None, None];
+                match keys {
+                    Some(keys) => {
+                        self.linear(&keys.key, kv_heads * head_dim, width)?;
+                        self.linear(&keys.value, kv_heads * head_dim, width)?;
+                        self.joined(&[query, &keys.key, &keys.value])?;
+                        (norms[1], norms[2]) = (keys.key_norm.as_ref(), keys.value_norm.as_ref());
+                    }
+                    None => self.joined(&[query])?,
                 }
-                self.joined(&linears.map(|(linear, _)| linear))?;
-                for norm in head_norms.iter().flat_map(|(q, k)| [q, k]) {
+                for norm in norms.into_iter().flatten() {
                     same("head norm", self.vector(norm.weight.0)?.len(), head_dim)?;
                 }
                 self.rope(*rope, head_dim)?;
@@ -174,7 +200,7 @@ impl<'a> Checker<'a> {
                 self.sizes.row = self.sizes.row.max(row);
                 Ok(())
             }
-            Op::Project { y, linear, post_norm, x } => {
+            Op::Project { y, linear, post_norm, x, .. } => {
                 let (cols, width) = (self.slot(*y)?, self.slot(*x)?);
                 self.distinct(&[*x, *y])?;
                 self.linear(linear, width, cols)?;
@@ -238,13 +264,28 @@ impl<'a> Checker<'a> {
                 self.linear(linear, if rows == 1 { 1 } else { gated }, width)?;
                 self.joined(&[linear])
             }
-            Op::Head { x, norm, linear } => {
+            Op::Head { x, norm, linear, soft_cap, suppressed } => {
                 let width = self.slot(*x)?;
                 self.normed(norm, width)?;
+                if soft_cap.is_some_and(|cap| !(cap > 0.0 && cap.is_finite())) {
+                    return Err(format!("a cap of {soft_cap:?}"));
+                }
+                if suppressed.iter().any(|token| *token >= self.program.vocab) {
+                    return Err("a suppressed token beyond the vocabulary".to_owned());
+                }
                 self.linear(linear, self.program.vocab as usize, width)
             }
             Op::Sample => Ok(()),
         }
+    }
+
+    /// A table whose rows are looked up into a slot of `width`.
+    fn gathered(&self, table: MatrixId, width: usize) -> Checked {
+        let table = self.matrix(table.0)?;
+        if !table.usage.gather {
+            return Err("the table was not loaded to be looked up".to_owned());
+        }
+        same("table columns and slot", table.cols, width)
     }
 
     fn delta_net(&mut self, op: &Op) -> Checked {

@@ -119,6 +119,15 @@ pub(crate) fn silu(variant: Variant, x: &mut [f32]) {
     dispatch!(variant, attention::silu(x), plain(x));
 }
 
+/// `x[i] = cap * tanh(x[i] / cap)`.
+pub(crate) fn soft_cap(variant: Variant, x: &mut [f32], cap: f32) {
+    if variant == Variant::Neon {
+        return math::soft_cap(x, cap);
+    }
+    let plain = |x: &mut [f32]| x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+    dispatch!(variant, attention::soft_cap(x, cap), plain(x));
+}
+
 /// The current row of one head, for the delta rule.
 pub(crate) struct DeltaInput<'a> {
     /// `[head_dim]`, normalised and scaled.

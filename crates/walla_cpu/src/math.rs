@@ -157,6 +157,15 @@ pub(crate) fn silu(x: &mut [f32]) {
     }
 }
 
+/// `x[i] = cap * tanh(x[i] / cap)`, with an absolute error of about `2e-7 * cap`.
+#[inline(always)]
+pub(crate) fn soft_cap(x: &mut [f32], cap: f32) {
+    for x in x {
+        // tanh(z) = 1 - 2 / (1 + e^2z)
+        *x = cap * (1.0 - 2.0 / (1.0 + exp(2.0 * (*x / cap))));
+    }
+}
+
 /// The delta rule on a strip of the state, see [`kernels::delta_rule`](crate::kernels::delta_rule).
 /// Row `i` of the state is added to partial sum `i % 4`.
 #[inline(always)]
@@ -232,6 +241,25 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn soft_caps_match_f64() {
+        let x: Vec<f32> = (-4000..4000).map(|i| i as f32 / 10.0).collect();
+        for cap in [0.5, 10.0, 30.0] {
+            let mut got = x.clone();
+            soft_cap(&mut got, cap);
+            for (x, got) in x.iter().zip(got) {
+                let wanted = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+                assert!(
+                    (f64::from(got) - wanted).abs() < 3e-7 * f64::from(cap),
+                    "{cap} {x}: {got}"
+                );
+            }
+        }
+        let mut ends = [f32::NEG_INFINITY, f32::INFINITY, f32::NAN];
+        soft_cap(&mut ends, 30.0);
+        assert!(ends[..2] == [-30.0, 30.0] && ends[2].is_nan());
     }
 
     #[test]

@@ -37,16 +37,18 @@ unsafe impl GlobalAlloc for Counting {
 #[test]
 fn steps_allocate_nothing() {
     // In turn, because the counter is the process's.
-    allocates_nothing(None);
-    allocates_nothing(Some(DELTA));
+    allocates_nothing(None, None);
+    allocates_nothing(Some(DELTA), None);
+    allocates_nothing(None, Some(32));
 }
 
-fn allocates_nothing(delta: Option<DeltaShape>) {
+fn allocates_nothing(delta: Option<DeltaShape>, inputs: Option<usize>) {
     let mut harness = Harness::new(
         CpuOptions { threads: Some(3), thread_cost_nanos: Some(0), ..CpuOptions::default() },
         Shape {
             experts: Some(ExpertShape::of(5, 2, ExpertScore::Sigmoid)),
             delta,
+            inputs,
             ..Shape::small(TensorType::Q8_0)
         },
     );

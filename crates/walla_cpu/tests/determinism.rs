@@ -75,7 +75,9 @@ fn batches_and_threads_do_not_change_results() {
             let score = [ExpertScore::Softmax, ExpertScore::Sigmoid][i % 2];
             let experts = Some(ExpertShape::of(5, 2, score));
             let delta = (i % 2 == 0).then_some(DELTA);
-            let shape = Shape { seed: i as u32, experts, delta, ..Shape::small(ty) };
+            // A whole block of every type, or odd.
+            let inputs = [None, Some(256), Some(7)][i % 3];
+            let shape = Shape { seed: i as u32, experts, delta, inputs, ..Shape::small(ty) };
             let options = |threads, cost| CpuOptions {
                 variant: Some(variant),
                 threads: Some(threads),
@@ -96,9 +98,9 @@ fn batches_and_threads_do_not_change_results() {
 
 #[test]
 fn two_hundred_random_mixes_give_the_same_bits() {
-    for delta in [None, Some(DELTA)] {
+    for (delta, inputs) in [(None, None), (Some(DELTA), None), (None, Some(256))] {
         let experts = Some(ExpertShape::of(8, 3, ExpertScore::Softmax));
-        let shape = Shape { experts, delta, ..Shape::small(TensorType::Q4K) };
+        let shape = Shape { experts, delta, inputs, ..Shape::small(TensorType::Q4K) };
         let sequences = sequences(9);
         let wanted: Vec<_> = (0..SEQUENCES)
             .map(|s| alone(CpuOptions::default(), shape, s, &sequences[s as usize]))
@@ -106,7 +108,7 @@ fn two_hundred_random_mixes_give_the_same_bits() {
         let mut harness = Harness::new(CpuOptions::default(), shape);
         for seed in 0..200 {
             let got = in_random_batches(&mut harness, &sequences, seed);
-            assert!(got == wanted, "{delta:?}: mix {seed}");
+            assert!(got == wanted, "{delta:?} {inputs:?}: mix {seed}");
         }
     }
 }

@@ -149,6 +149,7 @@ fn names(ops: &[Op]) -> Vec<&'static str> {
     let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
     let name = |(i, op): (usize, &Op)| match op {
         Op::Embed { .. } => "embedding",
+        Op::LayerInputs { .. } | Op::GateInput { .. } => "inputs of layers",
         Op::Qkv { .. } => "query, key, value",
         Op::ShortConv { .. } => "convolution",
         Op::Attention { .. } => "attention",

@@ -190,7 +190,7 @@ impl Device for CudaDevice {
     }
 
     fn runs(&self, kind: OpKind) -> bool {
-        !matches!(kind, OpKind::Experts | OpKind::DeltaNet | OpKind::Gate)
+        crate::lower::runs(kind)
     }
 
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {

@@ -10,7 +10,8 @@ use crate::info::DeviceInfo;
 use crate::op::{OpKind, Program};
 use crate::weights::WeightSource;
 
-/// Uses of a matrix. A device chooses the layout accordingly.
+/// Uses of a matrix. A device chooses the layout accordingly, and may keep a matrix that is only
+/// gathered in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixUse {
     /// Rows are looked up (embedding).

@@ -64,7 +64,9 @@ pub use handles::{
 };
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use lost::abandon;
-pub use op::{DeltaShape, HeadShape, Linear, Norm, Op, OpKind, Phase, Program, Slot, SlotDesc};
+pub use op::{
+    DeltaShape, HeadShape, KeyValue, Linear, Norm, Op, OpKind, Phase, Program, Slot, SlotDesc,
+};
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};

@@ -34,6 +34,19 @@ pub struct Linear {
     pub bias: Option<VectorId>,
 }
 
+/// Projections of an attention layer to keys and values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeyValue {
+    /// `[kv_heads * head_dim, width]`.
+    pub key: Linear,
+    /// Norm of each key head.
+    pub key_norm: Option<Norm>,
+    /// `[kv_heads * head_dim, width]`; may be the matrix of `key`.
+    pub value: Linear,
+    /// Norm of each value head.
+    pub value_norm: Option<Norm>,
+}
+
 /// Heads of an attention layer. `heads` is a multiple of `kv_heads`; query head `h` reads KV head
 /// `h * kv_heads / heads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +103,50 @@ pub enum Op {
         /// Result.
         x: Slot,
     },
-    /// `n = norm(x); q = rope(head_norm(Q n)); append rope(head_norm(K n)) and V n to the layer's
-    /// pages at the row's position`.
+    /// The inputs of each layer, from a table and from the hidden state:
+    ///
+    /// ```text
+    /// p = P x[r]                              [layers * width]
+    /// e[r] = norm(p_l) + table_scale * table[token(r)]_l      for each part l of `width` numbers
+    /// ```
+    ///
+    /// The width is that of the norm. The token is that of [`Embed`](Self::Embed). The table is
+    /// only gathered, and large: a device may keep it in host memory.
+    LayerInputs {
+        /// Hidden state: the result of [`Embed`](Self::Embed).
+        x: Slot,
+        /// `[vocab, layers * width]`.
+        table: MatrixId,
+        /// Factor of the table's row.
+        table_scale: f32,
+        /// `P`: `[layers * width, width of x]`.
+        projection: Linear,
+        /// Norm of each part of the product.
+        norm: Norm,
+        /// Result: `[rows, layers * width]`.
+        e: Slot,
+    },
+    /// `h[r] = activation(W x[r]) * e[r][first .. first + width of h]`.
+    GateInput {
+        /// Hidden state. It is not normalised.
+        x: Slot,
+        /// `[width of h, width]`.
+        linear: Linear,
+        /// Activation.
+        activation: Activation,
+        /// Result of [`LayerInputs`](Self::LayerInputs).
+        e: Slot,
+        /// First column of `e` that is used.
+        first: u32,
+        /// Result.
+        h: Slot,
+    },
+    /// `n = norm(x); q = rope(query_norm(Q n))`. With keys, it also appends `rope(key_norm(K n))`
+    /// and `value_norm(V n)` to the layer's pages at the row's position. The inner norms are norms
+    /// of each head.
+    ///
+    /// Without keys, an earlier op of the program has appended the keys and values: several layers
+    /// of a model share one layer of the cache.
     Qkv {
         /// Hidden state.
         x: Slot,
@@ -99,12 +154,10 @@ pub enum Op {
         norm: Norm,
         /// `[heads * head_dim, width]`.
         query: Linear,
-        /// `[kv_heads * head_dim, width]`.
-        key: Linear,
-        /// `[kv_heads * head_dim, width]`.
-        value: Linear,
-        /// Norms of each query head and of each key head.
-        head_norms: Option<(Norm, Norm)>,
+        /// Norm of each query head.
+        query_norm: Option<Norm>,
+        /// Projections to keys and values; `None`: nothing is appended.
+        keys: Option<KeyValue>,
         /// Rotary embedding.
         rope: Option<RopeId>,
         /// Heads.
@@ -133,7 +186,7 @@ pub enum Op {
         /// Result: `[rows, heads * head_dim]`.
         out: Slot,
     },
-    /// `x[r] += post(W y[r])`.
+    /// `x[r] = scale * (x[r] + post(W y[r]))`.
     Project {
         /// Input.
         y: Slot,
@@ -141,6 +194,8 @@ pub enum Op {
         linear: Linear,
         /// Norm of the product, before it is added.
         post_norm: Option<Norm>,
+        /// Factor of the sum, else 1.
+        scale: f32,
         /// Accumulator.
         x: Slot,
     },
@@ -278,7 +333,8 @@ pub enum Op {
         /// Factor and result.
         y: Slot,
     },
-    /// `logits[o] = W norm(x[row(o)])`, f32, into the program's logits buffer.
+    /// `logits[o] = cap * tanh(W norm(x[row(o)]) / cap)`, f32, into the program's logits buffer.
+    /// Suppressed tokens get negative infinity. Both precede sampling and every log-probability.
     Head {
         /// Hidden state.
         x: Slot,
@@ -286,6 +342,10 @@ pub enum Op {
         norm: Norm,
         /// `[vocab, width]`.
         linear: Linear,
+        /// Bound of the logits; `None`: no bound.
+        soft_cap: Option<f32>,
+        /// Tokens that the model never generates.
+        suppressed: Vec<u32>,
     },
     /// Samples a token for every output with [`SAMPLE`](crate::step::OutputRow::SAMPLE), from a
     /// copy of its logits `l` (the logits buffer is not changed):
@@ -313,7 +373,7 @@ pub enum Op {
     Sample,
 }
 
-/// Kinds of ops that a device may lack, see [`Device::runs`](crate::Device::runs).
+/// Kinds of ops, and parts of ops, that a device may lack, see [`Device::runs`](crate::Device::runs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpKind {
@@ -323,6 +383,41 @@ pub enum OpKind {
     DeltaNet,
     /// [`Op::Gate`].
     Gate,
+    /// [`Op::LayerInputs`] and [`Op::GateInput`].
+    LayerInputs,
+    /// [`Op::Qkv`] without keys.
+    SharedKeys,
+    /// [`Op::Qkv`] with a norm of values.
+    ValueNorm,
+    /// [`Op::Project`] with a scale other than 1.
+    ScaledSum,
+    /// [`Op::Head`] with a cap or with suppressed tokens.
+    BoundedLogits,
+}
+
+impl OpKind {
+    /// The kinds that an op belongs to.
+    pub fn of(op: &Op) -> impl Iterator<Item = Self> + use<> {
+        let keys_missing = matches!(op, Op::Qkv { keys: None, .. });
+        let value_norm =
+            matches!(op, Op::Qkv { keys: Some(KeyValue { value_norm: Some(_), .. }), .. });
+        let scaled = matches!(op, Op::Project { scale, .. } if *scale != 1.0);
+        let bounded = match op {
+            Op::Head { soft_cap, suppressed, .. } => soft_cap.is_some() || !suppressed.is_empty(),
+            _ => false,
+        };
+        let kinds = [
+            (matches!(op, Op::Experts { .. }), Self::Experts),
+            (matches!(op, Op::DeltaNet { .. }), Self::DeltaNet),
+            (matches!(op, Op::Gate { .. }), Self::Gate),
+            (matches!(op, Op::LayerInputs { .. } | Op::GateInput { .. }), Self::LayerInputs),
+            (keys_missing, Self::SharedKeys),
+            (value_norm, Self::ValueNorm),
+            (scaled, Self::ScaledSum),
+            (bounded, Self::BoundedLogits),
+        ];
+        kinds.into_iter().filter_map(|(is, kind)| is.then_some(kind))
+    }
 }
 
 impl fmt::Display for OpKind {
@@ -331,6 +426,11 @@ impl fmt::Display for OpKind {
             Self::Experts => "mixtures of experts",
             Self::DeltaNet => "gated DeltaNet",
             Self::Gate => "gates after a mixer",
+            Self::LayerInputs => "embeddings of each layer",
+            Self::SharedKeys => "layers that share keys and values",
+            Self::ValueNorm => "norms of values",
+            Self::ScaledSum => "scaled layers",
+            Self::BoundedLogits => "soft-capped logits or suppressed tokens",
         })
     }
 }
@@ -382,4 +482,49 @@ pub struct Program {
     pub masks: Option<BufferId>,
     /// The operations, in order.
     pub ops: Vec<Op>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_parts_that_devices_may_lack() {
+        let norm = Norm { weight: VectorId(0), eps: 1e-5 };
+        let linear = Linear { matrix: MatrixId(0), bias: None };
+        let shape = HeadShape { heads: 1, kv_heads: 1, head_dim: 8 };
+        let (x, y) = (Slot(0), Slot(1));
+        let qkv = |keys| Op::Qkv {
+            x,
+            norm,
+            query: linear,
+            query_norm: None,
+            keys,
+            rope: None,
+            shape,
+            layer: 0,
+            q: y,
+        };
+        let keys = KeyValue { key: linear, key_norm: None, value: linear, value_norm: None };
+        let normed = KeyValue { value_norm: Some(norm), ..keys };
+        let project = |scale| Op::Project { y, linear, post_norm: None, scale, x };
+        let head = |soft_cap, suppressed| Op::Head { x, norm, linear, soft_cap, suppressed };
+        let activation = Activation::GeluTanh;
+        let input = Op::GateInput { x, linear, activation, e: y, first: 0, h: Slot(2) };
+        let cases = [
+            (qkv(Some(keys)), None),
+            (qkv(Some(normed)), Some(OpKind::ValueNorm)),
+            (qkv(None), Some(OpKind::SharedKeys)),
+            (project(1.0), None),
+            (project(0.5), Some(OpKind::ScaledSum)),
+            (head(None, vec![]), None),
+            (head(Some(30.0), vec![]), Some(OpKind::BoundedLogits)),
+            (head(None, vec![3]), Some(OpKind::BoundedLogits)),
+            (input, Some(OpKind::LayerInputs)),
+            (Op::Sample, None),
+        ];
+        for (op, kind) in cases {
+            assert_eq!(OpKind::of(&op).collect::<Vec<_>>(), Vec::from_iter(kind), "{op:?}");
+        }
+    }
 }

@@ -28,6 +28,7 @@ pub use error::ExecError;
 pub use evaluate::Evaluator;
 pub use executor::Executor;
 pub use fill::{Draw, DrawOf};
+pub use load::op_kinds;
 pub use lockstep::{Lockstep, StepNanos};
 pub use options::ExecOptions;
 pub use ring::Completed;

@@ -10,7 +10,7 @@ use walla_device::{
     VectorId, WeightSource,
 };
 use walla_model::gguf::TensorData;
-use walla_model::spec::{self, FeedForward, Layer, Mixer};
+use walla_model::spec::{self, FeedForward, Keys, Layer, Mixer};
 use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
@@ -20,6 +20,8 @@ use crate::error::ExecError;
 pub(crate) struct Weights {
     matrices: HashMap<MatrixKey, MatrixId>,
     vectors: HashMap<VectorKey, VectorId>,
+    /// Vectors of ones, by length: weights of norms that have none.
+    ones: HashMap<usize, VectorId>,
     /// Rotation tables, in the order of [`ModelSpec::ropes`].
     pub ropes: Vec<RopeId>,
 }
@@ -70,6 +72,11 @@ impl Weights {
                 entry.insert(device.load_vector(name, &file.vector(&vector)?)?);
             }
         }
+        for len in value_norms(model) {
+            if let Entry::Vacant(entry) = weights.ones.entry(len) {
+                entry.insert(device.load_vector("ones", &vec![1.0; len])?);
+            }
+        }
         let matrices = matrices(model);
         let elements: usize = matrices.iter().map(|(m, _)| m.rows * m.cols).sum();
         let mut elements_loaded = 0;
@@ -93,12 +100,10 @@ impl Weights {
     }
 
     pub(crate) fn matrix(&self, matrix: &spec::Matrix) -> Result<MatrixId, ExecError> {
-        let unknown = || ExecError::Options("the model is not the one that was loaded".into());
         self.matrices.get(&matrix_key(matrix)).copied().ok_or_else(unknown)
     }
 
     pub(crate) fn vector(&self, vector: &spec::Vector) -> Result<VectorId, ExecError> {
-        let unknown = || ExecError::Options("the model is not the one that was loaded".into());
         self.vectors.get(&vector_key(vector)).copied().ok_or_else(unknown)
     }
 
@@ -110,6 +115,16 @@ impl Weights {
     pub(crate) fn norm(&self, norm: &spec::RmsNorm) -> Result<Norm, ExecError> {
         Ok(Norm { weight: self.vector(&norm.weight)?, eps: norm.eps })
     }
+
+    /// A norm of `len` numbers without weights.
+    pub(crate) fn plain_norm(&self, len: usize, eps: f32) -> Result<Norm, ExecError> {
+        let weight = self.ones.get(&len).copied().ok_or_else(unknown)?;
+        Ok(Norm { weight, eps })
+    }
+}
+
+fn unknown() -> ExecError {
+    ExecError::Options("the model is not the one that was loaded".into())
 }
 
 /// A matrix of a file as a weight source for devices. Keeps the file's first error, which has more
@@ -159,21 +174,43 @@ impl WeightSource for FileSource<'_> {
     }
 }
 
-/// Kinds of ops of a model that devices may lack.
-fn op_kinds(model: &ModelSpec) -> Vec<OpKind> {
+/// Kinds of ops of a model that devices may lack; some occur several times.
+#[must_use]
+pub fn op_kinds(model: &ModelSpec) -> Vec<OpKind> {
     let mut kinds = Vec::new();
     for layer in &model.layers {
         match &layer.mixer {
             Mixer::DeltaNet(_) => kinds.extend([OpKind::DeltaNet, OpKind::Gate]),
-            Mixer::Attention(attention) if attention.gate.is_some() => kinds.push(OpKind::Gate),
-            Mixer::Attention(_) | Mixer::ShortConv(_) => {}
+            Mixer::Attention(attention) => {
+                kinds.extend(attention.gate.map(|_| OpKind::Gate));
+                match &attention.keys {
+                    Keys::Own(own) => kinds.extend(own.value_norm_eps.map(|_| OpKind::ValueNorm)),
+                    Keys::Of(_) => kinds.push(OpKind::SharedKeys),
+                }
+            }
+            Mixer::ShortConv(_) => {}
+        }
+        if layer.scale != 1.0 {
+            kinds.push(OpKind::ScaledSum);
         }
         if let FeedForward::Experts(experts) = &layer.feed_forward {
             kinds.push(OpKind::Experts);
             kinds.extend(experts.shared.map(|_| OpKind::Gate));
         }
     }
+    kinds.extend(model.layer_inputs.map(|_| OpKind::LayerInputs));
+    if model.soft_cap.is_some() || !model.suppressed.is_empty() {
+        kinds.push(OpKind::BoundedLogits);
+    }
     kinds
+}
+
+/// Lengths of the norms of values.
+fn value_norms(model: &ModelSpec) -> impl Iterator<Item = usize> {
+    model.layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(a) => a.own_keys()?.value_norm_eps.map(|_| a.head_dim),
+        Mixer::ShortConv(_) | Mixer::DeltaNet(_) => None,
+    })
 }
 
 fn tensor_name(file: &Gguf, tensor: usize) -> &str {
@@ -198,6 +235,10 @@ fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
         None => all.push((*matrix, MatrixUse { gather, multiply: !gather })),
     };
     add(&model.embedding, true);
+    if let Some(inputs) = &model.layer_inputs {
+        add(&inputs.table, true);
+        add(&inputs.projection.matrix, false);
+    }
     for layer in &model.layers {
         for linear in layer_linears(layer) {
             add(&linear.matrix, false);
@@ -214,8 +255,8 @@ fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
 fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
     let mut linears = match &layer.mixer {
         Mixer::Attention(a) => {
-            let gate = a.gate.as_ref();
-            [&a.query, &a.key, &a.value, &a.output].into_iter().chain(gate).collect()
+            let keys = a.own_keys().into_iter().flat_map(|own| [&own.key, &own.value]);
+            [&a.query, &a.output].into_iter().chain(keys).chain(&a.gate).collect()
         }
         Mixer::ShortConv(c) => {
             let [b, gate, x] = &c.input;
@@ -233,15 +274,21 @@ fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
     };
     linears.extend(dense.iter().flat_map(|network| [&network.gate, &network.up, &network.down]));
     linears.extend(shared.and_then(|shared| shared.weight.as_ref()));
+    linears.extend(layer.input.iter().flat_map(|input| [&input.gate, &input.output]));
     linears
 }
 
 fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
     let mut all = vec![model.output_norm.weight];
     all.extend(model.head.bias);
+    if let Some(inputs) = &model.layer_inputs {
+        all.push(inputs.norm.weight);
+        all.extend(inputs.projection.bias);
+    }
     for layer in &model.layers {
         all.extend([layer.mixer_norm.weight, layer.feed_forward_norm.weight]);
-        let post_norms = [layer.mixer_post_norm, layer.feed_forward_post_norm];
+        let input = layer.input.map(|input| input.post_norm);
+        let post_norms = [layer.mixer_post_norm, layer.feed_forward_post_norm, input];
         all.extend(post_norms.iter().flatten().map(|norm| norm.weight));
         all.extend(layer_linears(layer).into_iter().filter_map(|linear| linear.bias));
         if let FeedForward::Experts(experts) = &layer.feed_forward {
@@ -249,7 +296,8 @@ fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
         }
         match &layer.mixer {
             Mixer::Attention(a) => {
-                all.extend(a.head_norms.iter().flat_map(|(q, k)| [q.weight, k.weight]));
+                let key_norm = a.own_keys().and_then(|own| own.key_norm);
+                all.extend([a.query_norm, key_norm].iter().flatten().map(|norm| norm.weight));
             }
             Mixer::ShortConv(c) => all.push(c.kernel),
             Mixer::DeltaNet(d) => all.extend([d.kernel, d.decay, d.step_bias, d.norm.weight]),

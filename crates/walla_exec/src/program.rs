@@ -1,30 +1,46 @@
 //! Lowers a model specification to a program of device ops.
 
 use walla_device::{
-    BufferId, CacheId, CacheLayer, DeltaShape, HeadShape, Op, Phase, Program, Slot, SlotDesc,
-    step::StepLayout,
+    BufferId, CacheId, CacheLayer, DeltaShape, HeadShape, KeyValue, Norm, Op, Phase, Program, Slot,
+    SlotDesc, step::StepLayout,
 };
 use walla_model::ModelSpec;
 use walla_model::spec::{
-    Activation, Attention, DeltaNet, DenseFeedForward, Experts, FeedForward, Layer, Linear, Mixer,
-    RmsNorm, ShortConv,
+    Activation, Attention, DeltaNet, DenseFeedForward, Experts, FeedForward, Keys, Layer,
+    LayerInput, LayerInputs, Linear, Mixer, RmsNorm, ShortConv,
 };
 
 use crate::error::ExecError;
 use crate::load::Weights;
 
-/// State that a device must keep for each layer of a model.
+/// State that a device must keep, for each layer of a model that has its own.
 pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
     let keeps = |layer: &Layer| match &layer.mixer {
-        Mixer::Attention(a) => CacheLayer::Kv {
+        Mixer::Attention(a) => a.own_keys().map(|_| CacheLayer::Kv {
             kv_heads: a.kv_heads as u32,
             head_dim: a.head_dim as u32,
             rope: a.rope.and_then(|rope| weights.ropes.get(rope).copied()),
-        },
-        Mixer::ShortConv(c) => CacheLayer::ShortConv { width: c.width as u32, taps: c.taps as u32 },
-        Mixer::DeltaNet(d) => CacheLayer::DeltaNet(delta_shape(d)),
+        }),
+        Mixer::ShortConv(c) => {
+            Some(CacheLayer::ShortConv { width: c.width as u32, taps: c.taps as u32 })
+        }
+        Mixer::DeltaNet(d) => Some(CacheLayer::DeltaNet(delta_shape(d))),
     };
-    model.layers.iter().map(keeps).collect()
+    model.layers.iter().filter_map(keeps).collect()
+}
+
+/// The layer of the cache that layer `index` of a model uses.
+fn cache_layer(model: &ModelSpec, index: usize) -> u32 {
+    let shared = |layer: &Layer| match &layer.mixer {
+        Mixer::Attention(a) => match a.keys {
+            Keys::Own(_) => None,
+            Keys::Of(owner) => Some(owner),
+        },
+        Mixer::ShortConv(_) | Mixer::DeltaNet(_) => None,
+    };
+    let owner = model.layers.get(index).and_then(shared).unwrap_or(index);
+    let earlier = model.layers.iter().take(owner);
+    earlier.filter(|layer| shared(layer).is_none()).count() as u32
 }
 
 fn delta_shape(d: &DeltaNet) -> DeltaShape {
@@ -73,20 +89,27 @@ pub(crate) fn build(
     buffers: Buffers,
 ) -> Result<Program, ExecError> {
     let context = bucket.context;
-    let mut lowering = Lowering { weights, context, slots: Vec::new(), ops: Vec::new() };
+    let mut lowering =
+        Lowering { weights, context, slots: Vec::new(), kept: 0, inputs: None, ops: Vec::new() };
     let x = lowering.slot(model.width);
     lowering.ops.push(Op::Embed {
         table: weights.matrix(&model.embedding)?,
         scale: model.embedding_scale,
         x,
     });
+    if let Some(inputs) = &model.layer_inputs {
+        lowering.layer_inputs(inputs, x)?;
+    }
+    lowering.kept = lowering.slots.len();
     for (index, layer) in model.layers.iter().enumerate() {
-        lowering.layer(layer, index as u32, x)?;
+        lowering.layer(layer, (index, cache_layer(model, index)), x)?;
     }
     lowering.ops.push(Op::Head {
         x,
         norm: weights.norm(&model.output_norm)?,
         linear: weights.linear(&model.head)?,
+        soft_cap: model.soft_cap,
+        suppressed: model.suppressed.clone(),
     });
     lowering.ops.push(Op::Sample);
     Ok(Program {
@@ -118,8 +141,12 @@ struct Lowering<'a> {
     weights: &'a Weights,
     /// Longest context in tokens.
     context: u32,
-    /// Width of each slot. Slot 0 is the hidden state; the others are reused by every layer.
+    /// Width of each slot. The first `kept` hold the hidden state and the inputs of all layers; the
+    /// others are reused by every layer.
     slots: Vec<u32>,
+    kept: usize,
+    /// The inputs of all layers.
+    inputs: Option<Slot>,
     ops: Vec<Op>,
 }
 
@@ -129,32 +156,92 @@ impl Lowering<'_> {
         Slot(self.slots.len() as u32 - 1)
     }
 
-    /// The `nth` scratch slot of this width (slot 0, the hidden state, is never scratch).
+    /// The `nth` scratch slot of this width.
     fn scratch(&mut self, width: usize, nth: usize) -> Slot {
         let of_width = |(_, w): &(usize, &u32)| **w == width as u32;
-        let found = self.slots.iter().enumerate().skip(1).filter(of_width).nth(nth);
+        let found = self.slots.iter().enumerate().skip(self.kept).filter(of_width).nth(nth);
         match found {
             Some((index, _)) => Slot(index as u32),
             None => self.slot(width),
         }
     }
 
-    fn layer(&mut self, layer: &Layer, index: u32, x: Slot) -> Result<(), ExecError> {
+    /// Layer `index` of the model, which uses layer `cached` of the cache.
+    fn layer(
+        &mut self,
+        layer: &Layer,
+        (index, cached): (usize, u32),
+        x: Slot,
+    ) -> Result<(), ExecError> {
         let (y, output) = match &layer.mixer {
-            Mixer::Attention(a) => (self.attention(layer, a, index, x)?, &a.output),
-            Mixer::ShortConv(c) => (self.short_conv(layer, c, index, x)?, &c.output),
-            Mixer::DeltaNet(d) => (self.delta_net(layer, d, index, x)?, &d.output),
+            Mixer::Attention(a) => (self.attention(layer, a, cached, x)?, &a.output),
+            Mixer::ShortConv(c) => (self.short_conv(layer, c, cached, x)?, &c.output),
+            Mixer::DeltaNet(d) => (self.delta_net(layer, d, cached, x)?, &d.output),
         };
-        self.ops.push(Op::Project {
-            y,
-            linear: self.weights.linear(output)?,
-            post_norm: layer.mixer_post_norm.as_ref().map(|n| self.weights.norm(n)).transpose()?,
-            x,
-        });
+        self.project(y, output, layer.mixer_post_norm.as_ref(), x)?;
         match &layer.feed_forward {
-            FeedForward::Dense(dense) => self.dense(layer, dense, x),
-            FeedForward::Experts(experts) => self.experts(layer, experts, x),
+            FeedForward::Dense(dense) => self.dense(layer, dense, x)?,
+            FeedForward::Experts(experts) => self.experts(layer, experts, x)?,
         }
+        if let Some(input) = &layer.input {
+            self.layer_input(input, index, x)?;
+        }
+        // Every layer ends with a projection to the hidden state, except plain mixtures of experts.
+        match self.ops.last_mut() {
+            Some(Op::Project { scale, .. }) => *scale = layer.scale,
+            _ if layer.scale == 1.0 => {}
+            _ => return Err(ExecError::Options("a scale after a mixture of experts".to_owned())),
+        }
+        Ok(())
+    }
+
+    /// `x += post(linear y)`.
+    fn project(
+        &mut self,
+        y: Slot,
+        linear: &Linear,
+        post_norm: Option<&RmsNorm>,
+        x: Slot,
+    ) -> Result<(), ExecError> {
+        let (linear, post_norm) = (self.weights.linear(linear)?, self.norm(post_norm)?);
+        self.ops.push(Op::Project { y, linear, post_norm, scale: 1.0, x });
+        Ok(())
+    }
+
+    fn norm(&self, norm: Option<&RmsNorm>) -> Result<Option<Norm>, ExecError> {
+        norm.map(|norm| self.weights.norm(norm)).transpose()
+    }
+
+    /// Computes the inputs of all layers from the embedded tokens.
+    fn layer_inputs(&mut self, inputs: &LayerInputs, x: Slot) -> Result<(), ExecError> {
+        let e = self.slot(inputs.table.cols);
+        self.inputs = Some(e);
+        self.ops.push(Op::LayerInputs {
+            x,
+            table: self.weights.matrix(&inputs.table)?,
+            table_scale: inputs.table_scale,
+            projection: self.weights.linear(&inputs.projection)?,
+            norm: self.weights.norm(&inputs.norm)?,
+            e,
+        });
+        Ok(())
+    }
+
+    /// Adds the input of layer `index` to the hidden state.
+    fn layer_input(&mut self, input: &LayerInput, index: usize, x: Slot) -> Result<(), ExecError> {
+        let missing = || ExecError::Options("inputs of layers are missing".to_owned());
+        let e = self.inputs.ok_or_else(missing)?;
+        let width = input.gate.matrix.rows;
+        let h = self.scratch(width, 0);
+        self.ops.push(Op::GateInput {
+            x,
+            linear: self.weights.linear(&input.gate)?,
+            activation: input.activation,
+            e,
+            first: (index * width) as u32,
+            h,
+        });
+        self.project(h, &input.output, Some(&input.post_norm), x)
     }
 
     /// `y *= activation(linear norm(x))`.
@@ -190,14 +277,7 @@ impl Lowering<'_> {
 
     fn dense(&mut self, layer: &Layer, ff: &DenseFeedForward, x: Slot) -> Result<(), ExecError> {
         let h = self.gate_up(layer, ff, x)?;
-        let post_norm = layer.feed_forward_post_norm.as_ref();
-        self.ops.push(Op::Project {
-            y: h,
-            linear: self.weights.linear(&ff.down)?,
-            post_norm: post_norm.map(|n| self.weights.norm(n)).transpose()?,
-            x,
-        });
-        Ok(())
+        self.project(h, &ff.down, layer.feed_forward_post_norm.as_ref(), x)
     }
 
     fn experts(&mut self, layer: &Layer, experts: &Experts, x: Slot) -> Result<(), ExecError> {
@@ -213,7 +293,7 @@ impl Lowering<'_> {
                 let input = (x, &layer.feed_forward_norm);
                 self.gate(input, weight, Activation::Sigmoid, h)?;
             }
-            shared = Some((h, self.weights.linear(&expert.network.down)?));
+            shared = Some((h, &expert.network.down));
         }
         let selection_bias = experts.selection_bias.as_ref();
         self.ops.push(Op::Experts {
@@ -229,7 +309,7 @@ impl Lowering<'_> {
             activation: experts.activation,
         });
         if let Some((y, linear)) = shared {
-            self.ops.push(Op::Project { y, linear, post_norm: None, x });
+            self.project(y, linear, None, x)?;
         }
         Ok(())
     }
@@ -248,17 +328,25 @@ impl Lowering<'_> {
         };
         let q = self.scratch(a.heads * a.head_dim, 0);
         let out = self.scratch(a.heads * a.head_dim, 1);
-        let head_norms = match &a.head_norms {
-            Some((q, k)) => Some((self.weights.norm(q)?, self.weights.norm(k)?)),
+        let keys = match a.own_keys() {
+            Some(own) => {
+                let value_norm = own.value_norm_eps;
+                let value_norm = value_norm.map(|eps| self.weights.plain_norm(a.head_dim, eps));
+                Some(KeyValue {
+                    key: self.weights.linear(&own.key)?,
+                    key_norm: self.norm(own.key_norm.as_ref())?,
+                    value: self.weights.linear(&own.value)?,
+                    value_norm: value_norm.transpose()?,
+                })
+            }
             None => None,
         };
         self.ops.push(Op::Qkv {
             x,
             norm: self.weights.norm(&layer.mixer_norm)?,
             query: self.weights.linear(&a.query)?,
-            key: self.weights.linear(&a.key)?,
-            value: self.weights.linear(&a.value)?,
-            head_norms,
+            query_norm: self.norm(a.query_norm.as_ref())?,
+            keys,
             rope: a.rope.and_then(|rope| self.weights.ropes.get(rope).copied()),
             shape,
             layer: index,

@@ -37,11 +37,13 @@ pub enum Architecture {
     Qwen35,
     /// Qwen 3.5 with mixtures of experts.
     Qwen35Moe,
+    /// Gemma 4 (text, dense).
+    Gemma4,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -55,6 +57,7 @@ impl Architecture {
         Self::Lfm2Moe,
         Self::Qwen35,
         Self::Qwen35Moe,
+        Self::Gemma4,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -74,6 +77,7 @@ impl Architecture {
             Self::Lfm2Moe => "lfm2moe",
             Self::Qwen35 => "qwen35",
             Self::Qwen35Moe => "qwen35moe",
+            Self::Gemma4 => "gemma4",
         }
     }
 
@@ -185,12 +189,10 @@ pub struct Attention {
     pub head_dim: usize,
     /// `[heads * head_dim, width]`.
     pub query: Linear,
-    /// `[kv_heads * head_dim, width]`.
-    pub key: Linear,
-    /// `[kv_heads * head_dim, width]`.
-    pub value: Linear,
-    /// RMS norms of each query head and each key head before rotation.
-    pub head_norms: Option<(RmsNorm, RmsNorm)>,
+    /// RMS norm of each query head before rotation.
+    pub query_norm: Option<RmsNorm>,
+    /// Source of the keys and values.
+    pub keys: Keys,
     /// Index into [`ModelSpec::ropes`]; `None` for layers without position embedding.
     pub rope: Option<usize>,
     /// Number of tokens that a token attends to, including itself; `None`: no limit.
@@ -203,6 +205,41 @@ pub struct Attention {
     pub gate: Option<Linear>,
     /// `[width, heads * head_dim]`.
     pub output: Linear,
+}
+
+impl Attention {
+    /// The projections to keys and values, if the layer has its own.
+    #[must_use]
+    pub const fn own_keys(&self) -> Option<&KeyValue> {
+        match &self.keys {
+            Keys::Own(own) => Some(own),
+            Keys::Of(_) => None,
+        }
+    }
+}
+
+/// Keys and values of an attention layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a model has one for each layer")]
+pub enum Keys {
+    /// Projections of the layer's input.
+    Own(KeyValue),
+    /// The keys and values of an earlier layer, given by its index. That layer has its own, and
+    /// as many heads of the same size.
+    Of(usize),
+}
+
+/// Projections to keys and values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeyValue {
+    /// `[kv_heads * head_dim, width]`.
+    pub key: Linear,
+    /// RMS norm of each key head before rotation.
+    pub key_norm: Option<RmsNorm>,
+    /// `[kv_heads * head_dim, width]`; in some models the matrix of `key`.
+    pub value: Linear,
+    /// Epsilon of an RMS norm of each value head, without weights.
+    pub value_norm_eps: Option<f32>,
 }
 
 /// The short convolution of LFM 2: `[b, c, x] = in x; y = c * conv(b * x); out y`, causal and per
@@ -352,7 +389,41 @@ pub enum FeedForward {
     Experts(Experts),
 }
 
-/// `x += post(mixer(norm x)); x += post(feed_forward(norm x))`.
+/// Embeddings that each layer adds to the hidden state (Gemma 4).
+///
+/// With the part `e_l` of layer `l`, in which `x` is the scaled embedding of the token:
+///
+/// ```text
+/// e = norm(projection x) + table_scale * table[token]        the norm is of each part
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Elements of the part of one layer.
+    pub width: usize,
+    /// `[vocab, layers * width]`: only looked up.
+    pub table: Matrix,
+    /// Multiplies the table's rows.
+    pub table_scale: f32,
+    /// `[layers * width, width of x]`.
+    pub projection: Linear,
+    /// `[width]`.
+    pub norm: RmsNorm,
+}
+
+/// The use of a layer's part of [`LayerInputs`]: `x += norm(output(activation(gate x) * e_l))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInput {
+    /// `[width of e_l, width]`.
+    pub gate: Linear,
+    /// Applied to the gate.
+    pub activation: Activation,
+    /// `[width, width of e_l]`.
+    pub output: Linear,
+    /// Applied to the output, before it is added.
+    pub post_norm: RmsNorm,
+}
+
+/// `x += post(mixer(norm x)); x += post(feed_forward(norm x))`, then the layer's input and scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Applied before the mixer.
@@ -367,6 +438,10 @@ pub struct Layer {
     pub feed_forward: FeedForward,
     /// Applied to the network's output, before it is added (Gemma).
     pub feed_forward_post_norm: Option<RmsNorm>,
+    /// The layer's part of [`ModelSpec::layer_inputs`], if the model has them.
+    pub input: Option<LayerInput>,
+    /// Multiplies the hidden state at the end of the layer, else 1.
+    pub scale: f32,
 }
 
 /// All information about a model that the forward pass requires.
@@ -386,6 +461,8 @@ pub struct ModelSpec {
     pub embedding: Matrix,
     /// Multiplies the embedding (Gemma: the square root of the width; Granite), else 1.
     pub embedding_scale: f32,
+    /// Embeddings of each layer (Gemma 4).
+    pub layer_inputs: Option<LayerInputs>,
     /// The ropes that layers refer to.
     pub ropes: Vec<Rope>,
     /// In order.
@@ -394,14 +471,19 @@ pub struct ModelSpec {
     pub output_norm: RmsNorm,
     /// `[vocab, width]`; the embedding's matrix if the model ties them.
     pub head: Linear,
+    /// Bound `c` of the logits: a product `z` gives the logit `c * tanh(z / c)`.
+    pub soft_cap: Option<f32>,
+    /// Tokens that the model never generates, in ascending order: their logits are negative
+    /// infinity.
+    pub suppressed: Vec<u32>,
 }
 
 impl ModelSpec {
-    /// Elements of the keys and values of one token in all layers (not bytes).
+    /// Elements of the keys and values of one token in all layers that have their own (not bytes).
     #[must_use]
     pub fn kv_numbers_per_token(&self) -> usize {
         let attention = self.layers.iter().filter_map(|layer| match &layer.mixer {
-            Mixer::Attention(a) => Some(2 * a.kv_heads * a.head_dim),
+            Mixer::Attention(a) => a.own_keys().map(|_| 2 * a.kv_heads * a.head_dim),
             Mixer::ShortConv(_) | Mixer::DeltaNet(_) => None,
         });
         attention.sum()

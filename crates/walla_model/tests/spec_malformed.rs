@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use spec_common::{Spoilt, llama, reference, spoil};
 use walla_model::{
     Gguf, ModelSpec, Value,
-    spec::{Architecture, ExpertScore, FeedForward, Layer, Mixer, PositionScale},
+    spec::{
+        Architecture, Attention, ExpertScore, FeedForward, KeyValue, Keys, Layer, Mixer,
+        PositionScale,
+    },
     synth::Model,
 };
 use walla_types::TensorType;
@@ -24,7 +27,7 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
          (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3, \
-         qwen3moe, lfm2moe, qwen35, qwen35moe)"
+         qwen3moe, lfm2moe, qwen35, qwen35moe, gemma4)"
     );
     let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
     assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");
@@ -292,7 +295,7 @@ fn absurd_delta_net_layers_are_named() {
         ("qwen35.ssm.state_size", u(4096), "is 4096, expected 1..=1024"),
         ("qwen35.ssm.inner_size", u(u32::MAX), "is 4294967295, expected 2 heads of 32"),
         ("qwen35.full_attention_interval", u(0), "is 0, expected 1..=2"),
-        ("qwen35.full_attention_interval", u(1), "\"blk.0.attn_q_norm.weight\" is missing"),
+        ("qwen35.full_attention_interval", u(1), "\"blk.0.attn_q.weight\" is missing"),
         ("qwen35.nextn_predict_layers", u(2), "is 2, expected 0..=1"),
     ];
     for (key, value, expected) in cases {
@@ -334,7 +337,8 @@ fn fused_projections_with_biases_are_split() {
     }
     let spec = model.spec().unwrap();
     let Mixer::Attention(a) = &spec.layers[1].mixer else { panic!("no attention") };
-    let parts = [a.query, a.key, a.value].map(|l| {
+    let Keys::Own(KeyValue { key, value, .. }) = a.keys else { panic!("no keys") };
+    let parts = [a.query, key, value].map(|l| {
         let bias = l.bias.unwrap();
         (l.matrix.first_row, l.matrix.rows, bias.first, bias.len)
     });
@@ -384,7 +388,7 @@ fn bad_frequency_factors_are_named() {
     let message = llama().tensor("rope_freqs.weight", |t| t.1 = TensorType::F16).message();
     assert_eq!(
         message,
-        "tensor \"rope_freqs.weight\": number 0 is 0, expected a positive number (1e-9 to 1e15)"
+        "tensor \"rope_freqs.weight\": number 0 is 0, expected a positive number (1e-9 to 1e36)"
     );
     let one_sided = llama().drop("rope_freqs.weight").add("rope_factors_long.weight", &[8]);
     let message = one_sided.message();
@@ -394,8 +398,11 @@ fn bad_frequency_factors_are_named() {
 #[test]
 fn keys_of_gemma_are_checked() {
     let gemma = || spoil(&Model::GEMMA_3_1B);
-    let message = gemma().set("gemma3.final_logit_softcapping", Value::F32(30.0)).message();
-    assert!(message.contains("is 30: soft capping is not supported"), "{message}");
+    let cap = |cap| gemma().set("gemma3.final_logit_softcapping", Value::F32(cap));
+    assert_eq!(cap(30.0).spec().unwrap().soft_cap, Some(30.0));
+    assert_eq!(cap(0.0).spec().unwrap().soft_cap, None);
+    let message = cap(f32::NAN).message();
+    assert!(message.contains("is NaN, expected a positive number"), "{message}");
     let windows = |spec: ModelSpec| -> Vec<_> {
         let window = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(a) => (a.window, a.rope),
@@ -417,6 +424,136 @@ fn keys_of_gemma_are_checked() {
     assert!(message.contains("\"blk.0.post_ffw_norm.weight\" is missing"), "{message}");
 }
 
+fn gemma4() -> Spoilt {
+    spoil(&Model::GEMMA_4_E2B)
+}
+
+fn attentions(spec: &ModelSpec) -> Vec<Attention> {
+    let attention = |layer: &Layer| match &layer.mixer {
+        Mixer::Attention(attention) => attention.clone(),
+        other => panic!("no attention: {other:?}"),
+    };
+    spec.layers.iter().map(attention).collect()
+}
+
+#[test]
+fn layers_of_gemma_4_share_the_keys_of_their_kind() {
+    let keys = |spec: &ModelSpec| -> Vec<Option<usize>> {
+        let owner = |a: Attention| match a.keys {
+            Keys::Own(_) => None,
+            Keys::Of(owner) => Some(owner),
+        };
+        attentions(spec).into_iter().map(owner).collect()
+    };
+    let spec = gemma4().spec().unwrap();
+    assert_eq!(keys(&spec), [None, None, Some(0), Some(1)]);
+    let sizes: Vec<_> =
+        attentions(&spec).iter().map(|a| (a.head_dim, a.window, a.rope, a.scale)).collect();
+    let (local, full) = ((16, Some(512), Some(1), 1.0), (32, None, Some(0), 1.0));
+    assert_eq!(sizes, [local, full, local, full]);
+    assert_eq!(spec.kv_numbers_per_token(), 2 * 2 * (16 + 32));
+    // The last owner need not be the last layer with keys.
+    let shared = |count| gemma4().set("gemma4.attention.shared_kv_layers", Value::U32(count));
+    let longer = shared(1)
+        .add("blk.2.attn_k.weight", &[64, 32])
+        .add("blk.2.attn_v.weight", &[64, 32])
+        .add("blk.2.attn_k_norm.weight", &[16]);
+    assert_eq!(keys(&longer.spec().unwrap()), [None, None, None, Some(1)]);
+    let message = shared(3).message();
+    let expected = "is 3, expected fewer, so that an earlier layer with full attention has keys";
+    assert!(message.contains(expected), "{message}");
+    assert!(shared(4).message().contains("is 4, expected 0..=3"));
+    // Some files hold keys of layers that share them.
+    let keys = gemma4().add("blk.2.attn_k.weight", &[64, 32]).add("blk.3.attn_v.weight", &[3]);
+    assert_eq!(keys.spec().unwrap(), spec);
+}
+
+#[test]
+fn keys_and_tensors_of_gemma_4_are_checked() {
+    let (u, f) = (Value::U32, Value::F32);
+    let cases = [
+        ("expert_count", u(128), "is 128: mixtures of experts are not supported"),
+        ("attention.key_length_swa", u(15), "is 15, expected an even number in 2..=1024"),
+        ("attention.key_length_swa", u(2048), "is 2048, expected an even number in 2..=1024"),
+        ("attention.value_length_swa", u(8), "is 8, expected 16, as attention.key_length_swa"),
+        ("attention.key_length_swa", u(32), "_swa\" is 16, expected 32, as attention.key_length_"),
+        ("attention.key_length", u(16), "value_length\" is 32, expected 16, as attention.key_len"),
+        ("rope.dimension_count_swa", u(18), "is 18, expected 2..=16"),
+        ("rope.dimension_count_swa", u(7), "is 7, expected an even number"),
+        ("rope.freq_base_swa", f(0.5), "freq_base\" is 0.5, expected above 1"),
+        ("rope.freq_base_swa", f(f32::NAN), "is NaN, expected a positive number"),
+        ("final_logit_softcapping", f(-30.0), "is -30, expected a positive number"),
+        ("final_logit_softcapping", f(f32::INFINITY), "is inf, expected a positive number"),
+        ("embedding_length_per_layer_input", u(65_537), "is 65537, expected 0..=65536"),
+        (
+            "embedding_length_per_layer_input",
+            u(16),
+            "\"per_layer_proj_norm.weight\" has shape [8], expected [16]",
+        ),
+        ("embedding_length_per_layer_input", u(0), "is no part of a gemma4 model"),
+        ("attention.head_count_kv", u(3), "is 3, expected a divisor of the 4 query heads"),
+        ("attention.head_count_kv", u(0), "is 0, expected a divisor of the 4 query heads"),
+    ];
+    for (suffix, value, expected) in cases {
+        let message = gemma4().set(&format!("gemma4.{suffix}"), value).message();
+        assert!(message.contains(expected), "{suffix}: {expected:?} is not in {message:?}");
+    }
+    for name in [
+        "rope_freqs.weight",
+        "per_layer_token_embd.weight",
+        "per_layer_model_proj.weight",
+        "per_layer_proj_norm.weight",
+        "blk.3.inp_gate.weight",
+        "blk.3.proj.weight",
+        "blk.3.post_norm.weight",
+        "blk.3.post_ffw_norm.weight",
+        "blk.0.attn_v.weight",
+        "blk.1.attn_k.weight",
+        "blk.1.attn_k_norm.weight",
+        "blk.2.attn_q_norm.weight",
+    ] {
+        let message = gemma4().drop(name).message();
+        assert!(message.starts_with(&format!("tensor {name:?} is missing")), "{name}: {message}");
+    }
+    let narrow = gemma4().tensor("per_layer_token_embd.weight", |t| t.2[0] = 24).message();
+    assert!(narrow.contains("has shape [24, 260], expected [32, 260]"), "{narrow}");
+    for layer_scale in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let message = Spoilt { layer_scale, ..gemma4() }.message();
+        let expected = "\"blk.0.layer_output_scale.weight\": number 0 is";
+        assert!(message.contains(expected), "{message}");
+    }
+    let experts = gemma4().add("blk.0.ffn_gate_inp.weight", &[64, 4]).message();
+    assert!(experts.contains("\"blk.0.ffn_gate_inp.weight\" is no part"), "{experts}");
+}
+
+#[test]
+fn full_layers_of_gemma_4_may_use_keys_as_values() {
+    let spec = gemma4().drop("blk.1.attn_v.weight").spec().unwrap();
+    let own: Vec<_> = attentions(&spec).iter().filter_map(|a| a.own_keys().copied()).collect();
+    assert_ne!(own[0].key, own[0].value);
+    assert_eq!(own[1].key, own[1].value);
+    assert!(own.iter().all(|own| own.value_norm_eps == Some(1e-6)));
+    let scales = Spoilt { layer_scale: 0.5, ..gemma4() }.spec().unwrap();
+    assert!(scales.layers.iter().all(|layer| layer.scale == 0.5));
+    let mut unscaled = gemma4();
+    unscaled.tensors.retain(|(name, ..)| !name.ends_with("layer_output_scale.weight"));
+    assert!(unscaled.spec().unwrap().layers.iter().all(|layer| layer.scale == 1.0));
+}
+
+#[test]
+fn suppressed_tokens_are_sorted_and_those_beyond_the_vocabulary_are_dropped() {
+    assert!(gemma4().spec().unwrap().suppressed.is_empty());
+    let mut writer = walla_model::gguf::Writer::new();
+    let key = "tokenizer.ggml.suppress_tokens";
+    writer.i32s(key, &[258, 3, -1, 260, i32::MAX, 3]);
+    let lists = Gguf::from_bytes(writer.begin(Vec::new()).unwrap().finish().unwrap()).unwrap();
+    let lists: &'static Gguf = Box::leak(Box::new(lists));
+    let spec = gemma4().set(key, lists.get(key).unwrap()).spec().unwrap();
+    assert_eq!(spec.suppressed, [3, 258]);
+    let message = gemma4().set(key, Value::String("3")).message();
+    assert!(message.contains("\"tokenizer.ggml.suppress_tokens\" holds"), "{message}");
+}
+
 #[test]
 fn keys_of_lfm_are_checked() {
     let lfm = || reference("lfm2-q8_0.gguf");
@@ -435,7 +572,7 @@ fn keys_of_lfm_are_checked() {
     assert!(message.contains("is 3 values, expected one value or 2"), "{message}");
     // All layers have one head each: then attention tensors are missing in the convolution layers.
     let message = lfm().set("lfm2.attention.head_count_kv", Value::U32(1)).message();
-    assert!(message.contains("\"blk.0.attn_q_norm.weight\" is missing"), "{message}");
+    assert!(message.contains("\"blk.0.attn_q.weight\" is missing"), "{message}");
 }
 
 fn granite() -> Spoilt {

@@ -13,7 +13,7 @@ use walla_model::{
     Gguf, ModelSpec, SpecError,
     spec::{
         Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
-        Matrix, Mixer, PositionScale, RopePairs, ShortConv, Vector,
+        Keys, Matrix, Mixer, PositionScale, RopePairs, ShortConv, Vector,
     },
 };
 
@@ -83,18 +83,21 @@ fn every_reference_model_matches_its_description() {
         assert_eq!(spec.layers.len(), number("n_layer"), "{path:?}");
         assert_eq!(spec.is_tied(), gguf.find_tensor("output.weight").is_none(), "{path:?}");
         let kv_heads = json["n_head_kv"].as_array().unwrap();
-        for (layer, kv_heads) in spec.layers.iter().zip(kv_heads) {
+        for (index, (layer, kv_heads)) in spec.layers.iter().zip(kv_heads).enumerate() {
             let kv_heads = kv_heads.as_u64().unwrap() as usize;
             match &layer.mixer {
                 Mixer::ShortConv(_) | Mixer::DeltaNet(_) => assert_eq!(kv_heads, 0, "{path:?}"),
                 Mixer::Attention(a) => {
                     assert_eq!(a.kv_heads, kv_heads, "{path:?}");
                     assert_eq!(a.heads, number("n_head"), "{path:?}");
-                    assert_eq!(a.head_dim, number("head_dim"), "{path:?}");
+                    let head_dim = json["head_dims"][index].as_u64();
+                    let head_dim = head_dim.map_or(number("head_dim"), |dim| dim as usize);
+                    assert_eq!(a.head_dim, head_dim, "{path:?}");
                     assert_eq!(a.query.matrix.rows, a.heads * a.head_dim, "{path:?}");
                     assert_eq!(a.query.matrix.cols, spec.width, "{path:?}");
                     let scale = match spec.architecture {
                         Architecture::Granite => 0.2,
+                        Architecture::Gemma4 => 1.0,
                         _ => (a.head_dim as f32).powf(-0.5),
                     };
                     assert!(close(a.scale, scale), "{path:?}");
@@ -119,8 +122,8 @@ fn every_reference_model_matches_its_description() {
             assert!(norm.iter().all(|x| x.is_finite()), "{path:?}");
         }
     }
-    // SmolLM 3, Qwen 3.5 and the mixtures of experts are not in this repository.
-    let known = Architecture::ALL.len() - if has_reference_data!() { 0 } else { 5 };
+    // SmolLM 3, Qwen 3.5, Gemma 4 and the mixtures of experts are not in this repository.
+    let known = Architecture::ALL.len() - if has_reference_data!() { 0 } else { 6 };
     assert_eq!(architectures.len(), known, "{architectures:?}");
 }
 
@@ -164,10 +167,11 @@ fn qwen_2_has_biases_and_qwen_3_head_norms() {
     // The heads together are wider than the model.
     assert_eq!(attention(&three, 0).head_dim * attention(&three, 0).heads, 4 * three.width);
     let (two, three) = (attention(&two, 1), attention(&three, 1));
-    assert!(two.query.bias.is_some() && two.key.bias.is_some() && two.value.bias.is_some());
-    assert!(two.output.bias.is_none() && two.head_norms.is_none());
+    let keys = two.own_keys().unwrap();
+    assert!(two.query.bias.is_some() && keys.key.bias.is_some() && keys.value.bias.is_some());
+    assert!(two.output.bias.is_none() && two.query_norm.is_none() && keys.key_norm.is_none());
     assert!(three.query.bias.is_none());
-    let (query, key) = three.head_norms.unwrap();
+    let (query, key) = (three.query_norm.unwrap(), three.own_keys().unwrap().key_norm.unwrap());
     assert_eq!((query.weight.len, key.weight.len), (64, 64));
     assert_ne!(query.weight.tensor, key.weight.tensor);
 }
@@ -187,7 +191,7 @@ fn gemma_3_alternates_windows_and_bases() {
         assert_eq!(a.window, window);
         assert!(close(rope.frequencies[1], second as f32), "layer {layer}");
         assert_eq!(rope.pairs, RopePairs::Halves);
-        assert!(a.head_norms.is_some());
+        assert!(a.query_norm.is_some() && a.own_keys().unwrap().key_norm.is_some());
         assert!(spec.layers[layer].mixer_post_norm.is_some());
         assert!(spec.layers[layer].feed_forward_post_norm.is_some());
         assert_eq!(dense(&spec, layer).activation, Activation::GeluTanh);
@@ -206,16 +210,17 @@ fn smollm_3_has_no_positions_in_every_fourth_layer() {
 fn phi_3_splits_fused_matrices_by_rows() {
     let (gguf, spec) = spec("phi3-f16", 1024);
     let a = attention(&spec, 1);
-    let rows = [&a.query, &a.key, &a.value].map(|l| (l.matrix.first_row, l.matrix.rows));
+    let own = a.own_keys().unwrap();
+    let rows = [&a.query, &own.key, &own.value].map(|l| (l.matrix.first_row, l.matrix.rows));
     assert_eq!(rows, [(0, 192), (192, 192), (384, 192)]);
-    assert_eq!(a.query.matrix.tensor, a.value.matrix.tensor);
+    assert_eq!(a.query.matrix.tensor, own.value.matrix.tensor);
     let f = dense(&spec, 1);
     assert_eq!((f.gate.matrix.first_row, f.gate.matrix.rows), (0, 64));
     assert_eq!((f.up.matrix.first_row, f.up.matrix.rows), (64, 64));
     assert_eq!(f.gate.matrix.tensor, f.up.matrix.tensor);
     assert_eq!(a.window, None);
-    let all = gguf.tensor_bytes(a.key.matrix.tensor).unwrap();
-    assert_eq!(gguf.matrix_bytes(&a.key.matrix).unwrap(), &all[192 * 384..2 * 192 * 384]);
+    let all = gguf.tensor_bytes(own.key.matrix.tensor).unwrap();
+    assert_eq!(gguf.matrix_bytes(&own.key.matrix).unwrap(), &all[192 * 384..2 * 192 * 384]);
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn lfm_2_mixes_convolutions_and_attention() {
         c.input.map(|l| (l.matrix.first_row, l.matrix.rows)),
         [(0, 128), (128, 128), (256, 128)]
     );
-    assert!(attention(&spec, 1).head_norms.is_some());
+    assert!(attention(&spec, 1).query_norm.is_some());
     assert!(spec.is_recurrent());
     assert_eq!(spec.state_numbers_per_sequence(), 2 * 128 * 2);
     assert_eq!(spec.kv_numbers_per_token(), 2 * 64);
@@ -301,7 +306,7 @@ fn qwen_3_moe_has_experts_in_every_layer() {
     let (gguf, spec) = spec_of("models_2026/qwen3moe-q8_0.gguf", 512);
     assert_eq!((spec.architecture, spec.layers.len()), (Architecture::Qwen3Moe, 3));
     assert_eq!(spec.experts().count(), 3);
-    assert!(attention(&spec, 0).head_norms.is_some());
+    assert!(attention(&spec, 0).query_norm.is_some());
     let e = experts(&spec, 2);
     assert_eq!((e.count, e.used, e.score), (8, 3, ExpertScore::Softmax));
     assert_eq!((e.activation, e.selection_bias), (Activation::Silu, None));
@@ -371,6 +376,61 @@ fn qwen_3_5_has_delta_net_and_gated_attention() {
     assert_eq!(data.read(range.clone(), &mut buffer).unwrap(), &gates[range]);
     assert!(data.read(0..gates.len() + 1, &mut buffer).is_err());
     assert_eq!(spec.ropes[0].frequencies.len(), 8);
+}
+
+#[reference_test]
+fn gemma_4_e2b_shares_keys_and_has_inputs_of_layers() {
+    let (gguf, spec) = spec_of("models_2026/gemma4-e2b-q8_0.gguf", 512);
+    assert_eq!((spec.architecture, spec.layers.len()), (Architecture::Gemma4, 9));
+    let owner = |layer| match attention(&spec, layer).keys {
+        Keys::Own(_) => None,
+        Keys::Of(owner) => Some(owner),
+    };
+    let owners: Vec<_> = (0..9).map(owner).collect();
+    assert_eq!(owners[..6], [None; 6]);
+    assert_eq!(owners[6..], [Some(4), Some(4), Some(5)]);
+    assert_eq!(spec.kv_numbers_per_token(), 2 * (4 * 64 + 2 * 128));
+    let hidden: Vec<_> = (0..9).map(|layer| dense(&spec, layer).gate.matrix.rows).collect();
+    assert_eq!(hidden, [64, 64, 64, 64, 64, 64, 128, 128, 128]);
+    let [full, local] = &spec.ropes[..] else { panic!("{} ropes", spec.ropes.len()) };
+    assert_eq!((full.frequencies.len(), local.frequencies.len()), (64, 32));
+    assert!(close(full.frequencies[15], 1e6_f64.powf(-30.0 / 128.0) as f32));
+    assert!(full.frequencies[16..].iter().all(|frequency| *frequency < 1e-29));
+    assert!(close(local.frequencies[31], 1e4_f64.powf(-62.0 / 64.0) as f32));
+    for layer in 0..9 {
+        let a = attention(&spec, layer);
+        let is_full = layer % 3 == 2;
+        assert_eq!(a.window, (!is_full).then_some(32));
+        assert_eq!((a.rope, a.scale), (Some(usize::from(!is_full)), 1.0));
+        let own = a.own_keys();
+        assert!(own.is_none_or(|own| own.value_norm_eps == Some(spec.output_norm.eps)));
+        assert!(own.is_none_or(|own| own.key != own.value && own.key_norm.is_some()));
+        let scale = spec.layers[layer].scale;
+        assert!(scale > 0.0 && scale != 1.0);
+        let input = spec.layers[layer].input.unwrap();
+        assert_eq!((input.gate.matrix.rows, input.output.matrix.cols), (32, 32));
+    }
+    let inputs = spec.layer_inputs.unwrap();
+    assert_eq!((inputs.width, inputs.table.rows, inputs.table.cols), (32, 352, 9 * 32));
+    assert_eq!((inputs.projection.matrix.rows, inputs.table_scale), (9 * 32, 4.0));
+    assert!(close(inputs.norm.eps, 128.0 * spec.output_norm.eps));
+    assert!(close(inputs.norm.weight.scale, 0.5_f32.sqrt()));
+    assert_eq!(gguf.vector(&inputs.norm.weight).unwrap().len(), 32);
+    assert!(close(spec.embedding_scale, 128_f32.sqrt()));
+    assert_eq!((spec.soft_cap, spec.suppressed.len()), (Some(10.0), 0));
+    assert!(spec.is_tied());
+}
+
+#[reference_test]
+fn gemma_4_12b_uses_keys_as_values_in_full_layers() {
+    let (_, spec) = spec_of("models_2026/gemma4-12b-q8_0.gguf", 512);
+    assert!(spec.layer_inputs.is_none() && spec.layers.iter().all(|l| l.input.is_none()));
+    let own: Vec<_> = (0..6).map(|layer| *attention(&spec, layer).own_keys().unwrap()).collect();
+    assert!(own[..5].iter().all(|own| own.key != own.value));
+    assert_eq!(own[5].key, own[5].value);
+    let heads: Vec<_> = (0..6).map(|layer| attention(&spec, layer).kv_heads).collect();
+    assert_eq!(heads, [2, 2, 2, 2, 2, 1]);
+    assert_eq!(spec.kv_numbers_per_token(), 2 * (5 * 2 * 64 + 128));
 }
 
 #[reference_test]

@@ -3,11 +3,20 @@
 use walla_model::{
     Gguf, ModelSpec,
     gguf::{Integers, Strings, WriteError},
-    spec::{Architecture, Mixer},
-    synth::{self, DeltaNets, Experts, Mixture, Model},
+    spec::{Architecture, Keys, Mixer},
+    synth::{self, DeltaNets, Experts, Gemma4, Mixture, Model},
     tokenizer::{EncodeOptions, Tokenizer},
 };
 use walla_types::{TensorType, TokenId};
+
+/// Layers 3 and 7 have full attention; the last 4 share keys.
+const SMALL_GEMMA: Gemma4 = Gemma4 {
+    full_interval: 4,
+    full_head_dim: 64,
+    shared_layers: 4,
+    shared_hidden: 768,
+    input_width: 32,
+};
 
 /// The same structure in small: heads of 32, rows of 256 (or 288, for a model whose rows are not a
 /// multiple of 256).
@@ -29,6 +38,7 @@ fn small(model: &Model) -> Model {
             head_dim: 64,
             ..d
         }),
+        gemma4: model.gemma4.map(|_| SMALL_GEMMA),
         ..model.clone()
     }
 }
@@ -54,6 +64,8 @@ fn parameters_are_as_published() {
         ("qwen3.5-0.8b", 752_393_024),
         ("qwen3.5-2b", 1_881_825_088),
         ("qwen3.5-4b", 4_205_751_296),
+        // The text part: 2.28 billion, and 2.35 billion in the table of the layers' inputs.
+        ("gemma-4-e2b", 4_628_569_379),
     ];
     assert_eq!(published.len(), Model::ALL.len());
     for (name, parameters) in published {
@@ -98,7 +110,13 @@ fn every_shape_in_every_mixture_becomes_a_specification() {
                     assert!(!conv.attention_layers.contains(&(index as u32)));
                     continue;
                 };
-                assert_eq!((a.heads, a.kv_heads, a.head_dim), (4, 2, 32));
+                let is_full = model.gemma4.is_some() && index % 4 == 3;
+                let head_dim = if is_full { 64 } else { 32 };
+                assert_eq!((a.heads, a.kv_heads, a.head_dim), (4, 2, head_dim));
+                let is_shared = model.gemma4.is_some() && index >= 4;
+                let owner = if is_full { 3 } else { 2 };
+                assert_eq!(a.keys == Keys::Of(owner), is_shared);
+                assert_eq!(layer.input.is_some(), model.gemma4.is_some());
             }
             let bytes = gguf.file_bytes();
             let weights = synth::weight_bytes(&model, mixture);
@@ -188,6 +206,19 @@ fn impossible_models_are_refused() {
     refusal(Model { delta_nets: None, ..delta.clone() });
     let delta_nets = delta.delta_nets.map(|d| DeltaNets { key_heads: 3, ..d });
     refusal(Model { delta_nets, ..delta });
+    let gemma = small(&Model::GEMMA_4_E2B);
+    refusal(Model { gemma4: None, ..gemma.clone() });
+    refusal(Model { window: None, ..gemma.clone() });
+    for bad in [
+        Gemma4 { full_interval: 0, ..SMALL_GEMMA },
+        Gemma4 { full_interval: 1, ..SMALL_GEMMA },
+        Gemma4 { shared_layers: 5, ..SMALL_GEMMA },
+        Gemma4 { shared_layers: 9, ..SMALL_GEMMA },
+        Gemma4 { shared_hidden: 0, ..SMALL_GEMMA },
+        Gemma4 { full_head_dim: 0, ..SMALL_GEMMA },
+    ] {
+        refusal(Model { gemma4: Some(bad), ..gemma.clone() });
+    }
     // Rows that are not whole blocks are stored in a type that accepts them; the minimum vocabulary
     // is complete.
     let odd = Model { width: 48, vocab: 259, ..fine };

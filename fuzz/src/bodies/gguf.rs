@@ -2,7 +2,9 @@
 
 use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
 use walla_model::gguf::Strings;
-use walla_model::spec::{DenseFeedForward, FeedForward, Linear, Matrix, Mixer, RmsNorm, Vector};
+use walla_model::spec::{
+    Attention, DenseFeedForward, FeedForward, Keys, Linear, Matrix, Mixer, RmsNorm, Vector,
+};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
@@ -71,7 +73,15 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
     matrix(file, &spec.embedding);
     linear(file, &spec.head);
     norm(file, &spec.output_norm);
-    for layer in &spec.layers {
+    assert!(spec.soft_cap.is_none_or(|cap| cap > 0.0 && cap.is_finite()));
+    assert!(spec.suppressed.iter().all(|token| (*token as usize) < spec.vocab));
+    if let Some(inputs) = &spec.layer_inputs {
+        matrix(file, &inputs.table);
+        linear(file, &inputs.projection);
+        norm(file, &inputs.norm);
+        assert_eq!(inputs.table.cols, inputs.width * spec.layers.len());
+    }
+    for (index, layer) in spec.layers.iter().enumerate() {
         let norms = [
             Some(layer.mixer_norm),
             layer.mixer_post_norm,
@@ -79,6 +89,12 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
             layer.feed_forward_post_norm,
         ];
         norms.iter().flatten().for_each(|weight| norm(file, weight));
+        assert_eq!(layer.input.is_some(), spec.layer_inputs.is_some());
+        if let Some(input) = &layer.input {
+            [input.gate, input.output].iter().for_each(|part| linear(file, part));
+            norm(file, &input.post_norm);
+        }
+        assert!(layer.scale > 0.0 && layer.scale.is_finite());
         match &layer.feed_forward {
             FeedForward::Dense(parts) => {
                 dense(file, parts);
@@ -95,11 +111,15 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
         }
         match &layer.mixer {
             Mixer::Attention(parts) => {
-                let all = [parts.query, parts.key, parts.value, parts.output];
+                let all = [parts.query, parts.output];
                 all.iter().chain(&parts.gate).for_each(|part| linear(file, part));
-                if let Some((query, key)) = &parts.head_norms {
-                    norm(file, query);
-                    norm(file, key);
+                parts.query_norm.iter().for_each(|weight| norm(file, weight));
+                match &parts.keys {
+                    Keys::Own(own) => {
+                        [own.key, own.value].iter().for_each(|part| linear(file, part));
+                        own.key_norm.iter().for_each(|weight| norm(file, weight));
+                    }
+                    Keys::Of(owner) => shared(spec, index, *owner, parts),
                 }
                 assert!(parts.rope.is_none_or(|rope| rope < spec.ropes.len()));
             }
@@ -115,6 +135,15 @@ fn weights(file: &Gguf, spec: &ModelSpec) {
             }
         }
     }
+}
+
+/// A layer without keys reads the keys of an earlier layer of the same shape.
+fn shared(spec: &ModelSpec, index: usize, owner: usize, parts: &Attention) {
+    assert!(owner < index);
+    let Mixer::Attention(earlier) = &spec.layers[owner].mixer else { panic!("no attention") };
+    assert!(earlier.own_keys().is_some());
+    assert_eq!((earlier.kv_heads, earlier.head_dim), (parts.kv_heads, parts.head_dim));
+    assert_eq!(earlier.rope, parts.rope);
 }
 
 fn dense(file: &Gguf, network: &DenseFeedForward) {

@@ -6,9 +6,9 @@ use std::time::Instant;
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, CacheLayer, Device, GraphId, HeadShape, HostId, KvType, Linear,
-    MatrixDesc, MatrixId, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
-    StreamPriority,
+    BufferId, CacheDesc, CacheId, CacheLayer, Device, GraphId, HeadShape, HostId, KeyValue, KvType,
+    Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc,
+    StreamId, StreamPriority,
 };
 use walla_types::{Activation, RopePairs, TensorType};
 
@@ -367,9 +367,13 @@ impl Model {
                 x,
                 norm: norm(d, width),
                 query: linear(d, q_width, width, false),
-                key: linear(d, kv_width, width, false),
-                value: linear(d, kv_width, width, better),
-                head_norms: self.head_norms.then(|| (norm(d, head_dim), norm(d, head_dim))),
+                query_norm: self.head_norms.then(|| norm(d, head_dim)),
+                keys: Some(KeyValue {
+                    key: linear(d, kv_width, width, false),
+                    key_norm: self.head_norms.then(|| norm(d, head_dim)),
+                    value: linear(d, kv_width, width, better),
+                    value_norm: None,
+                }),
                 rope: Some(rope),
                 shape: head_shape,
                 layer: layer as u32,
@@ -389,6 +393,7 @@ impl Model {
                 y,
                 linear: linear(d, width, q_width, false),
                 post_norm: None,
+                scale: 1.0,
                 x,
             });
             let [gate, up] = [(); 2].map(|()| linear(d, hidden, width, false));
@@ -404,6 +409,7 @@ impl Model {
                 y: h,
                 linear: linear(d, width, hidden, better),
                 post_norm: None,
+                scale: 1.0,
                 x,
             });
         }
@@ -411,6 +417,8 @@ impl Model {
             x,
             norm: norm(d, width),
             linear: Linear { matrix: table, bias: None },
+            soft_cap: None,
+            suppressed: vec![],
         });
         ops.push(Op::Sample);
         (bench, ops)

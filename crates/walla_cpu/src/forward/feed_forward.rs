@@ -7,8 +7,15 @@ use crate::workspace::Workspace;
 use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
-    /// `x[r] += post(W y[r])`.
-    pub(super) fn project(&mut self, y: Slot, linear: &Linear, post_norm: Option<&Norm>, x: Slot) {
+    /// `x[r] = scale * (x[r] + post(W y[r]))`.
+    pub(super) fn project(
+        &mut self,
+        y: Slot,
+        linear: &Linear,
+        post_norm: Option<&Norm>,
+        scale: f32,
+        x: Slot,
+    ) {
         let matrix = &self.matrices[linear.matrix.0 as usize];
         let bias = linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
         let post =
@@ -28,19 +35,22 @@ impl Frame<'_> {
                 let products = &product[(tile.row + r) * padded..][..width];
                 if bias.is_none() && post.is_none() {
                     scalar::add(tile.row_mut(r), products);
-                    continue;
+                } else {
+                    Workspace::with_scratch(workers, worker, |scratch| {
+                        let row = &mut scratch.row.as_mut_slice()[..width];
+                        row.copy_from_slice(products);
+                        if let Some(bias) = bias {
+                            scalar::add(row, bias);
+                        }
+                        if let Some((weight, eps)) = post {
+                            scalar::rms_norm_in_place(row, weight, eps);
+                        }
+                        scalar::add(tile.row_mut(r), row);
+                    });
                 }
-                Workspace::with_scratch(workers, worker, |scratch| {
-                    let row = &mut scratch.row.as_mut_slice()[..width];
-                    row.copy_from_slice(products);
-                    if let Some(bias) = bias {
-                        scalar::add(row, bias);
-                    }
-                    if let Some((weight, eps)) = post {
-                        scalar::rms_norm_in_place(row, weight, eps);
-                    }
-                    scalar::add(tile.row_mut(r), row);
-                });
+                if scale != 1.0 {
+                    tile.row_mut(r).iter_mut().for_each(|x| *x *= scale);
+                }
             }
         });
     }

@@ -4,14 +4,21 @@ use walla_types::CANDIDATES_MAX;
 
 use super::Frame;
 use super::linear::{Joined, Tools, first};
+use crate::operands::PANEL;
 use crate::sample::{self, Draw, Mask};
-use crate::scalar;
-use crate::work;
 use crate::workspace::Workspace;
+use crate::{kernels, scalar, work};
 
 impl Frame<'_> {
-    /// `logits[o] = W norm(x[row(o)])`.
-    pub(super) fn head(&mut self, x: Slot, norm: &Norm, linear: &Linear) {
+    /// `logits[o] = W norm(x[row(o)])`, capped and without suppressed tokens.
+    pub(super) fn head(
+        &mut self,
+        x: Slot,
+        norm: &Norm,
+        linear: &Linear,
+        soft_cap: Option<f32>,
+        suppressed: &[u32],
+    ) {
         let outputs = self.outputs;
         self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
         let matrix = &self.matrices[linear.matrix.0 as usize];
@@ -23,6 +30,17 @@ impl Frame<'_> {
         if let Some(bias) = linear.bias {
             let bias = &self.vectors[bias.0 as usize];
             logits.chunks_mut(matrix.rows).for_each(|logits| scalar::add(logits, bias));
+        }
+        if let Some(cap) = soft_cap {
+            let (tile, nanos) = ((outputs.len().max(1), PANEL), work::elements(8 * logits.len()));
+            self.pool.grid(logits, matrix.rows, tile, nanos, &|_, tile| {
+                for r in 0..tile.rows {
+                    kernels::soft_cap(self.variant, tile.row_mut(r), cap);
+                }
+            });
+        }
+        for logits in logits.chunks_mut(matrix.rows) {
+            suppressed.iter().for_each(|token| logits[*token as usize] = f32::NEG_INFINITY);
         }
     }
 

@@ -6,6 +6,7 @@ mod delta_net;
 mod experts;
 mod feed_forward;
 mod head;
+mod layer_inputs;
 mod linear;
 mod qkv;
 mod short_conv;
@@ -104,13 +105,17 @@ impl Frame<'_> {
     fn op(&mut self, op: &Op) {
         match op {
             Op::Embed { table, scale, x } => self.embed(*table, *scale, *x),
+            Op::LayerInputs { .. } => self.layer_inputs(op),
+            Op::GateInput { x, linear, activation, e, first, h } => {
+                self.gate_input(*x, linear, *activation, (*e, *first as usize), *h);
+            }
             Op::Qkv { .. } => self.qkv(op),
             Op::Attention { q, shape, layer, scale, position_scale, window, out } => {
                 let scales = (*scale, *position_scale);
                 self.attention(*q, *shape, *layer as usize, scales, *window, *out);
             }
-            Op::Project { y, linear, post_norm, x } => {
-                self.project(*y, linear, post_norm.as_ref(), *x);
+            Op::Project { y, linear, post_norm, scale, x } => {
+                self.project(*y, linear, post_norm.as_ref(), *scale, *x);
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 self.gate_up(*x, norm, [gate, up], *activation, *h);
@@ -123,7 +128,9 @@ impl Frame<'_> {
             Op::Gate { x, norm, linear, activation, y } => {
                 self.gate(*x, norm, linear, *activation, *y);
             }
-            Op::Head { x, norm, linear } => self.head(*x, norm, linear),
+            Op::Head { x, norm, linear, soft_cap, suppressed } => {
+                self.head(*x, norm, linear, *soft_cap, suppressed);
+            }
             Op::Sample => self.sample(),
         }
     }
@@ -139,7 +146,12 @@ impl Frame<'_> {
         let mut cells_window = None;
         for op in &self.program.ops {
             match op {
-                Op::Qkv { query, key, value, .. } => step.add(product(&[query, key, value], rows)),
+                Op::LayerInputs { projection, .. } => step.add(product(&[projection], rows)),
+                Op::GateInput { linear, .. } => step.add(product(&[linear], rows)),
+                Op::Qkv { query, keys: None, .. } => step.add(product(&[query], rows)),
+                Op::Qkv { query, keys: Some(keys), .. } => {
+                    step.add(product(&[query, &keys.key, &keys.value], rows));
+                }
                 Op::Attention { shape, window, layer, .. } => {
                     if cells_window != Some(*window) {
                         cells_window = Some(*window);

@@ -1,4 +1,4 @@
-use walla_device::{Norm, Op};
+use walla_device::{Linear, Norm, Op};
 
 use super::Frame;
 use super::linear::{Joined, Tools, first};
@@ -7,44 +7,75 @@ use crate::scalar;
 use crate::work;
 use crate::workspace::{Rope, Workspace};
 
+/// One of the products: queries, keys or values.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    /// First column.
+    start: usize,
+    width: usize,
+    bias: Option<&'a [f32]>,
+    /// Weights and epsilon of the norm of each head.
+    norm: Option<(&'a [f32], f32)>,
+    rotates: bool,
+}
+
 impl Frame<'_> {
     /// Projects, normalises and rotates heads. Queries go to their slot, keys and values to the
     /// cache.
     pub(super) fn qkv(&mut self, op: &Op) {
-        let Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } = op else {
+        let Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } = op else {
             return;
         };
         self.normalise(*x, norm, self.rows.len(), &|row| row);
-        let linears = [query, key, value];
-        let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
-        let (starts, width) = (joined.starts(), joined.width());
-        let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
-        let vector = |norm: &Norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps);
-        let norms = head_norms.as_ref().map(|(q, k)| [vector(q), vector(k)]);
-        let Workspace { slots, normed, groups, product, rotations, workers, .. } =
-            &mut *self.workspace;
-        let cols = self.vectors[norm.weight.0 as usize].len();
-        let product: &mut [f32] = &mut product.as_mut_slice()[..self.rows.len() * width];
-        let tools = Tools { variant: self.variant, pool: self.pool, workers };
-        let normed = first(normed, self.rows.len() * cols);
-        joined.multiply(tools, normed, groups, product, width);
-
+        let matrix = |linear: &Linear| &self.matrices[linear.matrix.0 as usize];
         let head_dim = shape.head_dim as usize;
         let (q_width, kv_width) =
             (shape.heads as usize * head_dim, shape.kv_heads as usize * head_dim);
+        let part = |linear: &Linear, norm: Option<&Norm>| Part {
+            start: 0,
+            width: kv_width,
+            bias: linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()),
+            norm: norm.map(|norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps)),
+            rotates: true,
+        };
+        let queries = Part { width: q_width, ..part(query, query_norm.as_ref()) };
+        let mut parts = [queries; 3];
+        let Workspace { slots, normed, groups, product, rotations, workers, .. } =
+            &mut *self.workspace;
+        let (rows, cols) = (self.rows.len(), self.vectors[norm.weight.0 as usize].len());
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        let normed = first(normed, rows * cols);
+        let product: &mut [f32] = product.as_mut_slice();
+        let (parts, width) = if let Some(own) = keys {
+            let joined = Joined::new([query, &own.key, &own.value].map(matrix));
+            let (starts, width) = (joined.starts(), joined.width());
+            joined.multiply(tools, normed, groups, &mut product[..rows * width], width);
+            let key = part(&own.key, own.key_norm.as_ref());
+            let value = part(&own.value, own.value_norm.as_ref());
+            parts[1] = Part { start: starts[1], ..key };
+            parts[2] = Part { start: starts[2], rotates: false, ..value };
+            (&parts[..], width)
+        } else {
+            let joined = Joined::new([matrix(query)]);
+            let width = joined.width();
+            joined.multiply(tools, normed, groups, &mut product[..rows * width], width);
+            (&parts[..1], width)
+        };
+        let product = &mut product[..rows * width];
+
         let rope = rope.map(|id| {
             let rope = &self.ropes[id.0 as usize];
             Rotations { rope, rotations: rotations[id.0 as usize].as_slice() }
         });
-        let finish = |row: usize, part: usize, heads: &mut [f32]| {
-            if let Some(bias) = biases[part] {
+        let finish = |row: usize, part: &Part<'_>, heads: &mut [f32]| {
+            if let Some(bias) = part.bias {
                 scalar::add(heads, bias);
             }
             for head in heads.chunks_mut(head_dim) {
-                if let Some((weight, eps)) = norms.as_ref().and_then(|norms| norms.get(part)) {
-                    scalar::rms_norm_in_place(head, weight, *eps);
+                if let Some((weight, eps)) = part.norm {
+                    scalar::rms_norm_in_place(head, weight, eps);
                 }
-                if let (Some(rope), true) = (&rope, part < 2) {
+                if let (Some(rope), true) = (&rope, part.rotates) {
                     rope.rotate(row, head);
                 }
             }
@@ -53,23 +84,24 @@ impl Frame<'_> {
         self.pool.grid(product, width, (1, width), nanos, &|_, tile| {
             for r in 0..tile.rows {
                 let (row, numbers) = (tile.row + r, tile.row_mut(r));
-                finish(row, 0, &mut numbers[starts[0]..][..q_width]);
-                finish(row, 1, &mut numbers[starts[1]..][..kv_width]);
-                finish(row, 2, &mut numbers[starts[2]..][..kv_width]);
+                for part in parts {
+                    finish(row, part, &mut numbers[part.start..][..part.width]);
+                }
             }
         });
         let q: &mut [f32] = slots[q.0 as usize].as_mut_slice();
         for (q, numbers) in q.chunks_mut(q_width).zip(product.chunks(width)) {
             q.copy_from_slice(&numbers[..q_width]);
         }
+        let [_, keys, values] = parts else { return };
         let Layer::Kv(kv) = &mut self.cache.layers[*layer as usize] else { return };
         for (row, numbers) in self.rows.iter().zip(product.chunks(width)) {
             let position = row.position as usize;
             let table = row.table as usize * self.program.layout.pages_per_sequence as usize;
             let page = self.tables[table + position / kv.page_tokens] as usize;
             for head in 0..kv.kv_heads {
-                let key = &numbers[starts[1] + head * head_dim..][..head_dim];
-                let value = &numbers[starts[2] + head * head_dim..][..head_dim];
+                let key = &numbers[keys.start + head * head_dim..][..head_dim];
+                let value = &numbers[values.start + head * head_dim..][..head_dim];
                 kv.append(head, page, position % kv.page_tokens, key, value);
             }
         }

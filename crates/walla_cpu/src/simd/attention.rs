@@ -201,6 +201,11 @@ macro_rules! plain_kernels {
         }
 
         #[target_feature(enable = $features)]
+        pub(crate) fn soft_cap(x: &mut [f32], cap: f32) {
+            crate::math::soft_cap(x, cap);
+        }
+
+        #[target_feature(enable = $features)]
         pub(crate) fn delta_rule(
             state: &mut [f32],
             input: &crate::kernels::DeltaInput<'_>,

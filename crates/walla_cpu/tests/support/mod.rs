@@ -12,8 +12,8 @@ use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut};
 use walla_device::{
     BufferId, CacheDesc, CacheId, CacheLayer, DeltaShape, Device, DeviceError, EventId, GraphId,
-    HeadShape, HostId, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc,
-    Slot, SlotDesc, StreamId, StreamPriority,
+    HeadShape, HostId, KeyValue, KvType, Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program,
+    RopeDesc, Slot, SlotDesc, StreamId, StreamPriority,
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
@@ -56,7 +56,21 @@ pub struct Shape {
     /// In place of the convolution layer. The factor of that layer's hidden activations is then a
     /// gate of one row.
     pub delta: Option<DeltaShape>,
+    /// Inputs of each layer, this wide. Then values of the first layer are normalised, the last
+    /// layer reads its keys and values, layers are scaled, and logits are capped and suppressed.
+    pub inputs: Option<usize>,
 }
+
+/// Number of layers.
+pub const LAYERS: usize = 3;
+/// Factor of the table of the layers' inputs.
+pub const TABLE_SCALE: f32 = 3.0;
+/// Factor of the hidden state after each layer, if layers have inputs.
+pub const LAYER_SCALE: f32 = 0.75;
+/// Bound of the logits, if layers have inputs.
+pub const SOFT_CAP: f32 = 2.5;
+/// Tokens that are not generated, if layers have inputs.
+pub const SUPPRESSED: [u32; 2] = [5, VOCAB as u32 - 1];
 
 /// Heads of different sizes and numbers than the attention's.
 pub const DELTA: DeltaShape =
@@ -104,6 +118,7 @@ impl Shape {
             seed: 1,
             experts: None,
             delta: None,
+            inputs: None,
         }
     }
 }
@@ -150,6 +165,15 @@ impl Harness {
 
     /// The refusal of the program, if the device refuses it.
     pub fn try_new(options: CpuOptions, shape: Shape) -> Result<Self, DeviceError> {
+        Self::changed(options, shape, &|_| ())
+    }
+
+    /// As `try_new`, with a change of each op.
+    pub fn changed(
+        options: CpuOptions,
+        shape: Shape,
+        change: &dyn Fn(&mut Op),
+    ) -> Result<Self, DeviceError> {
         let mut device = CpuDevice::new(options).unwrap();
         let mut random = Random::new(shape.seed);
         let (mut weights, mut norms) = (Vec::new(), Vec::new());
@@ -157,6 +181,8 @@ impl Harness {
         let (q_width, kv_width) = (HEADS * head_dim, KV_HEADS * head_dim);
         // Type of the next matrices and factor of their numbers.
         let kind = Cell::new((shape.ty, 1.0));
+        // Whether the next matrix is a table.
+        let is_table = Cell::new(false);
         let mut linear =
             |device: &mut CpuDevice, random: &mut Random, rows: usize, cols: usize, bias: bool| {
                 let (ty, factor) = kind.get();
@@ -164,7 +190,8 @@ impl Harness {
                 let ty =
                     if cols.is_multiple_of(ty.block_elements()) { ty } else { TensorType::F32 };
                 let bytes = matrix_bytes(random, ty, rows * cols, scale * factor);
-                let usage = MatrixUse { gather: weights.is_empty(), multiply: true };
+                let gather = weights.is_empty() || is_table.get();
+                let usage = MatrixUse { gather, multiply: !is_table.get() };
                 let desc =
                     MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
                 let matrix = device.load_matrix(&desc, &bytes).unwrap();
@@ -190,6 +217,21 @@ impl Harness {
         let head_shape =
             HeadShape { heads: HEADS as u32, kv_heads: KV_HEADS as u32, head_dim: head_dim as u32 };
         let mut ops = vec![Op::Embed { table: embedding.matrix, scale: 1.5, x }];
+        let (e, gated) = (Slot(6), Slot(7));
+        let layer_scale = if shape.inputs.is_some() { LAYER_SCALE } else { 1.0 };
+        if let Some(part) = shape.inputs {
+            is_table.set(true);
+            let table = linear(d, r, VOCAB, LAYERS * part, false).matrix;
+            is_table.set(false);
+            ops.push(Op::LayerInputs {
+                x,
+                table,
+                table_scale: TABLE_SCALE,
+                projection: linear(d, r, LAYERS * part, width, true),
+                norm: norm(d, r, part),
+                e,
+            });
+        }
         let kernel = r.vector(width * TAPS, 0.5, 0.0);
         let kernel_id = d.load_vector("kernel", &kernel).unwrap();
         let delta = match shape.delta {
@@ -200,7 +242,7 @@ impl Harness {
             },
             None => DeltaVectors::default(),
         };
-        for layer in 0..3 {
+        for layer in 0..LAYERS as u32 {
             if let (1, Some(delta_shape)) = (layer, shape.delta) {
                 let values = delta_shape.values() as usize;
                 let heads = delta_shape.value_heads as usize;
@@ -231,6 +273,7 @@ impl Harness {
                     y: Slot(5),
                     linear: linear(d, r, width, values, false),
                     post_norm: None,
+                    scale: 1.0,
                     x,
                 });
             } else if layer == 1 {
@@ -249,19 +292,30 @@ impl Harness {
                     y: Slot(4),
                     linear: linear(d, r, width, width, false),
                     post_norm: None,
+                    scale: 1.0,
                     x,
                 });
             } else {
+                let is_shared = layer == 2 && shape.inputs.is_some();
+                let cached = if is_shared { 0 } else { layer };
+                let ones = vec![1.0; head_dim];
                 ops.push(Op::Qkv {
                     x,
                     norm: norm(d, r, width),
                     query: linear(d, r, q_width, width, true),
-                    key: linear(d, r, kv_width, width, true),
-                    value: linear(d, r, kv_width, width, true),
-                    head_norms: Some((norm(d, r, head_dim), norm(d, r, head_dim))),
+                    query_norm: Some(norm(d, r, head_dim)),
+                    keys: (!is_shared).then(|| KeyValue {
+                        key: linear(d, r, kv_width, width, true),
+                        key_norm: Some(norm(d, r, head_dim)),
+                        value: linear(d, r, kv_width, width, true),
+                        value_norm: shape.inputs.map(|_| Norm {
+                            weight: d.load_vector("ones", &ones).unwrap(),
+                            eps: EPS,
+                        }),
+                    }),
                     rope: Some(rope),
                     shape: head_shape,
-                    layer,
+                    layer: cached,
                     q,
                 });
                 let window = if layer == 0 { shape.window } else { None };
@@ -270,14 +324,15 @@ impl Harness {
                 ops.push(Op::Attention {
                     q,
                     shape: head_shape,
-                    layer,
+                    layer: cached,
                     scale,
                     position_scale,
                     window,
                     out: y,
                 });
                 let linear = linear(d, r, width, q_width, false);
-                ops.push(Op::Project { y, linear, post_norm: Some(norm(d, r, width)), x });
+                let post_norm = Some(norm(d, r, width));
+                ops.push(Op::Project { y, linear, post_norm, scale: 1.0, x });
             }
             let gate_norm = norm(d, r, width);
             if let (2, Some(experts)) = (layer, shape.experts) {
@@ -299,24 +354,59 @@ impl Harness {
                     down: linear(d, r, count * width, hidden, false).matrix,
                     activation: shape.activation,
                 });
-                continue;
+            } else {
+                let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
+                ops.push(Op::GateUp {
+                    x,
+                    norm: gate_norm,
+                    gate,
+                    up,
+                    activation: shape.activation,
+                    h,
+                });
+                if layer == 1 && shape.delta.is_some() {
+                    let linear = linear(d, r, 1, width, false);
+                    let activation = Activation::Sigmoid;
+                    ops.push(Op::Gate { x, norm: gate_norm, linear, activation, y: h });
+                }
+                ops.push(Op::Project {
+                    y: h,
+                    linear: linear(d, r, width, hidden, true),
+                    post_norm: None,
+                    scale: 1.0,
+                    x,
+                });
             }
-            let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
-            ops.push(Op::GateUp { x, norm: gate_norm, gate, up, activation: shape.activation, h });
-            if layer == 1 && shape.delta.is_some() {
-                let linear = linear(d, r, 1, width, false);
-                let activation = Activation::Sigmoid;
-                ops.push(Op::Gate { x, norm: gate_norm, linear, activation, y: h });
+            if let Some(part) = shape.inputs {
+                ops.push(Op::GateInput {
+                    x,
+                    linear: linear(d, r, part, width, true),
+                    activation: Activation::GeluTanh,
+                    e,
+                    first: layer * part as u32,
+                    h: gated,
+                });
+                ops.push(Op::Project {
+                    y: gated,
+                    linear: linear(d, r, width, part, true),
+                    post_norm: Some(norm(d, r, width)),
+                    scale: 1.0,
+                    x,
+                });
             }
-            ops.push(Op::Project {
-                y: h,
-                linear: linear(d, r, width, hidden, true),
-                post_norm: None,
-                x,
-            });
+            if let Some(Op::Project { scale, .. }) = ops.last_mut() {
+                *scale = layer_scale;
+            }
         }
-        ops.push(Op::Head { x, norm: norm(d, r, width), linear: embedding });
+        ops.push(Op::Head {
+            x,
+            norm: norm(d, r, width),
+            linear: embedding,
+            soft_cap: shape.inputs.map(|_| SOFT_CAP),
+            suppressed: shape.inputs.map_or(vec![], |_| SUPPRESSED.to_vec()),
+        });
         ops.push(Op::Sample);
+        ops.iter_mut().for_each(change);
         let kv = CacheLayer::Kv {
             kv_heads: KV_HEADS as u32,
             head_dim: head_dim as u32,
@@ -325,7 +415,11 @@ impl Harness {
         let conv = CacheLayer::ShortConv { width: width as u32, taps: TAPS as u32 };
         let recurrent = shape.delta.map_or(conv, CacheLayer::DeltaNet);
         let cache = CacheDesc {
-            layers: vec![kv, recurrent, kv],
+            layers: if shape.inputs.is_some() {
+                vec![kv, recurrent]
+            } else {
+                vec![kv, recurrent, kv]
+            },
             pages: 1 + SEQUENCES * PAGES_PER_SEQUENCE,
             page_tokens: shape.page_tokens,
             sequences_max: SEQUENCES,
@@ -339,7 +433,8 @@ impl Harness {
         let results = pair("results", LAYOUT.result_bytes());
         let logits = pair("logits", ROWS as usize * VOCAB * 4);
         let values = shape.delta.map_or(1, |delta| delta.values() as usize);
-        let widths = [width, q_width, q_width, hidden, width, values];
+        let part = shape.inputs.unwrap_or(1);
+        let widths = [width, q_width, q_width, hidden, width, values, LAYERS * part, part];
         let program = Program {
             name: "test".to_owned(),
             phase: Phase::Decode,

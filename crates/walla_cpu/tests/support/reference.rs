@@ -3,7 +3,10 @@
 use walla_device::DeltaShape;
 use walla_types::{Activation, ExpertScore, RopePairs};
 
-use super::{EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
+use super::{
+    EPS, ExpertShape, GROWTH, HEADS, Harness, KV_HEADS, LAYER_SCALE, LAYERS, MAGNITUDE, SOFT_CAP,
+    SUPPRESSED, Shape, TABLE_SCALE, TAPS, Weight,
+};
 
 impl Harness {
     /// Logits of every position of a whole sequence, in f64.
@@ -16,7 +19,21 @@ impl Harness {
             .iter()
             .map(|token| row(token).iter().map(|x| f64::from(*x) * 1.5).collect())
             .collect();
-        for layer in 0..3 {
+        let inputs = self.shape.inputs.map(|part| {
+            let [table, projection] = [(); 2].map(|()| weights.next().unwrap());
+            let norm = norms.next().unwrap();
+            let all = tokens.iter().zip(&xs).map(|(token, x)| {
+                let row = &table.values[*token as usize * LAYERS * part..][..LAYERS * part];
+                let parts = apply(projection, x);
+                let normed: Vec<f64> = parts.chunks(part).flat_map(|z| rms(z, norm)).collect();
+                let scale = f64::from(TABLE_SCALE);
+                normed.iter().zip(row).map(|(n, t)| n + scale * f64::from(*t)).collect()
+            });
+            (part, all.collect::<Vec<Vec<f64>>>())
+        });
+        // Keys and values of the first layer.
+        let mut shared = None;
+        for layer in 0..LAYERS {
             if let (1, Some(delta)) = (layer, self.shape.delta) {
                 let norm = norms.next().unwrap();
                 let parts = [(); 5].map(|()| weights.next().unwrap());
@@ -45,8 +62,12 @@ impl Harness {
                 }
             } else {
                 let norm = norms.next().unwrap();
-                let [wq, wk, wv] = [(); 3].map(|()| weights.next().unwrap());
-                let [nq, nk] = [(); 2].map(|()| norms.next().unwrap());
+                let (wq, nq) = (weights.next().unwrap(), norms.next().unwrap());
+                let is_shared = layer == 2 && self.shape.inputs.is_some();
+                let own = (!is_shared).then(|| {
+                    let [wk, wv] = [(); 2].map(|()| weights.next().unwrap());
+                    (wk, norms.next().unwrap(), wv)
+                });
                 let out = weights.next().unwrap();
                 let post = norms.next().unwrap();
                 let turned = |w: &Weight, n: &[f32], x: &[f64], p: usize| -> Vec<f64> {
@@ -55,8 +76,20 @@ impl Harness {
                 };
                 let ns: Vec<Vec<f64>> = xs.iter().map(|x| rms(x, norm)).collect();
                 let qs: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wq, nq, x, p)).collect();
-                let ks: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wk, nk, x, p)).collect();
-                let vs: Vec<_> = ns.iter().map(|x| apply(wv, x)).collect();
+                if let Some((wk, nk, wv)) = own {
+                    let keys = ns.iter().enumerate().map(|(p, x)| turned(wk, nk, x, p));
+                    let value = |x: &Vec<f64>| -> Vec<f64> {
+                        let plain = apply(wv, x);
+                        let ones = vec![1.0; head_dim];
+                        match self.shape.inputs {
+                            Some(_) => plain.chunks(head_dim).flat_map(|v| rms(v, &ones)).collect(),
+                            None => plain,
+                        }
+                    };
+                    let values = ns.iter().map(value);
+                    shared = Some((keys.collect::<Vec<_>>(), values.collect::<Vec<_>>()));
+                }
+                let (ks, vs) = shared.as_ref().unwrap();
                 let window = if layer == 0 { self.shape.window } else { None };
                 for p in 0..xs.len() {
                     let first = (p + 1).saturating_sub(window.unwrap_or(u32::MAX) as usize);
@@ -92,24 +125,42 @@ impl Harness {
                     let y = self.mixture(&experts, parts, &rms(x, norm));
                     add(x, &y);
                 }
-                continue;
+            } else {
+                let [gate, up] = [(); 2].map(|()| weights.next().unwrap());
+                let is_gated = layer == 1 && self.shape.delta.is_some();
+                let factor = is_gated.then(|| weights.next().unwrap());
+                let down = weights.next().unwrap();
+                for x in &mut xs {
+                    let n = rms(x, norm);
+                    let (g, u) = (apply(gate, &n), apply(up, &n));
+                    let factor = factor.map_or(1.0, |weight| sigmoid(apply(weight, &n)[0]));
+                    let hidden = (0..hidden).map(|i| self.activate(g[i]) * u[i] * factor);
+                    let h: Vec<f64> = hidden.collect();
+                    let y = apply(down, &h);
+                    add(x, &y);
+                }
             }
-            let [gate, up] = [(); 2].map(|()| weights.next().unwrap());
-            let is_gated = layer == 1 && self.shape.delta.is_some();
-            let factor = is_gated.then(|| weights.next().unwrap());
-            let down = weights.next().unwrap();
-            for x in &mut xs {
-                let n = rms(x, norm);
-                let (g, u) = (apply(gate, &n), apply(up, &n));
-                let factor = factor.map_or(1.0, |weight| sigmoid(apply(weight, &n)[0]));
-                let hidden = (0..hidden).map(|i| self.activate(g[i]) * u[i] * factor);
-                let h: Vec<f64> = hidden.collect();
-                let y = apply(down, &h);
-                add(x, &y);
+            let Some((part, inputs)) = &inputs else { continue };
+            let [gate, output] = [(); 2].map(|()| weights.next().unwrap());
+            let post = norms.next().unwrap();
+            for (x, e) in xs.iter_mut().zip(inputs) {
+                let e = &e[layer * part..][..*part];
+                let gates = apply(gate, x);
+                let h: Vec<f64> = gates.iter().zip(e).map(|(g, e)| gelu(*g) * e).collect();
+                add(x, &rms(&apply(output, &h), post));
+                x.iter_mut().for_each(|x| *x *= f64::from(LAYER_SCALE));
             }
         }
         let norm = norms.next().unwrap();
-        xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
+        let mut logits: Vec<_> = xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect();
+        if self.shape.inputs.is_some() {
+            let cap = f64::from(SOFT_CAP);
+            for row in &mut logits {
+                row.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+                SUPPRESSED.iter().for_each(|token| row[*token as usize] = f64::NEG_INFINITY);
+            }
+        }
+        logits
     }
 
     /// Gated DeltaNet with its gate and projection, for every position of a sequence.
@@ -204,10 +255,7 @@ impl Harness {
         match self.shape.activation {
             Activation::Silu => x * sigmoid(x),
             Activation::Sigmoid => sigmoid(x),
-            Activation::GeluTanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                0.5 * x * (1.0 + inner.tanh())
-            }
+            Activation::GeluTanh => gelu(x),
         }
     }
 
@@ -226,6 +274,11 @@ impl Harness {
         }
         out
     }
+}
+
+fn gelu(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
 }
 
 fn sigmoid(x: f64) -> f64 {

@@ -2,8 +2,8 @@
 
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc, Slot,
-    SlotDesc,
+    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc,
+    Slot, SlotDesc,
 };
 use walla_types::{Activation, RopePairs, TensorType};
 
@@ -154,15 +154,21 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     for layer in 0..shape.layers {
         let [value_ty, down_ty, _, ty] = types(mixture, layer, shape.layers)?;
         layers.push(CacheLayer::Kv { kv_heads, head_dim, rope: Some(rope) });
-        let head_norms =
-            if shape.head_norms { Some((b.norm(head_dim)?, b.norm(head_dim)?)) } else { None };
+        let head_norm = |b: &mut Loader<'_>| match shape.head_norms {
+            true => b.norm(head_dim).map(Some),
+            false => Ok(None),
+        };
         ops.push(Op::Qkv {
             x,
             norm: b.norm(shape.width)?,
             query: b.linear(ty, heads * head_dim, shape.width, false)?,
-            key: b.linear(ty, kv_heads * head_dim, shape.width, false)?,
-            value: b.linear(value_ty, kv_heads * head_dim, shape.width, false)?,
-            head_norms,
+            query_norm: head_norm(&mut b)?,
+            keys: Some(KeyValue {
+                key: b.linear(ty, kv_heads * head_dim, shape.width, false)?,
+                key_norm: head_norm(&mut b)?,
+                value: b.linear(value_ty, kv_heads * head_dim, shape.width, false)?,
+                value_norm: None,
+            }),
             rope: Some(rope),
             shape: shape.heads,
             layer,
@@ -180,7 +186,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             out: mixed,
         });
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
-        ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, x });
+        ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
         ops.push(Op::GateUp {
             x,
             norm: b.norm(shape.width)?,
@@ -193,9 +199,15 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
             h,
         });
         let linear = b.linear(down_ty, shape.width, shape.hidden, false)?;
-        ops.push(Op::Project { y: h, linear, post_norm: b.post_norm(shape)?, x });
+        ops.push(Op::Project { y: h, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
     }
-    ops.push(Op::Head { x, norm: b.norm(shape.width)?, linear: head });
+    ops.push(Op::Head {
+        x,
+        norm: b.norm(shape.width)?,
+        linear: head,
+        soft_cap: None,
+        suppressed: vec![],
+    });
     ops.push(Op::Sample);
     let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
     let weight_bytes = b.bytes;

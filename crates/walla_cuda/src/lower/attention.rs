@@ -79,7 +79,8 @@ pub(super) struct Qkv<'a> {
     pub(super) x: Slot,
     pub(super) norm: &'a Norm,
     pub(super) linears: [&'a Linear; 3],
-    pub(super) head_norms: Option<&'a (Norm, Norm)>,
+    /// Of queries and of keys.
+    pub(super) head_norms: [Option<Norm>; 2],
     pub(super) rope: Option<RopeId>,
     pub(super) shape: HeadShape,
     pub(super) layer: u32,
@@ -154,7 +155,10 @@ impl Lowering<'_> {
     fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
         let mut head = HeadRef { heads, sincos_scale: 1.0, ..HeadRef::default() };
-        if let Some((query, key)) = op.head_norms {
+        if op.head_norms[0].is_some() != op.head_norms[1].is_some() {
+            return Err(self.unsupported("a norm of queries or keys alone".to_owned()));
+        }
+        if let [Some(query), Some(key)] = op.head_norms {
             for norm in [query, key] {
                 same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
             }

@@ -52,6 +52,21 @@ pub(crate) struct Lowering<'a> {
     warpgroups: bool,
 }
 
+/// Whether there are kernels for ops of this kind.
+pub(crate) fn runs(kind: OpKind) -> bool {
+    !matches!(
+        kind,
+        OpKind::Experts
+            | OpKind::DeltaNet
+            | OpKind::Gate
+            | OpKind::LayerInputs
+            | OpKind::SharedKeys
+            | OpKind::ValueNorm
+            | OpKind::ScaledSum
+            | OpKind::BoundedLogits
+    )
+}
+
 impl<'a> Lowering<'a> {
     /// Lowers with a workspace at `base`.
     pub(crate) fn new(
@@ -124,6 +139,9 @@ impl Lowering<'_> {
         later: &[Op],
         launches: &mut Vec<Launch>,
     ) -> Result<(), DeviceError> {
+        if let Some(kind) = OpKind::of(op).find(|kind| !runs(*kind)) {
+            return Err(self.unsupported(kind.to_string()));
+        }
         match op {
             Op::Embed { table, scale, x } => {
                 let table = self.resources.matrix(*table)?;
@@ -132,14 +150,15 @@ impl Lowering<'_> {
                 }
                 launches.push(self.embed(program, table, *scale, *x)?);
             }
-            Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } => {
+            Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
+                let Some(keys) = keys else { return Ok(()) };
                 launches.extend(self.qkv(
                     program,
                     &Qkv {
                         x: *x,
                         norm,
-                        linears: [query, key, value],
-                        head_norms: head_norms.as_ref(),
+                        linears: [query, &keys.key, &keys.value],
+                        head_norms: [*query_norm, keys.key_norm],
                         rope: *rope,
                         shape: *shape,
                         layer: *layer,
@@ -163,7 +182,7 @@ impl Lowering<'_> {
                 let slots = (*q, *out, self.is_packed(later, *out)?);
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }
-            Op::Project { y, linear, post_norm, x } => {
+            Op::Project { y, linear, post_norm, x, .. } => {
                 let next = next_norm(later, *x);
                 launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x, next)?);
             }
@@ -187,14 +206,15 @@ impl Lowering<'_> {
                     },
                 )?);
             }
-            Op::Experts { .. } => {
-                return Err(self.unsupported(OpKind::Experts.to_string()));
+            // Refused above.
+            Op::Experts { .. }
+            | Op::DeltaNet { .. }
+            | Op::Gate { .. }
+            | Op::LayerInputs { .. }
+            | Op::GateInput { .. } => {}
+            Op::Head { x, norm, linear, .. } => {
+                launches.extend(self.head(program, *x, norm, linear)?);
             }
-            Op::DeltaNet { .. } => {
-                return Err(self.unsupported(OpKind::DeltaNet.to_string()));
-            }
-            Op::Gate { .. } => return Err(self.unsupported(OpKind::Gate.to_string())),
-            Op::Head { x, norm, linear } => launches.extend(self.head(program, *x, norm, linear)?),
             Op::Sample => launches.extend(self.sample(program)?),
         }
         Ok(())

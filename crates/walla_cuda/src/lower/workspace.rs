@@ -148,10 +148,10 @@ impl Ground<'_> {
         let all_rows = (program.rows_max, program.rows_max);
         let mut wanted = Wanted::default();
         match op {
-            Op::Qkv { shape, query, key, value, .. } => {
+            Op::Qkv { shape, query, keys: Some(keys), .. } => {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let gpu = (self.gpu, self.warpgroups);
-                let linears = [query, key, value];
+                let linears = [query, &keys.key, &keys.value];
                 let deferred = DeferredProducts::of(gpu, self.resources, program, *shape, linears)?;
                 let splits = deferred.map_or(1, |products| products.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
@@ -200,7 +200,12 @@ impl Ground<'_> {
             }
             Op::Embed { .. } | Op::Sample => {}
             // Lowering refuses them.
-            Op::Experts { .. } | Op::DeltaNet { .. } | Op::Gate { .. } => {}
+            Op::Qkv { keys: None, .. }
+            | Op::Experts { .. }
+            | Op::DeltaNet { .. }
+            | Op::Gate { .. }
+            | Op::LayerInputs { .. }
+            | Op::GateInput { .. } => {}
         }
         Ok(wanted)
     }

@@ -2,8 +2,8 @@
 
 use half::f16;
 use walla_device::{
-    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op, RopeDesc,
-    RopeId, Slot, SlotDesc, VectorId,
+    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
+    RopeDesc, RopeId, Slot, SlotDesc, VectorId,
 };
 use walla_types::{Activation, RopePairs, TensorType};
 
@@ -282,7 +282,13 @@ impl Model {
             }
             feed_forward(&mut b, shape, &mut ops);
         }
-        ops.push(Op::Head { x: X, norm: b.norm(shape.width), linear: head });
+        ops.push(Op::Head {
+            x: X,
+            norm: b.norm(shape.width),
+            linear: head,
+            soft_cap: None,
+            suppressed: vec![],
+        });
         ops.push(Op::Sample);
         let heads = shape.heads.heads * shape.heads.head_dim;
         let widths = [shape.width, heads, heads, shape.hidden, shape.width];
@@ -304,19 +310,24 @@ fn attention(
     // Every third layer has no rotary embedding.
     let rope = (layer % 3 != 2).then_some(rope);
     layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });
-    let head_norms = shape.head_norms.then(|| (b.norm(head_dim), b.norm(head_dim)));
+    let head_norm = |b: &mut Builder<'_>| shape.head_norms.then(|| b.norm(head_dim));
+    let [query_norm, key_norm] = [head_norm(b), head_norm(b)];
     ops.push(Op::Qkv {
         x: X,
         norm: b.norm(shape.width),
         query: b.linear(query, heads * head_dim, shape.width, false),
-        key: b.linear(key, kv_heads * head_dim, shape.width, false),
-        value: match shape.poison {
-            Some(Poison::Values) if layer == 0 => {
-                b.poisoned_values(value, kv_heads * head_dim, shape.width)
-            }
-            _ => b.linear(value, kv_heads * head_dim, shape.width, false),
-        },
-        head_norms,
+        query_norm,
+        keys: Some(KeyValue {
+            key: b.linear(key, kv_heads * head_dim, shape.width, false),
+            key_norm,
+            value: match shape.poison {
+                Some(Poison::Values) if layer == 0 => {
+                    b.poisoned_values(value, kv_heads * head_dim, shape.width)
+                }
+                _ => b.linear(value, kv_heads * head_dim, shape.width, false),
+            },
+            value_norm: None,
+        }),
         rope,
         shape: shape.heads,
         layer,
@@ -336,6 +347,7 @@ fn attention(
         y: MIXED,
         linear: b.linear(output, shape.width, heads * head_dim, false),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
+        scale: 1.0,
         x: X,
     });
 }
@@ -361,7 +373,7 @@ fn convolution(
         out: CONV,
     });
     let linear = b.linear(output, width, width, false);
-    ops.push(Op::Project { y: CONV, linear, post_norm: None, x: X });
+    ops.push(Op::Project { y: CONV, linear, post_norm: None, scale: 1.0, x: X });
 }
 
 fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
@@ -378,6 +390,7 @@ fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
         y: H,
         linear: b.linear(down, shape.width, shape.hidden, false),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
+        scale: 1.0,
         x: X,
     });
 }

@@ -2,7 +2,10 @@
 //! sixth layer uses full attention and RoPE with the model's base, scaled. Norms on heads, before
 //! and after each block.
 
-use super::{SpecError, transformer::Transformer};
+use super::{
+    SpecError,
+    transformer::{LayerSource, Transformer},
+};
 use crate::{
     gguf::{Array, Value},
     spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs},
@@ -19,9 +22,6 @@ pub(super) fn build(
     model: &Transformer<'_, '_>,
     context_tokens: u32,
 ) -> Result<ModelSpec, SpecError> {
-    if let Some(cap) = model.source.find::<f32>("final_logit_softcapping")?.filter(|&c| c != 0.0) {
-        return Err(model.source.unsupported("final_logit_softcapping", cap, "soft capping is"));
-    }
     let windows = windows(model)?;
     let scale = scale(model)?;
     let has_local = windows.iter().any(Option::is_some);
@@ -31,32 +31,40 @@ pub(super) fn build(
     };
     let ropes = vec![
         model.rope(RopePairs::Halves, context_tokens)?,
-        model.plain_rope(RopePairs::Halves, local_base)?,
+        model.plain_rope(RopePairs::Halves, local_base, model.rotated)?,
     ];
     let layers = model.layers(|layer| {
         let window = windows.get(layer.index).copied().flatten();
         let rope = if window.is_some() { LOCAL } else { GLOBAL };
-        Ok(Layer {
-            mixer_norm: layer.norm("attn_norm")?,
-            mixer: Mixer::Attention(Attention {
-                head_norms: layer.head_norms()?,
-                window,
-                scale,
-                ..layer.attention(Some(rope))?
-            }),
-            mixer_post_norm: Some(layer.norm("post_attention_norm")?),
-            feed_forward_norm: layer.norm("ffn_norm")?,
-            feed_forward: layer.feed_forward(Activation::GeluTanh)?,
-            feed_forward_post_norm: Some(layer.norm("post_ffw_norm")?),
-        })
+        let attention = layer.with_head_norms(layer.attention(Some(rope))?)?;
+        let mixer = Mixer::Attention(Attention { window, scale, ..attention });
+        sandwich(layer, mixer)
     })?;
     let spec = model.finish(ropes, layers, "output_norm")?;
-    Ok(ModelSpec { embedding_scale: (model.width as f64).sqrt() as f32, ..spec })
+    let embedding_scale = (model.width as f64).sqrt() as f32;
+    Ok(ModelSpec { embedding_scale, soft_cap: soft_cap(model)?, ..spec })
+}
+
+/// A layer with norms before and after mixer and feed-forward network.
+pub(super) fn sandwich(layer: &LayerSource<'_>, mixer: Mixer) -> Result<Layer, SpecError> {
+    let built = layer.pre_norm(mixer, layer.feed_forward(Activation::GeluTanh)?)?;
+    Ok(Layer {
+        mixer_post_norm: Some(layer.norm("post_attention_norm")?),
+        feed_forward_post_norm: Some(layer.norm("post_ffw_norm")?),
+        ..built
+    })
+}
+
+/// The bound of the logits; 0 is a missing one, as in llama.cpp.
+pub(super) fn soft_cap(model: &Transformer<'_, '_>) -> Result<Option<f32>, SpecError> {
+    let suffix = "final_logit_softcapping";
+    let cap = model.source.find::<f32>(suffix)?.filter(|&cap| cap != 0.0);
+    cap.map(|cap| model.source.positive(suffix, cap).map(|cap| cap as f32)).transpose()
 }
 
 /// The window of each layer. `attention.sliding_window_pattern` is either a period, whose last
 /// layer uses full attention (6 if the key is missing), or one boolean per layer.
-fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
+pub(super) fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
     let (source, layers) = (model.source, model.layer_count);
     let suffix = "attention.sliding_window_pattern";
     let Some(window @ 1..) = source.find::<u32>("attention.sliding_window")? else {

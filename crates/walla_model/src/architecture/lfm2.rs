@@ -30,8 +30,8 @@ pub(super) fn build_with(
         let mixer = if layer.kv_heads == 0 {
             Mixer::ShortConv(short_conv(layer, taps)?)
         } else {
-            let head_norms = layer.head_norms()?;
-            Mixer::Attention(Attention { head_norms, window, ..layer.attention(Some(0))? })
+            let attention = layer.with_head_norms(layer.attention(Some(0))?)?;
+            Mixer::Attention(Attention { window, ..attention })
         };
         layer.pre_norm(mixer, feed_forward(layer)?)
     })?;

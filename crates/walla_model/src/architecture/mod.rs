@@ -4,6 +4,7 @@
 
 mod error;
 mod gemma3;
+mod gemma4;
 mod granite;
 mod lfm2;
 mod lfm2moe;
@@ -64,6 +65,7 @@ impl ModelSpec {
             Architecture::Lfm2Moe => lfm2moe::build(&model, context_tokens),
             Architecture::Qwen35 => qwen35::build(&mut model, context_tokens),
             Architecture::Qwen35Moe => qwen35moe::build(&mut model, context_tokens),
+            Architecture::Gemma4 => gemma4::build(&model, context_tokens),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     SpecError,
     transformer::{LayerSource, Transformer},
 };
-use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs};
+use crate::spec::{Activation, FeedForward, Mixer, ModelSpec, RopePairs};
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -22,10 +22,7 @@ pub(super) fn build_with(
     let rope = model.rope(RopePairs::Halves, context_tokens)?;
     let layers = model.layers(|layer| {
         layer.pre_norm(
-            Mixer::Attention(Attention {
-                head_norms: layer.head_norms()?,
-                ..layer.attention(Some(0))?
-            }),
+            Mixer::Attention(layer.with_head_norms(layer.attention(Some(0))?)?),
             feed_forward(layer)?,
         )
     })?;

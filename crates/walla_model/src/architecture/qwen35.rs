@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     gguf::Flags,
-    spec::{Activation, Attention, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm},
+    spec::{Activation, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm},
 };
 
 const NORM: &str = "post_attention_norm";
@@ -44,8 +44,7 @@ pub(super) fn build_with(
         let mixer = if recurrent.get(layer.index) == Some(&true) {
             Mixer::DeltaNet(delta_net(layer, shape)?)
         } else {
-            let head_norms = layer.head_norms()?;
-            Mixer::Attention(Attention { head_norms, ..layer.gated_attention(Some(0))? })
+            Mixer::Attention(layer.with_head_norms(layer.gated_attention(Some(0))?)?)
         };
         layer.pre_norm_called(NORM, mixer, feed_forward(layer)?)
     })?;

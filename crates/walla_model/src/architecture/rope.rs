@@ -2,10 +2,7 @@
 
 use core::f64::consts::PI;
 
-use super::{
-    SpecError,
-    source::{POSITIVE, POSITIVE_TEXT, Source},
-};
+use super::{SpecError, source::Source};
 use crate::spec::{Rope, RopePairs};
 
 /// Context extension: scaling of positions beyond the model's training.
@@ -112,6 +109,10 @@ impl Yarn {
     }
 }
 
+/// Range of the factors. Gemma 4 has factors of 1e30 for dimensions that do not rotate.
+const FACTORS: core::ops::RangeInclusive<f32> = 1e-9..=1e36;
+const FACTORS_TEXT: &str = "a positive number (1e-9 to 1e36)";
+
 /// The factors that divide the frequencies, if the file has any: `rope_freqs.weight` (Llama 3), or
 /// one of two sets (longrope), selected by the context of each sequence.
 pub(super) fn factors(
@@ -151,10 +152,10 @@ fn read_factors(
         return Ok(None);
     };
     let factors = source.gguf.vector(&vector)?;
-    match factors.iter().enumerate().find(|(_, f)| !POSITIVE.contains(*f)) {
+    match factors.iter().enumerate().find(|(_, f)| !FACTORS.contains(*f)) {
         Some((index, found)) => {
             let (tensor, found) = (name.to_owned(), found.to_string());
-            Err(SpecError::Number { tensor, index, found, expected: POSITIVE_TEXT })
+            Err(SpecError::Number { tensor, index, found, expected: FACTORS_TEXT })
         }
         None => Ok(Some(factors)),
     }

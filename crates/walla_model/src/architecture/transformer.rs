@@ -5,7 +5,7 @@ use crate::{
     gguf::Strings,
     spec::{
         Activation, Architecture, Attention, DenseFeedForward, ExpertScore, Experts, FeedForward,
-        Layer, Linear, Mixer, ModelSpec, RmsNorm, Rope, RopePairs, SharedExpert,
+        KeyValue, Keys, Layer, Linear, Mixer, ModelSpec, RmsNorm, Rope, RopePairs, SharedExpert,
     },
 };
 
@@ -14,7 +14,7 @@ use crate::{
 const LAYERS_MAX: usize = 512;
 const HEADS_MAX: usize = 1024;
 const HEAD_DIM_MAX: usize = 1024;
-const WIDTH_MAX: usize = 65_536;
+pub(super) const WIDTH_MAX: usize = 65_536;
 const HIDDEN_MAX: usize = 1 << 20;
 const EXPERTS_MAX: usize = 1024;
 const VOCAB_MAX: usize = 1 << 22;
@@ -28,9 +28,9 @@ pub(super) struct Transformer<'s, 'a> {
     pub layer_count: usize,
     pub head_dim: usize,
     context_train: usize,
-    eps: f32,
+    pub eps: f32,
     /// Elements of a head that rotate.
-    rotated: usize,
+    pub rotated: usize,
     /// One per layer, as in the next two fields.
     heads: Vec<usize>,
     /// 0 for layers without attention.
@@ -100,6 +100,11 @@ impl<'s, 'a> Transformer<'s, 'a> {
         self.heads.first().copied().unwrap_or(1)
     }
 
+    /// Key and value heads of a layer.
+    pub fn kv_heads(&self, layer: usize) -> usize {
+        self.kv_heads.get(layer).copied().unwrap_or_default()
+    }
+
     /// The rope described by the `rope.*` keys and the frequency factors, if any.
     pub fn rope(&self, pairs: RopePairs, context_tokens: u32) -> Result<Rope, SpecError> {
         let factors = rope::factors(self.source, self.rotated, self.context_train, context_tokens)?;
@@ -113,9 +118,14 @@ impl<'s, 'a> Transformer<'s, 'a> {
         rope::original_context(self.source, self.context_train)
     }
 
-    /// A rope with another base and no scaling.
-    pub fn plain_rope(&self, pairs: RopePairs, base: f64) -> Result<Rope, SpecError> {
-        rope::rope(self.source, base, self.rotated, &rope::Scaling::none(self.source)?, None, pairs)
+    /// A rope of `rotated` elements with another base and no scaling.
+    pub fn plain_rope(
+        &self,
+        pairs: RopePairs,
+        base: f64,
+        rotated: usize,
+    ) -> Result<Rope, SpecError> {
+        rope::rope(self.source, base, rotated, &rope::Scaling::none(self.source)?, None, pairs)
     }
 
     /// Builds all layers, in order.
@@ -166,17 +176,20 @@ impl<'s, 'a> Transformer<'s, 'a> {
             context_train: self.context_train as u32, // At most `CONTEXT_MAX`.
             embedding,
             embedding_scale: 1.0,
+            layer_inputs: None,
             ropes,
             layers,
             output_norm: source.norm(output_norm, width, self.eps)?,
             head: Linear { matrix: own.unwrap_or(embedding), bias },
+            soft_cap: None,
+            suppressed: Vec::new(),
         };
         source.check_all_used()?;
         Ok(spec)
     }
 
     /// Rows of the embedding. The tokenizer (or, without one, `vocab_size`) must agree.
-    fn vocab(&self) -> Result<usize, SpecError> {
+    pub fn vocab(&self) -> Result<usize, SpecError> {
         let source = self.source;
         let listed = source.gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
         let vocab = match listed {
@@ -195,30 +208,43 @@ impl<'s, 'a> Transformer<'s, 'a> {
     }
 }
 
-/// Keys and values have heads of the same size: `key_length`, else `width / heads`.
+/// `key_length`, else `width / heads`.
 fn head_dim(source: &Source<'_>, width: usize, heads: usize) -> Result<usize, SpecError> {
-    let range = 2..=HEAD_DIM_MAX;
-    let even = |suffix, dim: usize| {
-        if range.contains(&dim) && dim.is_multiple_of(2) {
-            return Ok(dim);
+    let suffixes = ["attention.key_length", "attention.value_length"];
+    head_size(source, suffixes, || {
+        if heads > 0 && width.is_multiple_of(heads) {
+            return Ok(width.checked_div(heads).unwrap_or(width));
         }
-        Err(source.wrong(suffix, dim, format!("an even number in 2..={HEAD_DIM_MAX}")))
+        let expected = format!("a divisor of the embedding's length {width}");
+        Err(source.wrong("attention.head_count", heads, expected))
+    })
+}
+
+/// Keys and values have heads of the same size: the value of `key`, or the default.
+pub(super) fn head_size(
+    source: &Source<'_>,
+    [key, value]: [&str; 2],
+    default: impl FnOnce() -> Result<usize, SpecError>,
+) -> Result<usize, SpecError> {
+    let keys = match source.find::<u32>(key)? {
+        Some(dim) => dim as usize,
+        None => default()?,
     };
-    let key = match source.find::<u32>("attention.key_length")? {
-        Some(dim) => even("attention.key_length", dim as usize)?,
-        None if heads > 0 && width.is_multiple_of(heads) => {
-            even("attention.key_length", width.checked_div(heads).unwrap_or(width))?
-        }
-        None => {
-            let expected = format!("a divisor of the embedding's length {width}");
-            return Err(source.wrong("attention.head_count", heads, expected));
-        }
-    };
-    let value = source.find::<u32>("attention.value_length")?.map_or(key, |dim| dim as usize);
-    if key == value {
-        return Ok(key);
+    if !(2..=HEAD_DIM_MAX).contains(&keys) || !keys.is_multiple_of(2) {
+        return Err(source.wrong(key, keys, format!("an even number in 2..={HEAD_DIM_MAX}")));
     }
-    Err(source.wrong("attention.value_length", value, format!("{key}, as attention.key_length")))
+    let values = source.find::<u32>(value)?.map_or(keys, |dim| dim as usize);
+    if keys == values {
+        return Ok(keys);
+    }
+    Err(source.wrong(value, values, format!("{keys}, as {key}")))
+}
+
+impl KeyValue {
+    /// Without norms.
+    const fn plain(key: Linear, value: Linear) -> Self {
+        Self { key, key_norm: None, value, value_norm_eps: None }
+    }
 }
 
 fn eps(source: &Source<'_>) -> Result<f32, SpecError> {
@@ -236,6 +262,7 @@ pub(super) struct ExpertShape {
 }
 
 /// One layer's tensors, by llama.cpp's names.
+#[derive(Clone, Copy)]
 pub(super) struct LayerSource<'s> {
     pub source: &'s Source<'s>,
     pub index: usize,
@@ -248,6 +275,11 @@ pub(super) struct LayerSource<'s> {
 }
 
 impl LayerSource<'_> {
+    /// The same layer with heads of another size.
+    pub const fn with_heads_of(self, head_dim: usize) -> Self {
+        Self { head_dim, ..self }
+    }
+
     /// `attn_q` → `blk.3.attn_q`.
     pub fn name(&self, suffix: &str) -> String {
         format!("blk.{}.{suffix}", self.index)
@@ -262,14 +294,26 @@ impl LayerSource<'_> {
         self.source.norm(&self.name(suffix), self.width, self.eps)
     }
 
-    /// The norms of query and key heads.
-    pub fn head_norms(&self) -> Result<Option<(RmsNorm, RmsNorm)>, SpecError> {
-        let norm = |suffix| self.source.norm(&self.name(suffix), self.head_dim, self.eps);
-        Ok(Some((norm("attn_q_norm")?, norm("attn_k_norm")?)))
+    /// A norm over a head.
+    pub fn head_norm(&self, suffix: &str) -> Result<RmsNorm, SpecError> {
+        self.source.norm(&self.name(suffix), self.head_dim, self.eps)
+    }
+
+    /// The same attention with norms of query and key heads.
+    pub fn with_head_norms(&self, attention: Attention) -> Result<Attention, SpecError> {
+        let query_norm = Some(self.head_norm("attn_q_norm")?);
+        let keys = match attention.keys {
+            Keys::Own(own) => {
+                let key_norm = Some(self.head_norm("attn_k_norm")?);
+                Keys::Own(KeyValue { key_norm, ..own })
+            }
+            shared @ Keys::Of(_) => shared,
+        };
+        Ok(Attention { query_norm, keys, ..attention })
     }
 
     /// Query heads, and key and value heads.
-    fn grouped_heads(&self) -> Result<(usize, usize), SpecError> {
+    pub fn grouped_heads(&self) -> Result<(usize, usize), SpecError> {
         let (heads, kv_heads) = (self.heads, self.kv_heads);
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let expected = format!("a divisor of the {heads} query heads of layer {}", self.index);
@@ -283,8 +327,8 @@ impl LayerSource<'_> {
         let (heads, kv_heads) = self.grouped_heads()?;
         let head_dim = self.head_dim;
         let (queries, keys) = (heads.saturating_mul(head_dim), kv_heads.saturating_mul(head_dim));
-        let projections = self.projections(queries, keys)?;
-        self.attention_of(projections, rope)
+        let [query, key, value] = self.projections(queries, keys)?;
+        self.attention_of(query, Keys::Own(KeyValue::plain(key, value)), rope)
     }
 
     /// As [`attention`](Self::attention), with gates that follow the queries of each head in one
@@ -298,13 +342,15 @@ impl LayerSource<'_> {
         let both = Linear { matrix, bias: None };
         let [query, gate] = [0, 1].map(|half| both.half(half, self.head_dim));
         let linear = |suffix| self.linear(suffix, keys, self.width);
-        let projections = [query, linear("attn_k")?, linear("attn_v")?];
-        Ok(Attention { gate: Some(gate), ..self.attention_of(projections, rope)? })
+        let keys = Keys::Own(KeyValue::plain(linear("attn_k")?, linear("attn_v")?));
+        Ok(Attention { gate: Some(gate), ..self.attention_of(query, keys, rope)? })
     }
 
-    fn attention_of(
+    /// Full attention with these projections, scores scaled by `1 / sqrt(head_dim)`.
+    pub fn attention_of(
         &self,
-        [query, key, value]: [Linear; 3],
+        query: Linear,
+        keys: Keys,
         rope: Option<usize>,
     ) -> Result<Attention, SpecError> {
         let (heads, kv_heads) = self.grouped_heads()?;
@@ -314,9 +360,8 @@ impl LayerSource<'_> {
             kv_heads,
             head_dim,
             query,
-            key,
-            value,
-            head_norms: None,
+            query_norm: None,
+            keys,
             rope,
             window: None,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
@@ -356,6 +401,8 @@ impl LayerSource<'_> {
             feed_forward_norm: self.norm(feed_forward_norm)?,
             feed_forward,
             feed_forward_post_norm: None,
+            input: None,
+            scale: 1.0,
         })
     }
 

@@ -119,6 +119,13 @@ impl Writer {
         self
     }
 
+    /// Adds an ARRAY of BOOL.
+    pub fn bools(&mut self, key: &str, values: &[bool]) -> &mut Self {
+        self.array(key, Element::Bool, values.len());
+        self.entries.extend(values.iter().map(|&value| u8::from(value)));
+        self
+    }
+
     /// Adds an ARRAY of FLOAT32.
     pub fn f32s(&mut self, key: &str, values: &[f32]) -> &mut Self {
         self.array(key, Element::F32, values.len());

@@ -10,8 +10,8 @@ use crate::gguf::WriteError;
 
 /// Contents of a tensor.
 pub(super) enum Fill {
-    /// F32 only.
-    Ones,
+    /// F32 only: the same number everywhere.
+    All(f32),
     /// F32 only: the whole tensor.
     These(Vec<f32>),
     /// Mean 0.
@@ -33,7 +33,7 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> Result<(), WriteError> {
     let std = match fill {
-        Fill::Ones => return Ok(write_all(out, elements, |_| 1.0)?),
+        Fill::All(number) => return Ok(write_all(out, elements, |_| *number)?),
         Fill::These(numbers) => {
             return Ok(write_all(out, elements, |i| numbers.get(i).copied().unwrap_or(1.0))?);
         }

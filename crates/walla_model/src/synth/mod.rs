@@ -14,7 +14,7 @@ mod types;
 
 use std::io::Write;
 
-pub use models::{Convolutions, DeltaNets, Experts, Model};
+pub use models::{Convolutions, DeltaNets, Experts, Gemma4, Model};
 pub use rewrite::{RewriteError, part_name, rewrite, split};
 pub use types::Mixture;
 use walla_types::TensorType;
@@ -126,6 +126,10 @@ fn check(model: &Model) -> Result<(), &'static str> {
         Err("its architecture and its DeltaNet layers contradict each other")
     } else if model.delta_nets.is_some_and(|delta| !is_possible(&delta)) {
         Err("a size of its DeltaNet layers is 0, or key_heads does not divide value_heads")
+    } else if model.gemma4.is_some() != (model.architecture == Architecture::Gemma4) {
+        Err("its architecture and its parts of Gemma 4 contradict each other")
+    } else if model.gemma4.is_some_and(|gemma| !has_all_kinds(model, &gemma)) {
+        Err("a size of its parts of Gemma 4 is 0 or odd, or no layer of a kind has keys")
     } else if !heads.is_multiple_of(kv_heads) {
         Err("kv_heads does not divide heads")
     } else if !head_dim.is_multiple_of(2) {
@@ -143,6 +147,15 @@ fn is_possible(delta: &DeltaNets) -> bool {
     !sizes.contains(&0) && taps > 1 && value_heads.is_multiple_of(key_heads)
 }
 
+/// Whether layers with a window and layers with full attention both have their own keys.
+fn has_all_kinds(model: &Model, gemma: &Gemma4) -> bool {
+    let Gemma4 { full_interval, full_head_dim, shared_layers, shared_hidden, .. } = *gemma;
+    let own = model.layers.checked_sub(shared_layers);
+    let has_kinds = full_interval > 1 && own.is_some_and(|own| own >= full_interval);
+    let has_sizes = full_head_dim > 0 && full_head_dim.is_multiple_of(8) && shared_hidden > 0;
+    has_kinds && has_sizes && model.window.is_some()
+}
+
 /// Bytes of the tensors' data without padding: close to the length of the file, and equal to the
 /// bytes that a step of one sequence reads, if the model has no mixtures of experts.
 #[must_use]
@@ -157,8 +170,8 @@ impl Model {
     /// Number of weights of the model; a tied head is counted once.
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        // Divisors of frequencies are no weights; decays are.
-        let is_weight = |t: &Tensor| !matches!(t.fill, Fill::These(_)) || t.name.ends_with("ssm_a");
+        // Divisors of frequencies are no weights.
+        let is_weight = |t: &Tensor| t.name != "rope_freqs.weight";
         let weights = tensors(self, Mixture::F16).into_iter().filter(is_weight);
         weights.map(|t| t.dims.iter().product::<u64>()).sum()
     }
@@ -177,19 +190,23 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     writer.str("general.architecture", architecture);
     writer.str("general.name", &format!("synthetic {}", model.name));
     let key = |suffix: &str| format!("{architecture}.{suffix}");
+    let full_dim = model.gemma4.map_or(model.head_dim, |gemma| gemma.full_head_dim);
     let sizes = [
         ("block_count", model.layers),
         ("context_length", model.context_train),
         ("embedding_length", model.width),
-        ("feed_forward_length", model.hidden),
         ("attention.head_count", model.heads),
-        ("attention.key_length", model.head_dim),
-        ("attention.value_length", model.head_dim),
-        ("rope.dimension_count", model.head_dim / if model.delta_nets.is_some() { 4 } else { 1 }),
+        ("attention.key_length", full_dim),
+        ("attention.value_length", full_dim),
+        ("rope.dimension_count", full_dim / if model.delta_nets.is_some() { 4 } else { 1 }),
         ("vocab_size", model.vocab),
     ];
     for (suffix, size) in sizes {
         writer.u32(&key(suffix), size);
+    }
+    match model.gemma4 {
+        Some(gemma) => of_gemma4(writer, model, gemma),
+        None => _ = writer.u32(&key("feed_forward_length"), model.hidden),
     }
     if model.convolutions.is_some() {
         let kv_heads = |layer| if model.attends(layer) { model.kv_heads as i32 } else { 0 };
@@ -231,6 +248,27 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
     writer.f32(&key("rope.freq_base"), model.rope_base);
 }
 
+/// Keys that only Gemma 4 has.
+fn of_gemma4(writer: &mut Writer, model: &Model, gemma: Gemma4) {
+    let key = |suffix: &str| format!("{}.{suffix}", model.architecture.name());
+    let hidden: Vec<i32> = (0..model.layers).map(|layer| model.hidden_of(layer) as i32).collect();
+    writer.i32s(&key("feed_forward_length"), &hidden);
+    let slides: Vec<bool> = (0..model.layers).map(|layer| !model.is_full(layer)).collect();
+    writer.bools(&key("attention.sliding_window_pattern"), &slides);
+    let sizes = [
+        ("attention.key_length_swa", model.head_dim),
+        ("attention.value_length_swa", model.head_dim),
+        ("rope.dimension_count_swa", model.head_dim),
+        ("attention.shared_kv_layers", gemma.shared_layers),
+        ("embedding_length_per_layer_input", gemma.input_width),
+    ];
+    for (suffix, size) in sizes {
+        writer.u32(&key(suffix), size);
+    }
+    writer.f32(&key("rope.freq_base_swa"), 10_000.0);
+    writer.f32(&key("final_logit_softcapping"), 30.0);
+}
+
 /// Decays of DeltaNet heads, `-e^x` with `x` from 1/16 to 16 as at the start of a training, spread
 /// evenly in the logarithm.
 fn decays(heads: u64) -> Vec<f32> {
@@ -245,10 +283,9 @@ fn decays(heads: u64) -> Vec<f32> {
 /// enough for meaningful sampling and arg max. A block adds three times the embedding to the hidden
 /// state; otherwise a tied head would only repeat the last token.
 fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
-    let [width, hidden, vocab] = [model.width, model.hidden, model.vocab].map(u64::from);
-    let query = u64::from(model.heads) * u64::from(model.head_dim);
-    let outputs = query;
-    let key = u64::from(model.kv_heads) * u64::from(model.head_dim);
+    let [width, vocab] = [model.width, model.vocab].map(u64::from);
+    let input = u64::from(model.gemma4.map_or(0, |gemma| gemma.input_width));
+    let inputs = input * u64::from(model.layers);
     let embedding_std = 2.0 / (width as f32).sqrt();
     let mut all = Vec::new();
     let mut add = |name: String, ty, dims: &[u64], fill| {
@@ -262,19 +299,49 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         let dims = [factors.len() as u64];
         add("rope_freqs.weight".into(), TensorType::F32, &dims, Fill::These(factors));
     }
+    if input > 0 {
+        // Tables and projections contribute equally to the inputs.
+        let std = 1.0 / (input as f32).sqrt();
+        let ty = mixture.output(inputs);
+        add("per_layer_token_embd.weight".into(), ty, &[inputs, vocab], normal(std));
+        let dims = [width, inputs];
+        add("per_layer_model_proj.weight".into(), TensorType::F16, &dims, normal(embedding_std));
+        add("per_layer_proj_norm.weight".into(), TensorType::F32, &[input], Fill::All(1.0));
+    }
     for layer in 0..model.layers {
         let name = |suffix: &str| format!("blk.{layer}.{suffix}.weight");
+        let head_dim = u64::from(model.head_dim_of(layer));
+        let query = u64::from(model.heads) * head_dim;
+        let outputs = query;
+        let key = u64::from(model.kv_heads) * head_dim;
+        let hidden = u64::from(model.hidden_of(layer));
+        let has_keys = !model.is_shared(layer);
         let attends = model.attends(layer);
-        let mut norm = |suffix, len| add(name(suffix), TensorType::F32, &[len], Fill::Ones);
+        let mut all_of = |suffix, len, number| {
+            add(name(suffix), TensorType::F32, &[len], Fill::All(number));
+        };
+        // The scores of Gemma 4 are not scaled.
+        let query_norm = model.gemma4.map_or(1.0, |_| 1.0 / (head_dim as f32).sqrt());
+        if model.architecture != Architecture::Llama && attends {
+            all_of("attn_q_norm", head_dim, query_norm);
+        }
+        let mut norm = |suffix, len| all_of(suffix, len, 1.0);
         norm("attn_norm", width);
         norm(if model.delta_nets.is_some() { "post_attention_norm" } else { "ffn_norm" }, width);
-        if model.architecture != Architecture::Llama && attends {
-            norm("attn_q_norm", model.head_dim.into());
-            norm("attn_k_norm", model.head_dim.into());
+        if model.architecture != Architecture::Llama && attends && has_keys {
+            norm("attn_k_norm", head_dim);
         }
-        if model.architecture == Architecture::Gemma3 {
+        if matches!(model.architecture, Architecture::Gemma3 | Architecture::Gemma4) {
             norm("post_attention_norm", width);
             norm("post_ffw_norm", width);
+        }
+        if input > 0 {
+            norm("post_norm", width);
+        }
+        if model.gemma4.is_some() {
+            // Blocks add numbers near 1: the factor keeps their sum there.
+            let scale = Fill::These(vec![0.75]);
+            add(name("layer_output_scale"), TensorType::F32, &[1], scale);
         }
         if let (false, Some(convolutions)) = (attends, model.convolutions) {
             let dims = [convolutions.taps.into(), width];
@@ -287,7 +354,7 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
             let mut numbers = |name, dims: &[u64], fill| add(name, TensorType::F32, dims, fill);
             numbers(name("ssm_a"), &[heads], Fill::These(decays(heads)));
             numbers(name("ssm_dt.bias"), &[heads], Fill::Random { std: 0.5 });
-            numbers(name("ssm_norm.weight"), &[delta.head_dim.into()], Fill::Ones);
+            numbers(name("ssm_norm.weight"), &[delta.head_dim.into()], Fill::All(1.0));
             let dims = [delta.taps.into(), delta.channels()];
             numbers(name("ssm_conv1d.weight"), &dims, Fill::Random { std: 0.5 });
         }
@@ -317,12 +384,18 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         } else if attends {
             let query = if model.delta_nets.is_some() { 2 * query } else { query };
             matrix("attn_q", width, query, 1.0, None);
-            matrix("attn_k", width, key, 1.0, None);
-            matrix("attn_v", width, key, 1.0, None);
+            if has_keys {
+                matrix("attn_k", width, key, 1.0, None);
+                matrix("attn_v", width, key, 1.0, None);
+            }
             matrix("attn_output", outputs, width, output_gain, None);
         } else {
             matrix("shortconv.in_proj", width, 3 * width, 1.0, None);
             matrix("shortconv.out_proj", width, width, output_gain, None);
+        }
+        if input > 0 {
+            matrix("inp_gate", width, input, 1.0, None);
+            matrix("proj", input, width, output_gain, None);
         }
         if let Some(experts) = experts {
             let (count, hidden) = (Some(experts.count), experts.hidden.into());
@@ -339,7 +412,7 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         Architecture::Lfm2Moe => "token_embd_norm.weight",
         _ => "output_norm.weight",
     };
-    add(output_norm.into(), TensorType::F32, &[width], Fill::Ones);
+    add(output_norm.into(), TensorType::F32, &[width], Fill::All(1.0));
     if !model.tied {
         let ty = mixture.output(width);
         add("output.weight".into(), ty, &[width, vocab], normal(embedding_std));

@@ -6,7 +6,7 @@ use crate::spec::Architecture;
 ///
 /// Change the fields of one of these for any other shape. Supported are [`Architecture::Llama`],
 /// [`Architecture::Qwen3`], [`Architecture::Gemma3`], [`Architecture::Qwen3Moe`],
-/// [`Architecture::Lfm2Moe`] and [`Architecture::Qwen35`].
+/// [`Architecture::Lfm2Moe`], [`Architecture::Qwen35`] and [`Architecture::Gemma4`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The name on a command line.
@@ -45,6 +45,8 @@ pub struct Model {
     pub convolutions: Option<Convolutions>,
     /// Gated DeltaNet (Qwen 3.5).
     pub delta_nets: Option<DeltaNets>,
+    /// What Gemma 4 has in addition to Gemma 3.
+    pub gemma4: Option<Gemma4>,
 }
 
 /// Mixtures of experts in place of feed-forward networks.
@@ -83,6 +85,22 @@ pub struct DeltaNets {
     pub taps: u32,
     /// Every layer whose number, counted from 1, is a multiple of this has attention instead.
     pub attention_interval: u32,
+}
+
+/// What Gemma 4 has in addition to Gemma 3. Sizes of [`Model`] apply to layers with a window and
+/// with their own keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gemma4 {
+    /// Every layer whose number, counted from 1, is a multiple of this has full attention.
+    pub full_interval: u32,
+    /// Elements in a head of layers with full attention.
+    pub full_head_dim: u32,
+    /// Number of last layers that read the keys and values of earlier ones.
+    pub shared_layers: u32,
+    /// Width of the feed-forward networks of these layers.
+    pub shared_hidden: u32,
+    /// Elements of each layer's input; 0: none.
+    pub input_width: u32,
 }
 
 impl DeltaNets {
@@ -132,6 +150,7 @@ impl Model {
         experts: None,
         convolutions: None,
         delta_nets: None,
+        gemma4: None,
     };
 
     /// Llama 3.1, 8.03 billion parameters.
@@ -166,6 +185,7 @@ impl Model {
         experts: None,
         convolutions: None,
         delta_nets: None,
+        gemma4: None,
     };
 
     /// Qwen 3, 1.7 billion parameters.
@@ -202,6 +222,7 @@ impl Model {
         experts: None,
         convolutions: None,
         delta_nets: None,
+        gemma4: None,
     };
 
     /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are not a multiple of 256.
@@ -224,6 +245,7 @@ impl Model {
         experts: None,
         convolutions: None,
         delta_nets: None,
+        gemma4: None,
     };
 
     /// Qwen 3, 30.5 billion parameters; a token uses 3.3 billion.
@@ -260,6 +282,7 @@ impl Model {
         experts: Some(Experts { count: 32, used: 4, hidden: 1792, dense_layers: 2 }),
         convolutions: Some(Convolutions { taps: 3, attention_layers: &[2, 6, 10, 14, 18, 21] }),
         delta_nets: None,
+        gemma4: None,
     };
 
     /// Qwen 3.5, 0.75 billion parameters.
@@ -306,8 +329,27 @@ impl Model {
         ..Self::QWEN3_5_0_8B
     };
 
+    /// Gemma 4 E2B, 4.6 billion parameters: 2.3 billion are the table of the layers' inputs.
+    pub const GEMMA_4_E2B: Self = Self {
+        name: "gemma-4-e2b",
+        architecture: Architecture::Gemma4,
+        width: 1536,
+        layers: 35,
+        heads: 8,
+        hidden: 6144,
+        context_train: 131_072,
+        gemma4: Some(Gemma4 {
+            full_interval: 5,
+            full_head_dim: 512,
+            shared_layers: 20,
+            shared_hidden: 12_288,
+            input_width: 256,
+        }),
+        ..Self::GEMMA_3_1B
+    };
+
     /// Every shape above.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LLAMA_3_2_1B,
         Self::LLAMA_3_1_8B,
         Self::QWEN3_0_6B,
@@ -320,6 +362,7 @@ impl Model {
         Self::QWEN3_5_0_8B,
         Self::QWEN3_5_2B,
         Self::QWEN3_5_4B,
+        Self::GEMMA_4_E2B,
     ];
 
     /// The shape named `name`.
@@ -335,6 +378,28 @@ impl Model {
             && delta.is_none_or(|delta| (layer + 1).is_multiple_of(delta.attention_interval))
     }
 
+    /// Whether layer `layer` has full attention, in a model with windows.
+    pub(super) fn is_full(&self, layer: u32) -> bool {
+        self.gemma4.is_some_and(|gemma| (layer + 1).is_multiple_of(gemma.full_interval))
+    }
+
+    /// Elements in a head of layer `layer`.
+    pub(super) fn head_dim_of(&self, layer: u32) -> u32 {
+        let full = self.gemma4.filter(|_| self.is_full(layer));
+        full.map_or(self.head_dim, |gemma| gemma.full_head_dim)
+    }
+
+    /// Whether layer `layer` reads the keys and values of an earlier one.
+    pub(super) fn is_shared(&self, layer: u32) -> bool {
+        self.gemma4.is_some_and(|gemma| layer >= self.layers - gemma.shared_layers)
+    }
+
+    /// Width of the feed-forward network of layer `layer`.
+    pub(super) fn hidden_of(&self, layer: u32) -> u32 {
+        let shared = self.gemma4.filter(|_| self.is_shared(layer));
+        shared.map_or(self.hidden, |gemma| gemma.shared_hidden)
+    }
+
     /// The mixture of experts of layer `layer`.
     pub(super) fn experts_of(&self, layer: u32) -> Option<Experts> {
         self.experts.filter(|experts| layer >= experts.dense_layers)
@@ -342,11 +407,16 @@ impl Model {
 
     /// Divisors of the rotation frequencies of Llama 3.1 and later: 1 for dimensions that rotate at
     /// least 4 times within the 8192 tokens of Llama 3's training, the stretch for dimensions that
-    /// rotate at most once, and a smooth transition in between.
+    /// rotate at most once, and a smooth transition in between. Of Gemma 4: 1 for a quarter of the
+    /// dimensions of full layers, 1e30 for the others.
     pub(super) fn rope_factors(&self) -> Option<Vec<f32>> {
         const CONTEXT_ORIGINAL: f32 = 8192.0;
         const TURNS_FAST: f32 = 4.0;
         const TURNS_SLOW: f32 = 1.0;
+        if let Some(gemma) = self.gemma4 {
+            let factor = |pair| if pair < gemma.full_head_dim / 8 { 1.0 } else { 1e30 };
+            return Some((0..gemma.full_head_dim / 2).map(factor).collect());
+        }
         let stretch = self.rope_stretch?;
         let factor = |pair: u32| {
             let frequency = self.rope_base.powf(-((2 * pair) as f32) / self.head_dim as f32);

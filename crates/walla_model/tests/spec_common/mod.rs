@@ -18,12 +18,14 @@ pub struct Spoilt {
     pub tensors: Vec<(String, TensorType, Vec<u64>)>,
     /// All numbers of the tensors named `ssm_a`.
     pub decay: f32,
+    /// All numbers of the tensors named `layer_output_scale.weight`.
+    pub layer_scale: f32,
 }
 
 pub fn spoil(model: &Model) -> Spoilt {
     let small = Model {
         width: 64,
-        layers: 2,
+        layers: if model.gemma4.is_some() { 4 } else { 2 },
         heads: 4,
         kv_heads: 2,
         head_dim: 16,
@@ -36,6 +38,14 @@ pub fn spoil(model: &Model) -> Spoilt {
             head_dim: 32,
             attention_interval: 2,
             ..d
+        }),
+        // Two layers with their own keys, two that share them; the odd ones have full attention.
+        gemma4: model.gemma4.map(|_| synth::Gemma4 {
+            full_interval: 2,
+            full_head_dim: 32,
+            shared_layers: 2,
+            shared_hidden: 128,
+            input_width: 8,
         }),
         ..model.clone()
     };
@@ -57,7 +67,7 @@ impl From<Gguf> for Spoilt {
         let tensor =
             |t: TensorInfo<'_>| (t.name.to_owned(), t.ty.unwrap(), t.shape.dims().to_vec());
         let tensors = gguf.tensors().map(tensor).collect();
-        Self { gguf, values: Vec::new(), tensors, decay: -1.0 }
+        Self { gguf, values: Vec::new(), tensors, decay: -1.0, layer_scale: 1.0 }
     }
 }
 
@@ -108,7 +118,8 @@ impl Spoilt {
         self
     }
 
-    /// The file, with F32 tensors full of `1.0`, except for [`decay`](Self::decay) (and arbitrary data in other types).
+    /// The file, with F32 tensors full of `1.0`, except for [`decay`](Self::decay) and
+    /// [`layer_scale`](Self::layer_scale) (and arbitrary data in other types).
     pub fn file(self) -> Vec<u8> {
         let mut writer = Writer::new();
         let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);
@@ -123,7 +134,11 @@ impl Spoilt {
         }
         let mut data = writer.begin(Vec::new()).unwrap();
         for (name, ty, dims) in &self.tensors {
-            let number: f32 = if name.ends_with("ssm_a") { self.decay } else { 1.0 };
+            let number: f32 = match name {
+                _ if name.ends_with("ssm_a") => self.decay,
+                _ if name.ends_with("layer_output_scale.weight") => self.layer_scale,
+                _ => 1.0,
+            };
             let bytes = ty.row_bytes(dims.iter().product::<u64>() as usize).unwrap();
             let ones: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(bytes).collect();
             data.tensor(&ones).unwrap();

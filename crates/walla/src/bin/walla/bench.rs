@@ -123,8 +123,11 @@ fn bench_context(
     // A row of the embedding is looked up without reading the matrix. Only a tied matrix is read,
     // by the output head.
     let embedding = if model.is_tied() { 0 } else { matrix_bytes(&model.embedding) };
+    let table = model.layer_inputs.map_or(0, |inputs| matrix_bytes(&inputs.table));
     let bytes = StepBytes {
-        weights: weight_bytes.saturating_sub(embedding).saturating_sub(idle_expert_bytes(&model)),
+        weights: weight_bytes
+            .saturating_sub(embedding + table)
+            .saturating_sub(idle_expert_bytes(&model)),
         per_token: kv_bytes_per_token(&model, options.kv_type),
     };
     table::heading(out, arguments, context, &device, (bytes_per_second, load_seconds))?;
@@ -173,8 +176,10 @@ impl StepBytes {
 /// Keys and values of one token in all layers, with their scales.
 pub fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
     let scales = model.layers.iter().map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => 2 * attention.kv_heads * kv_type.scale_bytes(),
-        Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,
+        Mixer::Attention(attention) if attention.own_keys().is_some() => {
+            2 * attention.kv_heads * kv_type.scale_bytes()
+        }
+        Mixer::Attention(_) | Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,
     });
     (model.kv_numbers_per_token() * kv_type.bytes() + scales.sum::<usize>()) as u64
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value as Json, json};
 use walla_device::KvType;
 use walla_model::chat::{ChatTemplate, LoadError, LoadedText, Message, Role, TemplateChoice};
+use walla_model::spec::{Layer, Mixer};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec, Value};
 
@@ -91,10 +92,11 @@ fn spec(file: &Gguf) -> Json {
         Ok(spec) => spec,
         Err(error) => return json!({"error": error.to_string()}),
     };
-    let attention = spec
-        .layers
-        .iter()
-        .filter(|layer| matches!(layer.mixer, walla_model::spec::Mixer::Attention(_)));
+    let attention = spec.layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Attention(_)));
+    let shares = |layer: &&Layer| match &layer.mixer {
+        Mixer::Attention(attention) => attention.own_keys().is_none(),
+        Mixer::ShortConv(_) | Mixer::DeltaNet(_) => false,
+    };
     // All layers with experts have the same shape.
     let experts = spec.experts().next().map(|experts| {
         json!({
@@ -110,6 +112,8 @@ fn spec(file: &Gguf) -> Json {
         "width": spec.width,
         "layers": spec.layers.len(),
         "attention_layers": attention.count(),
+        "shared_kv_layers": spec.layers.iter().filter(shares).count(),
+        "layer_input_width": spec.layer_inputs.map(|inputs| inputs.width),
         "experts": experts,
         "vocab": spec.vocab,
         "context_train": spec.context_train,
