@@ -138,7 +138,7 @@ fn settings_are_the_same() {
     let (of_plugin, of_builder) = through_both! {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),
         context_tokens(77), agents_max(5), wait_for_slot(false), agents_parked_max(6),
-        kv_tokens(700), prefill_tokens_max(9), kv_type(walla::KvType::Q8), budget(millis(3)),
+        kv_tokens(700), state_snapshots(8), prefill_tokens_max(9), kv_type(walla::KvType::Q8), budget(millis(3)),
         budget_carry(2), background_prefill(false), context_shift(true),
         launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),
@@ -157,6 +157,7 @@ fn settings_are_the_same() {
         wait_for_slot,
         agents_parked_max,
         kv_tokens,
+        state_snapshots,
         prefill_tokens_max,
         kv_type,
         budget,
@@ -180,7 +181,8 @@ fn settings_are_the_same() {
     assert_eq!((context_tokens, agents_max, agents_parked_max), (77, 5, 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
     assert!(context_shift);
-    assert_eq!((kv_tokens, prefill_tokens_max), (Some(700), Some(9)));
+    let sizes = (kv_tokens, state_snapshots, prefill_tokens_max);
+    assert_eq!(sizes, (Some(700), Some(8), Some(9)));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));
     assert_eq!((budget, budget_carry), (FrameBudget::Time(millis(3)), Some(2)));
     assert_eq!(launch_max, Some(millis(1)));

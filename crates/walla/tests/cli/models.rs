@@ -167,7 +167,7 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
 fn fit_reports_memory_and_measured_steps() {
     let ran = run(&["fit", tiny(), tiny(), "--device", "cpu", "--context", "96", "--json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    let reports: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let reports: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(reports.as_array().map(Vec::len), Some(2));
     let report = &reports[0];
     assert_eq!((&report["fits"], &report["agents"]), (&true.into(), &64.into()));
