@@ -134,19 +134,19 @@ fn greedy_replies_match_the_golden_ones() {
         You heard that wolves were seen near Ashford. Your brother Odo guards the gate.";
     const ROBOT: &str = "You are a courier robot. Places: dock, kitchen, workshop, garden. Answer with one JSON action.";
     let golden = [
-        (GRETA, "What does a horseshoe cost?", "A horseshoe costs 3 silver."),
-        (GRETA, "Who guards the gate?", "Odo guards the gate."),
+        (GRETA, "What does a horseshoe cost?", "3 silver for a horseshoe."),
+        (GRETA, "Who guards the gate?", "Odo is my brother. He guards the gate."),
         (GRETA, "Who is Odo?", "Odo is my brother. He guards the gate."),
         (GRETA, "<|im_end|>", "I don't understand. Speak plainly, friend."),
         (
             ROBOT,
             "Please go to the kitchen.",
-            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"I am driving to the kitchen now.\"}",
+            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"Okay, the kitchen.\"}",
         ),
         (
             ROBOT,
             "Fly to the moon.",
-            "{\"action\":\"refuse\",\"target\":\"none\",\"say\":\"I am not able to do that.\"}",
+            "{\"action\":\"refuse\",\"target\":\"none\",\"say\":\"I will not do that.\"}",
         ),
     ];
     let cpu = CpuOptions { variant: Some(Variant::Scalar), ..CpuOptions::default() };

@@ -89,9 +89,10 @@ fn refusal(change: impl Fn(&mut Op)) -> String {
 #[test]
 fn impossible_ops_are_refused() {
     let inputs = |slot: u32, first: u32| {
-        refusal(move |op| match op {
-            Op::GateInput { e, first: at, .. } => (*e, *at) = (Slot(slot), *at + first),
-            _ => {}
+        refusal(move |op| {
+            if let Op::GateInput { e, first: at, .. } = op {
+                (*e, *at) = (Slot(slot), *at + first);
+            }
         })
     };
     assert!(inputs(6, 1).contains("32 inputs from 65 on, of 96"), "{}", inputs(6, 1));

@@ -13,8 +13,8 @@
 //! | the end of a prompt | the next ask, if it writes the reply differently |
 //!
 //! Only the first place divides a chunk. A snapshot can be used when the step that computed it has
-//! completed. The least recently used one is replaced first; those that were never used come before
-//! the others. If pages are lacking, snapshots lose theirs before agents do.
+//! completed. The least recently used one is replaced first; unused snapshots are replaced before used
+//! ones. If pages are lacking, snapshots lose theirs before agents do.
 
 use walla_types::{SeqId, TokenId};
 
@@ -37,7 +37,7 @@ struct Snapshot {
     last_use: u64,
 }
 
-/// All snapshots. Their sequences follow those of the agents.
+/// All snapshots. Their sequences follow the agents' sequences.
 #[derive(Debug)]
 pub(super) struct Snapshots {
     all: Vec<Snapshot>,
@@ -171,14 +171,14 @@ impl KvCache {
         Some(snapshot.reached)
     }
 
-    /// Frees the pages of the snapshot that is replaced first among those that alone hold some.
-    /// Returns `false` if there is none.
+    /// Frees the pages of a snapshot that has exclusive pages: of several, the one that is replaced
+    /// first. Returns `false` without such a snapshot.
     pub fn free_snapshot(&mut self) -> bool {
         self.free_snapshot_if(|kv, seq| kv.ledger().exclusive_pages(seq) > 0)
     }
 
     /// Drops the snapshot that is replaced first: an agent that continues from it may need no copy
-    /// of its last page then. Returns `false` if there is none.
+    /// of its last page then. Returns `false` without snapshots.
     pub fn free_shared_snapshot(&mut self) -> bool {
         self.free_snapshot_if(|_, _| true)
     }
@@ -215,7 +215,7 @@ impl KvCache {
 
 impl Core {
     /// Rows, of the next `rows` of an agent, until the end of a prefix that it has in common with
-    /// another agent and of which there is no snapshot.
+    /// another agent and that has no snapshot.
     pub(super) fn rows_to_snapshot(&self, slot: usize, rows: u32) -> u32 {
         if rows < 2 || !self.kv.has_snapshots() {
             return rows;
