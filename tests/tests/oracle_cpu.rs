@@ -48,8 +48,8 @@ fn an_f16_cache_is_within_half_tolerance() {
 /// That limit is the one of the half class, because the rounding of llama.cpp changed no best token
 /// of these files. The two other limits hold as they are.
 ///
-/// - `qwen3moe-q4_k_m`: after token 68 of `len70` the best two logits differ by 0.0819; the limit is
-///   0.0728. The errors of these two, -0.044 and +0.070, are as large as the rms of all errors
+/// - `qwen3moe-q4_k_m`: after token 68 of `len70` the best two logits differ by 0.0819; the limit
+///   is 0.0728. The errors of these two, -0.044 and +0.070, are as large as the rms of all errors
 ///   (0.053, limit 0.158), and the same in every variant.
 /// - `qwen35-q8_0`: in `len70` two logits differ by 0.0933; the limit is 0.0877. The rms of all
 ///   errors is 0.105, its limit 0.194.
@@ -166,7 +166,13 @@ fn steps_of_any_size_and_any_batch_give_the_same_bits() {
     for model in oracle_models() {
         let is_first_type = model.name.ends_with("-f16");
         let kv_types = if is_first_type { &[KvType::F16, KvType::Q8][..] } else { &[KvType::F16] };
-        for variant in Variant::ALL.iter().copied().filter(|v| v.score().is_some()) {
+        // `walla_cpu` has tests of every type with every variant; here each architecture has two.
+        let is_quick = is_first_type || model.name.ends_with("-q4_k_m");
+        let chosen = |variant: &Variant| {
+            is_quick || *variant == Variant::Scalar || *variant == Variant::best()
+        };
+        let variants = Variant::ALL.iter().copied().filter(|v| v.score().is_some());
+        for variant in variants.filter(chosen) {
             for (context, mut sequences) in model.by_context() {
                 if variant == Variant::Scalar && !is_first_type {
                     sequences.retain(OracleSequence::is_medium);

@@ -138,7 +138,8 @@ fn settings_are_the_same() {
     let (of_plugin, of_builder) = through_both! {
         template("chatml"), device("cpu"), threads(3), gpu_context(walla::GpuContext::Separate),
         context_tokens(77), agents_max(5), wait_for_slot(false), agents_parked_max(6),
-        kv_tokens(700), state_snapshots(8), prefill_tokens_max(9), kv_type(walla::KvType::Q8), budget(millis(3)),
+        kv_tokens(700), state_snapshots(8), prefill_tokens_max(9),
+        kv_type(walla::KvType::Q8), budget(millis(3)),
         budget_carry(2), background_prefill(false), context_shift(true),
         launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),

@@ -373,7 +373,8 @@ pub enum Op {
     Sample,
 }
 
-/// Kinds of ops, and parts of ops, that a device may lack, see [`Device::runs`](crate::Device::runs).
+/// Kinds of ops, and parts of ops, that a device may lack: see
+/// [`Device::runs`](crate::Device::runs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpKind {

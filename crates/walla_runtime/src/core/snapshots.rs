@@ -13,8 +13,8 @@
 //! | the end of a prompt | the next ask, if it writes the reply differently |
 //!
 //! Only the first place divides a chunk. A snapshot can be used when the step that computed it has
-//! completed. The least recently used one is replaced first; unused snapshots are replaced before used
-//! ones. If pages are lacking, snapshots lose theirs before agents do.
+//! completed. The least recently used one is replaced first; unused snapshots are replaced before
+//! used ones. If pages are lacking, snapshots lose theirs before agents do.
 
 use walla_types::{SeqId, TokenId};
 
@@ -288,7 +288,7 @@ impl Core {
         let is_whole = |&(other, source): &(usize, &super::agents::AgentState)| {
             let evaluated = source.sequence.evaluated();
             let reached = source.sequence.reached();
-            // An agent of this step has reserved pages, which do not include a copy of its last one.
+            // An agent of this step has reserved pages, without one for a copy of its last page.
             other != slot
                 && !self.scheduler.includes(other)
                 && evaluated.len() as u32 > own

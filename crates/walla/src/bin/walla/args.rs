@@ -447,7 +447,7 @@ pub struct Fit {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub agents: u32,
     /// Context of each agent in tokens
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    #[arg(long, default_value_t = 1024, value_parser = contexts())]
     pub context: u32,
     /// Milliseconds of a frame that steps may use [default: 8.33 on a CPU, 4.17 on a GPU]
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
@@ -460,6 +460,10 @@ pub struct Fit {
     pub json: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+fn contexts() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(64..=1 << 20)
 }
 
 #[derive(Debug, Args)]

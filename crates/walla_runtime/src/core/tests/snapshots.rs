@@ -1,4 +1,5 @@
-//! Models with recurrent layers share prefixes and go back through snapshots, with the same replies.
+//! Models with recurrent layers share prefixes and go back through snapshots, with the same
+//! replies.
 
 use super::*;
 use crate::api::{Speaker, Turn};
