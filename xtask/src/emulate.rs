@@ -29,6 +29,8 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=every_feature",
             // The emulator runs PTX without WGMMA, so this test would repeat others.
             "--skip=products_without_wgmma",
+            // Kernels of other types, which the other tests run.
+            "--skip=converted_types",
             "--skip=groups_of_12",
             "--skip=groups_of_4",
             "--skip=groups_of_7",

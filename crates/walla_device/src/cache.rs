@@ -63,8 +63,8 @@ pub enum CacheLayer {
 
 /// All per-sequence data that a device stores between steps.
 ///
-/// In addition to pages and the states of recurrent layers, each sequence has the last sampled token
-/// (so that the next step can be launched before the host has read it) and the most recent
+/// In addition to pages and the states of recurrent layers, each sequence has the last sampled
+/// token (so that the next step can be launched before the host has read it) and the most recent
 /// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that
 /// number (for penalties). All of it is initially zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
