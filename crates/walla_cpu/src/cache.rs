@@ -92,7 +92,7 @@ impl DeltaLayer {
         self.conv.state.len() + self.strips.len() * Self::strip(self.shape) * sequences * 4
     }
 
-    /// Runs `work` with the strips of all sequences, one after another.
+    /// Runs `work` with the strips of all sequences, sequentially.
     fn each(&mut self, work: impl Fn(&mut [f32], usize)) {
         let numbers = Self::strip(self.shape);
         for strip in &mut self.strips {

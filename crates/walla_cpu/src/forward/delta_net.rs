@@ -1,6 +1,7 @@
 use std::sync::PoisonError;
 
 use walla_device::Op;
+use walla_types::Activation;
 
 use super::Frame;
 use super::convolution::Inputs;
@@ -65,7 +66,9 @@ impl Frame<'_> {
             let steps = products[starts[1]..].iter_mut().zip(decay).zip(step_bias);
             steps.for_each(|((step, decay), bias)| *step = (decay * softplus(*step + bias)).exp());
             let strengths = &mut products[starts[2]..][..decay.len()];
-            strengths.iter_mut().for_each(|strength| *strength = sigmoid(*strength));
+            strengths
+                .iter_mut()
+                .for_each(|strength| *strength = scalar::activate(Activation::Sigmoid, *strength));
         }
 
         let dim = shape.head_dim as usize;
@@ -178,10 +181,6 @@ fn normalise(x: &mut [f32], eps: f32, scale: f32) {
 fn softplus(x: f32) -> f32 {
     // Beyond 20 the difference to `x` is below one unit in the last place.
     if x > 20.0 { x } else { x.exp().ln_1p() }
-}
-
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
 }
 
 #[cfg(test)]

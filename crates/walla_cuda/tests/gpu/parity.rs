@@ -131,7 +131,7 @@ fn every_type_agrees_with_the_oracle() {
     }
 }
 
-/// A separate test: their kernels are those of other types, and an emulator needs minutes.
+/// A separate test: they use the kernels of other types, and an emulator needs minutes.
 #[test]
 fn converted_types_agree_with_the_oracle() {
     for ty in CONVERTED {

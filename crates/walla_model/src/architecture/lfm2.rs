@@ -3,12 +3,9 @@
 
 use super::{
     SpecError,
-    transformer::{LayerSource, Transformer},
+    transformer::{LayerSource, TAPS_MAX, Transformer},
 };
 use crate::spec::{Activation, Attention, FeedForward, Mixer, ModelSpec, RopePairs, ShortConv};
-
-/// Published models have 3.
-const TAPS_MAX: usize = 16;
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,

@@ -7,18 +7,14 @@ use walla_types::RopePairs;
 use super::{
     SpecError,
     source::POSITIVE,
-    transformer::{LayerSource, Transformer},
+    transformer::{HEAD_DIM_MAX, HEADS_MAX, LayerSource, TAPS_MAX, Transformer},
 };
 use crate::{
     gguf::Flags,
-    spec::{Activation, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm},
+    spec::{Activation, DeltaNet, FeedForward, Mixer, ModelSpec, RmsNorm, Vector},
 };
 
 const NORM: &str = "post_attention_norm";
-// Bounds as in `transformer`. Published models have 4 taps, 16 to 64 heads of 128.
-const TAPS_MAX: usize = 16;
-const HEADS_MAX: usize = 1024;
-const HEAD_DIM_MAX: usize = 1024;
 /// The interval of a file without key.
 const ATTENTION_INTERVAL: usize = 4;
 
@@ -121,7 +117,7 @@ fn delta_net(layer: &LayerSource<'_>, shape: Shape) -> Result<DeltaNet, SpecErro
 }
 
 /// Negative numbers: a state that grows has no bound.
-fn decays(layer: &LayerSource<'_>, heads: usize) -> Result<crate::spec::Vector, SpecError> {
+fn decays(layer: &LayerSource<'_>, heads: usize) -> Result<Vector, SpecError> {
     let tensor = layer.name("ssm_a");
     let vector = layer.source.vector(&tensor, &[heads])?;
     let numbers = layer.source.gguf.vector(&vector)?;

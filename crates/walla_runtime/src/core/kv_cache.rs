@@ -1,6 +1,6 @@
 //! The KV cache of all agents: sequences, pages, the page limit and the page claim.
 
-use std::ops::{Range, RangeTo};
+use std::ops::{Range, RangeBounds, RangeTo};
 
 use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
 use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
@@ -164,16 +164,17 @@ impl KvCache {
     /// Lets the empty sequence of `to` begin with these tokens of `from`, in whole pages that both
     /// then reference. Returns `false` if that failed.
     pub fn share(&mut self, from: usize, to: usize, tokens: RangeTo<u32>) -> bool {
-        let Sequences { ledger, commands, .. } = &mut self.sequences;
-        let copied = ledger.copy(seq(from), seq(to), tokens, commands);
-        debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
-        copied.is_ok()
+        self.copy(seq(from), seq(to), tokens)
     }
 
     /// Lets an empty sequence be a copy of a whole one. Returns `false` if that failed.
     pub(super) fn copy_whole(&mut self, from: SeqId, to: SeqId) -> bool {
+        self.copy(from, to, ..)
+    }
+
+    fn copy(&mut self, from: SeqId, to: SeqId, tokens: impl RangeBounds<u32>) -> bool {
         let Sequences { ledger, commands, .. } = &mut self.sequences;
-        let copied = ledger.copy(from, to, .., commands);
+        let copied = ledger.copy(from, to, tokens, commands);
         debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
         copied.is_ok()
     }

@@ -45,7 +45,7 @@ pub enum Verb {
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
     Bench(Bench),
-    /// Tell whether models fit this machine: memory, and measured milliseconds per step
+    /// Report whether models fit this machine: memory, and measured milliseconds per step
     Fit(Fit),
     /// List the devices of this machine
     Devices(Devices),
