@@ -66,6 +66,9 @@ fn parameters_are_as_published() {
         ("qwen3.5-4b", 4_205_751_296),
         // The text part: 2.28 billion, and 2.35 billion in the table of the layers' inputs.
         ("gemma-4-e2b", 4_628_569_379),
+        ("granite-4-350m", 352_379_904),
+        // The text part.
+        ("ministral-3-3b", 3_429_006_336),
     ];
     assert_eq!(published.len(), Model::ALL.len());
     for (name, parameters) in published {

@@ -230,6 +230,11 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
         for (suffix, size) in sizes {
             writer.u32(&key(suffix), size);
         }
+        // Pairs that rotate with each coordinate of a position, which are equal for text. llama.cpp
+        // needs them.
+        let pairs = (model.head_dim / 8) as i32;
+        let sections = [pairs - 2 * (pairs / 3), pairs / 3, pairs / 3, 0];
+        writer.i32s(&key("rope.dimension_sections"), &sections);
     }
     if let Some(experts) = model.experts {
         writer.u32(&key("expert_count"), experts.count);
@@ -241,11 +246,44 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
         writer.u32(&key("leading_dense_block_count"), experts.dense_layers);
         writer.u32(&key("expert_gating_func"), SIGMOID);
     }
+    match model.architecture {
+        Architecture::Granite => of_granite(writer),
+        Architecture::Mistral3 => of_ministral(writer),
+        _ => {}
+    }
     if let Some(window) = model.window {
         writer.u32(&key("attention.sliding_window"), window);
     }
     writer.f32(&key("attention.layer_norm_rms_epsilon"), model.eps);
     writer.f32(&key("rope.freq_base"), model.rope_base);
+}
+
+/// Granite's factors of the embedding and of what blocks add. The others are as in a Llama: scores
+/// and logits of random weights are then as large as those of other shapes.
+const GRANITE_EMBEDDING: f32 = 12.0;
+const GRANITE_RESIDUAL: f32 = 0.246;
+
+/// Keys that only Granite has.
+fn of_granite(writer: &mut Writer) {
+    writer.f32("granite.embedding_scale", GRANITE_EMBEDDING);
+    writer.f32("granite.residual_scale", GRANITE_RESIDUAL);
+}
+
+/// Keys that only Ministral 3 has: YaRN from 16,384 tokens on, and growing scores.
+fn of_ministral(writer: &mut Writer) {
+    let key = |suffix: &str| format!("mistral3.{suffix}");
+    writer.str(&key("rope.scaling.type"), "yarn");
+    writer.u32(&key("rope.scaling.original_context_length"), 16_384);
+    let numbers = [
+        ("rope.scaling.factor", 16.0),
+        ("rope.scaling.yarn_beta_fast", 32.0),
+        ("rope.scaling.yarn_beta_slow", 1.0),
+        ("rope.scaling.yarn_log_multiplier", 1.0),
+        ("attention.temperature_scale", 0.1),
+    ];
+    for (suffix, number) in numbers {
+        writer.f32(&key(suffix), number);
+    }
 }
 
 /// Keys that only Gemma 4 has.
@@ -322,13 +360,13 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
         };
         // The scores of Gemma 4 are not scaled.
         let query_norm = model.gemma4.map_or(1.0, |_| 1.0 / (head_dim as f32).sqrt());
-        if model.architecture != Architecture::Llama && attends {
+        if model.has_head_norms() && attends {
             all_of("attn_q_norm", head_dim, query_norm);
         }
         let mut norm = |suffix, len| all_of(suffix, len, 1.0);
         norm("attn_norm", width);
         norm(if model.delta_nets.is_some() { "post_attention_norm" } else { "ffn_norm" }, width);
-        if model.architecture != Architecture::Llama && attends && has_keys {
+        if model.has_head_norms() && attends && has_keys {
             norm("attn_k_norm", head_dim);
         }
         if matches!(model.architecture, Architecture::Gemma3 | Architecture::Gemma4) {
@@ -373,7 +411,10 @@ fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
             dims.extend(stacked.map(u64::from));
             add(name(suffix), ty, &dims, normal(gain / (cols as f32).sqrt()));
         };
-        let output_gain = 3.0 * embedding_std;
+        let output_gain = match model.architecture {
+            Architecture::Granite => 3.0 * embedding_std * GRANITE_EMBEDDING / GRANITE_RESIDUAL,
+            _ => 3.0 * embedding_std,
+        };
         if let Some(delta) = delta {
             let heads = delta.value_heads.into();
             matrix("attn_qkv", width, delta.channels(), 1.0, None);

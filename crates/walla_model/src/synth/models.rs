@@ -6,7 +6,8 @@ use crate::spec::Architecture;
 ///
 /// Change the fields of one of these for any other shape. Supported are [`Architecture::Llama`],
 /// [`Architecture::Qwen3`], [`Architecture::Gemma3`], [`Architecture::Qwen3Moe`],
-/// [`Architecture::Lfm2Moe`], [`Architecture::Qwen35`] and [`Architecture::Gemma4`].
+/// [`Architecture::Lfm2Moe`], [`Architecture::Qwen35`], [`Architecture::Gemma4`],
+/// [`Architecture::Granite`] and [`Architecture::Mistral3`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The name on a command line.
@@ -348,8 +349,39 @@ impl Model {
         ..Self::GEMMA_3_1B
     };
 
+    /// Granite 4.0, 352 million parameters (the dense one).
+    pub const GRANITE_4_350M: Self = Self {
+        name: "granite-4-350m",
+        architecture: Architecture::Granite,
+        width: 1024,
+        layers: 28,
+        heads: 16,
+        kv_heads: 4,
+        hidden: 2048,
+        vocab: 100_352,
+        context_train: 32_768,
+        rope_base: 10_000_000.0,
+        rope_stretch: None,
+        ..Self::LLAMA_3_2_1B
+    };
+
+    /// Ministral 3, 3.4 billion parameters, without its image encoder.
+    pub const MINISTRAL_3_3B: Self = Self {
+        name: "ministral-3-3b",
+        architecture: Architecture::Mistral3,
+        width: 3072,
+        layers: 26,
+        head_dim: 128,
+        hidden: 9216,
+        vocab: 131_072,
+        context_train: 262_144,
+        rope_base: 1_000_000.0,
+        rope_stretch: None,
+        ..Self::LLAMA_3_2_1B
+    };
+
     /// Every shape above.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::LLAMA_3_2_1B,
         Self::LLAMA_3_1_8B,
         Self::QWEN3_0_6B,
@@ -363,12 +395,20 @@ impl Model {
         Self::QWEN3_5_2B,
         Self::QWEN3_5_4B,
         Self::GEMMA_4_E2B,
+        Self::GRANITE_4_350M,
+        Self::MINISTRAL_3_3B,
     ];
 
     /// The shape named `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name == name)
+    }
+
+    /// Whether heads of queries and keys have norms.
+    pub(super) fn has_head_norms(&self) -> bool {
+        use Architecture::{Granite, Llama, Mistral3};
+        !matches!(self.architecture, Llama | Granite | Mistral3)
     }
 
     /// Whether layer `layer` has attention.
