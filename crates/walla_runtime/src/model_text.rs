@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use walla_action::{ActionSet, CallFormat, CallMarkers};
+use walla_action::{ActionSet, CallFormat, CallMarkers, Delimiter};
 use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, LoadedText, ReasoningMarkers, TemplateState, Tools};
 use walla_model::tokenizer::Tokenizer;
-use walla_types::TokenId;
+use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentSpec, ReplyError};
 use crate::options::{EngineError, EngineOptions};
@@ -29,6 +29,8 @@ pub(crate) struct ModelText {
     pub warnings: Vec<String>,
     /// Delimiters of calls.
     pub call_markers: CallMarkers,
+    /// All tokens but the one that opens a call; `None` if no token does.
+    speech_mask: Option<Arc<TokenMask>>,
     /// Lists of tools of the sets that were used last.
     tools: Mutex<VecDeque<(ActionSet, Tools)>>,
     /// `None` if the model has no reasoning markers: replies are only speech.
@@ -76,7 +78,13 @@ impl ModelText {
         let format = CallFormat::of(template.as_ref().map(ChatTemplate::source), &tokenizer);
         let sample_tokens = tokenizer.encode_untrusted(SAMPLE).map_or(0, |tokens| tokens.len());
         let call_markers = CallMarkers::new(format, &tokenizer);
+        let speech_mask = call_markers.token(Delimiter::Open).and_then(|open| {
+            let vocab = tokenizer.vocab_size() as u32;
+            let tokens = (0..vocab).map(TokenId).filter(|token| *token != open);
+            TokenMask::allow(vocab, tokens).ok().map(Arc::new)
+        });
         Self {
+            speech_mask,
             bytes_per_token: SAMPLE.len() as f32 / sample_tokens.max(1) as f32,
             tokenizer: Arc::new(tokenizer),
             template,
@@ -87,6 +95,15 @@ impl ModelText {
             call_markers,
             tools: Mutex::default(),
         }
+    }
+
+    /// The allowed tokens of a reply that must not call actions: of `allowed`, or of all, those
+    /// that open no call. `None` if no token opens calls, or if nothing else is allowed.
+    pub fn speech_mask(&self, allowed: Option<&Arc<TokenMask>>) -> Option<Arc<TokenMask>> {
+        let speech = self.speech_mask.as_ref()?;
+        let Some(allowed) = allowed else { return Some(Arc::clone(speech)) };
+        let words = allowed.words().iter().zip(speech.words()).map(|(a, b)| a & b);
+        TokenMask::from_words(words.collect::<Box<[u32]>>()).ok().map(Arc::new)
     }
 
     /// The list of tools for prompts with these actions. `None`: no action is possible.

@@ -169,11 +169,15 @@ impl Core {
         let constraint = reply.options.constraint.as_ref().or(spec.constraint.as_ref());
         let actions = spec.actions.as_ref().filter(|actions| !actions.set.is_empty());
         let Some(actions) = actions.filter(|_| *is_chat && constraint.is_none()) else { return };
-        reply.policy = Some(match reply.options.actions.unwrap_or(actions.policy) {
+        let policy = match reply.options.actions.unwrap_or(actions.policy) {
             _ if *rounds > ROUNDS_MAX => ActionPolicy::Off,
             ActionPolicy::Required if !is_question => ActionPolicy::Auto,
             policy => policy,
-        });
+        };
+        reply.policy = Some(policy);
+        if policy == ActionPolicy::Off {
+            reply.speech_mask = model_text.speech_mask(spec.sampling.allowed_tokens());
+        }
         let calls = calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
         calls.begin(actions.call_bytes_max as usize);
     }

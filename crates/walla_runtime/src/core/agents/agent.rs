@@ -186,7 +186,8 @@ impl AgentState {
     pub fn draw(&self) -> Draw<'_> {
         let sampling = &self.spec.sampling;
         let mask = self.constraint().and_then(ReplyConstraint::mask);
-        Draw { sampling, mask: mask.or_else(|| sampling.allowed_tokens()) }
+        let of_speech = || self.reply.as_ref()?.speech_mask.as_ref();
+        Draw { sampling, mask: mask.or_else(of_speech).or_else(|| sampling.allowed_tokens()) }
     }
 
     /// Number of earlier tokens that the agent's penalties consider.

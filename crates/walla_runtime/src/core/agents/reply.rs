@@ -1,5 +1,9 @@
 //! An ask and the reply to it.
 
+use std::sync::Arc;
+
+use walla_types::TokenMask;
+
 use crate::api::{
     ActionPolicy, AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage,
 };
@@ -56,6 +60,8 @@ pub(in crate::core) struct Reply {
     /// Whether it may call actions. `None`: its agent has none, or it is not in a conversation, or
     /// it has a constraint.
     pub policy: Option<ActionPolicy>,
+    /// Allowed tokens of a reply that must not call actions: all but the token that opens a call.
+    pub speech_mask: Option<Arc<TokenMask>>,
     /// Number of calls so far, valid or not.
     pub calls_ended: u32,
     /// The texts of its [actions](crate::Speaker::Action) so far, for the conversation.
@@ -93,6 +99,7 @@ impl Reply {
             usage: Usage::default(),
             speech: String::new(),
             policy: None,
+            speech_mask: None,
             calls_ended: 0,
             actions: Vec::new(),
             heard_bytes: u32::MAX,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use walla_action::{ActionSet, ActionSpec, CallError};
 use walla_device::faulty::FaultPlan;
 use walla_model::synth::Dialect;
+use walla_types::TokenMask;
 
 use super::fallback::{run_and_lose, with_spare};
 use super::*;
@@ -224,21 +225,45 @@ fn a_required_reply_begins_with_a_call() {
 #[test]
 fn the_policy_of_an_ask_replaces_that_of_its_agent() {
     let options = model(&MARKERS);
-    let mut refused = 0;
     for seed in 0..8 {
         let mut rig = rig(&options);
-        let agent = rig.agent(actor(&rig, seed, |_| {}));
+        let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("it has it");
+        let spec = actor(&rig, seed, |_| {});
+        // A model that wants to call: only the policy prevents it.
+        let sampling = spec.sampling.to_builder().bias(open, 5.0).build().expect("valid");
+        let agent = rig.agent(AgentSpec { sampling, ..spec });
         let with = |policy| AskOptions { actions: Some(policy), ..AskOptions::default() };
         let off = rig.ask_with(agent, chat("Nails, please."), with(ActionPolicy::Off));
         let required = rig.ask_with(agent, chat("Nails!"), with(ActionPolicy::Required));
         rig.run();
         rig.assert_all_ended();
         assert!(rig.reply(off).calls.is_empty());
-        refused += rig.reply(off).refused.len();
+        assert!(rig.reply(off).refused.is_empty(), "no call opens");
         assert_sound(rig.reply(off));
         assert!(!rig.reply(required).calls.is_empty());
     }
-    assert!(refused > 0, "an open call is reported");
+}
+
+/// Tokens that open a call are removed from the tokens that the agent may sample.
+#[test]
+fn a_policy_without_calls_keeps_the_allowed_tokens() {
+    let mut rig = rig(&model(&MARKERS));
+    let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
+    let letters = (b'a'..=b'z').map(|byte| TokenId(byte.into()));
+    let vocab = rig.core.model_text.tokenizer.vocab_size() as u32;
+    let allowed = TokenMask::allow(vocab, letters.chain([open])).expect("tokens of the model");
+    let spec = actor(&rig, 5, |actions| actions.policy = ActionPolicy::Off);
+    let sampling = spec.sampling.to_builder().allowed_tokens(Arc::new(allowed));
+    let sampling = sampling.bias(open, 100.0).build().expect("valid");
+    let agent = rig.agent(AgentSpec { sampling, ..spec });
+    let reply = rig.ask(agent, chat("Nails, please."));
+    rig.run();
+    rig.assert_all_ended();
+    let heard = rig.reply(reply);
+    assert!(heard.calls.is_empty() && heard.refused.is_empty());
+    assert!(!heard.text.is_empty());
+    // GPT-2's letters of the bytes: tokens of the synthetic vocabulary are bytes in order.
+    assert!(heard.text.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", heard.text);
 }
 
 /// A conversation without questions ends at some time: the model and the game could call and
