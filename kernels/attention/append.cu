@@ -1,7 +1,8 @@
-// append: q = rope(head_norm(Q n)); the row's cell gets rope(head_norm(K n)) and V n, from the
-// products of Q, K and V.
+// append: q = position_scale * rope(head_norm(Q n)); the row's cell gets rope(head_norm(K n)) and
+// V n, from the products of Q, K and V. position_scale(p) = 1 + slope * ln(1 + floor(p / period)).
+// Without KV heads there are queries only.
 // products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then
-// values; q: [rows, heads * head_dim]. head_dim <= 256.
+// values; q: [rows, heads * head_dim]. head_dim <= 512.
 // Grid: (up to heads + 2 * kv_heads over 4, rows): warps take a row's heads round-robin. With many
 // rows there are fewer blocks per row, so that sines are computed once for several heads.
 // Bound: memory, some KiB per row.
@@ -14,11 +15,13 @@ struct AppendParams {
     const float* products;
     float* q;
     HeadRef head;
+    float position_slope; // 0: a scale of 1
+    uint32_t position_period;
 };
-static_assert(sizeof(AppendParams) == 144, "as in params.rs");
+static_assert(sizeof(AppendParams) == 152, "as in params.rs");
 
 constexpr uint32_t APPEND_WARPS = 4;
-constexpr uint32_t HEAD_DIM_MAX = 256;
+constexpr uint32_t HEAD_DIM_MAX = 512;
 
 template <typename Number>
 __device__ __forceinline__ void append(const AppendParams& p) {
@@ -36,6 +39,10 @@ __device__ __forceinline__ void append(const AppendParams& p) {
         for (uint32_t k = 0; k < LANE_PAIRS; k++)
             if (lane + k * WARP < p.head.pairs)
                 sincos[k] = sincos_of(p.head, row.position, lane + k * WARP);
+    const float scale =
+        p.position_slope != 0.0f
+            ? fmaf(p.position_slope, log1pf(float(row.position / p.position_period)), 1.0f)
+            : 1.0f;
     grid_dependency_wait();
     const uint32_t heads = p.head.heads, all_heads = heads + 2 * p.kv.kv_heads, dim = p.kv.head_dim;
     float* at = staged[warp];
@@ -60,7 +67,7 @@ __device__ __forceinline__ void append(const AppendParams& p) {
         if (is_query) {
             float* q = p.q + (size_t(r) * heads + head) * dim;
             for (uint32_t d = lane; d < dim; d += WARP)
-                q[d] = at[d];
+                q[d] = at[d] * scale;
             continue;
         }
         const uint32_t kv_head = head - heads - (is_value ? p.kv.kv_heads : 0);

@@ -1,8 +1,7 @@
 // attention: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of
-// the row's sequence.
-// q, out: [rows, heads * head_dim] f32; pages as in kv.cuh. Softmax and sums in f32. head_dim <= 8
-// * LANES, a multiple of 8: LANES lanes share a cell, 8 numbers each, so a load is 16 bytes of f16,
-// or 8 of 8 bits.
+// the row's sequence. q, out: [rows, heads * head_dim] f32; pages as in kv.cuh. Softmax and sums in
+// f32. head_dim <= 8 * LANES * PARTS, a multiple of 8: LANES lanes share a cell. A lane has 8
+// numbers of each part of 8 * LANES, so a load is 16 bytes of f16, or 8 of 8 bits.
 //
 // A block takes one row, one KV head with up to GROUP of its query heads, and CHUNK cells; the last
 // block to finish for a row and head merges the chunks in order. Chunks start at the row's first
@@ -42,54 +41,60 @@ __device__ __forceinline__ void store_out(const AttentionParams& p, uint32_t r, 
         p.out[(size_t(r) * p.heads + head) * dim + d] = value;
 }
 
-// Cells per thread whose keys or values are in flight at once.
-constexpr uint32_t AHEAD = 4;
-
 // Static shared memory of a block.
-template <uint32_t GROUP, uint32_t LANES>
+template <uint32_t GROUP, uint32_t LANES, uint32_t PARTS>
 struct AttentionShared {
-    static constexpr uint32_t CELLS = ATTENTION_THREADS / LANES, DIM_MAX = 8 * LANES;
+    static constexpr uint32_t CELLS = ATTENTION_THREADS / LANES, DIM_MAX = 8 * LANES * PARTS;
+    // Cells per thread whose keys or values are in flight at once.
+    static constexpr uint32_t AHEAD = 4 / PARTS;
     float scores[GROUP][CHUNK]; // then weights
     __align__(16) float sums[GROUP][CELLS][DIM_MAX];
     float maxima[GROUP], masses[GROUP];
     bool is_last;
 };
 
-// Queries of `heads` heads, 8 numbers per lane from `from` on; zeros for other heads.
-template <uint32_t GROUP>
-__device__ __forceinline__ void load_queries(float (&q)[GROUP][8], const float* from, uint32_t dim,
-                                             uint32_t heads) {
+// Queries of `heads` heads, a lane's numbers; zeros for other heads, and for parts beyond the head.
+// `from`: the lane's first number, `d0` its place in the head.
+template <uint32_t LANES, uint32_t GROUP, uint32_t PARTS>
+__device__ __forceinline__ void load_queries(float (&q)[PARTS][GROUP][8], const float* from,
+                                             uint32_t d0, uint32_t dim, uint32_t heads) {
 #pragma unroll
-    for (uint32_t g = 0; g < GROUP; g++) {
-#pragma unroll
-        for (uint32_t i = 0; i < 8; i++)
-            q[g][i] = 0.0f;
-        if (g < heads)
-            load_eight(from + g * dim, q[g]);
-    }
-}
-
-// A lane's part of the dot products of queries and keys.
-template <typename Number, uint32_t GROUP>
-__device__ __forceinline__ void multiply_keys(float (&dots)[AHEAD][GROUP],
-                                              const float (&q)[GROUP][8],
-                                              const Eight<Number> (&keys)[AHEAD]) {
-#pragma unroll
-    for (uint32_t a = 0; a < AHEAD; a++) {
-        float key[8];
-        keys[a].decode(key);
+    for (uint32_t part = 0; part < PARTS; part++)
 #pragma unroll
         for (uint32_t g = 0; g < GROUP; g++) {
-            dots[a][g] = 0.0f;
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++)
-                dots[a][g] = fmaf(q[g][i], key[i], dots[a][g]);
+                q[part][g][i] = 0.0f;
+            if (g < heads && d0 + part * 8 * LANES < dim)
+                load_eight(from + g * dim + part * 8 * LANES, q[part][g]);
+        }
+}
+
+// A lane's share of the dot products of queries and keys.
+template <typename Number, uint32_t GROUP, uint32_t PARTS, uint32_t AHEAD>
+__device__ __forceinline__ void multiply_keys(float (&dots)[AHEAD][GROUP],
+                                              const float (&q)[PARTS][GROUP][8],
+                                              const Eight<Number> (&keys)[AHEAD][PARTS]) {
+#pragma unroll
+    for (uint32_t a = 0; a < AHEAD; a++) {
+#pragma unroll
+        for (uint32_t part = 0; part < PARTS; part++) {
+            float key[8];
+            keys[a][part].decode(key);
+#pragma unroll
+            for (uint32_t g = 0; g < GROUP; g++) {
+                if (part == 0)
+                    dots[a][g] = 0.0f;
+#pragma unroll
+                for (uint32_t i = 0; i < 8; i++)
+                    dots[a][g] = fmaf(q[part][g][i], key[i], dots[a][g]);
+            }
         }
     }
 }
 
 // Adds the dot products of the LANES lanes that share a cell.
-template <uint32_t LANES, uint32_t GROUP>
+template <uint32_t LANES, uint32_t GROUP, uint32_t AHEAD>
 __device__ __forceinline__ void add_lanes(float (&dots)[AHEAD][GROUP]) {
 #pragma unroll
     for (uint32_t offset = LANES / 2; offset > 0; offset /= 2)
@@ -101,22 +106,25 @@ __device__ __forceinline__ void add_lanes(float (&dots)[AHEAD][GROUP]) {
 }
 
 // Adds the weighted values of cells `c0`, `c0` + CELLS, ….
-template <typename Number, uint32_t GROUP, typename Shared>
-__device__ __forceinline__ void add_values(float (&sum)[GROUP][8], const Shared& sh,
-                                           const Eight<Number> (&values)[AHEAD], uint32_t c0,
+template <typename Number, uint32_t GROUP, uint32_t PARTS, uint32_t AHEAD, typename Shared>
+__device__ __forceinline__ void add_values(float (&sum)[PARTS][GROUP][8], const Shared& sh,
+                                           const Eight<Number> (&values)[AHEAD][PARTS], uint32_t c0,
                                            uint32_t heads) {
 #pragma unroll
     for (uint32_t a = 0; a < AHEAD; a++) {
         // Beyond the last cell the values are zero, and so are the weights up to CHUNK.
         const uint32_t c = min(c0 + a * Shared::CELLS, CHUNK - 1);
-        float value[8];
-        values[a].decode(value);
 #pragma unroll
-        for (uint32_t g = 0; g < GROUP; g++) {
-            const float weight = g < heads ? sh.scores[g][c] : 0.0f;
+        for (uint32_t part = 0; part < PARTS; part++) {
+            float value[8];
+            values[a][part].decode(value);
 #pragma unroll
-            for (uint32_t i = 0; i < 8; i++)
-                sum[g][i] = fmaf(weight, value[i], sum[g][i]);
+            for (uint32_t g = 0; g < GROUP; g++) {
+                const float weight = g < heads ? sh.scores[g][c] : 0.0f;
+#pragma unroll
+                for (uint32_t i = 0; i < 8; i++)
+                    sum[part][g][i] = fmaf(weight, value[i], sum[part][g][i]);
+            }
         }
     }
 }
@@ -189,10 +197,11 @@ __device__ __forceinline__ void merge_chunks(const AttentionParams& p, uint32_t 
     }
 }
 
-template <typename Number, uint32_t GROUP, uint32_t LANES>
+template <typename Number, uint32_t GROUP, uint32_t LANES, uint32_t PARTS>
 __device__ __forceinline__ void attention(const AttentionParams& p) {
-    constexpr uint32_t CELLS = ATTENTION_THREADS / LANES;
-    __shared__ AttentionShared<GROUP, LANES> sh;
+    using Shared = AttentionShared<GROUP, LANES, PARTS>;
+    constexpr uint32_t CELLS = Shared::CELLS, AHEAD = Shared::AHEAD;
+    __shared__ Shared sh;
     launch_dependents();
     grid_dependency_wait();
     const uint32_t r = blockIdx.z;
@@ -217,29 +226,31 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
     const uint32_t lane = threadIdx.x % LANES;
     const uint32_t cell0 = threadIdx.x / LANES;
     const uint32_t d0 = lane * 8;
-    const bool inside = d0 < dim;
     const uint32_t* table = p.step.table(row.table);
     const Number* keys = reinterpret_cast<const Number*>(p.kv.keys);
     const Number* values = reinterpret_cast<const Number*>(p.kv.values);
-    Eight<Number> ahead[AHEAD];
+    Eight<Number> ahead[AHEAD][PARTS];
     const auto fetch = [&](bool is_value, uint32_t c0) {
         const Number* numbers = is_value ? values : keys;
         const __half* scales = is_value ? p.kv.value_scales : p.kv.key_scales;
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++) {
             const uint32_t c = c0 + a * CELLS + cell0;
-            ahead[a].zero();
-            if (c < count && inside) {
-                const size_t cell = cell_of(p.kv, table, kv_head, from + c);
-                ahead[a].load(numbers + cell * dim + d0, scales + cell);
+            const size_t cell = c < count ? cell_of(p.kv, table, kv_head, from + c) : 0;
+#pragma unroll
+            for (uint32_t part = 0; part < PARTS; part++) {
+                const uint32_t d = d0 + part * 8 * LANES;
+                ahead[a][part].zero();
+                if (c < count && d < dim)
+                    ahead[a][part].load(numbers + cell * dim + d, scales + cell);
             }
         }
     };
 
     fetch(false, 0);
     {
-        float q[GROUP][8];
-        load_queries(q, p.q + (size_t(r) * p.heads + head0) * dim + d0, dim, inside ? heads : 0);
+        float q[PARTS][GROUP][8];
+        load_queries<LANES>(q, p.q + (size_t(r) * p.heads + head0) * dim + d0, d0, dim, heads);
         // All lanes of a warp run the same number of iterations: the sums below are over whole
         // warps.
         for (uint32_t c0 = 0; c0 < count; c0 += CELLS * AHEAD) {
@@ -264,22 +275,27 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
     weigh_scores(sh, heads, count);
     __syncthreads();
 
-    float sum[GROUP][8] = {};
+    float sum[PARTS][GROUP][8] = {};
     for (uint32_t c0 = 0; c0 < count; c0 += CELLS * AHEAD) {
-        Eight<Number> now[AHEAD];
+        Eight<Number> now[AHEAD][PARTS];
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++)
-            now[a] = ahead[a];
+#pragma unroll
+            for (uint32_t part = 0; part < PARTS; part++)
+                now[a][part] = ahead[a][part];
         if (c0 + CELLS * AHEAD < count)
             fetch(true, c0 + CELLS * AHEAD);
         add_values(sum, sh, now, c0 + cell0, heads);
     }
 #pragma unroll
-    for (uint32_t g = 0; g < GROUP; g++) {
-        float4* to = reinterpret_cast<float4*>(&sh.sums[g][cell0][d0]);
-        to[0] = make_float4(sum[g][0], sum[g][1], sum[g][2], sum[g][3]);
-        to[1] = make_float4(sum[g][4], sum[g][5], sum[g][6], sum[g][7]);
-    }
+    for (uint32_t part = 0; part < PARTS; part++)
+#pragma unroll
+        for (uint32_t g = 0; g < GROUP; g++) {
+            const float (&its)[8] = sum[part][g];
+            float4* to = reinterpret_cast<float4*>(&sh.sums[g][cell0][d0 + part * 8 * LANES]);
+            to[0] = make_float4(its[0], its[1], its[2], its[3]);
+            to[1] = make_float4(its[4], its[5], its[6], its[7]);
+        }
     __syncthreads();
     const uint32_t stride = dim + 2;
     const auto partial_of = [&](uint32_t g) {
@@ -307,12 +323,13 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         merge_chunks(p, r, head0, heads, chunks);
 }
 
-// Names: attention_<numbers>_<query heads>x<lanes per cell>.
-#define ATTENTION(NUMBER, NAME, GROUP, LANES)                                             \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                       \
-        attention_##NAME##_##GROUP##x##LANES(const __grid_constant__ AttentionParams p) { \
-        attention<NUMBER, GROUP, LANES>(p);                                               \
+// Names: attention_<numbers>_<query heads>x<eights of numbers>.
+#define ATTENTION_OF(NUMBER, NAME, GROUP, LANES, PARTS, EIGHTS)                            \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                        \
+        attention_##NAME##_##GROUP##x##EIGHTS(const __grid_constant__ AttentionParams p) { \
+        attention<NUMBER, GROUP, LANES, PARTS>(p);                                         \
     }
+#define ATTENTION(NUMBER, NAME, GROUP, LANES) ATTENTION_OF(NUMBER, NAME, GROUP, LANES, 1, LANES)
 #define ATTENTIONS(NUMBER, NAME, LANES) \
     ATTENTION(NUMBER, NAME, 1, LANES)   \
     ATTENTION(NUMBER, NAME, 2, LANES)   \
@@ -323,6 +340,13 @@ ATTENTIONS(float, f32, 32)
 ATTENTIONS(__half, f16, 8)
 ATTENTIONS(__half, f16, 16)
 ATTENTIONS(__half, f16, 32)
+// Large heads: up to four query heads, whose sums fill the shared memory.
+#define ATTENTIONS_LARGE(NUMBER, NAME)       \
+    ATTENTION_OF(NUMBER, NAME, 1, 32, 2, 64) \
+    ATTENTION_OF(NUMBER, NAME, 2, 32, 2, 64) ATTENTION_OF(NUMBER, NAME, 4, 32, 2, 64)
+ATTENTIONS_LARGE(float, f32)
+ATTENTIONS_LARGE(__half, f16)
+ATTENTIONS_LARGE(Biased, q8)
 ATTENTIONS(Biased, q8, 8)
 ATTENTIONS(Biased, q8, 16)
 ATTENTIONS(Biased, q8, 32)

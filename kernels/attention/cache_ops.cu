@@ -11,7 +11,7 @@
 // Oracle: walla_cpu's cache (tests/gpu/cache.rs).
 #include "attention/kv.cuh"
 
-// A layer's cache: pages (state is null), or a convolution's states (keys is null).
+// A layer's cache: pages (state is null), or states of sequences (keys is null).
 struct LayerRef {
     uint8_t* keys;
     uint8_t* values;
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(128)
 // The same for 8 bits: a cell's key is quantised again after its rotation, so one warp has all of
 // it; the other warps copy the values.
 constexpr uint32_t MOVE_THREADS = 128;
-constexpr uint32_t HEAD_DIM_MAX = 256;
+constexpr uint32_t HEAD_DIM_MAX = 512;
 extern "C" __global__ void __launch_bounds__(MOVE_THREADS)
     move_cells_q8(const __grid_constant__ CacheParams p) {
     __shared__ float at[HEAD_DIM_MAX];
@@ -178,19 +178,23 @@ extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX)
         recent[(position + uint32_t(p.position_shift)) % PENALTY_WINDOW_MAX] = token;
 }
 
-// Grid: (1, layers + 1). The last block copies the data that belongs to no layer. `clear` writes
-// zeros.
+// Grid: (blocks, layers + 1). The last block copies the data that belongs to no layer. `clear`
+// writes zeros.
 __device__ __forceinline__ void sequence(const CacheParams& p, bool clear) {
     grid_dependency_wait();
     if (blockIdx.y < p.layer_count) {
         const LayerRef& layer = p.layers[blockIdx.y];
         if (!layer.state)
             return;
-        for (uint32_t i = threadIdx.x; i < layer.state_numbers; i += blockDim.x)
+        const uint32_t stride = gridDim.x * blockDim.x;
+        for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < layer.state_numbers;
+             i += stride)
             layer.state[size_t(p.to) * layer.state_numbers + i] =
                 clear ? 0.0f : layer.state[size_t(p.from) * layer.state_numbers + i];
         return;
     }
+    if (blockIdx.x > 0)
+        return;
     for (uint32_t i = threadIdx.x; i < PENALTY_WINDOW_MAX; i += blockDim.x)
         p.recent[p.to * PENALTY_WINDOW_MAX + i] =
             clear ? 0 : p.recent[p.from * PENALTY_WINDOW_MAX + i];

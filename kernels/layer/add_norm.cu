@@ -1,17 +1,19 @@
-// add_norm: x[r] += y[r] * weight * rsqrt(mean(y[r]^2) + eps), for models with post norms; with
-// `next_norm` also packed[r] = f16(x[r] * next_norm * factor(r)), as `pack` computes it from the
-// new x (gemm/pack.cu), factor(r) = rsqrt(mean(x[r]^2) + next_eps). x, y: [rows, width] f32.
-// Grid: one block per row, with a thread for each four numbers, up to 1,024 threads.
-// Bound: latency, of one round trip to L2 and two reductions; 14 * width bytes per row.
-// Oracle: walla_cpu's scalar project with a post norm (tests/gpu/parity.rs,
-// every_feature_agrees_with_the_oracle).
+// add_norm: x[r] = scale * (x[r] + n(y[r])), n(y) = y * weight * rsqrt(mean(y^2) + eps), or y
+// without weight, for models with post norms or scaled layers; with `next_norm` also packed[r] =
+// f16(x[r] * next_norm * factor(r)), as `pack` computes it from the new x (gemm/pack.cu), factor(r)
+// = rsqrt(mean(x[r]^2) + next_eps). x, y: [rows, width] f32. Grid: one block per row, with a thread
+// for each four numbers, up to 1,024 threads. Bound: latency, of one round trip to L2 and two
+// reductions; 14 * width bytes per row. Oracle: walla_cpu's scalar project with a post norm
+// (tests/gpu/parity.rs, every_feature_agrees_with_the_oracle).
 #include "gemm/packed_activations.cuh"
+#include "layer/quads.cuh"
+#include "layer/row_sum.cuh"
 #include "step/step.cuh"
 
 struct AddNormParams {
     StepRef step;
     const float* y;
-    const float* weight;
+    const float* weight; // or null
     float* x;
     const float* next_norm; // weights of the next norm, or null; with it:
     PackedRef packed;
@@ -19,47 +21,11 @@ struct AddNormParams {
     uint32_t width;
     float eps;
     float next_eps;
-    uint32_t reserved;
+    float scale;
 };
 static_assert(sizeof(AddNormParams) == 112, "as in params.rs");
 
 constexpr uint32_t ADD_NORM_THREADS_MAX = 1024;
-
-// Four neighbours; zeros beyond the width.
-__device__ __forceinline__ void read_quad(const float* from, uint32_t k, uint32_t width,
-                                          float (&out)[4]) {
-    if (width % 4 == 0 && k < width) {
-        const float4 four = *reinterpret_cast<const float4*>(from + k);
-        out[0] = four.x, out[1] = four.y, out[2] = four.z, out[3] = four.w;
-    } else {
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++)
-            out[c] = k + c < width ? from[k + c] : 0.0f;
-    }
-}
-
-__device__ __forceinline__ void write_quad(float* to, uint32_t k, uint32_t width,
-                                           const float (&values)[4]) {
-    if (width % 4 == 0 && k < width) {
-        *reinterpret_cast<float4*>(to + k) =
-            make_float4(values[0], values[1], values[2], values[3]);
-    } else {
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++)
-            if (k + c < width)
-                to[k + c] = values[c];
-    }
-}
-
-// Sum over the block; every thread gets it. `scratch` holds a float per warp.
-__device__ __forceinline__ float sum_of_block(float value, float* scratch) {
-    const uint32_t lane = threadIdx.x % WARP;
-    value = warp_sum(value);
-    if (lane == 0)
-        scratch[threadIdx.x / WARP] = value;
-    __syncthreads();
-    return warp_sum(lane < blockDim.x / WARP ? scratch[lane] : 0.0f);
-}
 
 extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
     add_norm(const __grid_constant__ AddNormParams p) {
@@ -69,8 +35,9 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
     // Packed rows are padded to whole segments.
     const uint32_t end = p.next_norm ? p.packed.segments * 128 : p.width;
     // Weights never change: the thread's first ones are loaded while the predecessor writes y.
-    float first_weight[4], first_norm[4] = {};
-    read_quad(p.weight, first, p.width, first_weight);
+    float first_weight[4] = {1.0f, 1.0f, 1.0f, 1.0f}, first_norm[4] = {};
+    if (p.weight)
+        read_quad(p.weight, first, p.width, first_weight);
     if (p.next_norm)
         read_quad(p.next_norm, first, p.width, first_norm);
     const bool is_row = r < p.step.header().rows;
@@ -95,14 +62,15 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
         for (uint32_t c = 0; c < 4; c++)
             squares = fmaf(more[c], more[c], squares);
     }
-    const float factor = rsqrtf(sum_of_block(squares, scratch[0]) / float(p.width) + p.eps);
+    const float mean = sum_of_block(squares, scratch[0]) / float(p.width);
+    const float factor = p.weight ? rsqrtf(mean + p.eps) : 1.0f;
 
     squares = 0.0f;
     const auto add = [&](float (&to)[4], const float (&its)[4], const float (&weight)[4],
                          uint32_t k) {
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++) {
-            to[c] += its[c] * factor * weight[c];
+            to[c] = (to[c] + its[c] * factor * weight[c]) * p.scale;
             // Padding stays zero if the factor is not a number.
             to[c] = k + c < p.width ? to[c] : 0.0f;
             squares = fmaf(to[c], to[c], squares);
@@ -112,10 +80,11 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
     add(first_x, first_y, first_weight, first);
 #pragma unroll 1
     for (uint32_t k = first + step; k < p.width; k += step) {
-        float more[4], its[4], weight[4];
+        float more[4], its[4], weight[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         read_quad(x, k, p.width, more);
         read_quad(y, k, p.width, its);
-        read_quad(p.weight, k, p.width, weight);
+        if (p.weight)
+            read_quad(p.weight, k, p.width, weight);
         add(more, its, weight, k);
     }
     if (!p.next_norm)

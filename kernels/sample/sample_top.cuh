@@ -119,6 +119,82 @@ __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, ui
     return top.threshold;
 }
 
+// Four neighbouring tokens of the listed groups, by index over all groups.
+struct ListedTokens {
+    const Top& top;
+    uint32_t group_bits;
+
+    __device__ __forceinline__ uint32_t fours() const { return top.group_count << group_bits + 2; }
+    __device__ __forceinline__ uint32_t first(uint32_t i) const {
+        const uint32_t fours_bits = group_bits + 2; // of one group
+        return four_of(
+            (top.groups[i >> fours_bits] << group_bits) + ((i & (1u << fours_bits) - 1) >> 2),
+            i % 4);
+    }
+};
+
+// A higher threshold, if more than FOUND_MAX numbers of the listed groups reach `threshold`: the
+// `need` first keys reach it, and few more. A mask can leave many tokens in few groups, whose
+// largest numbers then say too little. A histogram of ten bits of the numbers per pass; equal
+// numbers may still be too many.
+__device__ __noinline__ float raised_threshold(Top& top, const Scores scores, uint32_t group_bits,
+                                               float threshold, uint32_t need) {
+    constexpr uint32_t DIGIT = 10, BINS_OF_DIGIT = 1u << DIGIT, EACH = BINS_OF_DIGIT / WARP;
+    static_assert(sizeof(top.found) >= 4 * BINS_OF_DIGIT, "the keys found are not used yet");
+    uint32_t* bins = reinterpret_cast<uint32_t*>(top.found);
+    const ListedTokens tokens = {top, group_bits};
+    const uint32_t fours = tokens.fours(), lane = threadIdx.x % WARP;
+    uint32_t prefix = 0, above = 0, shift = 32 - DIGIT;
+    for (;; shift -= DIGIT) {
+        for (uint32_t i = threadIdx.x; i < BINS_OF_DIGIT; i += DRAW_THREADS)
+            bins[i] = 0;
+        __syncthreads();
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < fours; i += DRAW_THREADS) {
+            const uint32_t token = tokens.first(i);
+            const float4 four = read_four(scores.numbers, token, scores.vocab);
+            const float numbers[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++) {
+                const uint32_t bits = monotone_of(numbers[c]);
+                const bool has_prefix = shift + DIGIT == 32 || bits >> (shift + DIGIT) == prefix;
+                if (numbers[c] >= threshold && has_prefix && scores.key(numbers[c], token + c))
+                    atomicAdd(&bins[bits >> shift & BINS_OF_DIGIT - 1], 1);
+            }
+        }
+        __syncthreads();
+        // The bin in which the count is reached, from the largest numbers on.
+        if (threadIdx.x < WARP) {
+            const uint32_t last = BINS_OF_DIGIT - 1 - lane * EACH;
+            uint32_t own = 0;
+            for (uint32_t i = 0; i < EACH; i++)
+                own += bins[last - i];
+            uint32_t up_to = own;
+#pragma unroll
+            for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+                const uint32_t other = __shfl_up_sync(FULL_MASK, up_to, offset);
+                if (lane >= offset)
+                    up_to += other;
+            }
+            const uint32_t reached = __ballot_sync(FULL_MASK, above + up_to >= need);
+            if (lane == (reached ? __ffs(reached) - 1 : WARP - 1)) {
+                uint32_t before = above + up_to - own, bin = last;
+                for (uint32_t i = 1; i < EACH && before + bins[bin] < need; i++)
+                    before += bins[bin--];
+                top.bins[0] = bin, top.bins[1] = before, top.bins[2] = before + bins[bin];
+            }
+        }
+        __syncthreads();
+        prefix = prefix << DIGIT | top.bins[0], above = top.bins[1];
+        if (top.bins[2] <= FOUND_MAX || shift < DIGIT)
+            break;
+        __syncthreads();
+    }
+    const float limit = float_of(prefix << shift);
+    // Safety margin for rounding of scores, as in threshold_of_groups.
+    return fmaxf(threshold, limit - 1e-6f * fabsf(limit));
+}
+
 // Writes the keys of the `need` first tokens to `top.sorted`, in order, with the whole block.
 // `largest`: the largest number of the thread's own group.
 __device__ __noinline__ void find_top(Top& top, const Scores scores, float largest,
@@ -127,43 +203,50 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
         top.group_count = top.found_count = 0;
     if (threadIdx.x < TOP_MAX)
         top.sorted[threadIdx.x] = 0;
-    const float threshold = threshold_of_groups(top, largest, need);
+    float threshold = threshold_of_groups(top, largest, need);
     if (largest > -INFINITY && largest >= threshold)
         top.groups[atomicAdd(&top.group_count, 1)] = threadIdx.x;
     __syncthreads();
-    // per group, in total
-    const uint32_t fours_bits = group_bits + 2, fours = top.group_count << fours_bits;
-    const auto token_at = [&](uint32_t i) {
-        return four_of(
-            (top.groups[i >> fours_bits] << group_bits) + ((i & (1u << fours_bits) - 1) >> 2),
-            i % 4);
-    };
+    const ListedTokens tokens = {top, group_bits};
+    const uint32_t fours = tokens.fours();
     const auto reached = [&](const float4& four) {
         return uint32_t(four.x >= threshold) | uint32_t(four.y >= threshold) << 1 |
                uint32_t(four.z >= threshold) << 2 | uint32_t(four.w >= threshold) << 3;
     };
-    // Two loads in flight per iteration. Few numbers reach the threshold, so they are loaded again.
+    for (bool is_raised = false;; is_raised = true) {
+        // Two loads in flight per iteration. Few numbers reach the threshold, so they are loaded
+        // again.
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < fours; i += 2 * DRAW_THREADS) {
-        const bool has_other = i + DRAW_THREADS < fours;
-        const uint32_t token = token_at(i), other = token_at(has_other ? i + DRAW_THREADS : i);
-        const float4 its = read_four(scores.numbers, token, scores.vocab),
-                     others = read_four(scores.numbers, other, scores.vocab);
+        for (uint32_t i = threadIdx.x; i < fours; i += 2 * DRAW_THREADS) {
+            const bool has_other = i + DRAW_THREADS < fours;
+            const uint32_t token = tokens.first(i),
+                           other = tokens.first(has_other ? i + DRAW_THREADS : i);
+            const float4 its = read_four(scores.numbers, token, scores.vocab),
+                         others = read_four(scores.numbers, other, scores.vocab);
 #pragma unroll 1
-        for (uint32_t which = reached(its) | (has_other ? reached(others) << 4 : 0); which;
-             which &= which - 1) {
-            const uint32_t place = __ffs(which) - 1, t = (place < 4 ? token : other) + place % 4;
-            const float number = scores.numbers[t];
-            const uint64_t key = scores.key(number, t);
-            const uint32_t at = key ? atomicAdd(&top.found_count, 1) : FOUND_MAX;
-            if (at < FOUND_MAX)
-                top.found[at] = key, top.found_numbers[at] = number;
+            for (uint32_t which = reached(its) | (has_other ? reached(others) << 4 : 0); which;
+                 which &= which - 1) {
+                const uint32_t place = __ffs(which) - 1,
+                               t = (place < 4 ? token : other) + place % 4;
+                const float number = scores.numbers[t];
+                const uint64_t key = scores.key(number, t);
+                const uint32_t at = key ? atomicAdd(&top.found_count, 1) : FOUND_MAX;
+                if (at < FOUND_MAX)
+                    top.found[at] = key, top.found_numbers[at] = number;
+            }
         }
+        __syncthreads();
+        if (is_raised || top.found_count <= FOUND_MAX)
+            break;
+        __syncthreads();
+        threshold = raised_threshold(top, scores, group_bits, threshold, need);
+        if (threadIdx.x == 0)
+            top.found_count = 0;
+        __syncthreads();
     }
-    __syncthreads();
     uint32_t count = top.found_count;
     if (count > FOUND_MAX) {
-        // Many equal numbers, or many in few groups.
+        // Many equal numbers.
         __syncthreads();
         if (threadIdx.x == 0)
             top.found_count = 0;

@@ -286,8 +286,7 @@ impl OracleModel {
         op_kinds(&model).into_iter().all(|kind| device.runs(kind))
     }
 
-    /// The longest context in which a device that cannot scale attention by the position (CUDA)
-    /// evaluates the model; `None`: any.
+    /// The longest context in which no score of the model grows with the position; `None`: any.
     #[must_use]
     pub fn unscaled_context(&self) -> Option<u32> {
         let file = Gguf::open(&self.path).expect("the file is valid");

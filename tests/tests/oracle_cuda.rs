@@ -2,12 +2,9 @@
 //! reports that it is skipped.
 
 use std::fmt::Write;
-use std::ops::ControlFlow;
 
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, Device, DeviceError, KvType, OpenOptions};
-use walla_exec::{ExecError, ExecOptions, Executor};
-use walla_model::{Gguf, ModelSpec};
+use walla_device::{Backend, Device, KvType, OpenOptions};
 use walla_tests::{Class, Differences, OracleModel, oracle_models, say_skipped};
 
 /// Whether there is a GPU.
@@ -35,11 +32,17 @@ fn models() -> impl Iterator<Item = OracleModel> {
 /// of an f16 and 6 bits), and the resulting weight. The error is 5e-4 of a product of random
 /// numbers; rounding rows of x gives 2e-4, and so does rounding such a weight once. The factor of
 /// the rms follows from these. The largest of about 100,000 differences depends on the most
-/// sensitive row.
+/// sensitive row. A recurrent model also multiplies the error of a row by those of the rows before
+/// it, which remain in its state.
 fn times_the_limits(model: &OracleModel) -> (f64, f64) {
     let types = model.json["tensor_types"].as_object().expect("types are listed");
     let is_rounded = |name: &String| matches!(name.as_str(), "Q4_K" | "Q5_K");
-    if types.keys().any(is_rounded) { (3.0, 1.3) } else { (1.0, 1.0) }
+    let is_recurrent = model.json["arch"].as_str().is_some_and(|its| its == "qwen35");
+    match types.keys().any(is_rounded) {
+        true if is_recurrent => (3.0, 1.5),
+        true => (3.0, 1.3),
+        false => (1.0, 1.0),
+    }
 }
 
 /// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of
@@ -53,7 +56,7 @@ fn every_model_is_within_half_tolerance() {
     for model in models() {
         let mut all = Differences::default();
         let times = times_the_limits(&model);
-        for (context, sequences) in model.by_unscaled_context() {
+        for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
             for (how, differences) in model.compare_all(&mut evaluator, &sequences) {
                 beyond.extend(model.within(Class::Half, times, &differences, &how).err());
@@ -82,29 +85,9 @@ fn steps_of_any_size_and_any_batch_give_the_same_bits() {
         return;
     }
     for model in models() {
-        for (context, sequences) in model.by_unscaled_context() {
+        for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
             model.assert_same_bits_in_any_batch(&mut evaluator, &sequences, "");
         }
     }
-}
-
-/// A longer context is refused when the model is loaded, with advice.
-#[test]
-fn contexts_in_which_scores_grow_are_refused() {
-    if !has_gpu() {
-        return;
-    }
-    let mut models = oracle_models().into_iter();
-    let model = models.find(|model| model.unscaled_context().is_some()).expect("mistral3");
-    let context = model.unscaled_context().map_or(0, |context| context + 1);
-    let file = Gguf::open(&model.path).expect("the file is valid");
-    let spec = ModelSpec::from_gguf(&file, context).expect("the model is supported");
-    let options = ExecOptions { context_tokens: context, ..ExecOptions::default() };
-    let go_on = &mut |_| ControlFlow::Continue(());
-    let error = Executor::load(gpu(), &file, &spec, options.with_full_pages(), go_on).unwrap_err();
-    let ExecError::Device(DeviceError::Unsupported { what, .. }) = &error else {
-        panic!("{error}")
-    };
-    assert!(what.ends_with("load it with a context of at most 48 tokens"), "{error}");
 }

@@ -25,8 +25,11 @@ mod fetch;
 mod hazards;
 mod sources;
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+use lzma_rust2::{LzipOptions, LzipReader, LzipWriter};
 
 use self::compiler::{Compiler, entries};
 use self::sources::{Fnv, Sources};
@@ -166,7 +169,7 @@ fn build(
         if target.kind == Kind::Cubin && !compiler.look_through(&image, &store).map_err(damaged)? {
             eprintln!("xtask: {} is not looked through: no nvdisasm beside nvcc", target.name);
         }
-        let packed = miniz_oxide::deflate::compress_to_vec_zlib(&image, 9);
+        let packed = pack(&image).map_err(|error| damaged(error.to_string()))?;
         let mut hash = Fnv::default();
         hash.write(&image);
         manifest += &format!("{} {:016x} {} bytes\n", target.name, hash.get(), image.len());
@@ -176,6 +179,16 @@ fn build(
     }
     let path = folder.join("manifest.txt");
     fs::write(&path, manifest).map_err(|e| failed(&path, e))
+}
+
+/// An image as `walla_cuda` unpacks it. The window contains the whole image, because its kernels
+/// resemble each other.
+fn pack(image: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut options = LzipOptions::with_preset(6);
+    options.lzma_options.dict_size = 16 << 20;
+    let mut packed = LzipWriter::new(Vec::new(), options);
+    packed.write_all(image)?;
+    packed.finish()
 }
 
 fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
@@ -191,8 +204,10 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
         let path = folder.join(format!("{}.bin", target.name));
         let damaged = |why: String| stale(format!("{}: {why}", path.display()));
         let bytes = fs::read(&path).map_err(|e| damaged(e.to_string()))?;
-        let image = miniz_oxide::inflate::decompress_to_vec_zlib(&bytes)
-            .map_err(|e| damaged(e.to_string()))?;
+        let mut image = Vec::new();
+        LzipReader::new(&bytes[..])
+            .read_to_end(&mut image)
+            .map_err(|error| damaged(error.to_string()))?;
         let mut hash = Fnv::default();
         hash.write(&image);
         if !has(format!("{} {:016x} {} bytes", target.name, hash.get(), image.len())) {

@@ -59,7 +59,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ("walla_action", 3, &["schemars", "serde", "serde_json", "thiserror"]),
     ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
-    ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
+    ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),

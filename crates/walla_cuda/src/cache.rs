@@ -6,6 +6,7 @@ use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
 use crate::driver::{Blocks, Context, DeviceMemory, Launch, Resized, Stream};
 use crate::enqueue::enqueue;
 use crate::kernels::Kernels;
+use crate::lower::DeltaState;
 use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
 
@@ -61,7 +62,7 @@ pub(crate) fn create(
                 let scales = Some([key_scales, value_scales]);
                 Some(LayerMemory::Kv { keys, values, scales })
             }
-            (_, own) => own.first().map(|state| LayerMemory::ShortConv { state: *state }),
+            (_, own) => own.first().map(|states| LayerMemory::States { states: *states }),
         });
     }
     let last_sampled = zeroed(context.allocate("last sampled tokens", 4 * sequences)?)?;
@@ -127,8 +128,11 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
             let numbers = product(&[desc.sequences_max, taps.saturating_sub(1), width])?;
             Some(LayerBytes::State([numbers.checked_mul(4)?]))
         }
-        // The device runs no such layer.
-        CacheLayer::DeltaNet(_) => None,
+        CacheLayer::DeltaNet(shape) => {
+            let numbers = DeltaState::of(shape)?.numbers as usize;
+            let numbers = numbers.checked_mul(desc.sequences_max as usize)?;
+            Some(LayerBytes::State([numbers.checked_mul(4)?]))
+        }
     }
 }
 
@@ -168,9 +172,13 @@ pub(crate) fn layer_table(
                     layer.interleaved = u32::from(rope.pairs == RopePairs::Interleaved);
                 }
             }
-            (CacheLayer::ShortConv { width, taps }, LayerMemory::ShortConv { state }) => {
-                layer.state = state.address();
+            (CacheLayer::ShortConv { width, taps }, LayerMemory::States { states }) => {
+                layer.state = states.address();
                 layer.state_numbers = width * taps.saturating_sub(1);
+            }
+            (CacheLayer::DeltaNet(shape), LayerMemory::States { states }) => {
+                layer.state = states.address();
+                layer.state_numbers = DeltaState::of(shape).map_or(0, |state| state.numbers);
             }
             _ => return Err(DeviceError::Invalid("a layer of another kind".to_owned())),
         }
@@ -217,6 +225,12 @@ fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
     }
 }
 
+/// Blocks that copy the state of one layer: a state of DeltaNet has up to some megabytes.
+fn state_blocks(cache: &Cache) -> u32 {
+    let is_large = |layer: &CacheLayer| matches!(layer, CacheLayer::DeltaNet(_));
+    if cache.desc.layers.iter().any(is_large) { 32 } else { 1 }
+}
+
 /// Kernel, grid, threads and parameters of a command.
 fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32, CacheParams) {
     let layers = cache.layers.len() as u32;
@@ -256,11 +270,11 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
         }
         CacheCommand::CopySequence { from, to } => {
             (params.from, params.to) = (from, to);
-            ("copy_sequence", [1, layers + 1, 1], 256, params)
+            ("copy_sequence", [state_blocks(cache), layers + 1, 1], 256, params)
         }
         CacheCommand::ClearSequence { sequence } => {
             params.to = sequence;
-            ("clear_sequence", [1, layers + 1, 1], 256, params)
+            ("clear_sequence", [state_blocks(cache), layers + 1, 1], 256, params)
         }
     }
 }

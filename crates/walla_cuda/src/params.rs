@@ -1,14 +1,21 @@
 //! Parameter structs of the kernels: the host side of `kernels/*/*.cuh`. Both sides assert the
 //! sizes.
 
+mod experts;
 mod gemm;
+mod layer;
 
 use bytemuck::{Pod, Zeroable};
 
+pub(crate) use self::experts::{
+    ChoicesRef, ExpertItem, ExpertsAddParams, ExpertsGemmParams, ExpertsRouteParams,
+    ExpertsRouterParams,
+};
 pub(crate) use self::gemm::{
     GemmParams, GemmSkinnyPairParams, GemmSkinnyParams, GemmSm80Params, GemmSm90PairParams,
     GemmSm90Params, PagesRef, SplitkReduceParams, Stages,
 };
+pub(crate) use self::layer::{BoundLogitsParams, DeltaParams, GateRowsParams, LayerInputsParams};
 
 /// A device address; 0 is null.
 pub(crate) type Address = u64;
@@ -184,6 +191,9 @@ pub(crate) struct AppendParams {
     pub products: Address,
     pub q: Address,
     pub head: HeadRef,
+    /// Growth of scores with the position; 0: none.
+    pub position_slope: f32,
+    pub position_period: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -243,6 +253,7 @@ pub(crate) struct AttentionParams {
 pub(crate) struct AddNormParams {
     pub step: StepRef,
     pub y: Address,
+    /// 0: no norm.
     pub weight: Address,
     pub x: Address,
     /// Weights of the next norm, whose input is written packed; 0: none.
@@ -252,7 +263,8 @@ pub(crate) struct AddNormParams {
     pub width: u32,
     pub eps: f32,
     pub next_eps: f32,
-    pub reserved: u32,
+    /// Factor of the sum.
+    pub scale: f32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -297,7 +309,7 @@ pub(crate) struct SampleParams {
     pub group_bits: u32,
 }
 
-/// Cache memory of one layer: KV pages (`state` is 0) or convolution states (`keys` is 0).
+/// Cache memory of one layer: KV pages (`state` is 0) or states of sequences (`keys` is 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LayerRef {
@@ -345,7 +357,7 @@ const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
-const _: () = assert!(size_of::<AppendParams>() == 144);
+const _: () = assert!(size_of::<AppendParams>() == 152);
 const _: () = assert!(size_of::<AttendParams>() == 216 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AddNormParams>() == 112);

@@ -51,8 +51,9 @@ pub(crate) enum LayerMemory {
     /// Keys and values: `[pages, kv_heads, page_tokens, head_dim]` each. Scales of 8-bit pages:
     /// `[pages, kv_heads, page_tokens]` each.
     Kv { keys: DeviceMemory, values: DeviceMemory, scales: Option<[DeviceMemory; 2]> },
-    /// `[sequences, taps - 1, width]` f32.
-    ShortConv { state: DeviceMemory },
+    /// States of sequences, f32: `[sequences, taps - 1, width]` of a convolution, `[sequences,
+    /// numbers]` of DeltaNet (kernels/layer/delta_net.cu).
+    States { states: DeviceMemory },
 }
 
 impl LayerMemory {
@@ -60,7 +61,7 @@ impl LayerMemory {
     pub(crate) fn scales(&self) -> [Address; 2] {
         match self {
             Self::Kv { scales: Some(scales), .. } => scales.map(|memory| memory.address()),
-            Self::Kv { .. } | Self::ShortConv { .. } => [0; 2],
+            Self::Kv { .. } | Self::States { .. } => [0; 2],
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
 use walla_device::{
-    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc,
-    Slot, SlotDesc,
+    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
+    RopeDesc, Slot, SlotDesc,
 };
-use walla_types::{Activation, RopePairs, TensorType};
+use walla_types::{Activation, ExpertScore, RopePairs, TensorType};
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -37,6 +37,8 @@ pub struct Shape {
     pub heads: HeadShape,
     pub head_norms: bool,
     pub tied: bool,
+    /// Experts, and experts per token: in place of one network, with as many hidden numbers each.
+    pub experts: Option<(u32, u32)>,
     /// As in Gemma 3: post norms, and this window in all but every sixth layer.
     pub window: Option<u32>,
 }
@@ -46,13 +48,16 @@ const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
 }
 
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 6] = [
-    Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true, window: None },
-    Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true, window: None },
-    Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true, window: None },
-    Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false, window: None },
-    Shape { name: "gemma-3-270m", width: 640, hidden: 2048, vocab: 262_144, layers: 18, heads: heads(4, 1, 256), head_norms: true, tied: true, window: Some(512) },
-    Shape { name: "gemma-3-1b", width: 1152, hidden: 6912, vocab: 262_144, layers: 26, heads: heads(4, 1, 256), head_norms: true, tied: true, window: Some(512) },
+pub const SHAPES: [Shape; 8] = [
+    Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true, experts: None, window: None },
+    Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true, experts: None, window: None },
+    Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true, experts: None, window: None },
+    Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false, experts: None, window: None },
+    Shape { name: "gemma-3-270m", width: 640, hidden: 2048, vocab: 262_144, layers: 18, heads: heads(4, 1, 256), head_norms: true, tied: true, experts: None, window: Some(512) },
+    Shape { name: "gemma-3-1b", width: 1152, hidden: 6912, vocab: 262_144, layers: 26, heads: heads(4, 1, 256), head_norms: true, tied: true, experts: None, window: Some(512) },
+    // Two layers each, of 48 and of 24: all have the same kernels.
+    Shape { name: "qwen3-30b-a3b", width: 2048, hidden: 768, vocab: 151_936, layers: 2, heads: heads(32, 4, 128), head_norms: true, tied: true, experts: Some((128, 8)), window: None },
+    Shape { name: "lfm2-8b-a1b", width: 2048, hidden: 1792, vocab: 65_536, layers: 2, heads: heads(32, 8, 64), head_norms: true, tied: true, experts: Some((32, 4)), window: None },
 ];
 
 /// Types in a mixture for layer `i`: value, down, head, and all others.
@@ -114,6 +119,19 @@ impl Loader<'_> {
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
         Ok(Linear { matrix: self.device.load_matrix(&desc, &data)?, bias: None })
+    }
+
+    /// A router whose numbers are uniform in -1 .. 1: tokens choose different experts.
+    fn router(&mut self, rows: u32, cols: u32) -> Result<MatrixId> {
+        let number = |i: u32| {
+            let word = u64::from(i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mixed = (word ^ word >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let data: Vec<u8> = (0..rows * cols).flat_map(|i| number(i).to_le_bytes()).collect();
+        let usage = MatrixUse { gather: false, multiply: true };
+        let desc = MatrixDesc { name: "router", rows, cols, ty: TensorType::F32, usage };
+        Ok(self.device.load_matrix(&desc, &data)?)
     }
 
     fn norm(&mut self, len: u32) -> Result<Norm> {
@@ -187,6 +205,21 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         });
         let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
         ops.push(Op::Project { y: mixed, linear, post_norm: b.post_norm(shape)?, scale: 1.0, x });
+        if let Some((count, used)) = shape.experts {
+            ops.push(Op::Experts {
+                x,
+                norm: b.norm(shape.width)?,
+                router: b.router(count, shape.width)?,
+                selection_bias: None,
+                score: ExpertScore::Softmax,
+                used,
+                gate: b.linear(ty, count * shape.hidden, shape.width, false)?.matrix,
+                up: b.linear(ty, count * shape.hidden, shape.width, false)?.matrix,
+                down: b.linear(down_ty, count * shape.width, shape.hidden, false)?.matrix,
+                activation: Activation::Silu,
+            });
+            continue;
+        }
         ops.push(Op::GateUp {
             x,
             norm: b.norm(shape.width)?,

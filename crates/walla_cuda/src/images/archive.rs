@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::io::Read;
+
+use lzma_rust2::LzipReader;
 
 use super::{Kind, Target};
 
 /// Largest size of an unpacked image.
-const ARCHIVE_BYTES_MAX: usize = 64 << 20;
+const ARCHIVE_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of the header of a 64-bit ELF file.
 const ELF_HEADER_BYTES: usize = 64;
@@ -39,14 +42,19 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Unpacks an image written by `xtask kernels`.
+    /// Unpacks an image written by `xtask kernels`: lzip, which has a checksum.
     ///
     /// # Errors
     /// A description of the damaged or missing part.
     pub(crate) fn unpack(packed: &[u8]) -> Result<Self, String> {
-        let archive =
-            miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, ARCHIVE_BYTES_MAX)
-                .map_err(|error| format!("no packed image ({})", error.status as i8))?;
+        let mut archive = Vec::new();
+        LzipReader::new(packed)
+            .take(ARCHIVE_BYTES_MAX + 1)
+            .read_to_end(&mut archive)
+            .map_err(|error| format!("no packed image ({error})"))?;
+        if archive.len() as u64 > ARCHIVE_BYTES_MAX {
+            return Err(format!("an image larger than {ARCHIVE_BYTES_MAX} bytes"));
+        }
         Self::parse(&archive)
     }
 

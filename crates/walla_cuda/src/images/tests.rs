@@ -1,3 +1,7 @@
+use std::io::Write;
+
+use lzma_rust2::{LzipOptions, LzipWriter};
+
 use super::*;
 
 fn gpu(compute_capability: (u32, u32), driver_version: u32) -> GpuFacts {
@@ -128,13 +132,36 @@ fn cubins_with_out_of_range_tables_are_refused() {
     assert!(parsed(&code[..code.len() / 2]).is_err());
 }
 
+fn pack(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = LzipWriter::new(Vec::new(), LzipOptions::with_preset(1));
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
+#[test]
+fn damaged_images_are_refused() {
+    let text: Vec<u8> = (0..4_000_u32).flat_map(|i| (i * i).to_le_bytes()).chain([0]).collect();
+    let packed = pack(&image("sm_80", "ptx", "1", b"text\0"));
+    assert!(Archive::unpack(&packed).is_ok());
+    for end in 0..packed.len() {
+        assert!(Archive::unpack(&packed[..end]).is_err(), "cut at {end}");
+    }
+    let packed = pack(&image("sm_80", "cubin", "1", &text));
+    for at in 0..packed.len() {
+        let mut damaged = packed.clone();
+        damaged[at] ^= 16;
+        assert!(Archive::unpack(&damaged).is_err(), "byte {at}");
+    }
+    let large = pack(&vec![0; (64 << 20) + 1]);
+    assert!(Archive::unpack(&large).unwrap_err().contains("larger than 67108864 bytes"));
+}
+
 #[test]
 fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface() {
     let folder = std::env::temp_dir().join(format!("walla-images-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let write = |name: &str, bytes: &[u8]| {
-        let packed = miniz_oxide::deflate::compress_to_vec_zlib(bytes, 6);
-        std::fs::write(folder.join(name), packed).unwrap();
+        std::fs::write(folder.join(name), pack(bytes)).unwrap();
     };
     write("good.bin", &image("sm_80", "ptx", interface(), b"text\0"));
     write("newer.bin", &image("sm_86", "ptx", interface(), b"text\0"));

@@ -1,10 +1,10 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
 use walla_device::{
-    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KvType, Linear, Norm, Op, Program,
-    RopeId, Slot, VectorId,
+    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KeyValue, KvType, Linear, Norm, Op,
+    Program, RopeId, Slot, VectorId,
 };
-use walla_types::RopePairs;
+use walla_types::{PositionScale, RopePairs};
 
 use super::attention_tiling::{Chosen, Form};
 use super::operands::Part;
@@ -21,7 +21,9 @@ use crate::resources::LayerMemory;
 /// Cells per attention block (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
 /// Maximum head dimension of the kernels.
-const HEAD_DIM_MAX: u32 = 256;
+const HEAD_DIM_MAX: u32 = 512;
+/// Largest heads of which a lane of attention.cu has eight numbers, not more.
+const HEAD_DIM_OF_WARP: u32 = 256;
 /// Warps of a block of append.cu (`APPEND_WARPS`).
 const APPEND_WARPS: u32 = 4;
 /// Rows up to which each warp of append.cu takes one head.
@@ -78,13 +80,14 @@ fn page_magic(page_tokens: u32) -> u32 {
 pub(super) struct Qkv<'a> {
     pub(super) x: Slot,
     pub(super) norm: &'a Norm,
-    pub(super) linears: [&'a Linear; 3],
-    /// Of queries and of keys.
-    pub(super) head_norms: [Option<Norm>; 2],
+    pub(super) query: &'a Linear,
+    pub(super) query_norm: Option<Norm>,
+    pub(super) keys: Option<&'a KeyValue>,
     pub(super) rope: Option<RopeId>,
     pub(super) shape: HeadShape,
     pub(super) layer: u32,
     pub(super) q: Slot,
+    pub(super) position_scale: Option<PositionScale>,
     /// Whether attention with `q` of this layer is the next op.
     pub(super) attends_next: bool,
 }
@@ -106,21 +109,26 @@ impl Lowering<'_> {
         program: &Program,
         op: &Qkv<'_>,
     ) -> Result<Vec<Launch>, DeviceError> {
-        let HeadShape { heads, kv_heads, head_dim } = op.shape;
-        let (kv, name) = self.pages(program, op.layer, op.shape)?;
+        let HeadShape { heads, head_dim, .. } = op.shape;
+        let (mut kv, name) = self.pages(program, op.layer, op.shape)?;
+        // Without keys the kernels see queries only.
+        kv.kv_heads = if op.keys.is_some() { op.shape.kv_heads } else { 0 };
+        let kv_heads = kv.kv_heads;
         let products = self.base + self.workspace.products as u64;
         let all_heads = heads + 2 * kv_heads;
-        let firsts = [0, heads, heads + kv_heads];
-        let counts = [heads, kv_heads, kv_heads];
-        for (linear, count) in op.linears.iter().zip(counts) {
+        let stride = all_heads * head_dim;
+        let mut parts = Vec::with_capacity(3);
+        let mut first = 0;
+        let linears = op.keys.map(|keys| [(&keys.key, kv_heads), (&keys.value, kv_heads)]);
+        for (linear, count) in
+            std::iter::once((op.query, heads)).chain(linears.into_iter().flatten())
+        {
             let rows = self.resources.matrix(linear.matrix)?.rows;
             same("rows of a query, key or value matrix", rows, count * head_dim)?;
+            let out = products + 4 * u64::from(first * head_dim);
+            parts.push(Part { linear, out, stride });
+            first += count;
         }
-        let part = |i: usize| Part {
-            linear: op.linears[i],
-            out: products + 4 * u64::from(firsts[i] * head_dim),
-            stride: all_heads * head_dim,
-        };
         let input = self.input(program, op.x, Some(op.norm))?;
         let cache = &self.resources.cache(program.cache)?.desc;
         let facts = &self.context.gpu().facts;
@@ -129,7 +137,11 @@ impl Lowering<'_> {
             if appends_later { self.deferred_splits(program, op, &input)? } else { None };
         let epilogue =
             deferred.map_or(Epilogue::Store, |deferred| Epilogue::Defer(deferred.stride));
-        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], epilogue)?;
+        let mut launches = self.linears(program, &input, &parts, epilogue)?;
+        if let (Some(norm), Some(values)) = (op.keys.and_then(|its| its.value_norm), parts.get(2)) {
+            let values = (values.out, values.stride);
+            launches.push(self.norm_heads(program, values, (kv_heads, head_dim), &norm)?);
+        }
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
@@ -137,7 +149,16 @@ impl Lowering<'_> {
             self.unappended = Some((op.q, head, deferred.unwrap_or_default()));
             return Ok(launches);
         }
-        let params = AppendParams { step: self.step(program)?, kv, products, q, head };
+        let growth = op.position_scale.filter(|scale| scale.period_tokens > 0);
+        let params = AppendParams {
+            step: self.step(program)?,
+            kv,
+            products,
+            q,
+            head,
+            position_slope: growth.map_or(0.0, |scale| scale.slope),
+            position_period: growth.map_or(1, |scale| scale.period_tokens),
+        };
         let blocks = all_heads.div_ceil(APPEND_WARPS);
         // With many rows, warps take several heads of a row.
         let blocks_each = (APPEND_ROWS * blocks).div_ceil(program.rows_max).clamp(1, blocks);
@@ -155,10 +176,12 @@ impl Lowering<'_> {
     fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
         let mut head = HeadRef { heads, sincos_scale: 1.0, ..HeadRef::default() };
-        if op.head_norms[0].is_some() != op.head_norms[1].is_some() {
+        // Without keys the key's norm is not used.
+        let head_norms = [op.query_norm, op.keys.map_or(op.query_norm, |keys| keys.key_norm)];
+        if head_norms[0].is_some() != head_norms[1].is_some() {
             return Err(self.unsupported("a norm of queries or keys alone".to_owned()));
         }
-        if let [Some(query), Some(key)] = op.head_norms {
+        if let [Some(query), Some(key)] = head_norms {
             for norm in [query, key] {
                 same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
             }
@@ -321,7 +344,9 @@ impl Lowering<'_> {
             );
         }
         let per_kv = shape.heads / shape.kv_heads;
-        let group = per_kv.next_power_of_two().min(8);
+        // Large heads leave room for four in shared memory.
+        let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
+        let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
         let chunks_max = chunks_max(program, window);
         let params = AttentionParams {
             step: self.step(program)?,
@@ -364,18 +389,8 @@ impl Lowering<'_> {
         op: &Convolution<'_>,
     ) -> Result<Vec<Launch>, DeviceError> {
         let (out, width) = self.slot(program, op.out)?;
-        let cache = self.resources.cache(program.cache)?;
-        let index = op.layer as usize;
-        let state = match (cache.desc.layers.get(index), cache.layers.get(index)) {
-            (
-                Some(CacheLayer::ShortConv { width: has_width, taps }),
-                Some(LayerMemory::ShortConv { state }),
-            ) if (*has_width, *taps) == (width, op.taps) => state.address(),
-            _ => {
-                let why = format!("layer {} of the cache is no such convolution", op.layer);
-                return Err(DeviceError::Invalid(why));
-            }
-        };
+        let layer = CacheLayer::ShortConv { width, taps: op.taps };
+        let state = self.states(program, op.layer, layer)?;
         if op.taps == 0 || op.taps > TAPS_MAX {
             return Err(self.unsupported(format!("convolutions of {} taps", op.taps)));
         }

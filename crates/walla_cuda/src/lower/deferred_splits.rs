@@ -82,18 +82,21 @@ impl Lowering<'_> {
         input: &Input,
     ) -> Result<Option<DeferredSplits>, DeviceError> {
         let gpu = (&self.context.gpu().facts, self.warpgroups);
-        let products = DeferredProducts::of(gpu, self.resources, program, op.shape, op.linears)?;
+        // A norm of values reads their sums.
+        let Some(keys) = op.keys.filter(|keys| keys.value_norm.is_none()) else { return Ok(None) };
+        let linears = [op.query, &keys.key, &keys.value];
+        let products = DeferredProducts::of(gpu, self.resources, program, op.shape, linears)?;
         let Some(products) = products else { return Ok(None) };
         for kernel in &products.kernels {
             if self.find(kernel)?.is_none() {
                 return Ok(None);
             }
         }
-        let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
+        let [query, key, value] = linears.map(|linear| self.resources.matrix(linear.matrix));
         let matrices = [query?, key?, value?];
         let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
         Ok(Some(DeferredSplits {
-            norm_factors: if normed.is_some() { self.factors(!self.factors) } else { 0 },
+            norm_factors: normed.map_or(0, |its| self.factors(self.factors == its.has_factors)),
             pack_factors: normed.map_or(0, |its| its.pack_factors),
             count: products.splits,
             stride: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),

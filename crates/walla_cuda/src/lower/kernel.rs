@@ -135,7 +135,7 @@ impl Params {
 }
 
 /// Maximum dynamic shared memory of a product's launch: all that a block can have.
-fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
+pub(super) fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
     gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
 }
 

@@ -5,7 +5,7 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
-use super::operands::{Input, Part};
+use super::operands::{Input, Normed, Part};
 use super::packed_rows::packed;
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
 use super::{Lowering, same};
@@ -64,7 +64,7 @@ impl Lowering<'_> {
         program: &Program,
         y: Slot,
         linear: &Linear,
-        post_norm: Option<&Norm>,
+        (post_norm, scale): (Option<&Norm>, f32),
         x_slot: Slot,
         next_norm: Option<Norm>,
     ) -> Result<Vec<Launch>, DeviceError> {
@@ -75,7 +75,7 @@ impl Lowering<'_> {
         // The rows change, so their packed form is stale, but the factors of their last norm
         // approximate the next norm's.
         let normed = self.normed.take().filter(|normed| normed.slot == x_slot);
-        let Some(norm) = post_norm else {
+        if post_norm.is_none() && scale == 1.0 {
             let part = Part { linear, out: x, stride: width };
             let next = match (normed, next_norm) {
                 (Some(_), Some(norm)) => Some(self.next_normed(program, x_slot, &norm)?),
@@ -85,21 +85,17 @@ impl Lowering<'_> {
             let is_left = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
             self.normed = next.filter(|_| is_left);
             return Ok(launches);
-        };
+        }
         let y = self.base + self.workspace.products as u64;
         let part = Part { linear, out: y, stride: width };
         let mut launches = self.linears(program, &input, &[part], Epilogue::Store)?;
-        let weight = self.resources.vector(norm.weight)?;
-        same("post norm", weight.len, width)?;
-        let mut params = AddNormParams {
-            step: self.step(program)?,
-            y,
-            weight: weight.memory.address(),
-            x,
-            width,
-            eps: norm.eps,
-            ..AddNormParams::default()
-        };
+        let mut params =
+            AddNormParams { step: self.step(program)?, y, x, width, scale, ..Default::default() };
+        if let Some(norm) = post_norm {
+            let weight = self.resources.vector(norm.weight)?;
+            same("post norm", weight.len, width)?;
+            (params.weight, params.eps) = (weight.memory.address(), norm.eps);
+        }
         let is_on_tensor_cores = on_tensor_cores(self.resources.matrix(linear.matrix)?.ty);
         if let Some(norm) = next_norm.filter(|_| is_on_tensor_cores) {
             let next = self.exactly_normed(program, x_slot, &norm)?;
@@ -248,10 +244,11 @@ impl Lowering<'_> {
         // The tensor-core kernels wrote the norm factors of these rows, which approximate the
         // factors of the next norm.
         let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
-        let normed = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some());
+        let is_new = |n: &Normed| input.is(n) && n.squares.is_some() && !n.has_factors;
+        let normed = self.normed.as_mut().filter(|n| is_new(n));
         if let Some(normed) = normed.filter(|_| is_left) {
             self.factors = !self.factors;
-            normed.squares = None;
+            normed.has_factors = true;
         }
         Ok(launches)
     }

@@ -4,8 +4,11 @@
 mod attention;
 mod attention_tiling;
 mod deferred_splits;
+mod delta_net;
+mod experts;
 mod gemm_sm90;
 mod kernel;
+mod layer_inputs;
 mod linear;
 mod operands;
 mod order;
@@ -19,6 +22,9 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
+pub(crate) use self::delta_net::DeltaState;
+use self::delta_net::Ungated;
+use self::experts::Mixture;
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::operands::Normed;
 use self::product::on_tensor_cores;
@@ -47,6 +53,8 @@ pub(crate) struct Lowering<'a> {
     /// Set if the next attention finishes query, key and value from the products itself: their
     /// slot, and how to finish them.
     unappended: Option<(Slot, HeadRef, DeferredSplits)>,
+    /// Set if the next op is the gate of a mixer's result that is not finished.
+    ungated: Option<Ungated>,
     /// Use WGMMA kernels for more than 8 rows of x, or 5 and more if K > 3,072 and there are more
     /// tiles than multiprocessors.
     warpgroups: bool,
@@ -54,7 +62,7 @@ pub(crate) struct Lowering<'a> {
 
 /// Whether there are kernels for ops of this kind.
 pub(crate) fn runs(kind: OpKind) -> bool {
-    !matches!(
+    matches!(
         kind,
         OpKind::Experts
             | OpKind::DeltaNet
@@ -88,6 +96,7 @@ impl<'a> Lowering<'a> {
             normed: None,
             factors: false,
             unappended: None,
+            ungated: None,
             warpgroups,
         }
     }
@@ -151,40 +160,44 @@ impl Lowering<'_> {
                 launches.push(self.embed(program, table, *scale, *x)?);
             }
             Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
-                let Some(keys) = keys else { return Ok(()) };
+                // The attention that reads these queries, and the scale of their positions.
+                let reader = later.iter().find_map(|op| match op {
+                    Op::Attention { q: its, position_scale, .. } if its == q => {
+                        Some(*position_scale)
+                    }
+                    _ => None,
+                });
+                let is_next = matches!(
+                    later.first(),
+                    Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
+                );
+                let position_scale = reader.flatten();
                 launches.extend(self.qkv(
                     program,
                     &Qkv {
                         x: *x,
                         norm,
-                        linears: [query, &keys.key, &keys.value],
-                        head_norms: [*query_norm, keys.key_norm],
+                        query,
+                        query_norm: *query_norm,
+                        keys: keys.as_ref(),
                         rope: *rope,
                         shape: *shape,
                         layer: *layer,
                         q: *q,
-                        attends_next: matches!(
-                            later.first(),
-                            Some(Op::Attention { q: next, layer: its, .. })
-                                if (next, its) == (q, layer)
-                        ),
+                        position_scale,
+                        attends_next: is_next && keys.is_some() && position_scale.is_none(),
                     },
                 )?);
             }
-            Op::Attention { q, shape, layer, scale, position_scale, window, out } => {
-                if let Some(scale) = position_scale {
-                    return Err(self.unsupported(format!(
-                        "contexts beyond {0} tokens of this model (Ministral 3), whose scores grow \
-                         with the position: load it with a context of at most {0} tokens",
-                        scale.period_tokens
-                    )));
-                }
+            // The queries have their position's scale.
+            Op::Attention { q, shape, layer, scale, window, out, .. } => {
                 let slots = (*q, *out, self.is_packed(later, *out)?);
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }
-            Op::Project { y, linear, post_norm, x, .. } => {
+            Op::Project { y, linear, post_norm, scale, x } => {
                 let next = next_norm(later, *x);
-                launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x, next)?);
+                let sum = (post_norm.as_ref(), *scale);
+                launches.extend(self.project(program, *y, linear, sum, *x, next)?);
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 let mut input = self.input(program, *x, Some(norm))?;
@@ -206,14 +219,48 @@ impl Lowering<'_> {
                     },
                 )?);
             }
-            // Refused above.
-            Op::Experts { .. }
-            | Op::DeltaNet { .. }
-            | Op::Gate { .. }
-            | Op::LayerInputs { .. }
-            | Op::GateInput { .. } => {}
-            Op::Head { x, norm, linear, .. } => {
+            Op::DeltaNet { .. } => launches.extend(self.delta_net(program, op, later)?),
+            Op::Gate { x, norm, linear, activation, y } => {
+                launches.extend(self.gate(program, (*x, norm, *y), linear, *activation, later)?);
+            }
+            Op::LayerInputs { x, table, table_scale, projection, norm, e } => {
+                let (slots, table) = ((*x, *e), (*table, *table_scale));
+                launches.extend(self.layer_inputs(program, slots, table, projection, norm)?);
+            }
+            Op::GateInput { x, linear, activation, e, first, h } => {
+                let gate = (linear, *activation, *first);
+                launches.extend(self.gate_input(program, (*x, *e, *h), gate, later)?);
+            }
+            Op::Experts {
+                x,
+                norm,
+                router,
+                selection_bias,
+                score,
+                used,
+                gate,
+                up,
+                down,
+                activation,
+            } => {
+                launches.extend(self.experts(
+                    program,
+                    &Mixture {
+                        x: *x,
+                        norm,
+                        router: *router,
+                        selection_bias: *selection_bias,
+                        score: *score,
+                        used: *used,
+                        matrices: [*gate, *up, *down],
+                        activation: *activation,
+                        next: next_norm(later, *x),
+                    },
+                )?);
+            }
+            Op::Head { x, norm, linear, soft_cap, suppressed } => {
                 launches.extend(self.head(program, *x, norm, linear)?);
+                launches.extend(self.bound_logits(program, *soft_cap, suppressed)?);
             }
             Op::Sample => launches.extend(self.sample(program)?),
         }
@@ -329,13 +376,20 @@ fn next_norm(later: &[Op], x: Slot) -> Option<Norm> {
     later.iter().find_map(|op| match op {
         Op::Qkv { x: its, norm, .. }
         | Op::GateUp { x: its, norm, .. }
+        | Op::Experts { x: its, norm, .. }
         | Op::ShortConv { x: its, norm, .. }
+        | Op::DeltaNet { x: its, norm, .. }
+        | Op::Gate { x: its, norm, .. }
         | Op::Head { x: its, norm, .. }
             if *its == x =>
         {
             Some(Some(*norm))
         }
-        Op::Project { x: its, .. } | Op::Embed { x: its, .. } if *its == x => Some(None),
+        Op::Project { x: its, .. } | Op::Embed { x: its, .. } | Op::Experts { x: its, .. }
+            if *its == x =>
+        {
+            Some(None)
+        }
         _ => None,
     })?
 }

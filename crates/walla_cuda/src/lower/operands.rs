@@ -44,4 +44,6 @@ pub(super) struct Normed {
     /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
     /// `pack_factors` are exact.
     pub(super) squares: Option<(Address, u32)>,
+    /// Whether a product has written the exact factors, from which the next norm's are estimated.
+    pub(super) has_factors: bool,
 }

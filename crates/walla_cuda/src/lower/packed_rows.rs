@@ -47,6 +47,11 @@ pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bo
     }
 }
 
+/// Describes packed rows without a norm, in whole groups for any number of rows.
+pub(super) fn padded(rows: Address, width: u32) -> PackedRef {
+    PackedRef { group_rows: GROUP_ROWS, ..packed(rows, (GROUP_ROWS, width), false) }
+}
+
 impl Lowering<'_> {
     /// The packed rows for a product: packed by an earlier kernel, or by one that is launched now.
     pub(super) fn operand(
@@ -59,8 +64,14 @@ impl Lowering<'_> {
             return Ok(normed);
         }
         let (norm, eps) = input.norm.unwrap_or_default();
-        let operand =
-            |rows| Normed { slot: input.slot, norm, rows, pack_factors: 0, squares: None };
+        let operand = |rows| Normed {
+            slot: input.slot,
+            norm,
+            rows,
+            pack_factors: 0,
+            squares: None,
+            has_factors: false,
+        };
         if let Some(rows) = input.packed {
             return Ok(operand(rows));
         }
@@ -103,6 +114,7 @@ impl Lowering<'_> {
             rows: packed(at, (program.rows_max, width), true),
             pack_factors: self.factors(self.factors),
             squares: Some((squares, squares_count(width))),
+            has_factors: false,
         })
     }
 

@@ -90,8 +90,13 @@ impl Lowering<'_> {
             squares,
             squares_count,
             pack_factors: x.pack_factors,
-            // Every launch of an op writes the same values.
-            factors: if squares == 0 || input.by_output { 0 } else { self.factors(!self.factors) },
+            // Every launch of an op writes the same values. Later products of the same rows must
+            // not: the other buffer holds the factors that the rows were packed with.
+            factors: if squares == 0 || input.by_output || x.has_factors {
+                0
+            } else {
+                self.factors(!self.factors)
+            },
             inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
             mode: epilogue.mode() as u32,

@@ -1,8 +1,10 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
 use super::deferred_splits::DeferredProducts;
-use super::{Lowering, attention, packed_rows, sample};
+use super::delta_net::{DeltaProducts, gate_of};
+use super::{Lowering, attention, experts, packed_rows, sample};
 use crate::params::LinearMode;
+use crate::repack;
 use crate::resources::Resources;
 
 /// Offsets of the workspace's parts. Programs that are prepared together share it. It is
@@ -34,10 +36,14 @@ pub(crate) struct Workspace {
     pub(super) packed_attention: usize,
     /// Packed rows that gates write.
     pub(super) packed_hidden: usize,
+    /// Packed rows that `mixer_gate` writes.
+    pub(super) packed_mixed: usize,
     /// Partial results of attention.
     pub(super) partials: usize,
     /// Arrival counters of attention: zero between launches.
     pub(super) arrivals: usize,
+    /// Parts of mixtures of experts.
+    pub(super) experts: experts::Parts,
     /// Parts of the sampler.
     pub(super) sampler: sample::Parts,
     end: usize,
@@ -56,8 +62,10 @@ struct Wanted {
     split_arrivals: usize,
     packed_attention: usize,
     packed_hidden: usize,
+    packed_mixed: usize,
     partials: usize,
     arrivals: usize,
+    experts: experts::Parts,
 }
 
 impl Workspace {
@@ -82,8 +90,9 @@ impl Workspace {
         }
         let mut most = Wanted::default();
         for program in programs {
-            for op in &program.ops {
-                let wanted = ground.wanted(program, op)?;
+            for (i, op) in program.ops.iter().enumerate() {
+                let later = program.ops.get(i + 1..).unwrap_or_default();
+                let wanted = ground.wanted(program, op, later)?;
                 most.products = most.products.max(wanted.products);
                 most.packed = most.packed.max(wanted.packed);
                 most.packed_normed = most.packed_normed.max(wanted.packed_normed);
@@ -94,8 +103,10 @@ impl Workspace {
                 most.split_arrivals = most.split_arrivals.max(wanted.split_arrivals);
                 most.packed_attention = most.packed_attention.max(wanted.packed_attention);
                 most.packed_hidden = most.packed_hidden.max(wanted.packed_hidden);
+                most.packed_mixed = most.packed_mixed.max(wanted.packed_mixed);
                 most.partials = most.partials.max(wanted.partials);
                 most.arrivals = most.arrivals.max(wanted.arrivals);
+                most.experts = most.experts.max(&wanted.experts);
             }
         }
         workspace.products = workspace.take(most.products);
@@ -113,8 +124,10 @@ impl Workspace {
         workspace.split_arrivals = workspace.take(most.split_arrivals);
         workspace.packed_attention = workspace.take(most.packed_attention);
         workspace.packed_hidden = workspace.take(most.packed_hidden);
+        workspace.packed_mixed = workspace.take(most.packed_mixed);
         workspace.partials = workspace.take(most.partials);
         workspace.arrivals = workspace.take(most.arrivals);
+        workspace.experts = most.experts.map(|bytes| workspace.take(bytes));
         workspace.sampler = sample::Parts::of(programs, |bytes| workspace.take(bytes));
         Ok(workspace)
     }
@@ -139,7 +152,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    fn wanted(&self, program: &Program, op: &Op) -> Result<Wanted, DeviceError> {
+    fn wanted(&self, program: &Program, op: &Op, later: &[Op]) -> Result<Wanted, DeviceError> {
         let rows = program.rows_max as usize;
         let rows_packed = program.rows_max.max(program.outputs_max);
         let packed_bytes = |cols| packed_rows::packed_bytes(rows_packed, cols);
@@ -148,6 +161,11 @@ impl Ground<'_> {
         let all_rows = (program.rows_max, program.rows_max);
         let mut wanted = Wanted::default();
         match op {
+            Op::Qkv { shape, query, keys: None, .. } => {
+                wanted.products = products((shape.heads * shape.head_dim) as usize);
+                wanted.norms(matrix(query)?.cols, rows_packed);
+                self.splits(&mut wanted, &[query], all_rows, LinearMode::Store)?;
+            }
             Op::Qkv { shape, query, keys: Some(keys), .. } => {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let gpu = (self.gpu, self.warpgroups);
@@ -165,8 +183,8 @@ impl Ground<'_> {
                 wanted.arrivals = products(shape.heads as usize);
                 wanted.packed_attention = packed_bytes(shape.heads * shape.head_dim);
             }
-            Op::Project { linear, post_norm, .. } => {
-                if post_norm.is_some() {
+            Op::Project { linear, post_norm, scale, .. } => {
+                if post_norm.is_some() || *scale != 1.0 {
                     wanted.products = products(matrix(linear)?.rows as usize);
                 }
                 wanted.packed = packed_bytes(matrix(linear)?.cols);
@@ -187,6 +205,33 @@ impl Ground<'_> {
                 let [b, c, v] = input;
                 self.splits(&mut wanted, &[b, c, v], all_rows, LinearMode::Store)?;
             }
+            Op::DeltaNet { x, norm, shape, input, alpha, beta, out, .. } => {
+                let numbers = DeltaProducts::of(*shape).numbers(*shape, program.rows_max);
+                wanted.products = usize::try_from(numbers).unwrap_or(usize::MAX / 8) * 4;
+                wanted.norms(matrix(input)?.cols, rows_packed);
+                wanted.packed_mixed = packed_bytes(shape.values());
+                let gate = gate_of(later, (*x, norm, *out));
+                let wide: Vec<_> = std::iter::once(input).chain(gate).collect();
+                self.splits(&mut wanted, &wide, all_rows, LinearMode::Store)?;
+                let narrow = [alpha, beta];
+                self.splits(&mut wanted, &narrow, all_rows, LinearMode::Store)?;
+            }
+            Op::Gate { linear, y, .. } => {
+                let matrix = matrix(linear)?;
+                let stride = matrix.rows.next_multiple_of(repack::TILE_ROWS as u32);
+                wanted.products = products(stride as usize);
+                wanted.norms(matrix.cols, rows_packed);
+                let width = program.slots.get(y.0 as usize).map_or(0, |slot| slot.width);
+                wanted.packed_mixed = packed_bytes(width);
+                self.splits(&mut wanted, &[linear], all_rows, LinearMode::Store)?;
+            }
+            Op::Experts { router, used, gate, .. } => {
+                let (router, gate) =
+                    (self.resources.matrix(*router)?, self.resources.matrix(*gate)?);
+                wanted.products = products(router.rows as usize);
+                wanted.norms(router.cols, rows_packed);
+                wanted.experts = experts::Parts::of(program.rows_max, *used, router, gate);
+            }
             Op::Head { linear, .. } => {
                 wanted.norms(matrix(linear)?.cols, rows_packed);
                 wanted.gathered = wanted.packed_normed;
@@ -198,14 +243,21 @@ impl Ground<'_> {
                     LinearMode::Store,
                 )?;
             }
+            Op::LayerInputs { projection, .. } => {
+                let matrix = matrix(projection)?;
+                wanted.products = products(matrix.rows as usize);
+                wanted.packed = packed_bytes(matrix.cols);
+                self.splits(&mut wanted, &[projection], all_rows, LinearMode::Store)?;
+            }
+            Op::GateInput { linear, .. } => {
+                let matrix = matrix(linear)?;
+                let stride = matrix.rows.next_multiple_of(repack::TILE_ROWS as u32);
+                wanted.products = products(stride as usize);
+                wanted.packed = packed_bytes(matrix.cols);
+                wanted.packed_mixed = packed_bytes(matrix.rows);
+                self.splits(&mut wanted, &[linear], all_rows, LinearMode::Store)?;
+            }
             Op::Embed { .. } | Op::Sample => {}
-            // Lowering refuses them.
-            Op::Qkv { keys: None, .. }
-            | Op::Experts { .. }
-            | Op::DeltaNet { .. }
-            | Op::Gate { .. }
-            | Op::LayerInputs { .. }
-            | Op::GateInput { .. } => {}
         }
         Ok(wanted)
     }

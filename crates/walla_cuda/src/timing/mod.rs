@@ -163,7 +163,7 @@ impl CudaDevice {
         let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);
         let reads_pages = layers.filter_map(|layer| match layer {
             crate::resources::LayerMemory::Kv { keys, .. } => Some(keys.address()),
-            crate::resources::LayerMemory::ShortConv { .. } => None,
+            crate::resources::LayerMemory::States { .. } => None,
         });
         let reads_pages = reads_pages.into_iter().any(has);
         KernelOfProgram {

@@ -52,7 +52,7 @@ pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> 
 
 /// Compares rows in `mixes` batch compositions with the same rows alone, with all kernels of the
 /// GPU and without WGMMA kernels: all must be bitwise identical.
-fn compare(name: &str, shape: &Shape, mixes: u32) {
+pub fn compare(name: &str, shape: &Shape, mixes: u32) {
     let text = tokens(515, 150, 9);
     let mut alone = None;
     for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {

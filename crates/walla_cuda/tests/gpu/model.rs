@@ -2,10 +2,10 @@
 
 use half::f16;
 use walla_device::{
-    CacheLayer, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op,
-    RopeDesc, RopeId, Slot, SlotDesc, VectorId,
+    CacheLayer, DeltaShape, Device, HeadShape, KeyValue, Linear, MatrixDesc, MatrixId, MatrixUse,
+    Norm, Op, RopeDesc, RopeId, Slot, SlotDesc, VectorId,
 };
-use walla_types::{Activation, RopePairs, TensorType};
+use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
 use crate::loading::InFile;
 
@@ -101,6 +101,36 @@ pub enum Poison {
 /// The poisoned token.
 pub const POISONED: u32 = 3;
 
+/// Mixtures of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    pub count: u32,
+    pub used: u32,
+    pub score: ExpertScore,
+    /// Whether there is a selection bias.
+    pub is_biased: bool,
+    /// Types of router, gate, up and down.
+    pub types: [TensorType; 4],
+    /// The first layers, which have no experts.
+    pub dense_layers: u32,
+    /// Whether layers with experts also have the network of the others, with the same norm.
+    pub is_shared: bool,
+}
+
+impl Experts {
+    pub fn of(ty: TensorType) -> Self {
+        Self {
+            count: 8,
+            used: 3,
+            score: ExpertScore::Softmax,
+            is_biased: false,
+            types: [TensorType::F32, ty, ty, ty],
+            dense_layers: 0,
+            is_shared: false,
+        }
+    }
+}
+
 /// Shape and features of a model.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -121,9 +151,21 @@ pub struct Shape {
     pub window: Option<u32>,
     /// Every second layer is a short convolution with this many taps.
     pub taps: Option<u32>,
+    /// Every second layer is a gated DeltaNet.
+    pub delta: Option<DeltaShape>,
+    /// Attention and feed-forward networks have gates; those of networks have one number per row.
+    pub gates: bool,
+    /// Each layer has an input of this many numbers, and its result is scaled. Every second
+    /// attention layer reads the keys and values of the previous one, which have norms.
+    pub layer_inputs: Option<u32>,
+    /// Logits are bounded, and some tokens suppressed.
+    pub bounded: bool,
+    /// Scores grow with the position.
+    pub position_scale: Option<PositionScale>,
     /// The head repeats this many rows, so that tokens have equal logits.
     pub repeated_rows: Option<u32>,
     pub poison: Option<Poison>,
+    pub experts: Option<Experts>,
 }
 
 impl Shape {
@@ -144,8 +186,14 @@ impl Shape {
             pairs_count: if wide { 32 } else { 12 },
             window: None,
             taps: None,
+            delta: None,
+            gates: false,
+            layer_inputs: None,
+            bounded: false,
+            position_scale: None,
             repeated_rows: None,
             poison: None,
+            experts: None,
         }
     }
 }
@@ -256,6 +304,9 @@ const Q: Slot = Slot(1);
 const MIXED: Slot = Slot(2);
 const H: Slot = Slot(3);
 const CONV: Slot = Slot(4);
+const DELTA: Slot = Slot(5);
+const INPUTS: Slot = Slot(6);
+const GATED: Slot = Slot(7);
 
 impl Model {
     /// The same model on every device, for a given seed.
@@ -275,23 +326,57 @@ impl Model {
         let table = poisoned.unwrap_or(head.matrix);
         let mut ops = vec![Op::Embed { table, scale: 8.0, x: X }];
         let mut layers = vec![];
+        if let Some(part) = shape.layer_inputs {
+            let width = part * shape.layers;
+            let [ty, ..] = shape.types;
+            let table = b.linear(ty, shape.vocab, width, true).matrix;
+            ops.push(Op::LayerInputs {
+                x: X,
+                table,
+                table_scale: 0.6,
+                projection: b.linear(ty, width, shape.width, false),
+                norm: b.norm(part),
+                e: INPUTS,
+            });
+        }
         for layer in 0..shape.layers {
-            match shape.taps.filter(|_| layer % 2 == 1) {
-                Some(taps) => convolution(&mut b, shape, layer, taps, &mut ops, &mut layers),
-                None => attention(&mut b, shape, layer, rope, &mut ops, &mut layers),
+            let is_odd = layer % 2 == 1;
+            let recurrent = (shape.taps.filter(|_| is_odd), shape.delta.filter(|_| is_odd));
+            match recurrent {
+                (Some(taps), _) => convolution(&mut b, shape, layer, taps, &mut ops, &mut layers),
+                (_, Some(its)) => delta_net(&mut b, shape, layer, its, &mut ops, &mut layers),
+                _ => attention(&mut b, shape, layer, rope, &mut ops, &mut layers),
             }
-            feed_forward(&mut b, shape, &mut ops);
+            match &shape.experts {
+                Some(its) if layer >= its.dense_layers => experts(&mut b, shape, its, &mut ops),
+                _ => feed_forward(&mut b, shape, &mut ops),
+            }
+            if let Some(part) = shape.layer_inputs {
+                layer_input(&mut b, shape, layer, part, &mut ops);
+            }
         }
         ops.push(Op::Head {
             x: X,
             norm: b.norm(shape.width),
             linear: head,
-            soft_cap: None,
-            suppressed: vec![],
+            soft_cap: shape.bounded.then_some(3.0),
+            // More than one launch takes.
+            suppressed: if shape.bounded { (5..75).chain([514]).collect() } else { vec![] },
         });
         ops.push(Op::Sample);
         let heads = shape.heads.heads * shape.heads.head_dim;
-        let widths = [shape.width, heads, heads, shape.hidden, shape.width];
+        let values = shape.delta.map_or(1, |delta| delta.values());
+        let part = shape.layer_inputs.unwrap_or(1);
+        let widths = [
+            shape.width,
+            heads,
+            heads,
+            shape.hidden,
+            shape.width,
+            values,
+            part * shape.layers,
+            part,
+        ];
         let slots = widths.map(|width| SlotDesc { width }).to_vec();
         Self { ops, slots, layers, vocab: shape.vocab }
     }
@@ -309,15 +394,21 @@ fn attention(
     let [query, key, value, output, ..] = shape.types;
     // Every third layer has no rotary embedding.
     let rope = (layer % 3 != 2).then_some(rope);
-    layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });
+    // A layer without keys of its own reads the cache of the layer before it.
+    let has_keys = shape.layer_inputs.is_none() || layer.is_multiple_of(2);
+    if has_keys {
+        layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });
+    }
+    let layer_of_cache = layers.len() as u32 - 1;
     let head_norm = |b: &mut Builder<'_>| shape.head_norms.then(|| b.norm(head_dim));
     let [query_norm, key_norm] = [head_norm(b), head_norm(b)];
+    let norm = b.norm(shape.width);
     ops.push(Op::Qkv {
         x: X,
-        norm: b.norm(shape.width),
+        norm,
         query: b.linear(query, heads * head_dim, shape.width, false),
         query_norm,
-        keys: Some(KeyValue {
+        keys: has_keys.then(|| KeyValue {
             key: b.linear(key, kv_heads * head_dim, shape.width, false),
             key_norm,
             value: match shape.poison {
@@ -326,23 +417,27 @@ fn attention(
                 }
                 _ => b.linear(value, kv_heads * head_dim, shape.width, false),
             },
-            value_norm: None,
+            value_norm: shape.layer_inputs.map(|_| b.norm(head_dim)),
         }),
         rope,
         shape: shape.heads,
-        layer,
+        layer: layer_of_cache,
         q: Q,
     });
     let scale = 1.5 / (head_dim as f32).sqrt();
     ops.push(Op::Attention {
         q: Q,
         shape: shape.heads,
-        layer,
+        layer: layer_of_cache,
         scale,
-        position_scale: None,
+        position_scale: shape.position_scale,
         window: shape.window,
         out: MIXED,
     });
+    if shape.gates {
+        let linear = b.linear(key, heads * head_dim, shape.width, false);
+        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: MIXED });
+    }
     ops.push(Op::Project {
         y: MIXED,
         linear: b.linear(output, shape.width, heads * head_dim, false),
@@ -376,16 +471,76 @@ fn convolution(
     ops.push(Op::Project { y: CONV, linear, post_norm: None, scale: 1.0, x: X });
 }
 
+fn delta_net(
+    b: &mut Builder<'_>,
+    shape: &Shape,
+    layer: u32,
+    delta: DeltaShape,
+    ops: &mut Vec<Op>,
+    layers: &mut Vec<CacheLayer>,
+) {
+    let (width, heads) = (shape.width, delta.value_heads);
+    let [query, key, value, output, ..] = shape.types;
+    layers.push(CacheLayer::DeltaNet(delta));
+    let norm = b.norm(width);
+    ops.push(Op::DeltaNet {
+        x: X,
+        norm,
+        shape: delta,
+        input: b.linear(query, delta.channels(), width, false),
+        kernel: b.vector(delta.channels() * delta.taps, 0.0, 1.0),
+        alpha: b.linear(value, heads, width, false),
+        beta: b.linear(value, heads, width, false),
+        decay: b.vector(heads, -1.0, 0.9),
+        step_bias: b.vector(heads, 0.0, 2.0),
+        eps: 1e-6,
+        head_norm: b.norm(delta.head_dim),
+        layer,
+        out: DELTA,
+    });
+    if shape.gates {
+        let linear = b.linear(key, delta.values(), width, false);
+        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Silu, y: DELTA });
+    }
+    let linear = b.linear(output, width, delta.values(), false);
+    ops.push(Op::Project { y: DELTA, linear, post_norm: None, scale: 1.0, x: X });
+}
+
+/// The layer's input, gated by the hidden state, and the scale of the layer's result.
+fn layer_input(b: &mut Builder<'_>, shape: &Shape, layer: u32, part: u32, ops: &mut Vec<Op>) {
+    let [query, .., down, _] = shape.types;
+    ops.push(Op::GateInput {
+        x: X,
+        linear: b.linear(query, part, shape.width, false),
+        activation: shape.activation,
+        e: INPUTS,
+        first: layer * part,
+        h: GATED,
+    });
+    ops.push(Op::Project {
+        y: GATED,
+        linear: b.linear(down, shape.width, part, false),
+        post_norm: shape.post_norms.then(|| b.norm(shape.width)),
+        scale: 0.7,
+        x: X,
+    });
+}
+
 fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
     let [.., gate, up, down, _] = shape.types;
+    let norm = b.norm(shape.width);
     ops.push(Op::GateUp {
         x: X,
-        norm: b.norm(shape.width),
+        norm,
         gate: b.linear(gate, shape.hidden, shape.width, false),
         up: b.linear(up, shape.hidden, shape.width, false),
         activation: shape.activation,
         h: H,
     });
+    if shape.gates {
+        let linear = b.linear(gate, 1, shape.width, false);
+        ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: H });
+    }
     ops.push(Op::Project {
         y: H,
         linear: b.linear(down, shape.width, shape.hidden, false),
@@ -393,4 +548,46 @@ fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
         scale: 1.0,
         x: X,
     });
+}
+
+fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>) {
+    let Shape { width, hidden, .. } = *shape;
+    let mut shared = Vec::new();
+    if its.is_shared {
+        feed_forward(b, shape, &mut shared);
+    }
+    let norm = match shared.first() {
+        Some(Op::GateUp { norm, .. }) => *norm,
+        _ => b.norm(width),
+    };
+    let project = shared.pop();
+    ops.extend(shared);
+    let mut matrix = |ty, rows, cols| {
+        let biases = std::mem::take(&mut b.biases);
+        let matrix = b.linear(ty, rows, cols, false).matrix;
+        b.biases = biases;
+        matrix
+    };
+    let [router, gate, up, down] = its.types;
+    let count = its.count;
+    let matrices = [
+        matrix(router, count, width),
+        matrix(gate, count * hidden, width),
+        matrix(up, count * hidden, width),
+        matrix(down, count * width, hidden),
+    ];
+    let [router, gate, up, down] = matrices;
+    ops.push(Op::Experts {
+        x: X,
+        norm,
+        router,
+        selection_bias: its.is_biased.then(|| b.vector(count, 0.0, 0.5)),
+        score: its.score,
+        used: its.used,
+        gate,
+        up,
+        down,
+        activation: shape.activation,
+    });
+    ops.extend(project);
 }

@@ -5,8 +5,8 @@ use walla_device::step::{
     mask_words,
 };
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, Device, GraphId, HostId, KvType, Phase, Program,
-    StreamId, StreamPriority,
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, GraphId, HostId, KvType,
+    Phase, Program, StreamId, StreamPriority,
 };
 use walla_types::CANDIDATES_MAX;
 
@@ -143,12 +143,23 @@ impl Rig {
 
     /// The same for other step sizes.
     pub fn with_steps(
+        device: Box<dyn Device>,
+        shape: &Shape,
+        kv_type: KvType,
+        options: (u64, bool),
+        sizes: Steps,
+    ) -> Self {
+        Self::try_with_steps(device, shape, kv_type, options, sizes).unwrap()
+    }
+
+    /// The same, or the device's refusal of the programs.
+    pub fn try_with_steps(
         mut device: Box<dyn Device>,
         shape: &Shape,
         kv_type: KvType,
         (seed, is_mapped): (u64, bool),
         sizes: Steps,
-    ) -> Self {
+    ) -> Result<Self, DeviceError> {
         let Steps { layout, pages, buckets } = sizes;
         let d = &mut *device;
         let model = Model::load(d, shape, seed);
@@ -188,8 +199,8 @@ impl Rig {
             ops: model.ops.clone(),
         };
         let programs = buckets.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
-        let prepared = d.prepare(programs.collect()).unwrap();
-        Self {
+        let prepared = d.prepare(programs.collect())?;
+        Ok(Self {
             program: program(layout.rows_max, false),
             cache,
             stream: d.create_stream(StreamPriority::Low).unwrap(),
@@ -208,7 +219,7 @@ impl Rig {
             keeps_promise: true,
             steps: 0,
             device,
-        }
+        })
     }
 
     pub fn run_cache_ops(&mut self, commands: &[CacheCommand]) {

@@ -75,6 +75,18 @@ fn masked_draws_match_the_oracle_and_are_allowed() {
     });
 }
 
+/// A mask of neighbouring tokens leaves many tokens in few groups of the sampler.
+#[test]
+fn neighbouring_allowed_tokens_match_the_oracle() {
+    compare(&[(20_000, 3)], None, &|random, vocab| {
+        let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
+        let first = random.below(400) as usize;
+        let words = 35 + random.below(25) as usize;
+        mask[first..first + words].fill(u32::MAX);
+        Some(mask)
+    });
+}
+
 fn compare(
     vocabularies: &[(u32, u32)],
     repeated_rows: Option<u32>,

@@ -1,0 +1,469 @@
+//! Gated DeltaNet, and gates after a mixer (kernels/layer/delta_net.cu, gate_rows.cu).
+
+use walla_device::{CacheLayer, DeltaShape, DeviceError, Linear, Norm, Op, Program, Slot};
+use walla_types::Activation;
+
+use super::operands::{Input, Part};
+use super::packed_rows::packed;
+use super::product::Epilogue;
+use super::{Lowering, same};
+use crate::driver::Launch;
+use crate::params::{Address, DeltaParams, GateRowsParams, LinearMode};
+use crate::repack;
+use crate::resources::LayerMemory;
+
+/// As in delta_net.cu.
+const TAPS_MAX: u32 = 8;
+const DELTA_HEAD_DIM_MAX: u32 = 256;
+const DELTA_CONV_WARPS: u32 = 4;
+const DELTA_THREADS: u32 = 128;
+const DELTA_COLUMNS: u32 = 32;
+/// Smallest size that heads are rounded up to.
+const DELTA_HEAD_DIM_MIN: u32 = 32;
+/// As in gate_rows.cu.
+const GATE_ROWS_WARPS: u32 = 8;
+const GATE_SIGMOID: u32 = 4;
+/// Products begin at multiples of this many numbers.
+const ALIGNED_NUMBERS: u32 = repack::TILE_ROWS as u32;
+
+/// Layout of one sequence's state of a layer, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeltaState {
+    pub(crate) numbers: u32,
+    /// First input of the convolution, after the matrices.
+    inputs_at: u32,
+    /// Strips of columns per head.
+    strips: u32,
+    /// `head_dim` as the kernels round it up.
+    head_dim: u32,
+}
+
+impl DeltaState {
+    /// `None` on overflow, or if there is no kernel for the shape.
+    pub(crate) fn of(shape: DeltaShape) -> Option<Self> {
+        let DeltaShape { value_heads, head_dim, taps, .. } = shape;
+        let fits = head_dim.is_multiple_of(16) && (1..=DELTA_HEAD_DIM_MAX).contains(&head_dim);
+        if !fits || !(1..=TAPS_MAX).contains(&taps) {
+            return None;
+        }
+        let strips = head_dim.div_ceil(DELTA_COLUMNS);
+        let head_dim = head_dim.next_power_of_two().max(DELTA_HEAD_DIM_MIN);
+        let matrices = value_heads.checked_mul(strips * DELTA_COLUMNS * head_dim)?;
+        let numbers = matrices.checked_add((taps - 1).checked_mul(shape.channels())?)?;
+        Some(Self { numbers, inputs_at: matrices, strips, head_dim })
+    }
+}
+
+/// Layout of the products of a DeltaNet layer, and of what is computed from them, in numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeltaProducts {
+    /// First columns of the convolution's inputs, of the gate, of alpha and of beta.
+    at: [u32; 4],
+    stride: u32,
+}
+
+impl DeltaProducts {
+    pub(super) fn of(shape: DeltaShape) -> Self {
+        let widths = [shape.channels(), shape.values(), shape.value_heads, shape.value_heads];
+        let mut stride = 0_u32;
+        let at = widths.map(|width| {
+            let at = stride;
+            stride = at.saturating_add(width).next_multiple_of(ALIGNED_NUMBERS);
+            at
+        });
+        Self { at, stride }
+    }
+
+    /// Offsets of the convolved rows, of the gates and of the end, in numbers.
+    fn parts(self, shape: DeltaShape, rows: u32) -> [u64; 3] {
+        let rows = u64::from(rows);
+        let convolved = rows * u64::from(self.stride);
+        let gates = convolved + rows * u64::from(shape.channels());
+        [convolved, gates, gates + 2 * rows * u64::from(shape.value_heads)]
+    }
+
+    /// Numbers in all.
+    pub(super) fn numbers(self, shape: DeltaShape, rows: u32) -> u64 {
+        let [.., end] = self.parts(shape, rows);
+        end
+    }
+}
+
+/// What a mixer leaves to the gate that follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ungated {
+    slot: Slot,
+    /// Norm of each head, and the heads' size.
+    head_norm: Option<(Norm, u32)>,
+    /// The gate's products, if they exist already.
+    products: Option<GateProducts>,
+}
+
+/// Products of a gate's matrix.
+#[derive(Clone, Copy, Debug)]
+struct GateProducts {
+    at: Address,
+    stride: u32,
+    /// One product per row.
+    is_scalar: bool,
+}
+
+/// The gate's matrix, if the next op is the gate of `out` with the same input.
+pub(super) fn gate_of<'a>(
+    later: &'a [Op],
+    (x, norm, out): (Slot, &Norm, Slot),
+) -> Option<&'a Linear> {
+    match later.first()? {
+        Op::Gate { x: its, norm: its_norm, linear, y, .. }
+            if (*its, its_norm, *y) == (x, norm, out) =>
+        {
+            Some(linear)
+        }
+        _ => None,
+    }
+}
+
+/// The mode of a gate in the kernel.
+fn gate_mode(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => LinearMode::GateSilu as u32,
+        Activation::GeluTanh => LinearMode::GateGelu as u32,
+        Activation::Sigmoid => GATE_SIGMOID,
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn delta_net(
+        &mut self,
+        program: &Program,
+        op: &Op,
+        later: &[Op],
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let Op::DeltaNet { x, norm, shape, input, kernel, alpha, beta, .. } = op else {
+            return Ok(vec![]);
+        };
+        let Op::DeltaNet { decay, step_bias, eps, head_norm, layer, out, .. } = op else {
+            return Ok(vec![]);
+        };
+        let shape = *shape;
+        let DeltaShape { key_heads, value_heads, head_dim, taps } = shape;
+        let Some(state) = DeltaState::of(shape) else {
+            return Err(self.unsupported(format!("gated DeltaNet with {shape:?}")));
+        };
+        let states = self.states(program, *layer, CacheLayer::DeltaNet(shape))?;
+        let (out_at, width) = self.slot(program, *out)?;
+        same("DeltaNet slot", width, shape.values())?;
+        let gate = gate_of(later, (*x, norm, *out));
+        let gate = gate.filter(|gate| {
+            let matrix = self.resources.matrix(gate.matrix);
+            matrix.is_ok_and(|matrix| matrix.rows == shape.values())
+        });
+        let linears = [(input, shape.channels()), (alpha, value_heads), (beta, value_heads)];
+        for (linear, rows) in linears {
+            same("DeltaNet matrix", self.resources.matrix(linear.matrix)?.rows, rows)?;
+        }
+        let vectors = [
+            (kernel, shape.channels() * taps),
+            (decay, value_heads),
+            (step_bias, value_heads),
+            (&head_norm.weight, head_dim),
+        ];
+        let mut addresses = [0; 4];
+        for (address, (vector, len)) in addresses.iter_mut().zip(vectors) {
+            let vector = self.resources.vector(*vector)?;
+            same("DeltaNet vector", vector.len, len)?;
+            *address = vector.memory.address();
+        }
+        let [kernel, decay, step_bias, _] = addresses;
+
+        let layout = DeltaProducts::of(shape);
+        let base = self.base + self.workspace.products as u64;
+        let at = |numbers: u64| base + 4 * numbers;
+        let part = |linear, column: usize| Part {
+            linear,
+            out: at(u64::from(layout.at[column])),
+            stride: layout.stride,
+        };
+        let x = self.input(program, *x, Some(norm))?;
+        let mut wide = vec![part(input, 0)];
+        wide.extend(gate.map(|gate| part(gate, 1)));
+        let mut launches = self.linears(program, &x, &wide, Epilogue::Store)?;
+        let narrow = [part(alpha, 2), part(beta, 3)];
+        launches.extend(self.linears(program, &x, &narrow, Epilogue::Store)?);
+
+        let rows = program.rows_max;
+        let [convolved, gates, _] = layout.parts(shape, rows);
+        let params = DeltaParams {
+            step: self.step(program)?,
+            products: base,
+            kernel,
+            decay,
+            step_bias,
+            state: states,
+            convolved: at(convolved),
+            gates: at(gates),
+            out: out_at,
+            stride: layout.stride,
+            alpha_at: layout.at[2],
+            beta_at: layout.at[3],
+            key_heads,
+            value_heads,
+            head_dim,
+            taps,
+            state_numbers: state.numbers,
+            inputs_at: state.inputs_at,
+            eps: *eps,
+            query_scale: 1.0 / (head_dim as f32).sqrt(),
+            reserved: 0,
+        };
+        let heads = 2 * key_heads + value_heads;
+        let grid = [heads.div_ceil(DELTA_CONV_WARPS), rows, 1];
+        launches.push(self.launch(
+            ("delta_net", "delta_conv"),
+            grid,
+            32 * DELTA_CONV_WARPS,
+            &params,
+        )?);
+        let sequences = rows.min(self.resources.cache(program.cache)?.desc.sequences_max);
+        let grid = [value_heads * state.strips, sequences, 1];
+        let name = format!("delta_rule_{}", state.head_dim);
+        launches.push(self.launch(("delta_net", &name), grid, DELTA_THREADS, &params)?);
+        let ungated = Ungated {
+            slot: *out,
+            head_norm: Some((*head_norm, head_dim)),
+            products: gate.map(|_| GateProducts {
+                at: at(u64::from(layout.at[1])),
+                stride: layout.stride,
+                is_scalar: false,
+            }),
+        };
+        if matches!(later.first(), Some(Op::Gate { y, .. }) if y == out) {
+            self.ungated = Some(ungated);
+        } else {
+            launches.push(self.finish_mixer(program, &ungated, 0, later)?);
+        }
+        Ok(launches)
+    }
+
+    /// The gate of a mixer's result.
+    pub(super) fn gate(
+        &mut self,
+        program: &Program,
+        (x, norm, y): (Slot, &Norm, Slot),
+        linear: &Linear,
+        activation: Activation,
+        later: &[Op],
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let (_, width) = self.slot(program, y)?;
+        let ungated = self.ungated.take().filter(|ungated| ungated.slot == y);
+        let mut ungated = ungated.unwrap_or(Ungated { slot: y, head_norm: None, products: None });
+        let mut launches = vec![];
+        if ungated.products.is_none() {
+            let rows = self.resources.matrix(linear.matrix)?.rows;
+            let is_scalar = rows == 1 && width > 1;
+            if !is_scalar {
+                same("gate", rows, width)?;
+            }
+            let input = self.input(program, x, Some(norm))?;
+            let (products, its) = self.gate_products(program, &input, linear)?;
+            launches = its;
+            ungated.products = Some(GateProducts { is_scalar, ..products });
+        }
+        launches.push(self.finish_mixer(program, &ungated, gate_mode(activation), later)?);
+        Ok(launches)
+    }
+
+    /// `h = activation(W x) * e`, with `e` from column `first` of a slot on.
+    pub(super) fn gate_input(
+        &mut self,
+        program: &Program,
+        (x, e, h): (Slot, Slot, Slot),
+        (linear, activation, first): (&Linear, Activation, u32),
+        later: &[Op],
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let (_, width) = self.slot(program, h)?;
+        let (e, stride) = self.slot(program, e)?;
+        if first.checked_add(width).is_none_or(|end| end > stride) {
+            let why = format!("columns {first} to {first} + {width} of {stride}");
+            return Err(DeviceError::Invalid(why));
+        }
+        if !first.is_multiple_of(4) {
+            return Err(self.unsupported(format!("layer inputs from column {first} on")));
+        }
+        same("gate", self.resources.matrix(linear.matrix)?.rows, width)?;
+        let input = self.input(program, x, None)?;
+        let (products, mut launches) = self.gate_products(program, &input, linear)?;
+        let params = GateRowsParams {
+            y: e + 4 * u64::from(first),
+            y_stride: stride,
+            products: products.at,
+            products_stride: products.stride,
+            mode: gate_mode(activation),
+            ..GateRowsParams::default()
+        };
+        launches.push(self.gate_rows(program, params, h, later)?);
+        Ok(launches)
+    }
+
+    /// Products with a gate's matrix.
+    fn gate_products(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        linear: &Linear,
+    ) -> Result<(GateProducts, Vec<Launch>), DeviceError> {
+        let at = self.base + self.workspace.products as u64;
+        let rows = self.resources.matrix(linear.matrix)?.rows;
+        let stride = rows.next_multiple_of(ALIGNED_NUMBERS);
+        let part = Part { linear, out: at, stride };
+        let launches = self.linears(program, input, &[part], Epilogue::Store)?;
+        Ok((GateProducts { at, stride, is_scalar: false }, launches))
+    }
+
+    /// Norm and gate of a mixer's result.
+    fn finish_mixer(
+        &mut self,
+        program: &Program,
+        ungated: &Ungated,
+        mode: u32,
+        later: &[Op],
+    ) -> Result<Launch, DeviceError> {
+        let (y, y_stride) = self.slot(program, ungated.slot)?;
+        let mut params = GateRowsParams { y, y_stride, mode, ..GateRowsParams::default() };
+        if let Some(GateProducts { at, stride, is_scalar }) = ungated.products {
+            (params.products, params.products_stride) = (at, stride);
+            params.is_scalar = u32::from(is_scalar);
+        }
+        if let Some((norm, head_dim)) = ungated.head_norm {
+            params.head_norm = self.resources.vector(norm.weight)?.memory.address();
+            (params.head_dim, params.eps) = (head_dim, norm.eps);
+        }
+        self.gate_rows(program, params, ungated.slot, later)
+    }
+
+    /// Launches `gate_rows` with a slot as the result, packed if the next op projects it.
+    fn gate_rows(
+        &mut self,
+        program: &Program,
+        mut params: GateRowsParams,
+        out_slot: Slot,
+        later: &[Op],
+    ) -> Result<Launch, DeviceError> {
+        let (out, width) = self.slot(program, out_slot)?;
+        (params.out, params.out_stride, params.width) = (out, width, width);
+        self.packed = None;
+        if self.is_packed(later, out_slot)? {
+            let at = self.base + self.workspace.packed_mixed as u64;
+            params.packed = packed(at, (program.rows_max, width), false);
+            self.packed = Some((out_slot, params.packed));
+        }
+        self.launch_gate_rows(program, params)
+    }
+
+    /// Norm of each head, in place.
+    pub(super) fn norm_heads(
+        &mut self,
+        program: &Program,
+        (at, stride): (Address, u32),
+        (heads, head_dim): (u32, u32),
+        norm: &Norm,
+    ) -> Result<Launch, DeviceError> {
+        let weight = self.resources.vector(norm.weight)?;
+        same("head norm", weight.len, head_dim)?;
+        let params = GateRowsParams {
+            y: at,
+            y_stride: stride,
+            out: at,
+            out_stride: stride,
+            head_norm: weight.memory.address(),
+            width: heads * head_dim,
+            head_dim,
+            eps: norm.eps,
+            ..GateRowsParams::default()
+        };
+        self.launch_gate_rows(program, params)
+    }
+
+    fn launch_gate_rows(
+        &mut self,
+        program: &Program,
+        mut params: GateRowsParams,
+    ) -> Result<Launch, DeviceError> {
+        params.step = self.step(program)?;
+        let segment = repack::SEGMENT as u32;
+        if params.head_dim == 0 {
+            params.head_dim = segment;
+        }
+        let padded = params.packed.segments * segment;
+        let heads = params.width.max(padded).div_ceil(params.head_dim);
+        let grid = [heads.div_ceil(GATE_ROWS_WARPS), program.rows_max, 1];
+        self.launch(("gate_rows", "gate_rows"), grid, 32 * GATE_ROWS_WARPS, &params)
+    }
+
+    /// Address of the states of a recurrent layer.
+    pub(super) fn states(
+        &self,
+        program: &Program,
+        layer: u32,
+        wanted: CacheLayer,
+    ) -> Result<Address, DeviceError> {
+        let cache = self.resources.cache(program.cache)?;
+        let index = layer as usize;
+        match (cache.desc.layers.get(index), cache.layers.get(index)) {
+            (Some(desc), Some(LayerMemory::States { states })) if *desc == wanted => {
+                Ok(states.address())
+            }
+            _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache is no {wanted:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_match_the_kernels() {
+        let delta = KernelSource::read(&["common/walla.cuh", "layer/delta_net.cu"]);
+        let expected = [
+            ("TAPS_MAX", TAPS_MAX),
+            ("DELTA_HEAD_DIM_MAX", DELTA_HEAD_DIM_MAX),
+            ("DELTA_CONV_WARPS", DELTA_CONV_WARPS),
+            ("DELTA_THREADS", DELTA_THREADS),
+            ("DELTA_COLUMNS", DELTA_COLUMNS),
+        ];
+        for (name, value) in expected {
+            assert_eq!(delta.constant(name), value, "{name}");
+        }
+        let gates = KernelSource::read(&["layer/gate_rows.cu"]);
+        assert_eq!(gates.constant("GATE_ROWS_WARPS"), GATE_ROWS_WARPS);
+        assert_eq!(gates.constant("GATE_SIGMOID"), GATE_SIGMOID);
+    }
+
+    #[test]
+    fn a_state_has_its_matrices_and_inputs() {
+        let shape = DeltaShape { key_heads: 16, value_heads: 32, head_dim: 128, taps: 4 };
+        let state = DeltaState::of(shape).unwrap();
+        assert_eq!(state.inputs_at, 32 * 128 * 128);
+        assert_eq!(state.numbers, state.inputs_at + 3 * 8192);
+        // Heads of 48 have two strips of 32 columns, each of 64 rows.
+        let small = DeltaState::of(DeltaShape { head_dim: 48, ..shape }).unwrap();
+        assert_eq!((small.strips, small.head_dim, small.inputs_at), (2, 64, 32 * 64 * 64));
+        for refused in [0, 8, 24, 272] {
+            assert_eq!(DeltaState::of(DeltaShape { head_dim: refused, ..shape }), None);
+        }
+        assert_eq!(DeltaState::of(DeltaShape { taps: 9, ..shape }), None);
+        let huge = DeltaShape { value_heads: u32::MAX, ..shape };
+        assert_eq!(DeltaState::of(huge), None, "more numbers than 32 bits count");
+    }
+
+    #[test]
+    fn products_are_aligned_and_apart() {
+        let shape = DeltaShape { key_heads: 1, value_heads: 3, head_dim: 16, taps: 2 };
+        let DeltaProducts { at, stride } = DeltaProducts::of(shape);
+        assert_eq!((at, stride), ([0, 80, 128, 144], 160));
+        let [convolved, gates, end] = DeltaProducts::of(shape).parts(shape, 5);
+        assert_eq!([convolved, gates, end], [800, 800 + 400, 1_200 + 30]);
+    }
+}

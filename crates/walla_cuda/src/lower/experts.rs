@@ -1,0 +1,655 @@
+//! Mixtures of experts (kernels/experts): router, choice, products of the experts in use, sum.
+
+use walla_device::{DeviceError, GpuFacts, MatrixId, Norm, Program, Slot, VectorId};
+use walla_types::{Activation, ExpertScore};
+
+use super::kernel::{SHARED_OF_DRIVER, shared_bytes_max};
+use super::operands::{Input, Normed};
+use super::packed_rows::{packed_bytes, padded};
+use super::product::on_tensor_cores;
+use super::tiling::GROUP_ROWS;
+use super::{Lowering, same};
+use crate::driver::Launch;
+use crate::params::{
+    Address, ChoicesRef, ExpertItem, ExpertsAddParams, ExpertsGemmParams, ExpertsRouteParams,
+    ExpertsRouterParams, LinearMode,
+};
+use crate::repack::{self, Layout};
+use crate::resources::Matrix;
+
+/// Maximum rows of an item (`ITEM_ROWS_MAX`).
+const ITEM_ROWS_MAX: u32 = 32;
+/// Maximum number of experts (`EXPERTS_MAX`), and of experts per row: the lanes of a warp.
+const EXPERTS_MAX: u32 = 512;
+const USED_MAX: u32 = 32;
+/// Warps of a block of experts_router.cu (`ROUTER_WARPS`), its experts (`ROUTER_EXPERTS`), and its
+/// maximum rows.
+const ROUTER_WARPS: u32 = 8;
+const ROUTER_EXPERTS: u32 = 8;
+const ROUTER_ROWS_MAX: u32 = 8;
+/// Warps of a block of experts_route.cu (`ROUTE_WARPS`), with a row each.
+const ROUTE_WARPS: u32 = 16;
+/// Maximum threads of a block of experts_add.cu (`EXPERTS_ADD_THREADS_MAX`).
+const ADD_THREADS_MAX: u32 = 1024;
+/// Warps of a block of experts_gemm.cuh (`EXPERTS_WARPS`), and maximum runs (`EXPERTS_RUNS_MAX`).
+const WARPS: u32 = 8;
+const RUNS_MAX: u32 = 4;
+/// Minimum segments of a run: a run has some latency of its own.
+const RUN_SEGMENTS_MIN: u32 = 3;
+/// Maximum stages of a ring (`DEPTH_MAX`).
+const DEPTH_MAX: u32 = 8;
+/// Static shared memory of experts_gemm.cuh (`ExpertsShared`).
+const SHARED_STATIC: u32 = 768;
+/// Stride of a row of sums, in numbers (`SUM_STRIDE`).
+const SUM_STRIDE: u32 = 20;
+/// Maximum tiles per block: with few rows, blocks of equal duration fill the chip; with many, rows
+/// of x are gathered less often.
+const BLOCK_TILES_MAX: u32 = 8;
+const BLOCK_TILES_MAX_MANY: u32 = 32;
+/// Rows of a pass from which there are many.
+const PASS_ROWS_MANY: u32 = 32;
+
+/// `Op::Experts`.
+pub(super) struct Mixture<'a> {
+    pub(super) x: Slot,
+    pub(super) norm: &'a Norm,
+    pub(super) router: MatrixId,
+    pub(super) selection_bias: Option<VectorId>,
+    pub(super) score: ExpertScore,
+    pub(super) used: u32,
+    /// Gate, up and down.
+    pub(super) matrices: [MatrixId; 3],
+    pub(super) activation: Activation,
+    /// The norm at the beginning of the next op that reads `x`.
+    pub(super) next: Option<Norm>,
+}
+
+/// Parts of the workspace: their bytes, or their offsets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    /// Number of items, and arrived blocks of `experts_route`: zero between launches.
+    counts: usize,
+    items: usize,
+    list: usize,
+    chosen: usize,
+    weights: usize,
+    /// Factors of rows of x.
+    factors: usize,
+    /// Packed rows, one per choice. A separate part keeps padding zero, since widths differ.
+    h: usize,
+    /// Results of down, one per choice.
+    y: usize,
+}
+
+impl Parts {
+    /// Bytes for a program.
+    pub(super) fn of(rows_max: u32, used: u32, router: &Matrix, gate: &Matrix) -> Self {
+        let (experts, choices) = (router.rows.max(1), rows_max.saturating_mul(used));
+        let words = 4 * choices as usize;
+        Self {
+            counts: 2 * 4,
+            items: items_max(rows_max, used, experts) as usize * size_of::<ExpertItem>(),
+            list: words,
+            chosen: words,
+            weights: words,
+            factors: 4 * rows_max as usize,
+            h: packed_bytes(choices, gate.rows / experts),
+            y: words * router.cols as usize,
+        }
+    }
+
+    /// The larger of each part.
+    pub(super) fn max(self, other: &Self) -> Self {
+        Self {
+            counts: self.counts.max(other.counts),
+            items: self.items.max(other.items),
+            list: self.list.max(other.list),
+            chosen: self.chosen.max(other.chosen),
+            weights: self.weights.max(other.weights),
+            factors: self.factors.max(other.factors),
+            h: self.h.max(other.h),
+            y: self.y.max(other.y),
+        }
+    }
+
+    /// Replaces each part, in order.
+    pub(super) fn map(self, mut f: impl FnMut(usize) -> usize) -> Self {
+        Self {
+            counts: f(self.counts),
+            items: f(self.items),
+            list: f(self.list),
+            chosen: f(self.chosen),
+            weights: f(self.weights),
+            factors: f(self.factors),
+            h: f(self.h),
+            y: f(self.y),
+        }
+    }
+}
+
+/// Maximum rows of an item, for programs of `rows` rows: twice the rows of an expert, if all are
+/// used equally often. Rows of an expert beyond that belong to other items: blocks that run at the
+/// same time, so that all but one read the weights from L2.
+fn item_rows(rows: u32, used: u32, experts: u32) -> u32 {
+    let most = match rows.saturating_mul(used) / experts.max(1) {
+        0..=2 => GROUP_ROWS,
+        3..=8 => 2 * GROUP_ROWS,
+        _ => ITEM_ROWS_MAX,
+    };
+    let rows = rows.max(1);
+    most.min(if rows > GROUP_ROWS { rows.next_power_of_two() } else { rows })
+}
+
+/// Maximum number of items of `rows` rows: every used expert has at most one item that is not full.
+fn items_max(rows: u32, used: u32, experts: u32) -> u32 {
+    let (choices, item_rows) = (rows.saturating_mul(used), item_rows(rows, used, experts));
+    let full = if rows > item_rows { choices / item_rows } else { 0 };
+    choices.min(experts) + full
+}
+
+/// Order of the sums of a matrix: runs, and segments of a run.
+fn runs(segments: u32) -> (u32, u32) {
+    let runs = (segments / RUN_SEGMENTS_MIN).clamp(1, RUNS_MAX);
+    let runs = 1 << runs.ilog2();
+    (runs, segments.div_ceil(runs))
+}
+
+/// Dynamic shared memory without rings: rows of x (`experts_x_bytes`), and sums
+/// (`experts_sums_bytes`).
+fn rows_bytes(segments: u32, rows: u32) -> u32 {
+    let groups = rows.next_multiple_of(GROUP_ROWS);
+    256 * segments * rows + 2 * WARPS * groups * SUM_STRIDE * 4
+}
+
+/// Bytes of a stage of all rings (`experts_stage_bytes`).
+fn stage_bytes(segments: u32, record_bytes: u32) -> u32 {
+    WARPS * segments * 2 * record_bytes
+}
+
+/// A product of all experts.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    record_bytes: u32,
+    segments: u32,
+    /// Tiles of an expert.
+    tiles: u32,
+    rows_max: u32,
+    used: u32,
+    experts: u32,
+}
+
+/// Blocks of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiling {
+    pass_rows: u32,
+    stage_segments: u32,
+    block_tiles: u32,
+    shared_bytes: u32,
+    grid: [u32; 3],
+}
+
+impl Tiling {
+    /// Computes the tiling; `None` if not even one row of x fits in shared memory.
+    fn of(product: &Product, gpu: &GpuFacts) -> Option<Self> {
+        let depths_and_rows = [2, 1].into_iter().flat_map(|depth| {
+            let all = std::iter::successors(Some(product.item_rows()), |rows| match rows {
+                0 | 1 => None,
+                _ => Some(rows / 2),
+            });
+            all.map(move |rows| (depth, rows))
+        });
+        let mut shapes = depths_and_rows.flat_map(|(depth, rows)| {
+            // With few rows three blocks have enough registers, otherwise two.
+            let residents = if rows < GROUP_ROWS { 1..4 } else { 1..3 };
+            residents.rev().map(move |resident| (depth, rows, resident))
+        });
+        shapes.find_map(|(depth, rows, resident)| product.tiling(depth, rows, resident, gpu))
+    }
+}
+
+impl Product {
+    fn item_rows(&self) -> u32 {
+        item_rows(self.rows_max, self.used, self.experts)
+    }
+
+    /// The tiling with `resident` blocks per multiprocessor, if they have rings of `depth` stages.
+    fn tiling(&self, depth: u32, rows: u32, resident: u32, gpu: &GpuFacts) -> Option<Tiling> {
+        let all = gpu.shared_bytes_per_block_optin as u32 + SHARED_OF_DRIVER;
+        let room = (all / resident).checked_sub(SHARED_OF_DRIVER + SHARED_STATIC)?;
+        let ring = room.checked_sub(rows_bytes(self.segments, rows))?;
+        let (runs, run_segments) = runs(self.segments);
+        let fits = |segments: u32, depth| depth * stage_bytes(segments, self.record_bytes) <= ring;
+        if !fits(1, depth) {
+            return None;
+        }
+        let stage_segments = if run_segments > 1 && fits(2, 2) { 2 } else { 1 };
+        let rings = ring.min(DEPTH_MAX * stage_bytes(stage_segments, self.record_bytes));
+        let items = items_max(self.rows_max, self.used, self.experts);
+        let most = if rows < PASS_ROWS_MANY { BLOCK_TILES_MAX } else { BLOCK_TILES_MAX_MANY };
+        let teams = WARPS / runs;
+        let multiprocessors = gpu.multiprocessors.max(1);
+        // Work of the busiest multiprocessor, in tiles. A block starts, and reads its rows of x.
+        let started = 1 + rows * 128 / self.record_bytes;
+        let work = |tiles: &u32| {
+            let blocks = self.tiles.div_ceil(*tiles) * items;
+            let is_one_wave = blocks <= multiprocessors * resident;
+            // As many warps as possible, if all run at once.
+            let started = if is_one_wave { 0 } else { started };
+            (!is_one_wave, blocks.div_ceil(multiprocessors) * (tiles + started))
+        };
+        let block_tiles = (1..=most / teams).map(|waves| waves * teams).min_by_key(work)?;
+        Some(Tiling {
+            pass_rows: rows,
+            stage_segments,
+            block_tiles,
+            shared_bytes: rows_bytes(self.segments, rows) + rings,
+            grid: [self.tiles.div_ceil(block_tiles), items, 1],
+        })
+    }
+}
+
+/// Sizes of a mixture.
+#[derive(Clone, Copy)]
+struct Sizes {
+    experts: u32,
+    width: u32,
+    hidden: u32,
+}
+
+/// One product of the experts.
+struct ExpertsProduct<'a> {
+    matrices: [&'a Matrix; 2],
+    params: ExpertsGemmParams,
+}
+
+impl Lowering<'_> {
+    /// `x[r] += sum_e weight[e] * D_e (activation(G_e n) * (U_e n))`.
+    pub(super) fn experts(
+        &mut self,
+        program: &Program,
+        op: &Mixture<'_>,
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let sizes = self.check_experts(program, op)?;
+        let Sizes { experts, width, hidden } = sizes;
+        let mode = match op.activation {
+            Activation::Silu => LinearMode::GateSilu,
+            Activation::GeluTanh => LinearMode::GateGelu,
+            Activation::Sigmoid => {
+                return Err(self.unsupported("a sigmoid in a mixture of experts".to_owned()));
+            }
+        };
+        let resources = self.resources;
+        let [gate, up, down] = op.matrices.map(|id| resources.matrix(id));
+        let (gate, up, down) = (gate?, up?, down?);
+        let parts = self.workspace.experts;
+        let at = |offset: usize| self.base + offset as u64;
+        let choices = ChoicesRef {
+            counts: at(parts.counts),
+            items: at(parts.items),
+            list: at(parts.list),
+            chosen: at(parts.chosen),
+            weights: at(parts.weights),
+            experts,
+            used: op.used,
+        };
+        let (factors, y) = (at(parts.factors), at(parts.y));
+        let h = padded(at(parts.h), hidden);
+
+        let mut launches = Vec::new();
+        let input = self.input(program, op.x, Some(op.norm))?;
+        let x = self.operand(program, &input, &mut launches)?;
+        let products = self.base + self.workspace.products as u64;
+        launches.push(self.experts_router(program, op.router, &input, products)?);
+        launches.push(self.experts_route(program, op, &x, (choices, products, factors))?);
+        let gemm = ExpertsGemmParams { choices, ..ExpertsGemmParams::default() };
+        let gate_up = ExpertsProduct {
+            matrices: [gate, up],
+            params: ExpertsGemmParams {
+                x: x.rows,
+                h,
+                factors: if x.squares.is_some() { factors } else { 0 },
+                height: hidden,
+                mode: mode as u32,
+                tiles: hidden / 8,
+                ..gemm
+            },
+        };
+        launches.push(self.experts_gemm(program.rows_max, gate_up)?);
+        let down = ExpertsProduct {
+            matrices: [down, down],
+            params: ExpertsGemmParams {
+                x: h,
+                y,
+                height: width,
+                mode: LinearMode::Store as u32,
+                tiles: width / 16,
+                ..gemm
+            },
+        };
+        launches.push(self.experts_gemm(program.rows_max, down)?);
+        launches.push(self.experts_add(program, op, (choices, y, input.x, width))?);
+        Ok(launches)
+    }
+
+    /// Checks shapes and types.
+    fn check_experts(&self, program: &Program, op: &Mixture<'_>) -> Result<Sizes, DeviceError> {
+        let router = self.resources.matrix(op.router)?;
+        let (_, width) = self.slot(program, op.x)?;
+        let experts = router.rows;
+        if router.ty.is_quantised() {
+            return Err(DeviceError::Invalid("the router is quantised".to_owned()));
+        }
+        if op.used == 0 || op.used > experts {
+            let why = format!("{} of {experts} experts are chosen", op.used);
+            return Err(DeviceError::Invalid(why));
+        }
+        if experts > EXPERTS_MAX || op.used > USED_MAX {
+            return Err(self.unsupported(format!(
+                "{} of {experts} experts per token; at most {USED_MAX} of {EXPERTS_MAX}",
+                op.used
+            )));
+        }
+        let [gate, up, down] = op.matrices.map(|id| self.resources.matrix(id));
+        let (gate, up, down) = (gate?, up?, down?);
+        let hidden = gate.rows / experts;
+        same("router width", router.cols, width)?;
+        for (matrix, rows, cols) in
+            [(gate, hidden, width), (up, hidden, width), (down, width, hidden)]
+        {
+            same("rows of experts", matrix.rows, experts * rows)?;
+            same("columns of experts", matrix.cols, cols)?;
+            if !matrix.usage.multiply {
+                let why = format!("{} is not to multiply with", matrix.name);
+                return Err(DeviceError::Invalid(why));
+            }
+            if !on_tensor_cores(matrix.ty) {
+                return Err(self.unsupported(format!("experts of type {}", matrix.ty)));
+            }
+            if rows == 0 || !rows.is_multiple_of(repack::TILE_ROWS as u32) {
+                let what = format!("experts of {rows} rows, which is no multiple of 16");
+                return Err(self.unsupported(what));
+            }
+        }
+        if repack::kind(gate.ty) != repack::kind(up.ty) {
+            let what = format!("experts with gates of type {} and ups of {}", gate.ty, up.ty);
+            return Err(self.unsupported(what));
+        }
+        Ok(Sizes { experts, width, hidden })
+    }
+
+    /// Computes the router's products.
+    fn experts_router(
+        &mut self,
+        program: &Program,
+        router: MatrixId,
+        input: &Input,
+        products: Address,
+    ) -> Result<Launch, DeviceError> {
+        let router = self.resources.matrix(router)?;
+        let (norm, eps) = input.norm.unwrap_or_default();
+        let params = ExpertsRouterParams {
+            step: self.step(program)?,
+            x: input.x,
+            norm,
+            products,
+            weight: router.weight,
+            width: input.width,
+            eps,
+        };
+        let rows = program.rows_max.next_power_of_two().min(ROUTER_ROWS_MAX);
+        let grid = [router.rows.div_ceil(ROUTER_EXPERTS), program.rows_max.div_ceil(rows), 1];
+        let name = format!("experts_router_{}_{rows}", repack::kernel_name(router.ty));
+        self.launch(("experts_router", &name), grid, 32 * ROUTER_WARPS, &params)
+    }
+
+    /// Chooses experts and groups rows by expert.
+    fn experts_route(
+        &mut self,
+        program: &Program,
+        op: &Mixture<'_>,
+        x: &Normed,
+        (choices, products, factors): (ChoicesRef, Address, Address),
+    ) -> Result<Launch, DeviceError> {
+        let router = self.resources.matrix(op.router)?;
+        let bias = match op.selection_bias {
+            Some(bias) => {
+                let bias = self.resources.vector(bias)?;
+                same("selection bias", bias.len, choices.experts)?;
+                bias.memory.address()
+            }
+            None => 0,
+        };
+        let (squares, squares_count) = x.squares.unwrap_or_default();
+        let row_words = program.rows_max.div_ceil(32);
+        let params = ExpertsRouteParams {
+            step: self.step(program)?,
+            choices,
+            products,
+            bias,
+            squares,
+            pack_factors: x.pack_factors,
+            factors,
+            squares_count,
+            inverse_width: 1.0 / router.cols as f32,
+            eps: op.norm.eps,
+            is_sigmoid: u32::from(op.score == ExpertScore::Sigmoid),
+            row_words,
+            item_rows: item_rows(program.rows_max, op.used, choices.experts),
+        };
+        let bitmap_bytes = 4 * choices.experts * row_words;
+        let most = shared_bytes_max(&self.context.gpu().facts);
+        if bitmap_bytes > most {
+            let (rows, experts) = (program.rows_max, choices.experts);
+            let what = format!("steps of {rows} rows with {experts} experts");
+            return Err(self.unsupported(what));
+        }
+        let grid = [program.rows_max.div_ceil(ROUTE_WARPS), 1, 1];
+        let names = ("experts_route".to_owned(), "experts_route".to_owned());
+        self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
+    }
+
+    fn experts_gemm(
+        &mut self,
+        rows_max: u32,
+        ExpertsProduct { matrices, params }: ExpertsProduct<'_>,
+    ) -> Result<Launch, DeviceError> {
+        let [first, second] = matrices;
+        let facts = self.context.gpu().facts.clone();
+        let columns = || format!("experts of {} columns", first.cols);
+        let layout = Layout::of(first.ty, first.cols as usize);
+        let layout = layout.ok_or_else(|| self.unsupported(columns()))?;
+        let product = Product {
+            record_bytes: layout.record_bytes() as u32,
+            segments: layout.segments as u32,
+            tiles: params.tiles,
+            rows_max,
+            used: params.choices.used,
+            experts: params.choices.experts,
+        };
+        let tiling = Tiling::of(&product, &facts).ok_or_else(|| self.unsupported(columns()))?;
+        let (runs, run_segments) = runs(product.segments);
+        let params = ExpertsGemmParams {
+            weight: [first.weight, second.weight],
+            unscale: 1.0 / params.x.scale,
+            block_tiles: tiling.block_tiles,
+            runs,
+            run_segments,
+            stage_segments: tiling.stage_segments,
+            pass_rows: tiling.pass_rows,
+            shared_bytes: tiling.shared_bytes,
+            ..params
+        };
+        let rows = match tiling.pass_rows {
+            0..=8 => 8,
+            9..=16 => 16,
+            _ => ITEM_ROWS_MAX,
+        };
+        let file = format!("experts_gemm_{}", repack::kernel_name(first.ty));
+        let names = (file.clone(), format!("{file}_{rows}"));
+        let most = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
+        let shared = (tiling.shared_bytes, most);
+        self.launch_of_any_size(names, tiling.grid, 32 * WARPS, shared, &params)
+    }
+
+    /// Adds the experts' results to x, and packs x for the next norm.
+    fn experts_add(
+        &mut self,
+        program: &Program,
+        op: &Mixture<'_>,
+        (choices, y, x, width): (ChoicesRef, Address, Address, u32),
+    ) -> Result<Launch, DeviceError> {
+        let mut params = ExpertsAddParams {
+            step: self.step(program)?,
+            y,
+            weights: choices.weights,
+            x,
+            width,
+            used: op.used,
+            ..ExpertsAddParams::default()
+        };
+        // The rows change, so their packed form is stale.
+        self.normed = None;
+        if let Some(norm) = op.next {
+            let next = self.exactly_normed(program, op.x, &norm)?;
+            params.next_norm = next.norm;
+            params.packed = next.rows;
+            params.factors = next.pack_factors;
+            params.next_eps = norm.eps;
+            self.normed = Some(next);
+        }
+        // A thread for each four numbers of a row.
+        let quads = width.next_multiple_of(repack::SEGMENT as u32) / 4;
+        let grid = [program.rows_max, 1, 1];
+        let threads = quads.min(ADD_THREADS_MAX);
+        self.launch(("experts_add", "experts_add"), grid, threads, &params)
+    }
+
+    /// A launch of a kernel whose launches need different amounts of dynamic shared memory.
+    fn launch_of_any_size<P: bytemuck::Pod>(
+        &mut self,
+        (file, name): (String, String),
+        grid: [u32; 3],
+        threads: u32,
+        (shared_bytes, shared_bytes_max): (u32, u32),
+        params: &P,
+    ) -> Result<Launch, DeviceError> {
+        let function = self.kernels.get(self.context, &file, &name, shared_bytes_max)?;
+        let overlap = self.context.gpu().facts.programmatic_launch;
+        Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_source::KernelSource;
+    use crate::lower::product::records;
+
+    fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
+        GpuFacts { multiprocessors, shared_bytes_per_block_optin, ..GpuFacts::default() }
+    }
+
+    fn products() -> impl Iterator<Item = Product> {
+        records().into_iter().flat_map(|record_bytes| {
+            [1, 6, 14, 16, 32, 56].into_iter().flat_map(move |segments| {
+                [1, 2, 7, 8, 16, 64, 72, 512].into_iter().flat_map(move |rows_max| {
+                    [(128, 8), (32, 4), (8, 3), (512, 10)].map(|(experts, used)| Product {
+                        record_bytes,
+                        segments,
+                        tiles: 96,
+                        rows_max,
+                        used,
+                        experts,
+                    })
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn constants_match_the_kernels() {
+        let paths = [
+            "common/walla.cuh",
+            "gemm/weight.cuh",
+            "gemm/gemm_common.cuh",
+            "experts/experts.cuh",
+            "experts/experts_gemm.cuh",
+            "experts/experts_router.cu",
+            "experts/experts_route.cu",
+            "experts/experts_add.cu",
+        ];
+        let kernels = KernelSource::read(&paths);
+        let constants = [
+            ("ITEM_ROWS_MAX", ITEM_ROWS_MAX),
+            ("EXPERTS_MAX", EXPERTS_MAX),
+            ("WARP", USED_MAX),
+            ("ROUTER_WARPS", ROUTER_WARPS),
+            ("ROUTER_EXPERTS", ROUTER_EXPERTS),
+            ("ROUTE_WARPS", ROUTE_WARPS),
+            ("EXPERTS_ADD_THREADS_MAX", ADD_THREADS_MAX),
+            ("EXPERTS_WARPS", WARPS),
+            ("EXPERTS_RUNS_MAX", RUNS_MAX),
+            ("DEPTH_MAX", DEPTH_MAX),
+            ("SUM_STRIDE", SUM_STRIDE),
+        ];
+        for (name, wanted) in constants {
+            assert_eq!(kernels.constant(name), wanted, "{name}");
+        }
+        let shared = WARPS * DEPTH_MAX * 8 + 2 * ITEM_ROWS_MAX * 4;
+        assert_eq!(shared, SHARED_STATIC);
+        for (segments, rows) in [(1, 1), (16, 3), (16, 8), (6, 8), (14, 16), (16, 32)] {
+            let x = kernels.call("experts_x_bytes", &[segments, rows])[0];
+            let sums = kernels.call("experts_sums_bytes", &[rows])[0];
+            assert_eq!(x + sums, rows_bytes(segments, rows), "{segments} {rows}");
+            let stage = kernels.call("experts_stage_bytes", &[segments, 640])[0];
+            assert_eq!(stage, stage_bytes(segments, 640));
+        }
+    }
+
+    #[test]
+    fn runs_depend_on_the_columns_alone_and_cover_them() {
+        assert_eq!([16, 14, 6, 32].map(runs), [(4, 4), (4, 4), (2, 3), (4, 8)]);
+        for segments in 1..=256 {
+            let (runs, run) = runs(segments);
+            assert!(runs.is_power_of_two() && runs <= RUNS_MAX);
+            assert!((runs - 1) * run < segments && segments <= runs * run, "{segments}");
+        }
+    }
+
+    #[test]
+    fn every_product_fits_every_chip() {
+        for gpu in [gpu(132, 232_448), gpu(24, 101_376), gpu(40, 65_536)] {
+            for product in products() {
+                let tiling = Tiling::of(&product, &gpu);
+                let tiling = tiling.unwrap_or_else(|| panic!("{product:?} {gpu:?}"));
+                let Tiling { pass_rows, stage_segments, block_tiles, shared_bytes, grid } = tiling;
+                let all = u64::from(shared_bytes + SHARED_STATIC);
+                assert!(all <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
+                assert!((1..=ITEM_ROWS_MAX).contains(&pass_rows), "{tiling:?}");
+                assert!(pass_rows <= GROUP_ROWS || pass_rows.is_power_of_two());
+                let ring = shared_bytes - rows_bytes(product.segments, pass_rows);
+                assert!(ring >= stage_bytes(stage_segments, product.record_bytes), "{tiling:?}");
+                assert!((grid[0] - 1) * block_tiles < product.tiles);
+                assert!(product.tiles <= grid[0] * block_tiles);
+                assert!(block_tiles.is_multiple_of(WARPS / runs(product.segments).0));
+            }
+        }
+    }
+
+    #[test]
+    fn items_hold_all_choices_of_any_distribution() {
+        // All rows use the same experts.
+        for rows in [1_u32, 31, 32, 33, 64, 100, 512] {
+            for (experts, used) in [(1, 1), (8, 3), (128, 8), (16, 16)] {
+                let item_rows = item_rows(rows, used, experts);
+                let same = used * rows.div_ceil(item_rows);
+                assert!(same <= items_max(rows, used, experts), "{rows} {experts} {used}");
+                // As equal as possible.
+                let each = (rows * used).div_ceil(experts).min(rows);
+                let spread = experts.min(rows * used) * each.div_ceil(item_rows);
+                let spread = spread.min(rows * used);
+                assert!(spread <= items_max(rows, used, experts), "{rows} {experts} {used}");
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Embeddings of each layer, and bounded logits (kernels/layer/layer_inputs.cu, bound_logits.cu).
+
+use walla_device::{DeviceError, Linear, MatrixId, Norm, Program, Slot};
+
+use super::operands::Part;
+use super::product::Epilogue;
+use super::{Lowering, same};
+use crate::driver::Launch;
+use crate::params::{BoundLogitsParams, LayerInputsParams};
+
+/// As in layer_inputs.cu.
+const LAYER_INPUTS_WARPS: u32 = 8;
+const PART_MAX: u32 = 1024;
+/// As in bound_logits.cu.
+const SUPPRESSED_MAX: usize = 64;
+const BOUND_THREADS: u32 = 256;
+const BOUND_LOGITS: u32 = 4 * BOUND_THREADS;
+
+impl Lowering<'_> {
+    pub(super) fn layer_inputs(
+        &mut self,
+        program: &Program,
+        (x, e): (Slot, Slot),
+        (table, table_scale): (MatrixId, f32),
+        projection: &Linear,
+        norm: &Norm,
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let (e, width) = self.slot(program, e)?;
+        let table = self.resources.matrix(table)?;
+        if !table.usage.gather {
+            return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
+        }
+        same("columns of the layers' table", table.cols, width)?;
+        same("layer inputs", self.resources.matrix(projection.matrix)?.rows, width)?;
+        let weight = self.resources.vector(norm.weight)?;
+        let part = weight.len;
+        if part == 0 || !width.is_multiple_of(part) {
+            return Err(DeviceError::Invalid(format!("parts of {part} numbers of {width}")));
+        }
+        if part > PART_MAX {
+            return Err(self.unsupported(format!("layer inputs of {part} numbers")));
+        }
+        let products = self.base + self.workspace.products as u64;
+        let mut params = LayerInputsParams {
+            step: self.step(program)?,
+            table: table.weight,
+            products,
+            norm: weight.memory.address(),
+            last_sampled: self.resources.cache(program.cache)?.last_sampled.address(),
+            e,
+            width,
+            part,
+            table_scale,
+            eps: norm.eps,
+        };
+        params.table_scale *= table.weight.scale;
+        let input = self.input(program, x, None)?;
+        let product = Part { linear: projection, out: products, stride: width };
+        let mut launches = self.linears(program, &input, &[product], Epilogue::Store)?;
+        let grid = [(width / part).div_ceil(LAYER_INPUTS_WARPS), program.rows_max, 1];
+        let kernel = ("layer_inputs", "layer_inputs");
+        launches.push(self.launch(kernel, grid, 32 * LAYER_INPUTS_WARPS, &params)?);
+        Ok(launches)
+    }
+
+    /// Bounds the logits, and suppresses tokens.
+    pub(super) fn bound_logits(
+        &mut self,
+        program: &Program,
+        soft_cap: Option<f32>,
+        suppressed: &[u32],
+    ) -> Result<Vec<Launch>, DeviceError> {
+        if let Some(token) = suppressed.iter().find(|token| **token >= program.vocab) {
+            let why = format!("suppressed token {token} of {}", program.vocab);
+            return Err(DeviceError::Invalid(why));
+        }
+        let mut params = BoundLogitsParams {
+            step: self.step(program)?,
+            logits: self.resources.buffer(program.logits)?.address(),
+            vocab: program.vocab,
+            cap: soft_cap.unwrap_or(0.0),
+            count: 0,
+            reserved: 0,
+            suppressed: [0; SUPPRESSED_MAX],
+        };
+        let grid = [program.vocab.div_ceil(BOUND_LOGITS), program.outputs_max.max(1), 1];
+        let mut launches = Vec::new();
+        let mut rest = suppressed;
+        while params.cap > 0.0 || !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(SUPPRESSED_MAX));
+            params.count = now.len() as u32;
+            params.suppressed[..now.len()].copy_from_slice(now);
+            let kernel = ("bound_logits", "bound_logits");
+            launches.push(self.launch(kernel, grid, BOUND_THREADS, &params)?);
+            params.cap = 0.0;
+            rest = later;
+        }
+        Ok(launches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_source::KernelSource;
+
+    #[test]
+    fn constants_match_the_kernels() {
+        let inputs = KernelSource::read(&["layer/layer_inputs.cu"]);
+        assert_eq!(inputs.constant("LAYER_INPUTS_WARPS"), LAYER_INPUTS_WARPS);
+        assert_eq!(inputs.constant("PART_MAX"), PART_MAX);
+        let bounds = KernelSource::read(&["layer/bound_logits.cu"]);
+        assert_eq!(bounds.constant("SUPPRESSED_MAX"), SUPPRESSED_MAX as u32);
+        assert_eq!(bounds.constant("BOUND_THREADS"), BOUND_THREADS);
+        assert_eq!(bounds.constant("BOUND_LOGITS"), BOUND_LOGITS);
+    }
+}

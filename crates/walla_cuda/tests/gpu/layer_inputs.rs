@@ -1,0 +1,88 @@
+//! Embeddings of each layer, shared keys and values, norms of values, scaled layers, bounded
+//! logits, large heads, and scores that grow with the position.
+
+use walla_device::{HeadShape, KvType};
+use walla_types::{Activation, PositionScale, RopePairs, TensorType};
+
+use crate::gpu;
+use crate::model::Shape;
+use crate::parity::{EXACT, HALF, check, tokens};
+use crate::rig::{Piece, Rig};
+
+fn gemma4(ty: TensorType) -> Shape {
+    let part = if ty.block_elements() == 256 { 256 } else { 32 };
+    Shape {
+        layer_inputs: Some(part),
+        post_norms: true,
+        head_norms: true,
+        bounded: true,
+        activation: Activation::GeluTanh,
+        pairs: RopePairs::Halves,
+        layers: 4,
+        ..Shape::llama(ty)
+    }
+}
+
+#[test]
+fn layers_with_inputs_agree_with_the_oracle() {
+    let base = gemma4(TensorType::F32);
+    check("layer inputs", &base, KvType::F32, EXACT);
+    // Parts that begin in the middle of a segment; scaled layers without post norms.
+    let shape = Shape { layer_inputs: Some(20), post_norms: false, ..base };
+    check("layer inputs of 20, no post norms", &shape, KvType::F32, EXACT);
+    // Rounding errors grow from layer to layer.
+    for ty in [TensorType::Q8_0, TensorType::Q4K] {
+        check(ty.name(), &Shape { layers: 2, ..gemma4(ty) }, KvType::F16, HALF);
+    }
+}
+
+#[test]
+fn heads_of_512_agree_with_the_oracle() {
+    for (heads, kv_type, limit) in [
+        (HeadShape { heads: 8, kv_heads: 1, head_dim: 512 }, KvType::F32, EXACT),
+        (HeadShape { heads: 2, kv_heads: 2, head_dim: 512 }, KvType::F16, HALF),
+        (HeadShape { heads: 3, kv_heads: 1, head_dim: 320 }, KvType::Q8, HALF),
+    ] {
+        let shape = Shape {
+            heads,
+            pairs_count: heads.head_dim / 2,
+            window: Some(70),
+            ..gemma4(TensorType::F32)
+        };
+        check(&format!("{heads:?}"), &shape, kv_type, limit);
+    }
+}
+
+#[test]
+fn growing_scores_agree_with_the_oracle() {
+    let position_scale = Some(PositionScale { slope: 0.7, period_tokens: 16 });
+    for ty in [TensorType::F32, TensorType::Q8_0] {
+        let shape = Shape { position_scale, ..Shape::llama(ty) };
+        let limit = if ty == TensorType::F32 { EXACT } else { HALF };
+        check(&format!("{ty}"), &shape, KvType::F32, limit);
+    }
+}
+
+/// Suppressed tokens are neither sampled nor candidates, at any temperature.
+#[test]
+fn suppressed_tokens_are_never_sampled() {
+    let Some(device) = gpu() else { return };
+    let mut rig = Rig::new(device, &gemma4(TensorType::Q8_0), KvType::F16, 3);
+    let text = tokens(515, 8, 2);
+    for seed in 0..40 {
+        let mut piece = Piece::new(0, 0, &text);
+        piece.sampling.temperature = 5.0;
+        piece.sampling.seed = [seed, 1];
+        piece.sampling.candidates = 16;
+        let outcome = rig.step(&[piece], 0);
+        let candidates = outcome.candidates[0].iter().map(|candidate| candidate.token);
+        let all = candidates.chain([outcome.rows[0].token]);
+        for token in all {
+            assert!(!(5..75).contains(&token) && token != 514, "seed {seed}: {token}");
+        }
+        let suppressed = &outcome.logits[0][5..75];
+        assert!(suppressed.iter().all(|logit| *logit == f32::NEG_INFINITY));
+        let others = outcome.logits[0].iter().filter(|logit| logit.is_finite());
+        assert!(others.clone().all(|logit| logit.abs() <= 3.0) && others.count() == 515 - 71);
+    }
+}
