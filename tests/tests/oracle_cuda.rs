@@ -32,8 +32,7 @@ fn models() -> impl Iterator<Item = OracleModel> {
 /// of an f16 and 6 bits), and the resulting weight. The error is 5e-4 of a product of random
 /// numbers; rounding rows of x gives 2e-4, and so does rounding such a weight once. The factor of
 /// the rms follows from these. The largest of about 100,000 differences depends on the most
-/// sensitive row. A recurrent model also multiplies the error of a row by those of the rows before
-/// it, which remain in its state.
+/// sensitive row. A recurrent model also keeps the errors of earlier rows in its state.
 fn times_the_limits(model: &OracleModel) -> (f64, f64) {
     let types = model.json["tensor_types"].as_object().expect("types are listed");
     let is_rounded = |name: &String| matches!(name.as_str(), "Q4_K" | "Q5_K");

@@ -75,7 +75,7 @@ const CAPABILITY: &str = "WALLA_EMULATED_CAPABILITY";
 /// Cargo arguments that run the tests. No package is named: with the features that the packages
 /// have in `cargo test`, nothing is built again.
 const TESTS: &str = "test --test gpu --";
-/// Cargo arguments that build the emulator, as a dependency of its own test.
+/// Cargo arguments that build the emulator, as a dependency of its test.
 const BUILD: &str = "test --no-run --test kernels --message-format json-render-diagnostics";
 
 const EMULATOR: &str = "walla_emulator";

@@ -22,7 +22,7 @@ use crate::resources::LayerMemory;
 const CHUNK: u32 = 128;
 /// Maximum head dimension of the kernels.
 const HEAD_DIM_MAX: u32 = 512;
-/// Largest heads of which a lane of attention.cu has eight numbers, not more.
+/// Largest heads for which a lane of attention.cu has eight numbers; of larger ones it has sixteen.
 const HEAD_DIM_OF_WARP: u32 = 256;
 /// Warps of a block of append.cu (`APPEND_WARPS`).
 const APPEND_WARPS: u32 = 4;
@@ -344,7 +344,7 @@ impl Lowering<'_> {
             );
         }
         let per_kv = shape.heads / shape.kv_heads;
-        // Large heads leave room for four in shared memory.
+        // Shared memory holds the sums of four large heads.
         let is_large = shape.head_dim > HEAD_DIM_OF_WARP;
         let group = per_kv.next_power_of_two().min(if is_large { 4 } else { 8 });
         let chunks_max = chunks_max(program, window);

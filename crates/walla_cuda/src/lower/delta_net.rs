@@ -54,7 +54,7 @@ impl DeltaState {
     }
 }
 
-/// Layout of the products of a DeltaNet layer, and of what is computed from them, in numbers.
+/// Layout of the products of a DeltaNet layer, of convolved rows and of gates, in numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeltaProducts {
     /// First columns of the convolution's inputs, of the gate, of alpha and of beta.
@@ -89,7 +89,7 @@ impl DeltaProducts {
     }
 }
 
-/// What a mixer leaves to the gate that follows.
+/// A result of a mixer that the next gate finishes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ungated {
     slot: Slot,

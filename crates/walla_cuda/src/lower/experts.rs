@@ -34,7 +34,7 @@ const ADD_THREADS_MAX: u32 = 1024;
 /// Warps of a block of experts_gemm.cuh (`EXPERTS_WARPS`), and maximum runs (`EXPERTS_RUNS_MAX`).
 const WARPS: u32 = 8;
 const RUNS_MAX: u32 = 4;
-/// Minimum segments of a run: a run has some latency of its own.
+/// Minimum segments of a run: every run has some latency.
 const RUN_SEGMENTS_MIN: u32 = 3;
 /// Maximum stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;

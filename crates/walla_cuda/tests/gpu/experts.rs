@@ -60,7 +60,7 @@ fn any_choice_of_experts_agrees_with_the_oracle() {
 }
 
 /// Gate and up in another type than down, as in Q4_K_M; matrices whose columns have runs of
-/// different lengths; GeLU; a network beside the experts, which reads the same packed rows.
+/// different lengths; GeLU; a network next to the experts, which reads the same packed rows.
 #[test]
 fn experts_of_other_shapes_agree_with_the_oracle() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);

@@ -1,5 +1,8 @@
 //! Kernel images from files.
 
+use std::io::Write;
+
+use lzma_rust2::{LzipOptions, LzipWriter};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
 use walla_types::TensorType;
@@ -9,26 +12,15 @@ use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 use crate::{gpu, tested};
 
-/// An image in the format of `xtask kernels`, with one kernel file; uncompressed, which zlib
-/// allows.
+/// An image in the format of `xtask kernels`, with one kernel file.
 fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
     let manifest = format!("target {target}\nkind {kind}\ninterface {interface}\n");
-    let mut bytes = Vec::new();
+    let mut packed = LzipWriter::new(Vec::new(), LzipOptions::with_preset(1));
     for part in [b"manifest", manifest.as_bytes(), b"embed", code] {
-        bytes.extend((part.len() as u32).to_le_bytes());
-        bytes.extend(part);
+        packed.write_all(&(part.len() as u32).to_le_bytes()).unwrap();
+        packed.write_all(part).unwrap();
     }
-    let length = bytes.len() as u16;
-    let mut packed = vec![0x78, 0x01, 1];
-    packed.extend(length.to_le_bytes());
-    packed.extend((!length).to_le_bytes());
-    packed.extend(&bytes);
-    let adler = bytes.iter().fold((1_u32, 0_u32), |(a, b), byte| {
-        let a = (a + u32::from(*byte)) % 65_521;
-        (a, (b + a) % 65_521)
-    });
-    packed.extend((adler.1 << 16 | adler.0).to_be_bytes());
-    packed
+    packed.finish().unwrap()
 }
 
 /// The interface of the crate's images, from their manifest.

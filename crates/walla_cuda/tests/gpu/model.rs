@@ -153,7 +153,7 @@ pub struct Shape {
     pub taps: Option<u32>,
     /// Every second layer is a gated DeltaNet.
     pub delta: Option<DeltaShape>,
-    /// Attention and feed-forward networks have gates; those of networks have one number per row.
+    /// Attention and feed-forward networks have gates: of networks, one number per row.
     pub gates: bool,
     /// Each layer has an input of this many numbers, and its result is scaled. Every second
     /// attention layer reads the keys and values of the previous one, which have norms.
@@ -394,7 +394,7 @@ fn attention(
     let [query, key, value, output, ..] = shape.types;
     // Every third layer has no rotary embedding.
     let rope = (layer % 3 != 2).then_some(rope);
-    // A layer without keys of its own reads the cache of the layer before it.
+    // A layer without keys reads the cache of the layer before it.
     let has_keys = shape.layer_inputs.is_none() || layer.is_multiple_of(2);
     if has_keys {
         layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });

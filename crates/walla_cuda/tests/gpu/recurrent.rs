@@ -79,7 +79,7 @@ fn states_are_copied_and_cleared() {
     assert_eq!(anew, cleared);
 }
 
-/// The rows of a prompt pass a state one by one, in steps of any size, beside any other rows.
+/// The rows of a prompt pass a state one by one, in steps of any size, next to any other rows.
 #[test]
 fn rows_of_a_delta_net_do_not_depend_on_the_batch() {
     for ty in [TensorType::Q8_0, TensorType::F32] {

@@ -259,7 +259,7 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
 }
 
 /// Granite's factors of the embedding and of what blocks add. The others are as in a Llama: scores
-/// and logits of random weights are then as large as those of other shapes.
+/// and logits of random weights are then as large as with other shapes.
 const GRANITE_EMBEDDING: f32 = 12.0;
 const GRANITE_RESIDUAL: f32 = 0.246;
 

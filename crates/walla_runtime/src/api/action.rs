@@ -26,7 +26,8 @@ pub enum ActionPolicy {
     /// speaks about the results.
     Required,
     /// No call is valid. The model still knows the actions, so that the beginning of its prompts
-    /// stays in the cache. A call is reported as [malformed](crate::ReplyEvent::CallRefused).
+    /// stays in the cache. If a special token opens calls, it cannot be sampled. Otherwise a call
+    /// is reported as [malformed](crate::ReplyEvent::CallRefused).
     Off,
 }
 
