@@ -73,6 +73,18 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
+// Sum over a warp's lanes up to the own one.
+template <typename Number>
+__device__ __forceinline__ Number warp_prefix_sum(Number own) {
+#pragma unroll
+    for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+        const Number other = __shfl_up_sync(FULL_MASK, own, offset);
+        if (threadIdx.x % WARP >= offset)
+            own += other;
+    }
+    return own;
+}
+
 __device__ __forceinline__ float warp_max(float value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)

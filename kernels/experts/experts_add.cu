@@ -7,9 +7,7 @@
 // Bound: memory, (4 * used + 10) * width bytes per row, from L2 if rows are few.
 // Oracle: walla_cpu's scalar experts (tests/gpu/experts.rs).
 #include "experts/experts.cuh"
-#include "gemm/packed_activations.cuh"
-#include "layer/quads.cuh"
-#include "layer/row_sum.cuh"
+#include "layer/next_norm.cuh"
 #include "step/step.cuh"
 
 struct ExpertsAddParams {
@@ -60,8 +58,6 @@ extern "C" __global__ void __launch_bounds__(EXPERTS_ADD_THREADS_MAX)
     __shared__ float scratch[EXPERTS_ADD_THREADS_MAX / WARP];
     launch_dependents();
     const uint32_t r = blockIdx.x, first = threadIdx.x * 4, step = blockDim.x * 4;
-    // Packed rows are padded to whole segments.
-    const uint32_t end = p.next_norm ? p.packed.segments * 128 : p.width;
     // Weights never change: the thread's first ones are loaded while the predecessor writes y.
     float first_norm[4] = {};
     if (p.next_norm)
@@ -88,28 +84,7 @@ extern "C" __global__ void __launch_bounds__(EXPERTS_ADD_THREADS_MAX)
         float more[4];
         add(more, k);
     }
-    if (!p.next_norm)
-        return;
-
-    const float factor = rsqrtf(sum_of_block(squares, scratch) / float(p.width) + p.next_eps);
-    if (threadIdx.x == 0)
-        p.factors[r] = factor;
-    const auto pack = [&](const float (&its)[4], const float (&norm)[4], uint32_t k) {
-        float values[4];
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++)
-            // Padding stays zero if the factor is not a number.
-            values[c] = k + c < p.width ? its[c] * factor * norm[c] : 0.0f;
-        store_packed(p.packed, r, k, values);
-    };
-    if (first < end)
-        pack(first_x, first_norm, first);
-#pragma unroll 1
-    for (uint32_t k = first + step; k < end; k += step) {
-        // This thread wrote these numbers of x.
-        float its[4], norm[4];
-        read_quad(x, k, p.width, its);
-        read_quad(p.next_norm, k, p.width, norm);
-        pack(its, norm, k);
-    }
+    if (p.next_norm)
+        pack_next_norm(p.packed, p.factors, r, x, p.next_norm, p.width, p.next_eps, squares,
+                       first_x, first_norm, scratch);
 }

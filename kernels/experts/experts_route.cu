@@ -69,7 +69,7 @@ __device__ __forceinline__ float score_of(const ExpertsRouteParams& p, float pro
     return p.is_sigmoid ? 1.0f / (1.0f + expf(-product)) : product;
 }
 
-// Experts and weights of a row, of which a lane has up to LANE_EXPERTS in registers.
+// Experts and weights of a row. A lane has up to LANE_EXPERTS experts in registers.
 template <uint32_t LANE_EXPERTS>
 __device__ __forceinline__ void route(const ExpertsRouteParams& p, uint32_t r, uint32_t lane) {
     const uint32_t experts = p.choices.experts, used = p.choices.used;
@@ -147,11 +147,7 @@ __device__ __forceinline__ void norm_factor(const ExpertsRouteParams& p, uint32_
 // Inclusive sums over the threads of a block. `scratch` holds a number per warp.
 __device__ __forceinline__ uint32_t inclusive_sum(uint32_t value, uint32_t* scratch) {
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-    for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-        const uint32_t before = __shfl_up_sync(FULL_MASK, value, offset);
-        value += lane >= offset ? before : 0;
-    }
+    value = warp_prefix_sum(value);
     if (lane == WARP - 1)
         scratch[warp] = value;
     __syncthreads();

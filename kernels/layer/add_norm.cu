@@ -5,9 +5,7 @@
 // for each four numbers, up to 1,024 threads. Bound: latency, of one round trip to L2 and two
 // reductions; 14 * width bytes per row. Oracle: walla_cpu's scalar project with a post norm
 // (tests/gpu/parity.rs, every_feature_agrees_with_the_oracle).
-#include "gemm/packed_activations.cuh"
-#include "layer/quads.cuh"
-#include "layer/row_sum.cuh"
+#include "layer/next_norm.cuh"
 #include "step/step.cuh"
 
 struct AddNormParams {
@@ -32,8 +30,6 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
     __shared__ float scratch[2][ADD_NORM_THREADS_MAX / WARP];
     launch_dependents();
     const uint32_t r = blockIdx.x, first = threadIdx.x * 4, step = blockDim.x * 4;
-    // Packed rows are padded to whole segments.
-    const uint32_t end = p.next_norm ? p.packed.segments * 128 : p.width;
     // Weights never change: the thread's first ones are loaded while the predecessor writes y.
     float first_weight[4] = {1.0f, 1.0f, 1.0f, 1.0f}, first_norm[4] = {};
     if (p.weight)
@@ -87,28 +83,7 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS_MAX)
             read_quad(p.weight, k, p.width, weight);
         add(more, its, weight, k);
     }
-    if (!p.next_norm)
-        return;
-
-    const float next_factor =
-        rsqrtf(sum_of_block(squares, scratch[1]) / float(p.width) + p.next_eps);
-    if (threadIdx.x == 0)
-        p.factors[r] = next_factor;
-    const auto pack = [&](const float (&its)[4], const float (&norm)[4], uint32_t k) {
-        float values[4];
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++)
-            values[c] = k + c < p.width ? its[c] * next_factor * norm[c] : 0.0f;
-        store_packed(p.packed, r, k, values);
-    };
-    if (first < end)
-        pack(first_x, first_norm, first);
-#pragma unroll 1
-    for (uint32_t k = first + step; k < end; k += step) {
-        // This thread wrote these numbers of x.
-        float its[4], norm[4];
-        read_quad(x, k, p.width, its);
-        read_quad(p.next_norm, k, p.width, norm);
-        pack(its, norm, k);
-    }
+    if (p.next_norm)
+        pack_next_norm(p.packed, p.factors, r, x, p.next_norm, p.width, p.next_eps, squares,
+                       first_x, first_norm, scratch[1]);
 }

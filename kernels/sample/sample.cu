@@ -190,13 +190,7 @@ __device__ __forceinline__ uint32_t kept_of(const Top& top, uint32_t end, float 
     const uint64_t keys[2] = {top.sorted[2 * lane], top.sorted[2 * lane + 1]};
     const float one = keys[0] ? expf(value_of(keys[0]) - largest) : 0.0f,
                 two = keys[1] ? expf(value_of(keys[1]) - largest) : 0.0f;
-    double up_to = double(one) + double(two);
-#pragma unroll
-    for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-        const double other = __shfl_up_sync(FULL_MASK, up_to, offset);
-        if (lane >= offset)
-            up_to += other;
-    }
+    const double up_to = warp_prefix_sum(double(one) + double(two));
     const double wanted = double(top_p) * __shfl_sync(FULL_MASK, up_to, WARP - 1);
     // Tokens before which the cumulative sum is still below `wanted`.
     const bool takes_two = up_to - double(two) < wanted,

@@ -134,12 +134,7 @@ __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
         unsigned long long own = 0;
         for (uint32_t i = 0; i < EACH; i++)
             own += list[lane * EACH + i];
-        unsigned long long up_to = own;
-        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-            const unsigned long long other = __shfl_up_sync(FULL_MASK, up_to, offset);
-            if (lane >= offset)
-                up_to += other;
-        }
+        const unsigned long long up_to = warp_prefix_sum(own);
         const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
         const uint32_t which = reached ? __ffs(reached) - 1 : WARP - 1;
         if (lane == which) {

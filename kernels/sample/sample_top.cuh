@@ -92,13 +92,7 @@ __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, ui
         // The bin in which the count is reached.
         const uint4 counts = reinterpret_cast<const uint4*>(top.bins)[lane];
         const uint32_t own = (counts.x + counts.y) + (counts.z + counts.w);
-        uint32_t up_to = own;
-#pragma unroll
-        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-            const uint32_t other = __shfl_up_sync(FULL_MASK, up_to, offset);
-            if (lane >= offset)
-                up_to += other;
-        }
+        const uint32_t up_to = warp_prefix_sum(own);
         const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
         if (!reached) {
             // Too few groups: keep all of them.
@@ -134,9 +128,9 @@ struct ListedTokens {
 };
 
 // A higher threshold, if more than FOUND_MAX numbers of the listed groups reach `threshold`: the
-// `need` first keys reach it, and few more. A mask can leave many tokens in few groups, whose
-// largest numbers then say too little. A histogram of ten bits of the numbers per pass; equal
-// numbers may still be too many.
+// `need` first keys reach it, and few more. A mask can leave many tokens in few groups; a threshold
+// from the groups' largest numbers then excludes too few. A histogram of ten bits of the numbers
+// per pass; equal numbers may still be too many.
 __device__ __noinline__ float raised_threshold(Top& top, const Scores scores, uint32_t group_bits,
                                                float threshold, uint32_t need) {
     constexpr uint32_t DIGIT = 10, BINS_OF_DIGIT = 1u << DIGIT, EACH = BINS_OF_DIGIT / WARP;
@@ -169,13 +163,7 @@ __device__ __noinline__ float raised_threshold(Top& top, const Scores scores, ui
             uint32_t own = 0;
             for (uint32_t i = 0; i < EACH; i++)
                 own += bins[last - i];
-            uint32_t up_to = own;
-#pragma unroll
-            for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-                const uint32_t other = __shfl_up_sync(FULL_MASK, up_to, offset);
-                if (lane >= offset)
-                    up_to += other;
-            }
+            const uint32_t up_to = warp_prefix_sum(own);
             const uint32_t reached = __ballot_sync(FULL_MASK, above + up_to >= need);
             if (lane == (reached ? __ffs(reached) - 1 : WARP - 1)) {
                 uint32_t before = above + up_to - own, bin = last;

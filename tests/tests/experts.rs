@@ -1,6 +1,7 @@
 //! Synthetic models with mixtures of experts or with layers of several kinds, from file to logits.
 //! The models of the reference data are in `oracle_cpu.rs`.
 
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
@@ -121,22 +122,32 @@ fn every_variant_agrees_with_the_scalar_one() {
     }
 }
 
+/// `on` names the device in messages.
+fn assert_same_bits_in_any_batch(
+    device: Box<dyn Device>,
+    shape: &Model,
+    mixture: Mixture,
+    on: impl Display,
+) {
+    let executor = load(device, &small(shape), mixture).expect("it loads");
+    let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
+    let alone: Vec<_> =
+        (0..SEQUENCES).map(|s| bits(&logits(&mut evaluator, &[s], 64)[0])).collect();
+    for step in [1, 5, 64] {
+        let together = logits(&mut evaluator, &[0, 1, 2], step);
+        for (alone, together) in alone.iter().zip(&together) {
+            let how = format!("{} {} {on}: {step} tokens at once", shape.name, mixture.name());
+            assert!(*alone == bits(together), "{how}");
+        }
+    }
+}
+
 #[test]
 fn a_sequence_has_the_same_bits_in_any_batch() {
     for shape in SHAPES {
         let mixtures = [Mixture::F16, Mixture::Q8_0, Mixture::Mxfp4];
         for (variant, mixture) in variants().flat_map(|v| mixtures.map(|mixture| (v, mixture))) {
-            let executor = load(cpu(variant), &small(&shape), mixture).expect("it loads");
-            let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
-            let alone: Vec<_> =
-                (0..SEQUENCES).map(|s| bits(&logits(&mut evaluator, &[s], 64)[0])).collect();
-            for step in [1, 5, 64] {
-                let together = logits(&mut evaluator, &[0, 1, 2], step);
-                for (alone, together) in alone.iter().zip(&together) {
-                    let how = format!("{} {variant}: {step} tokens at once", shape.name);
-                    assert!(*alone == bits(together), "{how}");
-                }
-            }
+            assert_same_bits_in_any_batch(cpu(variant), &shape, mixture, variant);
         }
     }
 }
@@ -156,14 +167,12 @@ fn shared_keys_take_no_memory() {
     assert_eq!(four - tokens, 2 * (two - tokens));
 }
 
-/// A GPU that is named must be there.
+/// A GPU, if there is one.
 fn gpu() -> Option<Box<dyn Device>> {
-    let found = CudaBackend::from_env().devices();
-    if found.map_err(say_skipped).is_err() {
-        return None;
-    }
+    let backend = CudaBackend::from_env();
+    backend.devices().map_err(say_skipped).ok()?;
     let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
-    Some(CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("it opens"))
+    Some(backend.open(&name, &OpenOptions::default()).expect("it opens"))
 }
 
 /// The types that a GPU has kernels for, and two in the layout of another.
@@ -172,17 +181,7 @@ fn a_gpu_gives_the_same_bits_in_any_batch() {
     for shape in SHAPES {
         for mixture in [Mixture::F16, Mixture::Q8_0, Mixture::Q4KM, Mixture::Mxfp4] {
             let Some(gpu) = gpu() else { return };
-            let executor = load(gpu, &small(&shape), mixture).expect("it loads");
-            let mut evaluator = Evaluator::new(executor).expect("capacities make a ledger");
-            let alone: Vec<_> =
-                (0..SEQUENCES).map(|s| bits(&logits(&mut evaluator, &[s], 64)[0])).collect();
-            for step in [1, 5, 64] {
-                let together = logits(&mut evaluator, &[0, 1, 2], step);
-                for (alone, together) in alone.iter().zip(&together) {
-                    let how = format!("{} {mixture:?}: {step} tokens at once", shape.name);
-                    assert!(*alone == bits(together), "{how}");
-                }
-            }
+            assert_same_bits_in_any_batch(gpu, &shape, mixture, "GPU");
         }
     }
 }

@@ -269,16 +269,6 @@ pub(crate) struct AddNormParams {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct GateParams {
-    pub step: StepRef,
-    pub products: Address,
-    pub h: Address,
-    pub hidden: u32,
-    pub mode: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
 pub(crate) struct ShortConvParams {
     pub step: StepRef,
     pub products: Address,
@@ -361,7 +351,6 @@ const _: () = assert!(size_of::<AppendParams>() == 152);
 const _: () = assert!(size_of::<AttendParams>() == 216 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AddNormParams>() == 112);
-const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);
 const _: () = assert!(size_of::<SampleParams>() == 168);
 const _: () = assert!(size_of::<LayerRef>() == 72);

@@ -13,7 +13,7 @@ use super::product::Epilogue;
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
+    Address, AppendParams, AttendParams, AttentionParams, DeferredSplits, HeadRef, KvRef, PagesRef,
     ShortConvParams,
 };
 use crate::resources::LayerMemory;
@@ -250,6 +250,23 @@ impl Lowering<'_> {
                 Ok((kv, name))
             }
             _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache has other heads"))),
+        }
+    }
+
+    /// Address of the states of a recurrent layer.
+    pub(super) fn states(
+        &self,
+        program: &Program,
+        layer: u32,
+        wanted: CacheLayer,
+    ) -> Result<Address, DeviceError> {
+        let cache = self.resources.cache(program.cache)?;
+        let index = layer as usize;
+        match (cache.desc.layers.get(index), cache.layers.get(index)) {
+            (Some(desc), Some(LayerMemory::States { states })) if *desc == wanted => {
+                Ok(states.address())
+            }
+            _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache is no {wanted:?}"))),
         }
     }
 

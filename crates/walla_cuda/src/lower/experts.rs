@@ -444,7 +444,7 @@ impl Lowering<'_> {
             return Err(self.unsupported(what));
         }
         let grid = [program.rows_max.div_ceil(ROUTE_WARPS), 1, 1];
-        let names = ("experts_route".to_owned(), "experts_route".to_owned());
+        let names = ("experts_route", "experts_route");
         self.launch_of_any_size(names, grid, 32 * ROUTE_WARPS, (bitmap_bytes, most), &params)
     }
 
@@ -485,7 +485,7 @@ impl Lowering<'_> {
             _ => ITEM_ROWS_MAX,
         };
         let file = format!("experts_gemm_{}", repack::kernel_name(first.ty));
-        let names = (file.clone(), format!("{file}_{rows}"));
+        let names = (&*file, &*format!("{file}_{rows}"));
         let most = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
         let shared = (tiling.shared_bytes, most);
         self.launch_of_any_size(names, tiling.grid, 32 * WARPS, shared, &params)
@@ -522,20 +522,6 @@ impl Lowering<'_> {
         let grid = [program.rows_max, 1, 1];
         let threads = quads.min(ADD_THREADS_MAX);
         self.launch(("experts_add", "experts_add"), grid, threads, &params)
-    }
-
-    /// A launch of a kernel whose launches need different amounts of dynamic shared memory.
-    fn launch_of_any_size<P: bytemuck::Pod>(
-        &mut self,
-        (file, name): (String, String),
-        grid: [u32; 3],
-        threads: u32,
-        (shared_bytes, shared_bytes_max): (u32, u32),
-        params: &P,
-    ) -> Result<Launch, DeviceError> {
-        let function = self.kernels.get(self.context, &file, &name, shared_bytes_max)?;
-        let overlap = self.context.gpu().facts.programmatic_launch;
-        Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
     }
 }
 

@@ -5,13 +5,14 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
+use super::gate_rows::aligned_numbers;
 use super::operands::{Input, Normed, Part};
 use super::packed_rows::packed;
 use super::product::{Epilogue, ProductLaunch, on_tensor_cores};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AddNormParams, EmbedParams, GateParams, LinearMode, LinearParams, MatrixPart, PagesRef,
+    AddNormParams, EmbedParams, GateRowsParams, LinearMode, LinearParams, MatrixPart, PagesRef,
 };
 use crate::repack;
 use crate::resources::Matrix;
@@ -144,17 +145,24 @@ impl Lowering<'_> {
             return self.linears(program, input, &parts, Epilogue::Gate(mode, rows));
         }
         // Different types need different kernels: compute the products first, then the gate.
-        let products = self.base + self.workspace.products as u64;
-        let stride = 2 * hidden;
-        let parts = [
-            Part { linear: gate, out: products, stride },
-            Part { linear: up, out: products + 4 * u64::from(hidden), stride },
-        ];
+        let aligned = aligned_numbers(hidden);
+        let (products, stride) = (self.base + self.workspace.products as u64, 2 * aligned);
+        let ups = products + 4 * u64::from(aligned);
+        let parts =
+            [Part { linear: gate, out: products, stride }, Part { linear: up, out: ups, stride }];
         let mut launches = self.linears(program, input, &parts, Epilogue::Store)?;
-        let params =
-            GateParams { step: self.step(program)?, products, h, hidden, mode: mode as u32 };
-        let grid = [hidden.div_ceil(256), program.rows_max, 1];
-        launches.push(self.launch(("gate", "gate"), grid, 256, &params)?);
+        let gates = GateRowsParams {
+            y: ups,
+            y_stride: stride,
+            products,
+            products_stride: stride,
+            out: h,
+            out_stride: hidden,
+            width: hidden,
+            mode: mode as u32,
+            ..GateRowsParams::default()
+        };
+        launches.push(self.launch_gate_rows(program, gates)?);
         Ok(launches)
     }
 

@@ -6,6 +6,7 @@ mod attention_tiling;
 mod deferred_splits;
 mod delta_net;
 mod experts;
+mod gate_rows;
 mod gemm_sm90;
 mod kernel;
 mod layer_inputs;
@@ -23,8 +24,8 @@ use walla_device::{DeviceError, Norm, Op, OpKind, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
 pub(crate) use self::delta_net::DeltaState;
-use self::delta_net::Ungated;
 use self::experts::Mixture;
+use self::gate_rows::Ungated;
 pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::operands::Normed;
 use self::product::on_tensor_cores;
@@ -160,18 +161,15 @@ impl Lowering<'_> {
                 launches.push(self.embed(program, table, *scale, *x)?);
             }
             Op::Qkv { x, norm, query, query_norm, keys, rope, shape, layer, q } => {
-                // The attention that reads these queries, and the scale of their positions.
-                let reader = later.iter().find_map(|op| match op {
-                    Op::Attention { q: its, position_scale, .. } if its == q => {
-                        Some(*position_scale)
-                    }
+                // Of the attention that reads these queries.
+                let position_scale = later.iter().find_map(|op| match op {
+                    Op::Attention { q: its, position_scale, .. } if its == q => *position_scale,
                     _ => None,
                 });
                 let is_next = matches!(
                     later.first(),
                     Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
                 );
-                let position_scale = reader.flatten();
                 launches.extend(self.qkv(
                     program,
                     &Qkv {
@@ -359,13 +357,26 @@ impl Lowering<'_> {
 
     fn launch_shared<P: Pod>(
         &mut self,
-        (file, name): (&str, &str),
+        kernel: (&str, &str),
         grid: [u32; 3],
         threads: u32,
         shared_bytes: u32,
         params: &P,
     ) -> Result<Launch, DeviceError> {
-        let function = self.kernels.get(self.context, file, name, shared_bytes)?;
+        self.launch_of_any_size(kernel, grid, threads, (shared_bytes, shared_bytes), params)
+    }
+
+    /// A launch with dynamic shared memory of a kernel that is allowed `shared_bytes_max` of it:
+    /// the launches of one kernel may need different amounts.
+    fn launch_of_any_size<P: Pod>(
+        &mut self,
+        (file, name): (&str, &str),
+        grid: [u32; 3],
+        threads: u32,
+        (shared_bytes, shared_bytes_max): (u32, u32),
+        params: &P,
+    ) -> Result<Launch, DeviceError> {
+        let function = self.kernels.get(self.context, file, name, shared_bytes_max)?;
         let overlap = self.context.gpu().facts.programmatic_launch;
         Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
     }

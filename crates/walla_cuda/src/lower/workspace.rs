@@ -2,9 +2,9 @@ use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
 use super::deferred_splits::DeferredProducts;
 use super::delta_net::{DeltaProducts, gate_of};
+use super::gate_rows::aligned_numbers;
 use super::{Lowering, attention, experts, packed_rows, sample};
 use crate::params::LinearMode;
-use crate::repack;
 use crate::resources::Resources;
 
 /// Offsets of the workspace's parts. Programs that are prepared together share it. It is
@@ -193,7 +193,8 @@ impl Ground<'_> {
             Op::GateUp { gate, up, .. } => {
                 let (g, u) = (matrix(gate)?, matrix(up)?);
                 let is_gate = g.ty == u.ty;
-                wanted.products = products(if is_gate { 0 } else { 2 * g.rows as usize });
+                wanted.products =
+                    products(if is_gate { 0 } else { 2 * aligned_numbers(g.rows) as usize });
                 wanted.norms(g.cols, rows_packed);
                 wanted.packed_hidden = packed_bytes(g.rows);
                 let mode = if is_gate { LinearMode::GateSilu } else { LinearMode::Store };
@@ -210,16 +211,14 @@ impl Ground<'_> {
                 wanted.products = usize::try_from(numbers).unwrap_or(usize::MAX / 8) * 4;
                 wanted.norms(matrix(input)?.cols, rows_packed);
                 wanted.packed_mixed = packed_bytes(shape.values());
-                let gate = gate_of(later, (*x, norm, *out));
+                let gate = gate_of(self.resources, later, (*x, norm, *out), *shape);
                 let wide: Vec<_> = std::iter::once(input).chain(gate).collect();
                 self.splits(&mut wanted, &wide, all_rows, LinearMode::Store)?;
-                let narrow = [alpha, beta];
-                self.splits(&mut wanted, &narrow, all_rows, LinearMode::Store)?;
+                self.splits(&mut wanted, &[alpha, beta], all_rows, LinearMode::Store)?;
             }
             Op::Gate { linear, y, .. } => {
                 let matrix = matrix(linear)?;
-                let stride = matrix.rows.next_multiple_of(repack::TILE_ROWS as u32);
-                wanted.products = products(stride as usize);
+                wanted.products = products(aligned_numbers(matrix.rows) as usize);
                 wanted.norms(matrix.cols, rows_packed);
                 let width = program.slots.get(y.0 as usize).map_or(0, |slot| slot.width);
                 wanted.packed_mixed = packed_bytes(width);
@@ -251,8 +250,7 @@ impl Ground<'_> {
             }
             Op::GateInput { linear, .. } => {
                 let matrix = matrix(linear)?;
-                let stride = matrix.rows.next_multiple_of(repack::TILE_ROWS as u32);
-                wanted.products = products(stride as usize);
+                wanted.products = products(aligned_numbers(matrix.rows) as usize);
                 wanted.packed = packed_bytes(matrix.cols);
                 wanted.packed_mixed = packed_bytes(matrix.rows);
                 self.splits(&mut wanted, &[linear], all_rows, LinearMode::Store)?;
