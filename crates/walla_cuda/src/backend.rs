@@ -6,6 +6,7 @@ use walla_types::environment::{self, CUDA_GRAPHS};
 use crate::device::{self, CudaDevice};
 use crate::driver::Library;
 use crate::images::Images;
+use crate::loading::LoadSettings;
 
 /// Lists and opens GPUs through CUDA's driver API. Without a driver, it reports why and lists no
 /// GPU.
@@ -13,7 +14,7 @@ use crate::images::Images;
 pub struct CudaBackend {
     eager: Option<String>,
     without_warpgroups: bool,
-    load_threads: Option<usize>,
+    load: LoadSettings,
     images: Images,
 }
 
@@ -23,6 +24,9 @@ impl CudaBackend {
     /// (files and folders, separated as in `PATH`); one is used if it is at least as good as the
     /// crate's. Images in a folder `walla_images` next to the executable are considered as well.
     ///
+    /// `WALLA_CUDA_HOST_TABLES=0` loads all tables to the device:
+    /// [`host_table_bytes_min`](Self::host_table_bytes_min).
+    ///
     /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then use the
     /// same kernels for many rows as other GPUs, instead of WGMMA kernels
     /// (`kernels/gemm/gemm_sm90.cuh`). Results are bitwise identical.
@@ -31,7 +35,11 @@ impl CudaBackend {
         let without_warpgroups = !environment::cuda_warpgroups();
         let eager = (!environment::cuda_graphs()).then(|| format!("{CUDA_GRAPHS} is 0"));
         let images = Images::find(&environment::cuda_images());
-        Self { eager, without_warpgroups, load_threads: None, images }
+        let backend = Self { eager, without_warpgroups, load: LoadSettings::default(), images };
+        match environment::cuda_host_tables() {
+            true => backend,
+            false => backend.host_table_bytes_min(usize::MAX),
+        }
     }
 
     /// A backend that launches programs op by op, for the given reason.
@@ -53,7 +61,17 @@ impl CudaBackend {
     /// other cores while a model loads.
     #[must_use]
     pub fn load_threads(mut self, threads: usize) -> Self {
-        self.load_threads = Some(threads);
+        self.load.threads = Some(threads);
+        self
+    }
+
+    /// Sets the size from which tables that are only looked up stay in pinned memory of the host:
+    /// an embedding that is not also the output head, or Gemma 4's embeddings of its layers. A step
+    /// reads one row of the table, some KB, for each of its rows. Default: 64 MiB. `usize::MAX`
+    /// loads every table to the device.
+    #[must_use]
+    pub fn host_table_bytes_min(mut self, bytes: usize) -> Self {
+        self.load.host_table_bytes_min = bytes;
         self
     }
 
@@ -109,7 +127,7 @@ impl CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        let settings = (eager, !self.without_warpgroups, self.load_threads);
+        let settings = (eager, !self.without_warpgroups, self.load);
         CudaDevice::open(ordinal, gpu, &self.images, settings, options)
     }
 }

@@ -13,7 +13,7 @@ use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
-use crate::loading::Staging;
+use crate::loading::{LoadSettings, Staging};
 use crate::lower::{Lowering, WARPGROUP_KERNELS, Workspace};
 use crate::measure;
 use crate::resources::{
@@ -82,7 +82,7 @@ impl CudaDevice {
         ordinal: usize,
         gpu: &Gpu,
         images: &Images,
-        (eager, warpgroups, load_threads): (Option<String>, bool, Option<usize>),
+        (eager, warpgroups, load): (Option<String>, bool, LoadSettings),
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
@@ -109,7 +109,7 @@ impl CudaDevice {
             facts.vmm_granularity_bytes = seen.vmm_granularity_bytes;
         }
         let fetch = Fetch::load(&context, &mut kernels)?;
-        let staging = Staging::create(&context, load_threads)?;
+        let staging = Staging::create(&context, load)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
         Ok(Self {
             info,
@@ -202,8 +202,14 @@ impl Device for CudaDevice {
         desc: &MatrixDesc<'_>,
         source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
-        let (weight, memory) = self.staging.matrix(&self.context, desc, source)?;
-        self.used.weight_bytes += memory.bytes() as u64;
+        let (weight, loaded) = self.staging.matrix(&self.context, desc, source)?;
+        let bytes = loaded.memory.bytes() as u64;
+        if loaded.is_on_host {
+            self.used.host_bytes += bytes;
+            self.used.host_table_bytes += bytes;
+        } else {
+            self.used.weight_bytes += bytes;
+        }
         let id = MatrixId(next(&self.resources.matrices));
         self.resources.matrices.push(Matrix {
             name: desc.name.to_owned(),
@@ -213,7 +219,7 @@ impl Device for CudaDevice {
             usage: desc.usage,
             weight,
             #[cfg(feature = "cupti")]
-            memory,
+            memory: loaded.memory,
         });
         Ok(id)
     }

@@ -6,6 +6,7 @@
 //! at a time. A worker reads a part from the source into a buffer, which is at most as large as a
 //! piece, before it takes a piece. A source error therefore loses no piece.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,33 @@ const PIECES_COPYING: usize = 4;
 /// How long the copying thread waits for a filled piece before it polls for completed copies.
 const LOOK_AFTER: Duration = Duration::from_micros(50);
 
+/// Smallest table that stays in host memory if it is only looked up: a step reads one row for each
+/// of its rows, some KB each over the bus, and a game needs the device memory for other things.
+const HOST_TABLE_BYTES_MIN: usize = 64 << 20;
+
+/// How weights are loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadSettings {
+    /// Repacking threads. Default: half of the cores.
+    pub(crate) threads: Option<usize>,
+    /// Size from which tables stay in host memory.
+    pub(crate) host_table_bytes_min: usize,
+}
+
+impl Default for LoadSettings {
+    fn default() -> Self {
+        Self { threads: None, host_table_bytes_min: HOST_TABLE_BYTES_MIN }
+    }
+}
+
+/// Memory that holds a matrix, which kernels read at its address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MatrixMemory {
+    pub(crate) memory: DeviceMemory,
+    /// Whether it is pinned memory of the host.
+    pub(crate) is_on_host: bool,
+}
+
 /// Pinned memory and the event behind the copy that last read it.
 #[derive(Debug)]
 struct Piece {
@@ -51,6 +79,7 @@ struct Piece {
 pub(crate) struct Staging {
     stream: Stream,
     workers: usize,
+    host_table_bytes_min: usize,
     free: Vec<Piece>,
     /// In copy order.
     copying: VecDeque<Piece>,
@@ -59,8 +88,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// `threads`: number of repacking threads. Default: half of the cores.
-    pub(crate) fn create(context: &Context, threads: Option<usize>) -> Result<Self, DeviceError> {
+    pub(crate) fn create(context: &Context, settings: LoadSettings) -> Result<Self, DeviceError> {
+        let LoadSettings { threads, host_table_bytes_min } = settings;
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
         let piece = |_| {
@@ -71,6 +100,7 @@ impl Staging {
         Ok(Self {
             stream: context.create_stream(StreamPriority::Low)?,
             workers,
+            host_table_bytes_min,
             host_bytes: free.iter().map(|piece| piece.memory.bytes() as u64).sum(),
             copying: VecDeque::with_capacity(free.len()),
             free,
@@ -105,14 +135,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read;
-    /// the copy may still be in flight.
+    /// Repacks a matrix and copies it to new device memory, or a large table that is only looked up
+    /// to pinned memory. Returns when the bytes have been read; the copy may still be in flight.
     pub(crate) fn matrix(
         &mut self,
         context: &Context,
         desc: &MatrixDesc<'_>,
         source: &dyn WeightSource,
-    ) -> Result<(WeightRef, DeviceMemory), DeviceError> {
+    ) -> Result<(WeightRef, MatrixMemory), DeviceError> {
         let (row_bytes, layout, kind) = shape(desc, source.bytes())?;
         let tiles_all = (desc.rows as usize).div_ceil(TILE_ROWS);
         let tile_bytes = layout.tile_bytes();
@@ -121,7 +151,8 @@ impl Staging {
             let what = format!("rows of {} numbers ({})", desc.cols, desc.name);
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
-        let memory = context.allocate(desc.name, tiles_all * tile_bytes)?;
+        let (memory, pinned) = self.allocate(context, desc, tiles_all * tile_bytes)?;
+        let pinned = pinned.map(RefCell::new);
         // A small matrix is divided evenly, but not into parts too small for a thread.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
@@ -131,9 +162,17 @@ impl Staging {
         let part_bytes = tiles * TILE_ROWS * row_bytes;
         let parts = Parts { source, part_bytes, buffers: &buffers };
         let upload = |i: usize, piece: &PinnedMemory, stream: Stream| {
-            let part_tiles = tiles.min(tiles_all - i * tiles);
-            let to = (&memory, i * tiles * tile_bytes);
-            context.upload(stream, (piece, 0), to, part_tiles * tile_bytes)
+            let bytes = tiles.min(tiles_all - i * tiles) * tile_bytes;
+            let start = i * tiles * tile_bytes;
+            match &pinned {
+                Some(pinned) => {
+                    let mut pinned = pinned.borrow_mut();
+                    let target = &mut pinned.as_mut_slice()[start..start + bytes];
+                    target.copy_from_slice(piece.slice(0..bytes));
+                    Ok(())
+                }
+                None => context.upload(stream, (piece, 0), (&memory, start), bytes),
+            }
         };
         let loaded = self.load_parts(context, (desc, &layout), &parts, &upload);
         self.buffers = buffers;
@@ -144,7 +183,24 @@ impl Staging {
             kind,
             scale: loaded?.found,
         };
-        Ok((weight, memory))
+        Ok((weight, MatrixMemory { memory, is_on_host: pinned.is_some() }))
+    }
+
+    /// Memory for a repacked matrix. If the system cannot pin so much, a table is in device memory.
+    fn allocate(
+        &self,
+        context: &Context,
+        desc: &MatrixDesc<'_>,
+        bytes: usize,
+    ) -> Result<(DeviceMemory, Option<PinnedMemory>), DeviceError> {
+        if !desc.usage.multiply && bytes >= self.host_table_bytes_min {
+            match context.allocate_pinned(desc.name, bytes) {
+                Ok(pinned) => return Ok((pinned.mapped(), Some(pinned))),
+                Err(DeviceError::OutOfMemory { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((context.allocate(desc.name, bytes)?, None))
     }
 
     /// Repacks and copies all parts of a matrix.

@@ -79,7 +79,7 @@ pub struct Prepared {
 /// Memory allocated by a device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Weights and RoPE tables.
+    /// Weights and RoPE tables, without tables in host memory.
     pub weight_bytes: u64,
     /// Caches.
     pub cache_bytes: u64,
@@ -87,6 +87,8 @@ pub struct MemoryUse {
     pub workspace_bytes: u64,
     /// Pinned host memory.
     pub host_bytes: u64,
+    /// Part of `host_bytes`: matrices that are only gathered.
+    pub host_table_bytes: u64,
 }
 
 /// Completion signal of a step whose results are in [mapped](Device::create_mapped) memory.

@@ -8,6 +8,7 @@
 //! | `WALLA_CPU_VARIANT` | [`cpu_variant`] | CPU kernels: `scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon` |
 //! | `WALLA_CUDA_GRAPHS` | [`cuda_graphs`] | `0`: launches programs op by op instead of as graphs |
 //! | `WALLA_CUDA_WARPGROUPS` | [`cuda_warpgroups`] | `0`: uses no WGMMA kernels |
+//! | `WALLA_CUDA_HOST_TABLES` | [`cuda_host_tables`] | `0`: loads all embeddings to the device |
 //! | `WALLA_CUDA_IMAGES` | [`cuda_images`] | kernel images to consider: files and folders, separated as in `PATH` |
 //! | `NVTX_INJECTION64_PATH` | [`nvtx_injection`] | set by NVIDIA's profilers: the library that receives ranges |
 //! | `XDG_CACHE_HOME`, `HOME`, `LOCALAPPDATA` | [`user_cache_folder`] | the user's cache folder, for measured step costs of the command |
@@ -31,6 +32,9 @@ pub const CUDA_GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
 /// Name of the variable of [`cuda_warpgroups`].
 pub const CUDA_WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
+
+/// Name of the variable of [`cuda_host_tables`].
+pub const CUDA_HOST_TABLES: &str = "WALLA_CUDA_HOST_TABLES";
 
 /// Name of the variable of [`cuda_images`].
 pub const CUDA_IMAGES: &str = "WALLA_CUDA_IMAGES";
@@ -61,6 +65,12 @@ pub fn cuda_graphs() -> bool {
 #[must_use]
 pub fn cuda_warpgroups() -> bool {
     !is_zero(CUDA_WARPGROUPS)
+}
+
+/// Whether large embeddings that are only looked up stay in host memory. Default: `true`.
+#[must_use]
+pub fn cuda_host_tables() -> bool {
+    !is_zero(CUDA_HOST_TABLES)
 }
 
 /// Files and folders with CUDA kernel images to consider in addition to the crate's. Default: none.

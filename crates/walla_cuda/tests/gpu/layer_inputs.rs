@@ -1,15 +1,17 @@
 //! Embeddings of each layer, shared keys and values, norms of values, scaled layers, bounded
 //! logits, large heads, and scores that grow with the position.
 
+use walla_cuda::CudaBackend;
 use walla_device::{HeadShape, KvType};
 use walla_types::{Activation, PositionScale, RopePairs, TensorType};
 
-use crate::gpu;
 use crate::model::Shape;
 use crate::parity::{EXACT, HALF, check, tokens};
 use crate::rig::{Piece, Rig};
+use crate::{bits, gpu, gpu_of};
 
-fn gemma4(ty: TensorType) -> Shape {
+/// A model with all features of Gemma 4.
+pub fn gemma4(ty: TensorType) -> Shape {
     let part = if ty.block_elements() == 256 { 256 } else { 32 };
     Shape {
         layer_inputs: Some(part),
@@ -33,6 +35,27 @@ fn layers_with_inputs_agree_with_the_oracle() {
     // Rounding errors grow from layer to layer.
     for ty in [TensorType::Q8_0, TensorType::Q4K] {
         check(ty.name(), &Shape { layers: 2, ..gemma4(ty) }, KvType::F16, HALF);
+    }
+}
+
+/// Tables in host memory change neither bits nor the device memory of other weights.
+#[test]
+fn tables_in_host_memory_give_the_same_bits() {
+    let shape = Shape { layers: 2, ..gemma4(TensorType::Q4K) };
+    let pieces = [0, 1].map(|i| Piece::new(i, 0, &tokens(shape.vocab, 9 + i as usize, i.into())));
+    let mut of_device = None;
+    for bytes_min in [usize::MAX, 1] {
+        let backend = CudaBackend::from_env().host_table_bytes_min(bytes_min);
+        let Some(device) = gpu_of(backend) else { return };
+        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let found = rig.step(&pieces, 0).logits.iter().map(|row| bits(row)).collect::<Vec<_>>();
+        let used = rig.device.memory();
+        let (expected, without) = of_device.get_or_insert_with(|| (found.clone(), used));
+        assert_eq!(&found, expected);
+        let moved = without.weight_bytes - used.weight_bytes;
+        assert_eq!(moved, used.host_table_bytes.next_multiple_of(256));
+        assert_eq!(used.host_bytes, without.host_bytes + used.host_table_bytes);
+        assert_eq!(moved > 0, bytes_min == 1);
     }
 }
 

@@ -213,8 +213,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Linear {
-        self.repeated(ty, rows, cols, gather, rows)
+    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, usage: MatrixUse) -> Linear {
+        self.repeated(ty, rows, cols, usage, rows)
     }
 
     /// A matrix whose rows repeat after `different` of them.
@@ -223,7 +223,7 @@ impl Builder<'_> {
         ty: TensorType,
         rows: u32,
         cols: u32,
-        gather: bool,
+        usage: MatrixUse,
         different: u32,
     ) -> Linear {
         let blocks = |rows: u32| rows as usize * cols as usize / ty.block_elements();
@@ -233,7 +233,7 @@ impl Builder<'_> {
         for at in 0..blocks(rows) * ty.block_bytes() - bytes.len() {
             bytes.push(bytes[at]);
         }
-        let matrix = self.matrix((ty, rows, cols), gather, &bytes);
+        let matrix = self.matrix((ty, rows, cols), usage, &bytes);
         let bias = self.biases.then(|| self.vector(rows, 0.0, 0.3));
         Linear { matrix, bias }
     }
@@ -241,10 +241,9 @@ impl Builder<'_> {
     fn matrix(
         &mut self,
         (ty, rows, cols): (TensorType, u32, u32),
-        gather: bool,
+        usage: MatrixUse,
         bytes: &[u8],
     ) -> MatrixId {
-        let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
         self.device.load_matrix(&desc, &InFile::new(bytes)).unwrap()
     }
@@ -263,7 +262,7 @@ impl Builder<'_> {
             }
         }
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.matrix((TensorType::F32, vocab, width), true, &bytes)
+        self.matrix((TensorType::F32, vocab, width), GATHER, &bytes)
     }
 
     /// Values that are large if the first number of a row of x is non-zero, and small otherwise.
@@ -286,7 +285,7 @@ impl Builder<'_> {
             }
             bytes.extend(block);
         }
-        Linear { matrix: self.matrix((ty, rows, cols), false, &bytes), bias: None }
+        Linear { matrix: self.matrix((ty, rows, cols), MULTIPLY, &bytes), bias: None }
     }
 
     fn vector(&mut self, len: u32, middle: f32, spread: f32) -> VectorId {
@@ -298,6 +297,10 @@ impl Builder<'_> {
         Norm { weight: self.vector(len, 1.0, 0.3), eps: 1e-5 }
     }
 }
+
+const MULTIPLY: MatrixUse = MatrixUse { gather: false, multiply: true };
+const GATHER: MatrixUse = MatrixUse { gather: true, multiply: false };
+const BOTH: MatrixUse = MatrixUse { gather: true, multiply: true };
 
 const X: Slot = Slot(0);
 const Q: Slot = Slot(1);
@@ -320,7 +323,7 @@ impl Model {
         let rope = b.device.load_rope(&desc).unwrap();
         let [.., head_ty] = shape.types;
         let different = shape.repeated_rows.unwrap_or(shape.vocab);
-        let head = b.repeated(head_ty, shape.vocab, shape.width, true, different);
+        let head = b.repeated(head_ty, shape.vocab, shape.width, BOTH, different);
         let head = Linear { bias: None, ..head };
         let poisoned = shape.poison.map(|its| b.poisoned_table(its, shape.vocab, shape.width));
         let table = poisoned.unwrap_or(head.matrix);
@@ -329,12 +332,12 @@ impl Model {
         if let Some(part) = shape.layer_inputs {
             let width = part * shape.layers;
             let [ty, ..] = shape.types;
-            let table = b.linear(ty, shape.vocab, width, true).matrix;
+            let table = b.linear(ty, shape.vocab, width, GATHER).matrix;
             ops.push(Op::LayerInputs {
                 x: X,
                 table,
                 table_scale: 0.6,
-                projection: b.linear(ty, width, shape.width, false),
+                projection: b.linear(ty, width, shape.width, MULTIPLY),
                 norm: b.norm(part),
                 e: INPUTS,
             });
@@ -406,16 +409,16 @@ fn attention(
     ops.push(Op::Qkv {
         x: X,
         norm,
-        query: b.linear(query, heads * head_dim, shape.width, false),
+        query: b.linear(query, heads * head_dim, shape.width, MULTIPLY),
         query_norm,
         keys: has_keys.then(|| KeyValue {
-            key: b.linear(key, kv_heads * head_dim, shape.width, false),
+            key: b.linear(key, kv_heads * head_dim, shape.width, MULTIPLY),
             key_norm,
             value: match shape.poison {
                 Some(Poison::Values) if layer == 0 => {
                     b.poisoned_values(value, kv_heads * head_dim, shape.width)
                 }
-                _ => b.linear(value, kv_heads * head_dim, shape.width, false),
+                _ => b.linear(value, kv_heads * head_dim, shape.width, MULTIPLY),
             },
             value_norm: shape.layer_inputs.map(|_| b.norm(head_dim)),
         }),
@@ -435,12 +438,12 @@ fn attention(
         out: MIXED,
     });
     if shape.gates {
-        let linear = b.linear(key, heads * head_dim, shape.width, false);
+        let linear = b.linear(key, heads * head_dim, shape.width, MULTIPLY);
         ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: MIXED });
     }
     ops.push(Op::Project {
         y: MIXED,
-        linear: b.linear(output, shape.width, heads * head_dim, false),
+        linear: b.linear(output, shape.width, heads * head_dim, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 1.0,
         x: X,
@@ -461,13 +464,13 @@ fn convolution(
     ops.push(Op::ShortConv {
         x: X,
         norm: b.norm(width),
-        input: [query, key, value].map(|ty| b.linear(ty, width, width, false)),
+        input: [query, key, value].map(|ty| b.linear(ty, width, width, MULTIPLY)),
         kernel: b.vector(width * taps, 0.0, 1.0),
         taps,
         layer,
         out: CONV,
     });
-    let linear = b.linear(output, width, width, false);
+    let linear = b.linear(output, width, width, MULTIPLY);
     ops.push(Op::Project { y: CONV, linear, post_norm: None, scale: 1.0, x: X });
 }
 
@@ -487,10 +490,10 @@ fn delta_net(
         x: X,
         norm,
         shape: delta,
-        input: b.linear(query, delta.channels(), width, false),
+        input: b.linear(query, delta.channels(), width, MULTIPLY),
         kernel: b.vector(delta.channels() * delta.taps, 0.0, 1.0),
-        alpha: b.linear(value, heads, width, false),
-        beta: b.linear(value, heads, width, false),
+        alpha: b.linear(value, heads, width, MULTIPLY),
+        beta: b.linear(value, heads, width, MULTIPLY),
         decay: b.vector(heads, -1.0, 0.9),
         step_bias: b.vector(heads, 0.0, 2.0),
         eps: 1e-6,
@@ -499,10 +502,10 @@ fn delta_net(
         out: DELTA,
     });
     if shape.gates {
-        let linear = b.linear(key, delta.values(), width, false);
+        let linear = b.linear(key, delta.values(), width, MULTIPLY);
         ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Silu, y: DELTA });
     }
-    let linear = b.linear(output, width, delta.values(), false);
+    let linear = b.linear(output, width, delta.values(), MULTIPLY);
     ops.push(Op::Project { y: DELTA, linear, post_norm: None, scale: 1.0, x: X });
 }
 
@@ -511,7 +514,7 @@ fn layer_input(b: &mut Builder<'_>, shape: &Shape, layer: u32, part: u32, ops: &
     let [query, .., down, _] = shape.types;
     ops.push(Op::GateInput {
         x: X,
-        linear: b.linear(query, part, shape.width, false),
+        linear: b.linear(query, part, shape.width, MULTIPLY),
         activation: shape.activation,
         e: INPUTS,
         first: layer * part,
@@ -519,7 +522,7 @@ fn layer_input(b: &mut Builder<'_>, shape: &Shape, layer: u32, part: u32, ops: &
     });
     ops.push(Op::Project {
         y: GATED,
-        linear: b.linear(down, shape.width, part, false),
+        linear: b.linear(down, shape.width, part, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 0.7,
         x: X,
@@ -532,18 +535,18 @@ fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
     ops.push(Op::GateUp {
         x: X,
         norm,
-        gate: b.linear(gate, shape.hidden, shape.width, false),
-        up: b.linear(up, shape.hidden, shape.width, false),
+        gate: b.linear(gate, shape.hidden, shape.width, MULTIPLY),
+        up: b.linear(up, shape.hidden, shape.width, MULTIPLY),
         activation: shape.activation,
         h: H,
     });
     if shape.gates {
-        let linear = b.linear(gate, 1, shape.width, false);
+        let linear = b.linear(gate, 1, shape.width, MULTIPLY);
         ops.push(Op::Gate { x: X, norm, linear, activation: Activation::Sigmoid, y: H });
     }
     ops.push(Op::Project {
         y: H,
-        linear: b.linear(down, shape.width, shape.hidden, false),
+        linear: b.linear(down, shape.width, shape.hidden, MULTIPLY),
         post_norm: shape.post_norms.then(|| b.norm(shape.width)),
         scale: 1.0,
         x: X,
@@ -564,7 +567,7 @@ fn experts(b: &mut Builder<'_>, shape: &Shape, its: &Experts, ops: &mut Vec<Op>)
     ops.extend(shared);
     let mut matrix = |ty, rows, cols| {
         let biases = std::mem::take(&mut b.biases);
-        let matrix = b.linear(ty, rows, cols, false).matrix;
+        let matrix = b.linear(ty, rows, cols, MULTIPLY).matrix;
         b.biases = biases;
         matrix
     };

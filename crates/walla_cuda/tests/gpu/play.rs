@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use walla_device::step::{OutputRow, ResultView, StepRow, StepViewMut};
 use walla_device::{
-    CompletionFlag, Device, DeviceError, EventId, HostId, KvType, StreamId, StreamPriority,
+    CompletionFlag, DeltaShape, Device, DeviceError, EventId, HostId, KvType, StreamId,
+    StreamPriority,
 };
 use walla_types::TensorType;
 
 use crate::gpu;
-use crate::model::Shape;
+use crate::model::{Experts, Shape};
 use crate::rig::{LAYOUT, PAGE_TOKENS, Rig};
 
 /// Steps in flight: the results of one are read while the next one runs.
@@ -125,22 +126,39 @@ struct Length {
     awaited: u64,
 }
 
+/// Models with each op.
+fn shapes() -> [(&'static str, Shape); 4] {
+    let ty = TensorType::Q8_0;
+    let llama = Shape::llama(ty);
+    let delta = DeltaShape { key_heads: 2, value_heads: 4, head_dim: 32, taps: 4 };
+    let recurrent = Shape { delta: Some(delta), gates: true, ..llama.clone() };
+    [
+        ("llama", llama.clone()),
+        ("DeltaNet and experts", Shape { experts: Some(Experts::of(ty)), ..recurrent }),
+        ("convolutions", Shape { taps: Some(3), ..llama }),
+        ("layer inputs", crate::layer_inputs::gemma4(ty)),
+    ]
+}
+
 #[test]
 fn ten_thousand_steps_make_no_capture_allocation_or_wait() {
-    check_both_modes(Length { steps: 10_000, awaited: 1_000 });
+    let length = Length { steps: 10_000, awaited: 1_000 };
+    shapes().iter().for_each(|shape| check_both_modes(shape, length));
 }
 
 #[test]
 fn steps_make_no_capture_allocation_or_wait() {
-    check_both_modes(Length { steps: 20, awaited: 3 });
+    let length = Length { steps: 8, awaited: 2 };
+    // The others take the emulator a minute.
+    shapes()[..2].iter().for_each(|shape| check_both_modes(shape, length));
 }
 
-fn check_both_modes(length: Length) {
+fn check_both_modes(shape: &(&str, Shape), length: Length) {
     // Calls per step: the graph copies the posted step block itself.
     let told = [("graph launches", 1)];
-    play(true, length, &told);
+    play(shape, true, length, &told);
     let copied = [("copies", 1), ("event records", 2), ("event waits", 1)];
-    play(false, length, &[told.as_slice(), &copied].concat());
+    play(shape, false, length, &[told.as_slice(), &copied].concat());
 }
 
 /// Result blocks that a step must not write: one outside of the memory, and one whose last launch
@@ -173,10 +191,14 @@ fn a_result_block_that_is_not_free_is_refused() {
 
 /// Runs steps with results in mapped memory or copied back. `per_step` lists the calls of a step,
 /// without queries.
-fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u64)]) {
+fn play(
+    (name, shape): &(&str, Shape),
+    is_mapped: bool,
+    Length { steps, awaited }: Length,
+    per_step: &[(&str, u64)],
+) {
     let Some(device) = gpu() else { return };
-    let shape = Shape::llama(TensorType::Q8_0);
-    let mut rig = Rig::with_results(device, &shape, KvType::F16, 1, is_mapped);
+    let mut rig = Rig::with_results(device, shape, KvType::F16, 1, is_mapped);
     assert_eq!(rig.mapped.is_some(), is_mapped);
     let copy = rig.device.create_stream(StreamPriority::High).unwrap();
     let slots: [Slot; RING] = std::array::from_fn(|_| Slot::create(&mut *rig.device));
@@ -204,10 +226,10 @@ fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u
     assert!(!is_eager, "{:?}", rig.device.graph_fallbacks());
     for (what, count) in calls.named() {
         let expected =
-            per_step.iter().find(|(name, _)| *name == what).map_or(0, |(_, n)| n * steps);
+            per_step.iter().find(|(call, _)| *call == what).map_or(0, |(_, n)| n * steps);
         // With a completion flag, the driver is queried from time to time.
         let is_question = what.ends_with("queries");
-        assert!(is_question || count == expected, "{what}: {count} of {expected}");
+        assert!(is_question || count == expected, "{name}, {what}: {count} of {expected}");
     }
     // One step at a time: the time beyond the device's own is the round trip.
     let mut beyond_nanos: Vec<u64> = (steps..steps + awaited)
@@ -224,7 +246,7 @@ fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u
         list[list.len() / 2]
     };
     println!(
-        "results {}: {steps} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, step to step {} ns, device idle between {} ns, awaited step beyond \
+        "{name}, results {}: {steps} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, step to step {} ns, device idle between {} ns, awaited step beyond \
          the device's time {} ns",
         if is_mapped { "written to the host" } else { "copied" },
         calls.total() as f64 / steps as f64,

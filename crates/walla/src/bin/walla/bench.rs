@@ -119,14 +119,15 @@ fn bench_context(
     let executor = load::executor(&arguments.model, file, &model, &arguments.device, options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     let device = executor.device().info().clone();
-    let weight_bytes = executor.device().memory().weight_bytes;
+    let memory = executor.device().memory();
     // A row of the embedding is looked up without reading the matrix. Only a tied matrix is read,
     // by the output head.
     let embedding = if model.is_tied() { 0 } else { matrix_bytes(&model.embedding) };
     let table = model.layer_inputs.map_or(0, |inputs| matrix_bytes(&inputs.table));
     let bytes = StepBytes {
-        weights: weight_bytes
-            .saturating_sub(embedding + table)
+        weights: memory
+            .weight_bytes
+            .saturating_sub((embedding + table).saturating_sub(memory.host_table_bytes))
             .saturating_sub(idle_expert_bytes(&model)),
         per_token: kv_bytes_per_token(&model, options.kv_type),
     };

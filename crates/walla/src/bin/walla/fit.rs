@@ -192,13 +192,17 @@ impl Report {
         let free = device.memory_free_bytes.map(|bytes| format!(" of {} free", mb(bytes)));
         writeln!(
             out,
-            "  {}: {}{} (weights {}, cache {}, workspace {})",
+            "  {}: {}{} (weights {}, cache {}, workspace {}){}",
             device.name,
             mb(total),
             free.unwrap_or_default(),
             mb(memory.weight_bytes),
             mb(memory.cache_bytes),
             mb(memory.workspace_bytes),
+            match memory.host_table_bytes {
+                0 => String::new(),
+                bytes => format!(", and {} of the host's memory for embeddings", mb(bytes)),
+            },
         )?;
         writeln!(
             out,
@@ -239,6 +243,7 @@ impl Report {
                 "weight_bytes": fitting.memory.weight_bytes,
                 "cache_bytes": fitting.memory.cache_bytes,
                 "workspace_bytes": fitting.memory.workspace_bytes,
+                "host_table_bytes": fitting.memory.host_table_bytes,
                 "budget_ms": fitting.budget_ms,
                 "steps": fitting.steps.iter().map(|step| json!({
                     "agents": step.agents,
