@@ -194,13 +194,20 @@ pub(crate) fn delta_rule(state: &mut [f32], input: &DeltaInput<'_>, out: &mut [f
     }
     let mut sums = [[0.0_f32; STRIP]; CHAINS];
     for ((rows, keys), queries) in quads.iter_mut().zip(keys).zip(queries) {
+        // A loop for each of the operations: the compiler does not vectorise one for all of them.
         for chain in 0..CHAINS {
+            let (row, sum) = (&mut rows[chain], &mut sums[chain]);
+            let mut new = [0.0_f32; STRIP];
             for lane in 0..STRIP {
-                let kept = rows[chain][lane] * input.decay;
-                let new = change[lane].mul_add(keys[chain], kept);
-                rows[chain][lane] = new;
-                sums[chain][lane] = new.mul_add(queries[chain], sums[chain][lane]);
+                new[lane] = row[lane] * input.decay;
             }
+            for lane in 0..STRIP {
+                new[lane] = change[lane].mul_add(keys[chain], new[lane]);
+            }
+            for lane in 0..STRIP {
+                sum[lane] = new[lane].mul_add(queries[chain], sum[lane]);
+            }
+            *row = new;
         }
     }
     for lane in 0..STRIP {

@@ -56,13 +56,27 @@ impl<'a> Inputs<'a> {
         let (taps, width) = (conv.taps, conv.width);
         let state = conv.state(self.rows[row].sequence as usize);
         let kernel = &kernel[first * taps..][..out.len() * taps];
+        let input = |tap: usize| match self.earlier(taps, row, taps - 1 - tap) {
+            Earlier::Zero => None,
+            Earlier::Row(row) => Some(&self.row(row)[first..]),
+            Earlier::State(entry) => Some(&state[entry * width + first..]),
+        };
+        // The usual number of taps, in one pass over the kernel.
+        let (quads, rest) = kernel.as_chunks::<4>();
+        if let [Some(a), Some(b), Some(c), Some(d)] = [0, 1, 2, 3].map(|tap| {
+            let is_usual = taps == 4 && rest.is_empty();
+            input(tap.min(taps - 1)).filter(|_| is_usual)
+        }) {
+            for (((((out, [p, q, r, s]), a), b), c), d) in
+                out.iter_mut().zip(quads).zip(a).zip(b).zip(c).zip(d)
+            {
+                *out = (((0.0 + p * a) + q * b) + r * c) + s * d;
+            }
+            return;
+        }
         out.fill(0.0);
         for tap in 0..taps {
-            let u = match self.earlier(taps, row, taps - 1 - tap) {
-                Earlier::Zero => continue,
-                Earlier::Row(row) => &self.row(row)[first..],
-                Earlier::State(entry) => &state[entry * width + first..],
-            };
+            let Some(u) = input(tap) else { continue };
             let kernel = kernel.iter().skip(tap).step_by(taps);
             for ((out, u), kernel) in out.iter_mut().zip(u).zip(kernel) {
                 *out += kernel * u;
