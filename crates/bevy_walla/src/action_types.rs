@@ -1,5 +1,6 @@
 //! Actions as types of the game.
 
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::Deref;
 
@@ -63,39 +64,51 @@ impl AddAction for App {
     fn add_action<T: Action>(&mut self) -> &mut Self {
         self.add_message::<ActionCall<T>>();
         let mut types = self.world_mut().get_resource_or_init::<ActionTypes>();
-        types.0.insert(action_name::<T>(), publish::<T>);
+        let of_name = types.0.entry(action_name::<T>()).or_default();
+        // A type may be added twice.
+        of_name.retain(|(id, _)| *id != TypeId::of::<T>());
+        of_name.push((TypeId::of::<T>(), publish::<T>));
         self
     }
 }
 
-/// Publishes a call as an [`ActionCall`].
-type Publish = fn(&mut World, &AgentCalled);
+/// Publishes a call as an [`ActionCall`], unless the type refuses it.
+type Publish = fn(&mut World, &AgentCalled) -> Result<(), String>;
 
-/// The types that were added, by the name of their action.
+/// The types that were added, by the name of their action. Several types may have one name.
 #[derive(Resource, Default)]
-pub(crate) struct ActionTypes(HashMap<String, Publish>);
+pub(crate) struct ActionTypes(HashMap<String, Vec<(TypeId, Publish)>>);
 
-/// Publishes a call as its type. No effect if the type was not added.
+/// Publishes a call as each of the types of its name that accepts it. No effect if no type of this
+/// name was added. If all of them refuse it, the call is refused.
 pub(crate) fn publish_typed(world: &mut World, called: &AgentCalled) {
-    let types = world.get_resource::<ActionTypes>();
-    if let Some(publish) = types.and_then(|types| types.0.get(&called.call.name)).copied() {
-        publish(world, called);
+    let of_name = |types: &ActionTypes| types.0.get(&called.call.name).map_or(0, Vec::len);
+    let count = world.get_resource().map_or(0, of_name);
+    let (mut is_accepted, mut reason) = (false, None);
+    for index in 0..count {
+        // Observers of the call may add types.
+        let types = world.get_resource::<ActionTypes>();
+        let publish = types.and_then(|types| types.0.get(&called.call.name)?.get(index).copied());
+        match publish.map(|(_, publish)| publish(world, called)) {
+            Some(Err(refusal)) => reason = reason.or(Some(refusal)),
+            Some(Ok(())) => is_accepted = true,
+            None => {}
+        }
+    }
+    if let Some(reason) = reason.filter(|_| !is_accepted) {
+        let AgentCalled { agent, tag, ref call, .. } = *called;
+        let refused = CallRefused { agent, id: call.id, tag, text: call.text(), reason };
+        world.write_message(refused.clone());
+        world.trigger(refused);
     }
 }
 
-fn publish<T: Action>(world: &mut World, called: &AgentCalled) {
+fn publish<T: Action>(world: &mut World, called: &AgentCalled) -> Result<(), String> {
     let AgentCalled { agent, tag, ref call, .. } = *called;
     let typed = || call.parse::<T>().map(|action| ActionCall { agent, id: call.id, tag, action });
     // Two values, because a type of an action need not be cloneable.
-    match (typed(), typed()) {
-        (Ok(message), Ok(event)) => {
-            world.write_message(message);
-            world.trigger(event);
-        }
-        (Err(reason), _) | (_, Err(reason)) => {
-            let refused = CallRefused { agent, id: call.id, tag, text: call.text(), reason };
-            world.write_message(refused.clone());
-            world.trigger(refused);
-        }
-    }
+    let (message, event) = (typed()?, typed()?);
+    world.write_message(message);
+    world.trigger(event);
+    Ok(())
 }

@@ -55,7 +55,26 @@ pub struct Actions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
     calls_max: u32,
-    fault: Option<Arc<ActionError>>,
+    /// Choices of actions that were not added yet.
+    early_choices: Vec<Choices>,
+    faults: Vec<Fault>,
+}
+
+/// Legal values of an argument.
+#[derive(Clone, Debug, PartialEq)]
+struct Choices {
+    action: String,
+    argument: String,
+    values: Vec<String>,
+}
+
+/// A defect, which a correction of the same action and argument removes.
+#[derive(Clone, Debug, PartialEq)]
+struct Fault {
+    action: String,
+    /// `None`: of the action itself.
+    argument: Option<String>,
+    error: Arc<ActionError>,
 }
 
 impl Default for Actions {
@@ -70,7 +89,8 @@ impl Actions {
     pub fn new() -> Self {
         let walla_runtime::Actions { policy, calls_max, .. } =
             walla_runtime::Actions::new(ActionSet::default());
-        Self { specs: Vec::new(), policy, calls_max, fault: None }
+        let (specs, early_choices, faults) = (Vec::new(), Vec::new(), Vec::new());
+        Self { specs, policy, calls_max, early_choices, faults }
     }
 
     /// Adds an action of the game's own type.
@@ -79,13 +99,18 @@ impl Actions {
     pub fn allow<T: walla_runtime::Action>(mut self) -> Self {
         match ActionSpec::of::<T>() {
             Ok(spec) => self.add(spec),
-            Err(error) => self.note(error),
+            Err(error) => {
+                let action = walla_runtime::action_name::<T>();
+                self.remove(&action);
+                self.faults.push(Fault { action, argument: None, error: Arc::new(error) });
+            }
         }
         self
     }
 
     /// Sets the legal values of a text argument, or of the items of a list of texts. Without
-    /// values the action cannot be called.
+    /// values the action cannot be called. Choices of an action that the agent does not have apply
+    /// when it is added.
     #[cfg(feature = "actions")]
     #[must_use]
     pub fn choices<T: walla_runtime::Action>(
@@ -120,13 +145,21 @@ impl Actions {
     /// Adds an action, or replaces the one of the same name: for actions that are data, for
     /// instance of a mod.
     pub fn add(&mut self, spec: ActionSpec) {
-        self.remove(spec.name());
+        let name = spec.name().to_owned();
+        let is_its = |choices: &mut Choices| choices.action == name;
+        let early: Vec<_> = self.early_choices.extract_if(.., is_its).collect();
+        self.remove(&name);
         self.specs.push(spec);
+        for Choices { argument, values, .. } in early {
+            self.set_choices_of(&name, &argument, values);
+        }
     }
 
-    /// Removes the action of this name.
+    /// Removes the action of this name, with its defects.
     pub fn remove(&mut self, name: &str) {
         self.specs.retain(|spec| spec.name() != name);
+        self.early_choices.retain(|choices| choices.action != name);
+        self.faults.retain(|fault| fault.action != name);
     }
 
     /// Sets the legal values of a text argument of the action of this name, or of the items of a
@@ -137,13 +170,18 @@ impl Actions {
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
     ) {
+        let (action, key) = (name.to_owned(), Some(argument.to_owned()));
+        self.faults.retain(|fault| fault.action != name || fault.argument != key);
         let Some(spec) = self.specs.iter_mut().find(|spec| spec.name() == name) else {
-            let (action, property) = (name.to_owned(), argument.to_owned());
-            return self.note(ActionError::NoProperty { action, property });
+            self.early_choices.retain(|early| early.action != name || early.argument != argument);
+            let (argument, values) = (argument.to_owned(), values.into_iter().map(Into::into));
+            return self.early_choices.push(Choices { action, argument, values: values.collect() });
         };
         match spec.with_choices(argument, values) {
             Ok(changed) => *spec = changed,
-            Err(error) => self.note(error),
+            Err(error) => {
+                self.faults.push(Fault { action, argument: key, error: Arc::new(error) });
+            }
         }
     }
 
@@ -154,7 +192,7 @@ impl Actions {
         Self { policy, ..self }
     }
 
-    /// Sets the maximum number of calls in one reply.
+    /// Sets the maximum number of calls in one reply. 0: the agent calls no action.
     #[must_use]
     pub fn calls_max(self, calls_max: u32) -> Self {
         Self { calls_max, ..self }
@@ -166,21 +204,24 @@ impl Actions {
         &self.specs
     }
 
-    /// The first defect of the actions. With a defect, the agent's asks fail.
+    /// When the agent may call its actions.
     #[must_use]
-    pub fn fault(&self) -> Option<&ActionError> {
-        self.fault.as_deref()
+    pub fn current_policy(&self) -> ActionPolicy {
+        self.policy
     }
 
-    fn note(&mut self, error: ActionError) {
-        self.fault.get_or_insert_with(|| Arc::new(error));
+    /// The first defect of the actions. With a defect, the agent's asks fail. Correct choices, and
+    /// adding the action again or removing it, remove the defect.
+    #[must_use]
+    pub fn fault(&self) -> Option<&ActionError> {
+        self.faults.first().map(|fault| &*fault.error)
     }
 
     /// The actions as the engine receives them.
     pub(crate) fn for_engine(&self) -> walla_runtime::Actions {
         let Self { policy, calls_max, .. } = *self;
         let (set, fault) = match ActionSet::new(self.specs.iter().cloned()) {
-            Ok(set) => (set, self.fault.clone()),
+            Ok(set) => (set, self.faults.first().map(|fault| Arc::clone(&fault.error))),
             Err(error) => (ActionSet::default(), Some(Arc::new(error))),
         };
         let actions = walla_runtime::Actions::new(set);
@@ -242,7 +283,7 @@ pub struct CallRefused {
 /// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)), and the agent continues to speak: an
 /// [`Ask`](crate::Ask) of the kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of
 /// the ask that led to the call. Results of one frame lead to one reply. It may call actions again,
-/// in at most eight replies in a row without a question.
+/// in at most eight consecutive replies to results without another new turn.
 ///
 /// If the agent shall know the result without speaking, push the turn to its conversation instead.
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]

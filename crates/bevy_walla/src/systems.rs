@@ -56,7 +56,9 @@ impl Schedules {
             .add_systems(
                 submit,
                 (
-                    bridge::collect.in_set(WallaSystems::Collect),
+                    (bridge::take_result_messages, bridge::collect)
+                        .chain()
+                        .in_set(WallaSystems::Collect),
                     bridge::submit.in_set(WallaSystems::Submit),
                 ),
             );

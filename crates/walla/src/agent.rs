@@ -113,8 +113,8 @@ impl Agent {
     }
 
     /// Adds the results of actions to the conversation, in the order of the calls, and lets the
-    /// agent go on speaking. It may call actions again, in at most eight replies in a row without a
-    /// question.
+    /// agent go on speaking. It may call actions again, in at most eight consecutive replies to
+    /// results without another new turn.
     #[must_use = "dropping the reply cancels it"]
     pub fn answer_calls<T: Into<String>>(&self, results: impl IntoIterator<Item = T>) -> Reply {
         let turn = |text: T| Turn { speaker: Speaker::ActionResult, text: text.into() };

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, Call, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, ReplyError, ReplyEvent,
-    ReplyId, Usage,
+    AgentId, Call, DELTA_BYTES_MAX, EngineState, FinishReason, InlineText, RefusedCall, ReplyError,
+    ReplyEvent, ReplyId, Usage,
 };
 
 use crate::dispatcher::Dispatcher;
@@ -46,6 +46,8 @@ pub struct Finished {
     /// [`Agent::answer_calls`](crate::Agent::answer_calls) if the agent shall hear the results and
     /// go on speaking.
     pub calls: Vec<Call>,
+    /// All calls that cannot be executed, with the reason.
+    pub refused: Vec<RefusedCall>,
     /// Why the reply ended.
     pub reason: FinishReason,
     /// Counts and times. [`Usage::first_token`] has the parts of the time to the first token:
@@ -68,6 +70,8 @@ pub struct Reply {
     reasoning: String,
     /// Calls received so far.
     calls: Vec<Call>,
+    /// Calls that cannot be executed, received so far.
+    refused: Vec<RefusedCall>,
     /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
@@ -96,13 +100,27 @@ impl Reply {
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, reply_id, events, is_cancelled, is_interrupted };
-        Self { dispatcher, source, reasoning: String::new(), calls: Vec::new(), end: None }
+        Self {
+            dispatcher,
+            source,
+            reasoning: String::new(),
+            calls: Vec::new(),
+            refused: Vec::new(),
+            end: None,
+        }
     }
 
     /// A reply that fails at once.
     pub(crate) fn refused(dispatcher: Arc<Dispatcher>, error: ReplyError) -> Self {
         let source = Source::Refused(error);
-        Self { dispatcher, source, reasoning: String::new(), calls: Vec::new(), end: None }
+        Self {
+            dispatcher,
+            source,
+            reasoning: String::new(),
+            calls: Vec::new(),
+            refused: Vec::new(),
+            end: None,
+        }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -146,7 +164,8 @@ impl Reply {
             self.end.clone().unwrap_or_else(|| Err(event_loop_gone(&self.dispatcher)))?;
         let reasoning = std::mem::take(&mut self.reasoning);
         let calls = std::mem::take(&mut self.calls);
-        Ok(Finished { text, reasoning, calls, reason, usage })
+        let refused = std::mem::take(&mut self.refused);
+        Ok(Finished { text, reasoning, calls, refused, reason, usage })
     }
 
     /// All reasoning that [`next`](Self::next) has skipped or [`next_event`](Self::next_event) has
@@ -216,10 +235,8 @@ impl Reply {
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
             ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
             ReplyEvent::Call(call) => self.calls.push((**call).clone()),
-            ReplyEvent::Started { .. }
-            | ReplyEvent::CallRefused(_)
-            | ReplyEvent::Token(_)
-            | ReplyEvent::Delta { .. } => {}
+            ReplyEvent::CallRefused(refused) => self.refused.push((**refused).clone()),
+            ReplyEvent::Started { .. } | ReplyEvent::Token(_) | ReplyEvent::Delta { .. } => {}
         }
         Poll::Ready(Some(event))
     }

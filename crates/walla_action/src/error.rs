@@ -38,6 +38,21 @@ pub enum ActionError {
         /// A description of valid values.
         expected: &'static str,
     },
+    /// No text is valid by the schema, or the library for constraints refuses it.
+    #[error("the schema cannot be used: {reason}")]
+    Schema {
+        /// The part of the schema and the reason.
+        reason: String,
+    },
+    /// An error of one of several actions.
+    #[error("action {action}: {error}")]
+    Of {
+        /// Name of the action.
+        action: String,
+        /// The error.
+        #[source]
+        error: Box<ActionError>,
+    },
     /// A limit is exceeded.
     #[error("{what} is {value}, more than the limit of {value_max}")]
     TooLarge {
@@ -71,8 +86,11 @@ pub enum ActionError {
         name: String,
     },
     /// No action of the set is possible, so no call can be written.
-    #[error("no action is possible")]
+    #[error("a call is required, but no action is possible")]
     NoAction,
+    /// The reply has a constraint, so it cannot have a call.
+    #[error("a call is required of a reply that has a constraint")]
+    Constrained,
     /// A text of a choice contains syntax of the call format and cannot be written in it.
     #[error("the text {text:?} at \"{at}\" cannot be written in this call format")]
     Unwritable {
@@ -81,6 +99,17 @@ pub enum ActionError {
         /// JSON pointer of its schema.
         at: String,
     },
+}
+
+impl ActionError {
+    /// The error with the name of its action.
+    #[must_use]
+    pub(crate) fn of(self, action: &str) -> Self {
+        match self {
+            Self::Of { .. } | Self::NoProperty { .. } | Self::NotText { .. } => self,
+            error => Self::Of { action: action.to_owned(), error: Box::new(error) },
+        }
+    }
 }
 
 /// Why a call is not valid.

@@ -9,6 +9,7 @@
 //! | [`CallParser`] | one per reply | reads calls while tokens arrive |
 //! | [`check`] | one call | validates and converts the arguments |
 //! | [`render`] | one call | writes a call in a format |
+//! | [`call_json`] | one call | writes a call as JSON, for a conversation |
 //!
 //! # A reply with calls
 //!
@@ -74,7 +75,7 @@ pub use format::CallFormat;
 pub use grammar::{GrammarOptions, GrammarStart, call_grammar};
 pub use markers::{CallMarkers, DELIMITER_BYTES_MAX, Delimiter};
 pub use parser::{CallLimits, CallParser, Input, Progress};
-pub use render::render;
+pub use render::{call_json, render};
 #[cfg(feature = "typed")]
 pub use schemars;
 pub use set::ActionSet;

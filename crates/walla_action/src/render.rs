@@ -26,8 +26,7 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
     };
     match format {
         CallFormat::HermesJson | CallFormat::Plain => {
-            let object = object();
-            format!("{open}\n{{\"name\": \"{name}\", \"arguments\": {object}}}\n{close}")
+            format!("{open}\n{}\n{close}", call_json(name, arguments))
         }
         CallFormat::LlamaJson => format!("{{\"name\": \"{name}\", \"parameters\": {}}}", object()),
         CallFormat::MistralList | CallFormat::Phi4 => {
@@ -55,6 +54,18 @@ pub fn render(format: CallFormat, call: &ParsedCall) -> String {
     }
 }
 
+/// A call as a JSON object of its name and arguments: [`CallFormat::Plain`] without delimiters.
+#[must_use]
+pub fn call_json(name: &str, arguments: &Map<String, Value>) -> String {
+    let mut text = String::with_capacity(128);
+    text.push_str("{\"name\": \"");
+    text.push_str(name);
+    text.push_str("\", \"arguments\": ");
+    write_object(arguments, &mut text);
+    text.push('}');
+    text
+}
+
 /// JSON with a space after each comma and colon, as Python's `json.dumps` writes it.
 pub(crate) fn json(value: &Value) -> String {
     let mut text = String::new();
@@ -73,6 +84,7 @@ fn write_value(value: &Value, text: &mut String) {
             text.push(']');
         }
         Value::Object(fields) => write_object(fields, text),
+        Value::String(string) => write_string(string, text),
         _ => {
             let _ = write!(text, "{value}");
         }
@@ -83,10 +95,19 @@ fn write_object(fields: &Map<String, Value>, text: &mut String) {
     text.push('{');
     for (at, (name, value)) in fields.iter().enumerate() {
         text.push_str(if at == 0 { "" } else { ", " });
-        let _ = write!(text, "{}: ", Value::from(&**name));
+        write_string(name, text);
+        text.push_str(": ");
         write_value(value, text);
     }
     text.push('}');
+}
+
+fn write_string(string: &str, text: &mut String) {
+    if string.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        let _ = write!(text, "{}", Value::from(string));
+    } else {
+        text.extend(["\"", string, "\""]);
+    }
 }
 
 fn bracketed(

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use walla_constraint::Constraint;
 
 use crate::ActionError;
 use crate::error::shown;
@@ -150,6 +151,11 @@ impl ActionSpec {
                 value_max: Self::BYTES_MAX,
             });
         }
+        // Without choices there is nothing to check, and no call.
+        if schema.is_possible() {
+            let checked = Constraint::check_json_schema(&schema::for_grammar(&schema));
+            checked.map_err(|error| ActionError::Schema { reason: error.to_string() })?;
+        }
         Ok(Self(Arc::new(Content { name, description, schema, parameters, text, is_unit })))
     }
 
@@ -190,8 +196,9 @@ impl ActionSpec {
     /// [possible](Self::is_possible).
     ///
     /// # Errors
-    /// [`ActionError::NoProperty`], [`ActionError::NotText`], and [`ActionError::TooLarge`] if
-    /// the schema becomes too long.
+    /// [`ActionError::NoProperty`], [`ActionError::NotText`], and [`ActionError::Of`] with
+    /// [`ActionError::TooLarge`] if the schema becomes too long, or [`ActionError::Schema`] if a
+    /// choice has a character that a call cannot contain.
     pub fn with_choices<T: Into<String>>(
         &self,
         property: &str,
@@ -215,11 +222,12 @@ impl ActionSpec {
             let value: String = value.into();
             bytes += value.len();
             if bytes > Self::BYTES_MAX {
-                return Err(ActionError::TooLarge {
+                let error = ActionError::TooLarge {
                     what: "the length of the choices in bytes",
                     value: bytes,
                     value_max: Self::BYTES_MAX,
-                });
+                };
+                return Err(error.of(&self.0.name));
             }
             let value = Value::String(value);
             if !choices.contains(&value) {
@@ -230,7 +238,9 @@ impl ActionSpec {
         // A default may be none of the choices.
         text.default = None;
         found.schema.default = None;
-        Self::from_parts(action(), self.0.description.clone(), schema, self.0.is_unit)
+        let changed =
+            Self::from_parts(action(), self.0.description.clone(), schema, self.0.is_unit);
+        changed.map_err(|error| error.of(&self.0.name))
     }
 
     /// The action as a tool in the form of OpenAI's API.

@@ -21,7 +21,7 @@ impl ActionSpec {
     /// The specification of an action that a type describes.
     ///
     /// # Errors
-    /// [`ActionError`] names the part of the schema that is not supported.
+    /// [`ActionError::Of`] names the action and the part of the schema that is not supported.
     ///
     /// # Examples
     /// ```
@@ -38,7 +38,8 @@ impl ActionSpec {
     pub fn of<T: Action>() -> Result<Self, ActionError> {
         let schema = SchemaGenerator::default().into_root_schema_for::<T>().to_value();
         let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-        Self::new(action_name::<T>(), description, &schema)
+        let name = action_name::<T>();
+        Self::new(&name, description, &schema).map_err(|error| error.of(&name))
     }
 }
 
@@ -62,7 +63,7 @@ pub fn action_name<T: Action>() -> String {
 /// # Errors
 /// serde's error: the type refuses a value, or has another schema than the action.
 pub fn from_arguments<T: Action>(arguments: &Map<String, Value>) -> Result<T, serde_json::Error> {
-    serde_json::from_value(Value::Object(arguments.clone())).or_else(|error| {
+    T::deserialize(arguments).or_else(|error| {
         // A unit struct is deserialised from null.
         let is_unit = arguments.is_empty();
         if is_unit { serde_json::from_value(Value::Null).map_err(|_| error) } else { Err(error) }

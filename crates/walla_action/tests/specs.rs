@@ -207,7 +207,11 @@ fn choices_replace_the_schema_of_a_text() {
     assert!(matches!(give.with_choices("no", ["a"]), Err(ActionError::NoProperty { .. })));
     assert!(matches!(give.with_choices("count", ["a"]), Err(ActionError::NotText { .. })));
     let long = (0..3_000).map(|index| format!("choice {index}"));
-    assert!(matches!(give.with_choices("item", long), Err(ActionError::TooLarge { .. })));
+    let message = give.with_choices("item", long).unwrap_err().to_string();
+    assert!(message.contains("give") && message.contains("more than the limit"), "{message}");
+    // A value that no call can have is found here, not when a call opens.
+    let message = give.with_choices("item", ["axe\u{7f}"]).unwrap_err().to_string();
+    assert!(message.contains("give") && message.contains("item"), "{message}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::{CompilerOptions, ConstraintError, json};
+
 /// A limit on the text of a reply: plain data that is [compiled](crate::Compiler::compile) once per
 /// vocabulary.
 ///
@@ -46,6 +48,15 @@ impl Constraint {
     #[must_use]
     pub fn json_schema_value(schema: &serde_json::Value) -> Self {
         Self::json_schema(schema.to_string())
+    }
+
+    /// Checks a schema as far as that is possible without a vocabulary.
+    ///
+    /// # Errors
+    /// [`ConstraintError`] names the part that is not supported or that no value satisfies.
+    pub fn check_json_schema(schema: &serde_json::Value) -> Result<(), ConstraintError> {
+        let CompilerOptions { nodes_max, whitespace, .. } = CompilerOptions::default();
+        json::lower_value(schema, nodes_max, whitespace).map(drop)
     }
 
     /// Text that a regular expression matches from its start to its end.

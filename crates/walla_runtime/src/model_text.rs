@@ -47,6 +47,9 @@ const SAMPLE: &str = "The smith looks up from her anvil. \"You are late again,\"
     her hands. \"The bridge is closed since the storm, so the 12 wagons have to wait. What do you \
     need? I have nails, two axes and a sword that nobody has paid for.\"";
 
+/// Tokens of the context that are kept for calls, which the limit of a reply does not count.
+const CALL_TOKENS: u32 = 64;
+
 impl ModelText {
     /// Reads tokenizer and template. Defects of the file that do not prevent loading are logged.
     ///
@@ -128,11 +131,14 @@ impl ModelText {
         Ok(Some(tools))
     }
 
-    /// Maximum tokens of an agent's reply, including reasoning if the agent reasons.
+    /// Tokens of the context that an agent's reply needs, including reasoning if the agent reasons,
+    /// and a call if it has actions.
     pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
         let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
         let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
         let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
-        spec.reply_tokens_max.saturating_add(reasoning_tokens)
+        let can_call = spec.actions.as_ref().is_some_and(|actions| !actions.set.is_empty());
+        let call_tokens = if can_call { CALL_TOKENS } else { 0 };
+        spec.reply_tokens_max.saturating_add(reasoning_tokens).saturating_add(call_tokens)
     }
 }

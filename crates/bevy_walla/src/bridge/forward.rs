@@ -3,6 +3,7 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 use walla_runtime::Speaker;
 
 use super::{CancelId, EngineBridge};
@@ -18,12 +19,20 @@ pub(crate) fn forward_ask(
     mut asks: ResMut<Messages<Ask>>,
     mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
 ) {
-    asks.write(ask.event().clone());
+    open_ask(ask.event().clone(), &mut asks, &mut speeches);
+}
+
+fn open_ask(
+    ask: Ask,
+    asks: &mut Messages<Ask>,
+    speeches: &mut Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
+) {
     if let Ok(mut speech) = speeches.get_mut(ask.agent)
         && speech.is_silent()
     {
         speech.asked(0);
     }
+    asks.write(ask);
 }
 
 /// Messages of two types have no order relative to each other, so the bridge records it.
@@ -33,8 +42,8 @@ pub(crate) fn forward_cancel(
     asks: Res<Messages<Ask>>,
     mut bridge: ResMut<EngineBridge>,
 ) {
-    let cancel = cancels.write(*cancel.event());
-    bridge.cancel_requested(CancelId::Cancel(cancel.id), asks_written(&asks));
+    let id = cancels.write(*cancel.event()).id;
+    bridge.cancel_requested(CancelId::Cancel(id), cancel.agent, asks_written(&asks));
 }
 
 pub(crate) fn forward_cancel_heard(
@@ -43,8 +52,8 @@ pub(crate) fn forward_cancel_heard(
     asks: Res<Messages<Ask>>,
     mut bridge: ResMut<EngineBridge>,
 ) {
-    let cancel = cancels.write(*cancel.event());
-    bridge.cancel_requested(CancelId::CancelHeard(cancel.id), asks_written(&asks));
+    let id = cancels.write(*cancel.event()).id;
+    bridge.cancel_requested(CancelId::CancelHeard(id), cancel.agent, asks_written(&asks));
 }
 
 /// Adds the result to the agent's conversation and asks it to go on speaking.
@@ -56,11 +65,38 @@ pub(crate) fn forward_action_result(
     mut commands: Commands,
 ) {
     let result = result.event();
-    results.write(result.clone());
+    let id = results.write(result.clone()).id;
+    bridge.result_taken(id);
     if let Ok(mut conversation) = conversations.get_mut(result.agent) {
         conversation.push(Speaker::ActionResult, result.text.clone());
     }
     if let Some(ask) = bridge.ask_after_result(result) {
         commands.trigger(ask);
     }
+}
+
+/// The same for results that a system wrote as messages.
+pub(crate) fn take_result_messages(
+    mut results: MessageReader<ActionResult>,
+    mut conversations: Query<&mut Conversation, Allow<Disabled>>,
+    mut bridge: ResMut<EngineBridge>,
+    mut asks: ResMut<Messages<Ask>>,
+    mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
+    _here: NonSendMarker,
+) {
+    if results.is_empty() {
+        return;
+    }
+    for (result, number) in results.read_with_id() {
+        if bridge.was_result_taken(number.id) {
+            continue;
+        }
+        if let Ok(mut conversation) = conversations.get_mut(result.agent) {
+            conversation.push(Speaker::ActionResult, result.text.clone());
+        }
+        if let Some(ask) = bridge.ask_after_result(result) {
+            open_ask(ask, &mut asks, &mut speeches);
+        }
+    }
+    bridge.forget_results_taken();
 }

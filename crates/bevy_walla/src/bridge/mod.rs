@@ -49,7 +49,7 @@ use map::AgentMap;
 
 pub(crate) use collect::collect;
 pub(crate) use forward::{
-    forward_action_result, forward_ask, forward_cancel, forward_cancel_heard,
+    forward_action_result, forward_ask, forward_cancel, forward_cancel_heard, take_result_messages,
 };
 pub(crate) use publish::publish;
 pub(crate) use submit::{pause, submit};
@@ -79,6 +79,8 @@ pub(crate) struct EngineBridge {
     removed_this_frame: EntityHashMap<usize>,
     /// Agents that go on speaking after results of this frame.
     results_this_frame: EntityHashSet,
+    /// Messages of results that an observer has taken.
+    results_taken: Vec<usize>,
     /// Number of the next ask to be read.
     asks_read: usize,
     /// The client is paused.
@@ -235,6 +237,7 @@ impl EngineBridge {
             cancel_requests: Vec::new(),
             removed_this_frame: EntityHashMap::default(),
             results_this_frame: EntityHashSet::default(),
+            results_taken: Vec::new(),
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
@@ -247,7 +250,9 @@ impl EngineBridge {
     }
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.
-    pub(crate) fn cancel_requested(&mut self, id: CancelId, asks_before: usize) {
+    pub(crate) fn cancel_requested(&mut self, id: CancelId, agent: Entity, asks_before: usize) {
+        // A later result in this frame leads to a reply of its own.
+        self.results_this_frame.remove(&agent);
         self.cancel_requests.push(CancelRequest { id, asks_before });
     }
 
@@ -270,6 +275,19 @@ impl EngineBridge {
         record.pending.removal = true;
         self.cancel_all(id);
         self.mark_pending(id);
+    }
+
+    /// Records that the message of a result needs no further work.
+    pub(crate) fn result_taken(&mut self, id: usize) {
+        self.results_taken.push(id);
+    }
+
+    pub(crate) fn was_result_taken(&self, id: usize) -> bool {
+        self.results_taken.contains(&id)
+    }
+
+    pub(crate) fn forget_results_taken(&mut self) {
+        self.results_taken.clear();
     }
 
     /// The ask that lets an agent go on speaking after the result of a call. `None` if a result of

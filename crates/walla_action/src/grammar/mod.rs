@@ -69,8 +69,8 @@ impl GrammarOptions {
 ///
 /// # Errors
 /// [`ActionError::NoAction`] if no action is possible. For the formats without JSON,
-/// [`ActionError::Unwritable`] if a choice contains syntax of the format, and
-/// [`ActionError::Unsupported`] if alternatives cannot be distinguished.
+/// [`ActionError::Of`] with [`ActionError::Unwritable`] if a choice contains syntax of the format,
+/// or with [`ActionError::Unsupported`] if alternatives cannot be distinguished.
 ///
 /// # Examples
 /// ```
@@ -96,7 +96,8 @@ pub fn call_grammar(
     let mut rules = Rules::default();
     let mut calls = Vec::new();
     for action in actions.possible() {
-        calls.push(call(markers, action, &mut rules)?);
+        let rule = call(markers, action, &mut rules);
+        calls.push(rule.map_err(|error| error.of(action.name()))?);
     }
     if calls.is_empty() {
         return Err(ActionError::NoAction);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 #[cfg(feature = "actions")]
 use walla_action::Action;
-use walla_action::{ActionError, ActionSet, CallFormat, MalformedCall, ParsedCall, render};
+use walla_action::{ActionError, ActionSet, MalformedCall, ParsedCall, call_json};
 
 use super::ReplyId;
 
@@ -21,9 +21,11 @@ pub enum ActionPolicy {
     /// calls.
     #[default]
     Auto,
-    /// Each reply to a question begins with a valid call. A reply that [continues
-    /// ](crate::Prompt::Continue) the conversation is as with [`Auto`](Self::Auto): the agent
-    /// speaks about the results.
+    /// Each reply begins with a valid call. If no action is possible, the ask fails with
+    /// [`ActionError::NoAction`]. A reply to results of actions is as with [`Auto`](Self::Auto):
+    /// the agent speaks about them, except if its ask
+    /// [requires](crate::AskOptions::actions) a call. A constraint of the agent or the ask
+    /// excludes calls: an ask that requires one fails with [`ActionError::Constrained`].
     Required,
     /// No call is valid. The model still knows the actions, so that the beginning of its prompts
     /// stays in the cache. If a special token opens calls, it cannot be sampled. Otherwise a call
@@ -45,7 +47,8 @@ pub struct Actions {
     /// one ask. Default: [`ActionPolicy::Auto`].
     pub policy: ActionPolicy,
     /// Maximum number of calls in one reply, which ends with the last one
-    /// ([`FinishReason::CallLimit`](crate::FinishReason::CallLimit)). Default: 4.
+    /// ([`FinishReason::CallLimit`](crate::FinishReason::CallLimit)). 0: none may be called.
+    /// Default: 4.
     pub calls_max: u32,
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
@@ -60,9 +63,12 @@ impl Actions {
     #[must_use]
     pub fn new(set: ActionSet) -> Self {
         let (policy, fault) = (ActionPolicy::Auto, None);
-        Self { set, policy, calls_max: 4, call_bytes_max: 4_096, fault }
+        Self { set, policy, calls_max: 4, call_bytes_max: CALL_BYTES_MAX, fault }
     }
 }
+
+/// Default of [`Actions::call_bytes_max`].
+pub(crate) const CALL_BYTES_MAX: u32 = 4_096;
 
 /// Id of a call, unique for the engine's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,7 +110,7 @@ impl Call {
     /// reply.
     #[must_use]
     pub fn text(&self) -> String {
-        call_text(&ParsedCall::new(self.name.clone(), self.arguments.clone()))
+        call_json(&self.name, &self.arguments)
     }
 
     /// The action as the game's type.
@@ -130,8 +136,5 @@ pub struct RefusedCall {
 
 /// See [`Call::text`].
 pub(crate) fn call_text(call: &ParsedCall) -> String {
-    let text = render(CallFormat::Plain, call);
-    let json =
-        text.strip_prefix("<tool_call>\n").and_then(|text| text.strip_suffix("\n</tool_call>"));
-    json.unwrap_or(&text).to_owned()
+    call_json(&call.name, &call.arguments)
 }

@@ -37,7 +37,8 @@ impl Speaker {
             Self::User | Self::Observation => false,
             // Only the first of several consecutive replies is the reply to the question.
             Self::Agent => matches!(before, Self::User | Self::Observation),
-            Self::Action => matches!(before, Self::Agent | Self::Action),
+            // An agent may act without a word.
+            Self::Action => !matches!(before, Self::ActionResult),
             Self::ActionResult => matches!(before, Self::Action | Self::ActionResult),
         }
     }

@@ -108,6 +108,6 @@ pub enum ReplyError {
     #[error("the device failed: {0}")]
     Device(String),
     /// The device is lost or the engine was stopped: start another engine.
-    #[error("the engine is gone: {0}")]
+    #[error("the engine has stopped: {0}")]
     EngineGone(String),
 }

@@ -6,7 +6,8 @@
 //! results are read.
 
 use walla_action::{
-    ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall, check,
+    ActionError, ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
+    check,
 };
 use walla_types::TokenId;
 
@@ -14,13 +15,14 @@ use super::Core;
 use super::agents::{AgentState, Asked};
 use super::constraints::Grammar;
 use crate::api::{
-    ActionPolicy, AgentId, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId, call_text,
+    ActionPolicy, AgentId, AskOptions, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall,
+    ReplyEvent, ReplyId, Speaker, Turn, call_text,
 };
 use crate::calls::{CallReader, Piece};
 use crate::reply_parts::{Part, ReplyParts};
 
-/// Number of consecutive replies without a question that may call actions. So a game that answers
-/// each call, and a model that calls again each time, do not continue for ever.
+/// Number of consecutive replies to results, without anything new, that may call actions. So a game
+/// that answers each call, and a model that calls again each time, do not continue for ever.
 const ROUNDS_MAX: u32 = 8;
 
 /// Maximum number of calls of one grammar.
@@ -157,29 +159,82 @@ fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
     MalformedCall { text: call_text(call), error }
 }
 
+/// When a reply in a conversation may call actions. `None`: its calls are not separated.
+///
+/// # Errors
+/// The reply must call an action, and cannot.
+pub(super) fn call_policy(
+    agent: &AgentState,
+    options: &AskOptions,
+    is_question: bool,
+) -> Result<Option<ActionPolicy>, ActionError> {
+    let AgentState { spec, turns, .. } = agent;
+    let is_required = options.actions == Some(ActionPolicy::Required);
+    if options.constraint.is_some() || spec.constraint.is_some() {
+        return if is_required { Err(ActionError::Constrained) } else { Ok(None) };
+    }
+    let actions = spec.actions.as_ref();
+    let Some(possible) = actions.filter(|actions| !actions.set.is_empty()) else {
+        let is_required = is_required
+            || actions.is_some_and(|actions| actions.policy == ActionPolicy::Required)
+                && options.actions.is_none();
+        if is_required {
+            return Err(ActionError::NoAction);
+        }
+        // A model calls again what it called before, even if it has no actions any more.
+        let has_called = || turns.iter().any(|turn| turn.speaker == Speaker::Action);
+        return Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()));
+    };
+    let policy = match (options.actions, possible.policy) {
+        _ if possible.calls_max == 0 || rounds(agent, is_question) > ROUNDS_MAX => {
+            ActionPolicy::Off
+        }
+        (Some(policy), _) => policy,
+        // Otherwise an agent that must call would call again after each result.
+        (None, ActionPolicy::Required) if !is_question && follows_result(turns) => {
+            ActionPolicy::Auto
+        }
+        (None, policy) => policy,
+    };
+    Ok(Some(policy))
+}
+
+/// Number of consecutive replies to results, with the next one.
+fn rounds(agent: &AgentState, is_question: bool) -> u32 {
+    if !is_question && follows_result(&agent.turns) { agent.rounds + 1 } else { 0 }
+}
+
+/// Whether a reply to these turns follows the result of a call, and no new turn of another kind.
+fn follows_result(turns: &[Turn]) -> bool {
+    let last = turns.iter().rev().map(|turn| turn.speaker);
+    let mut new = last.take_while(|speaker| !matches!(speaker, Speaker::Agent | Speaker::Action));
+    let mut has_result = false;
+    new.all(|speaker| {
+        has_result = true;
+        speaker == Speaker::ActionResult
+    }) && has_result
+}
+
 impl Core {
     /// Begins to separate the calls of a reply in a conversation, if its agent has actions.
     pub(super) fn begin_calls(&mut self, slot: usize) {
         let Self { agents, model_text, .. } = self;
         let Some(agent) = agents.get_mut(slot) else { return };
-        let AgentState { spec, reply, calls, is_chat, rounds, .. } = agent;
-        let Some(reply) = reply.as_mut() else { return };
+        let Some(reply) = agent.reply.as_ref() else { return };
         let is_question = !matches!(reply.asked, Some(Asked::Conversation));
-        *rounds = if is_question { 0 } else { *rounds + 1 };
-        let constraint = reply.options.constraint.as_ref().or(spec.constraint.as_ref());
-        let actions = spec.actions.as_ref().filter(|actions| !actions.set.is_empty());
-        let Some(actions) = actions.filter(|_| *is_chat && constraint.is_none()) else { return };
-        let policy = match reply.options.actions.unwrap_or(actions.policy) {
-            _ if *rounds > ROUNDS_MAX => ActionPolicy::Off,
-            ActionPolicy::Required if !is_question => ActionPolicy::Auto,
-            policy => policy,
-        };
+        let policy = call_policy(agent, &reply.options, is_question);
+        let rounds = rounds(agent, is_question);
+        agent.rounds = rounds;
+        let AgentState { spec, reply, calls, is_chat, .. } = agent;
+        let Some(policy) = policy.ok().flatten().filter(|_| *is_chat) else { return };
+        let Some(reply) = reply.as_mut() else { return };
         reply.policy = Some(policy);
         if policy == ActionPolicy::Off {
             reply.speech_mask = model_text.speech_mask(spec.sampling.allowed_tokens());
         }
         let calls = calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
-        calls.begin(actions.call_bytes_max as usize);
+        let bytes_max = spec.actions.as_ref().map_or(CALL_BYTES_MAX, |its| its.call_bytes_max);
+        calls.begin(bytes_max as usize);
     }
 
     /// Whether the agent's reply must begin with a call.

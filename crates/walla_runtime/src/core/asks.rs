@@ -1,9 +1,12 @@
 //! Asks: accepts, starts and cancels them.
 
+use std::sync::Arc;
+
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
+use super::actions::call_policy;
 use super::agents::{AgentState, Ask, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
@@ -135,7 +138,9 @@ impl Core {
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         agent.is_chat = is_chat;
-        if let Some(fault) = fault.filter(|_| is_chat) {
+        let is_question = matches!(ask.prompt, Prompt::Chat(_));
+        let refused = || call_policy(agent, &ask.options, is_question).err().map(Arc::new);
+        if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
             return self.fail(slot, ReplyError::Actions(fault));
         }
         let conversation = || Conversation::of(agent);

@@ -344,9 +344,18 @@ fn encode_conversation(
         start = begins;
         Ok(tokens)
     };
+    // A conversation that cannot fit is not encoded: other agents' prompts wait behind it.
+    let check_tokens = |turns: &[Turn]| {
+        let tokens = tokens_at_least(turns, text.tokenizer.delta_bytes_max());
+        let (prompt_tokens, context_tokens) = (u32::try_from(tokens), job.context_tokens);
+        match prompt_tokens.unwrap_or(u32::MAX) {
+            tokens if tokens < context_tokens => Ok(()),
+            prompt_tokens => Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens }),
+        }
+    };
     let (tokens, dropped) = match policy {
         ContextPolicy::DropOldest => {
-            let question_tokens = question.map_or(0, |question| {
+            let question_tokens = question.map(|question| {
                 text.tokenizer.encode_untrusted(question).map_or(0, |tokens| tokens.len())
             });
             let fitting = Fitting {
@@ -355,19 +364,23 @@ fn encode_conversation(
                 offset: offset(persona, *seed),
                 possible: first_possible(turns, limit, text.tokenizer.delta_bytes_max()),
                 limit,
-                question_spare: question_allowance(limit).saturating_sub(question_tokens),
+                question_spare: question_tokens
+                    .map_or(0, |tokens| question_allowance(limit).saturating_sub(tokens)),
                 bytes_per_token: text.bytes_per_token,
             };
-            fitting.fit(encode)?
+            match fitting.fit(encode)? {
+                // Without a question, the agent replies to the latest turns. They are not left out,
+                // even if less of the context remains for the reply.
+                (_, from) if question.is_none() && from == turns.len() && from > 0 => {
+                    let last = last_exchange(turns);
+                    check_tokens(&turns[last..])?;
+                    (encode(last)?, last)
+                }
+                fits => fits,
+            }
         }
         ContextPolicy::Refuse | ContextPolicy::Stop => {
-            // A conversation that cannot fit is not encoded: other agents' prompts wait behind it.
-            let tokens = tokens_at_least(turns, text.tokenizer.delta_bytes_max());
-            let context_tokens = job.context_tokens;
-            if tokens >= context_tokens as usize {
-                let prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-                return Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens });
-            }
+            check_tokens(turns)?;
             (encode(0)?, 0)
         }
     };
@@ -441,8 +454,8 @@ struct Fitting<'a> {
 
 impl Fitting<'_> {
     /// Returns the prompt with all turns if it fits in the limit. Otherwise it drops the oldest
-    /// turns. Also returns the number of dropped turns. If nothing fits, the prompt has only the
-    /// question.
+    /// turns. Also returns the number of dropped turns. If not even the last exchange fits, the
+    /// prompt has only the question.
     ///
     /// A conversation may begin at every [`STARTS`]-th part of the tokens that turns can have. The
     /// possible beginnings are fixed points of the whole conversation, so that prompts begin with
@@ -485,6 +498,14 @@ impl Fitting<'_> {
                 Some(fits) => (fitting, high) = (Some(fits), middle),
                 None => low = middle + 1,
             }
+        }
+        // No fixed point may lie in the last exchange.
+        let last = last_exchange(self.turns);
+        if fitting.as_ref().is_none_or(|(_, from)| *from == self.turns.len())
+            && (self.possible..self.turns.len()).contains(&last)
+            && let Some(fits) = tokens_from(last)?
+        {
+            return Ok(fits);
         }
         match fitting {
             // The question alone may exceed the limit. The caller reports that.
@@ -540,6 +561,11 @@ fn is_answer(turns: &[Turn], turn: usize) -> bool {
     let before = turn.checked_sub(1).and_then(|before| turns.get(before));
     let pair = turns.get(turn).zip(before);
     pair.is_some_and(|(turn, before)| turn.speaker.continues(before.speaker))
+}
+
+/// The last turn that belongs to no turn before it.
+fn last_exchange(turns: &[Turn]) -> usize {
+    (0..turns.len()).rev().find(|&turn| !is_answer(turns, turn)).unwrap_or(0)
 }
 
 fn encode_chat(

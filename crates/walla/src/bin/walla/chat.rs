@@ -7,7 +7,9 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use tokio::io::{BufReader, Stdin};
-use walla::{Agent, AgentSpec, Engine, FinishReason, ReplyEvent, TemplateChoice, Usage};
+use walla::{
+    Agent, AgentSpec, Engine, FinishReason, ReplyError, ReplyEvent, TemplateChoice, Usage,
+};
 use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
@@ -129,6 +131,10 @@ async fn answer(
                     out.flush()?;
                 }
                 Some(ReplyEvent::Reasoning { text, .. }) => reasoning.write(&text),
+                // All replies would fail.
+                Some(ReplyEvent::Failed(error @ ReplyError::Constraint(_))) => {
+                    return Err(error.to_string().into());
+                }
                 // One reply failed; the conversation continues.
                 Some(ReplyEvent::Failed(error)) => {
                     reasoning.end();

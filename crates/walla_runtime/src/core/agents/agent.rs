@@ -43,7 +43,7 @@ pub(in crate::core) struct AgentState {
     pub output: ReplyParts,
     /// Created when the first reply with actions begins.
     pub calls: Option<Box<CallReader>>,
-    /// Number of consecutive replies without a question.
+    /// Number of consecutive replies to results of actions, without another new turn.
     pub rounds: u32,
     pub sequence: SequenceState,
     /// [Size](Turn::size) of all turns that were dropped.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use walla_action::{ActionSet, CallMarkers, GrammarOptions, call_grammar};
+use walla_action::{ActionError, ActionSet, CallMarkers, GrammarOptions, call_grammar};
 use walla_constraint::{
     Compiler, CompilerOptions, Constraint, MaskOutcome, MatchError, Matcher, Vocabulary,
     VocabularyError,
@@ -221,15 +221,20 @@ impl Shared {
         let compiler = self.compiler()?;
         let (mut matcher, opening) = match work {
             Work::Begin { grammar, opening } => {
-                let (constraint, behind) = match grammar {
-                    Grammar::Speech(constraint) => (constraint, Vec::new()),
+                let of_speech = |error| ReplyError::Constraint(Arc::new(error));
+                let of_calls = |error| ReplyError::Actions(Arc::new(error));
+                let (grammar, behind) = match grammar {
+                    Grammar::Speech(constraint) => {
+                        (compiler.compile(&constraint).map_err(of_speech)?, Vec::new())
+                    }
                     Grammar::Calls { markers, set, options, behind } => {
-                        let grammar = call_grammar(&markers, &set, options);
-                        (grammar.map_err(|error| ReplyError::Actions(Arc::new(error)))?, behind)
+                        let grammar = call_grammar(&markers, &set, options).map_err(of_calls)?;
+                        let compiled = compiler.compile(&grammar).map_err(|error| {
+                            of_calls(ActionError::Schema { reason: error.to_string() })
+                        });
+                        (compiled?, behind)
                     }
                 };
-                let grammar = compiler.compile(&constraint);
-                let grammar = grammar.map_err(|error| ReplyError::Constraint(Arc::new(error)))?;
                 let mut matcher = Box::new(grammar.matcher());
                 for token in compiler.vocabulary().encode_bytes(&behind) {
                     if matcher.accept(token).is_err() {

@@ -1,7 +1,7 @@
 //! Agents that act: calls are constrained, delivered once, in order, and never spoken.
 
 use serde_json::{Value, json};
-use walla_action::{ActionSet, ActionSpec, CallError};
+use walla_action::{ActionError, ActionSet, ActionSpec, CallError};
 use walla_device::faulty::FaultPlan;
 use walla_model::synth::Dialect;
 use walla_types::TokenMask;
@@ -270,8 +270,8 @@ fn a_policy_without_calls_keeps_the_allowed_tokens() {
 /// answer for ever.
 #[test]
 fn consecutive_rounds_of_calls_are_bounded() {
-    let mut rig = rig(&model(&MARKERS));
-    let spec = actor(&rig, 3, |_| {});
+    let mut rig = rig(&EngineOptions { context_tokens: 4_096, ..model(&MARKERS) });
+    let spec = actor(&rig, 3, |actions| actions.calls_max = 1);
     let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
     let sampling = spec.sampling.to_builder().bias(open, 100.0).build().expect("valid");
     let agent = rig.agent(AgentSpec { sampling, ..spec });
@@ -376,4 +376,124 @@ fn a_constraint_excludes_calls() {
     rig.run();
     let heard = rig.reply(ask);
     assert!(["yes", "no"].contains(&heard.text.as_str()) && heard.calls.is_empty(), "{heard:?}");
+}
+
+/// A model calls again what it called before. Without possible actions it must not: a call would be
+/// spoken.
+#[test]
+fn an_agent_without_possible_actions_speaks_no_call() {
+    for special in [&MARKERS[..], &[]] {
+        let options = model(special);
+        let give = set().get("give").expect("it is possible").with_choices("item", [""; 0]);
+        let sold_out = ActionSet::new([give.expect("a list of texts")]).expect("a valid set");
+        let with = |set| Some(Actions::new(set));
+        for actions in [None, with(ActionSet::default()), with(sold_out)] {
+            let mut rig = rig(&options);
+            let mut spec = actor(&rig, 3, |_| {});
+            if let Some(open) = rig.core.model_text.tokenizer.special_token(MARKERS[0]) {
+                let sampling = spec.sampling.to_builder().bias(open, 100.0);
+                spec.sampling = sampling.build().expect("valid");
+            }
+            let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+            let call = r#"{"name": "give", "arguments": {"item": "nails", "count": 3}}"#;
+            spec.turns = vec![
+                turn(Speaker::User, "Nails!"),
+                turn(Speaker::Action, call),
+                turn(Speaker::ActionResult, "Sold."),
+            ];
+            let agent = rig.agent(AgentSpec { actions, ..spec });
+            let ask = rig.ask(agent, chat("Nails, please."));
+            rig.run();
+            rig.assert_all_ended();
+            let heard = rig.reply(ask);
+            assert_sound(heard);
+            assert!(heard.calls.is_empty(), "{heard:?}");
+            assert!(special.is_empty() || heard.refused.is_empty(), "no call opens: {heard:?}");
+        }
+    }
+}
+
+/// Only replies to results are counted: an agent that is driven by observations acts as long as it
+/// lives.
+#[test]
+fn observations_permit_calls_for_ever() {
+    let mut rig = rig(&EngineOptions { context_tokens: 4_096, ..model(&MARKERS) });
+    let spec = actor(&rig, 3, |actions| {
+        (actions.policy, actions.calls_max) = (ActionPolicy::Required, 1);
+    });
+    let agent = rig.agent(spec);
+    for round in 0..12 {
+        let seen = Turn { speaker: Speaker::Observation, text: "A guest enters.".into() };
+        rig.command(Command::AppendTurns { agent, turns: vec![seen] });
+        let next = rig.ask(agent, Prompt::Continue);
+        rig.run();
+        assert!(!rig.reply(next).calls.is_empty(), "round {round}");
+    }
+    // An ask may require a call of a reply to a result, too.
+    let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
+    let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+    rig.command(Command::AppendTurns { agent, turns: vec![result] });
+    let next = rig.ask_with(agent, Prompt::Continue, required);
+    rig.run();
+    assert!(!rig.reply(next).calls.is_empty());
+}
+
+#[test]
+fn a_required_call_that_is_not_possible_is_an_error() {
+    let required = || AskOptions { actions: Some(ActionPolicy::Required), ..Default::default() };
+    let yes = walla_constraint::Constraint::choice(["yes"]);
+    let constrained = AskOptions { constraint: Some(yes.clone()), ..required() };
+    let mut rig = rig(&model(&MARKERS));
+    let plain = speaker(1, 8);
+    let with = |policy, set| Actions { policy, ..Actions::new(set) };
+    let none = with(ActionPolicy::Required, ActionSet::default());
+    let some = with(ActionPolicy::Auto, set());
+    let cases = [
+        (AgentSpec { actions: None, ..plain.clone() }, required(), Some(ActionError::NoAction)),
+        (
+            AgentSpec { actions: Some(none.clone()), ..plain.clone() },
+            AskOptions::default(),
+            Some(ActionError::NoAction),
+        ),
+        (
+            AgentSpec { actions: Some(some.clone()), ..plain.clone() },
+            constrained,
+            Some(ActionError::Constrained),
+        ),
+        (
+            AgentSpec { actions: Some(some), constraint: Some(yes), ..plain.clone() },
+            required(),
+            Some(ActionError::Constrained),
+        ),
+        // The ask replaces the policy.
+        (
+            AgentSpec { actions: Some(none), ..plain },
+            AskOptions { actions: Some(ActionPolicy::Auto), ..AskOptions::default() },
+            None,
+        ),
+    ];
+    for (spec, options, expected) in cases {
+        let agent = rig.agent(spec);
+        let ask = rig.ask_with(agent, chat("Nails?"), options);
+        rig.run();
+        let found = match &rig.reply(ask).ends[..] {
+            [Err(ReplyError::Actions(error))] => Some((**error).clone()),
+            [Ok(_)] => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_maximum_of_no_calls_permits_none() {
+    let mut rig = rig(&model(&MARKERS));
+    let spec = actor(&rig, 3, |actions| actions.calls_max = 0);
+    let open = rig.core.model_text.tokenizer.special_token(MARKERS[0]).expect("the model has it");
+    let sampling = spec.sampling.to_builder().bias(open, 100.0).build().expect("valid");
+    let agent = rig.agent(AgentSpec { sampling, ..spec });
+    let ask = rig.ask(agent, chat("Nails, please."));
+    rig.run();
+    let heard = rig.reply(ask);
+    assert!(heard.calls.is_empty() && heard.refused.is_empty(), "{heard:?}");
 }

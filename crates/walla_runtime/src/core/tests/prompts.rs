@@ -281,3 +281,50 @@ fn a_conversation_far_beyond_the_context_is_refused_at_once() {
         }
     }
 }
+
+/// The latest turns are not left out of a reply to them, wherever the points lie at which a
+/// conversation may begin. If they do not fit, the ask fails.
+#[test]
+fn a_reply_to_results_or_observations_includes_them_or_fails() {
+    let options = EngineOptions { context_tokens: 256, ..options() };
+    let tokens_of = |rig: &Rig, text: &str| {
+        rig.core.model_text.tokenizer.encode_untrusted(text).expect("short").len() as u32
+    };
+    let (mut fitted, mut refused) = (0, 0);
+    for seed in 0..24 {
+        for words in [4, 20, 60, 100, 140, 400, 20_000] {
+            let text = "a word ".repeat(words);
+            for is_result in [true, false] {
+                let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+                let last = match is_result {
+                    true => vec![
+                        turn(Speaker::User, "Read the letter."),
+                        turn(Speaker::Action, "read"),
+                        turn(Speaker::ActionResult, text.clone()),
+                    ],
+                    false => vec![turn(Speaker::Observation, text.clone())],
+                };
+                let early = (0..seed % 4).map(|_| turn(Speaker::Observation, "It rains again."));
+                let turns = early.chain(last).collect();
+                let agent = rig.agent(AgentSpec { turns, ..speaker(seed, 16) });
+                let ask = rig.ask(agent, Prompt::Continue);
+                rig.run();
+                rig.assert_all_ended();
+                let heard = rig.reply(ask);
+                match &heard.ends[..] {
+                    [Ok(_)] => {
+                        assert!(heard.usage.prompt_tokens >= tokens_of(&rig, text.trim()));
+                        fitted += 1;
+                    }
+                    [Err(ReplyError::PromptTooLong { prompt_tokens, context_tokens })] => {
+                        assert!(prompt_tokens >= context_tokens, "{heard:?}");
+                        assert!(tokens_of(&rig, text.trim()) > context_tokens - 100, "{heard:?}");
+                        refused += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    assert!(fitted > 50 && refused > 50, "{fitted} {refused}");
+}
