@@ -93,25 +93,25 @@ fn all_tests() -> Command {
     cargo_command("test")
 }
 
-/// Checks every non-default feature. The overlay is checked, and the tests of features that
+/// Checks every non-default feature: those of all packages at once, so that dependencies are not
+/// checked again with other features. The overlay is checked, and the tests of features that
 /// [`all_tests`] lacks run, only if `is_full`: on two cores a check of Bevy's UI takes four
 /// minutes, a build ten, and every build with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {
-    clippy("--package walla --features cuda")?;
-    clippy("--package walla_cuda --features cupti --all-targets")?;
-    let overlay = if is_full { ",overlay" } else { "" };
-    let plugin = "--package bevy_walla --all-targets --features lod,reflect,serialize,cuda,nvtx";
-    clippy(&format!("{plugin}{overlay}"))?;
+    clippy(&format!("--all-targets --features {FEATURES}"))?;
+    clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
     if is_full {
+        clippy("--package bevy_walla --all-targets --features overlay,lod,reflect,serialize,cuda")?;
         cargo("test --package bevy_walla --lib --test overlay --features overlay")?;
         cargo("test --package walla_cuda --features cupti --lib")?;
         cargo("test --package walla_trace --features nvtx")?;
     }
-    clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
-    clippy(
-        "--package walla_examples --package walla_benches --features walla_examples/cuda,walla_benches/cuda",
-    )
+    Ok(())
 }
+
+/// All features that neither are in [`all_tests`] nor need Bevy's UI.
+const FEATURES: &str = "walla/cuda,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
+                        walla_examples/cuda,walla_benches/cuda";
 
 /// Checks that need an optional tool. Reports a missing tool.
 fn where_installed() -> Result<(), String> {

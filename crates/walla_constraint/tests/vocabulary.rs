@@ -3,6 +3,8 @@
 mod common;
 #[path = "../../walla_model/tests/tokenizer_common/mod.rs"]
 mod lists;
+#[path = "../../walla_model/tests/reference_data/mod.rs"]
+mod reference_data;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install jinja2==3.1.6
     venv/bin/python crates/walla_model/tests/golden/make.py ../shared/data/templates crates/walla_model/tests/golden
 
-The templates belong to their vendors and are not part of the repository. Keep the cases in sync with `chat_golden.rs`.
+The templates belong to their vendors and are not part of the repository. Keep the cases in sync with `chat/golden.rs`.
 """
 
 import datetime

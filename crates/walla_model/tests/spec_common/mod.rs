@@ -1,9 +1,6 @@
 //! Models that tests modify.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-#[path = "../reference_data/mod.rs"]
-mod reference_data;
-
 use walla_model::{
     Gguf, ModelSpec, SpecError, TensorInfo, Value,
     gguf::Writer,
@@ -59,7 +56,7 @@ pub fn llama() -> Spoilt {
 
 /// A model of the reference data.
 pub fn reference(name: &str) -> Spoilt {
-    Spoilt::from(Gguf::open(reference_data::data(&format!("models/{name}"))).unwrap())
+    Spoilt::from(Gguf::open(crate::reference_data::data(&format!("models/{name}"))).unwrap())
 }
 
 impl From<Gguf> for Spoilt {

@@ -1,12 +1,9 @@
 //! Reference data, and small vocabularies for tests without it.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
-#[path = "../reference_data/mod.rs"]
-mod reference_data;
-
 use std::path::Path;
 
-pub use reference_data::{all_files, data, files, models};
+pub use crate::reference_data::{all_files, data, files, models};
 use walla_model::{
     Gguf,
     tokenizer::{SpecialIds, Tokenizer, Vocabulary},

@@ -1,0 +1,407 @@
+//! Agents that act: calls as events of the game's types, results, choices and lifecycle.
+
+use crate::common::*;
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::prelude::*;
+use bevy_walla::schemars::{self, JsonSchema};
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{ActionError, ReplyError};
+use serde::Deserialize;
+
+/// Hands an item over.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+struct Give {
+    item: String,
+    #[serde(default)]
+    count: Option<u8>,
+}
+
+/// Waves.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Wave;
+
+#[derive(Resource, Default)]
+struct Seen(Vec<String>);
+
+/// An app that records deltas, calls and ends in the order of its observers.
+fn acting_app(engine: &ScriptedEngine) -> App {
+    let mut app = app(engine);
+    app.init_resource::<Seen>().add_action::<Give>().add_action::<Wave>();
+    app.add_observer(|delta: On<ReplyDelta>, mut seen: ResMut<Seen>| {
+        seen.0.push(delta.text.trim().to_owned());
+    });
+    app.add_observer(|call: On<ActionCall<Give>>, mut seen: ResMut<Seen>| {
+        seen.0.push(format!("give {} {:?} {}", call.item, call.count, call.tag));
+    });
+    app.add_observer(|_: On<ActionCall<Wave>>, mut seen: ResMut<Seen>| seen.0.push("wave".into()));
+    app.add_observer(|refused: On<CallRefused>, mut seen: ResMut<Seen>| {
+        seen.0.push(format!("refused {}", refused.reason));
+    });
+    app.add_observer(|_: On<ReplyFinished>, mut seen: ResMut<Seen>| seen.0.push("end".into()));
+    app
+}
+
+fn seen(app: &mut App) -> Vec<String> {
+    std::mem::take(&mut app.world_mut().resource_mut::<Seen>().0)
+}
+
+fn smith(app: &mut App) -> Entity {
+    let actions = Actions::new().allow::<Give>().allow::<Wave>();
+    let actions = actions.choices::<Give>("item", ["nails", "horseshoe"]);
+    app.world_mut().spawn((Agent::persona("Greta"), actions)).id()
+}
+
+fn calls(calls: &[(&str, &str)]) -> Vec<(String, String)> {
+    calls.iter().map(|&(name, arguments)| (name.to_owned(), arguments.to_owned())).collect()
+}
+
+#[test]
+fn calls_arrive_once_as_types_in_the_order_of_the_text() {
+    let engine = ScriptedEngine::new(|_, _| "Here you are.".into())
+        .acting(|_, _| calls(&[("give", r#"{"item": "nails", "count": 7}"#), ("wave", "{}")]));
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails, please.").tagged(5));
+    updates(&mut app, 12);
+    let expected = ["Here", "you", "are.", "give nails Some(7) 5", "wave", "end"];
+    assert_eq!(seen(&mut app), expected);
+    assert_eq!(speech(&app, greta).text(), "Here you are.");
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+    let give = r#"{"name": "give", "arguments": {"item": "nails", "count": 7}}"#;
+    let expected = [
+        (Speaker::User, "Nails, please."),
+        (Speaker::Agent, "Here you are."),
+        (Speaker::Action, give),
+        (Speaker::Action, r#"{"name": "wave", "arguments": {}}"#),
+    ];
+    assert_eq!(turns, expected);
+    assert_eq!(app.world().resource::<Messages<ActionCall<Give>>>().len(), 0, "read and gone");
+}
+
+#[test]
+fn messages_reach_readers() {
+    #[derive(Resource, Default)]
+    struct Read(Vec<Give>, usize);
+    let engine = ScriptedEngine::new(|_, _| String::new())
+        .acting(|_, _| calls(&[("give", r#"{"item": "nails"}"#), ("unknown", "{}")]));
+    let mut app = acting_app(&engine);
+    app.init_resource::<Read>().add_systems(
+        Update,
+        |mut typed: MessageReader<ActionCall<Give>>,
+         mut all: MessageReader<AgentCalled>,
+         mut read: ResMut<Read>| {
+            read.0.extend(typed.read().map(|call| call.action.clone()));
+            read.1 += all.read().count();
+        },
+    );
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails, please."));
+    updates(&mut app, 8);
+    let Read(typed, all) = app.world().resource::<Read>();
+    assert_eq!(*typed, [Give { item: "nails".into(), count: None }]);
+    assert_eq!(*all, 2, "actions without a type are delivered as data");
+}
+
+/// The agent goes on speaking after results, once for all results of a frame.
+#[test]
+fn results_let_the_agent_go_on_speaking() {
+    let engine =
+        ScriptedEngine::new(|_, question| format!("So {question}")).acting(|_, question| {
+            let is_question = question == "Nails?";
+            if is_question {
+                calls(&[("give", r#"{"item": "nails"}"#), ("wave", "{}")])
+            } else {
+                vec![]
+            }
+        });
+    let mut app = acting_app(&engine);
+    app.add_observer(|call: On<ActionCall<Give>>, mut commands: Commands| {
+        commands.entity(call.agent).action_result(call.id, "sold.");
+        commands.entity(call.agent).action_result(call.id, "paid.");
+    });
+    #[derive(Resource, Default)]
+    struct Tags(Vec<u64>);
+    app.init_resource::<Tags>();
+    app.add_observer(|end: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(end.tag));
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails?").tagged(9));
+    updates(&mut app, 20);
+    assert_eq!(app.world().resource::<Tags>().0, [9, 9]);
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+    let [.., result, other, last] = &turns[..] else { panic!("{turns:?}") };
+    assert_eq!(*result, (Speaker::ActionResult, "sold."));
+    assert_eq!(*other, (Speaker::ActionResult, "paid."));
+    assert_eq!(*last, (Speaker::Agent, "So paid."));
+    let asks = engine.commands();
+    let continued =
+        |command: &&Command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. });
+    assert_eq!(asks.iter().filter(continued).count(), 1);
+}
+
+/// An agent whose call and end arrive in one frame is not silent while the result waits for words:
+/// a system in the next `Update` does not ask it.
+#[test]
+fn an_agent_is_not_silent_between_a_result_and_the_words_about_it() {
+    let engine = ScriptedEngine::new(|_, _| String::new()).acting(|_, question| {
+        let nails = [("give", r#"{"item": "nails"}"#)];
+        if question == "Nails?" { calls(&nails) } else { vec![] }
+    });
+    let mut app = acting_app(&engine);
+    app.add_observer(|call: On<ActionCall<Give>>, mut commands: Commands| {
+        commands.entity(call.agent).action_result(call.id, "sold.");
+    });
+    #[derive(Resource, Default)]
+    struct Ends(usize, Vec<usize>);
+    app.init_resource::<Ends>();
+    app.add_observer(|_: On<ReplyFinished>, mut ends: ResMut<Ends>| ends.0 += 1);
+    app.add_systems(Update, |speech: Single<&Speech>, mut ends: ResMut<Ends>| {
+        if speech.is_silent() {
+            let count = ends.0;
+            ends.1.push(count);
+        }
+    });
+    let greta = smith(&mut app);
+    updates(&mut app, 2);
+    app.world_mut().resource_mut::<Ends>().1.clear();
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    updates(&mut app, 20);
+    let ends = app.world().resource::<Ends>();
+    assert_eq!(ends.0, 2);
+    assert!(!ends.1.is_empty() && ends.1.iter().all(|ends| *ends == 2), "{:?}", ends.1);
+}
+
+/// The state of an ask that is refused before the engine hears of it.
+#[test]
+fn an_agent_is_silent_after_a_refused_ask() {
+    let engine = ScriptedEngine::new(|_, _| String::new());
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    updates(&mut app, 2);
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    assert_eq!(app.world().get::<Speech>(greta).unwrap().state(), SpeechState::Asked);
+    app.world_mut().entity_mut(greta).remove::<Agent>();
+    app.world_mut().entity_mut(greta).insert(Agent::persona("Greta"));
+    updates(&mut app, 4);
+    assert!(app.world().get::<Speech>(greta).unwrap().is_silent());
+}
+
+/// A changed choice reaches the engine, and an agent without the component has no actions.
+#[test]
+fn changed_actions_are_sent() {
+    let engine = echo();
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.update();
+    app.world_mut().get_mut::<Actions>(greta).unwrap().set_choices::<Give>("item", ["anvil"]);
+    app.update();
+    app.world_mut().get_mut::<Actions>(greta).unwrap().forbid::<Give>();
+    app.update();
+    app.world_mut().entity_mut(greta).remove::<Actions>();
+    app.update();
+    let specs: Vec<_> = engine
+        .commands()
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::AddAgent { spec, .. } | Command::ChangeAgent { spec, .. } => {
+                Some(spec.actions)
+            }
+            _ => None,
+        })
+        .collect();
+    let text = |at: usize| {
+        let actions = specs[at].as_ref().expect("it has actions");
+        actions.set.possible().map(|spec| spec.parameters().to_string()).collect::<String>()
+    };
+    assert!(text(0).contains("horseshoe") && text(1).contains("anvil"), "{specs:?}");
+    assert!(!text(1).contains("horseshoe") && !text(2).contains("anvil"));
+    assert_eq!((specs.len(), specs[3].is_none()), (4, true));
+}
+
+/// A defect of the actions is an error of the asks, with its name.
+#[test]
+fn defects_of_actions_are_reported() {
+    let engine = ScriptedEngine::new(|_, _| String::new());
+    let mut app = acting_app(&engine);
+    let actions = Actions::new().allow::<Give>().choices::<Give>("colour", ["red"]);
+    let expected = ActionError::NoProperty { action: "give".into(), property: "colour".into() };
+    assert_eq!(actions.fault(), Some(&expected));
+    let greta = app.world_mut().spawn((Agent::persona("Greta"), actions)).id();
+    app.update();
+    let sent = engine.commands();
+    let Some(Command::AddAgent { spec, .. }) = sent.first() else { panic!("{sent:?}") };
+    let fault = spec.actions.as_ref().and_then(|actions| actions.fault.as_deref());
+    assert_eq!(fault, Some(&expected));
+    let error = ReplyError::Actions(std::sync::Arc::new(expected));
+    assert!(error.to_string().contains("colour"), "{error}");
+    app.world_mut().despawn(greta);
+}
+
+/// A correction of the same choices, of the action or its removal ends a defect.
+#[test]
+fn corrected_actions_have_no_defect() {
+    /// An action that no grammar supports.
+    #[derive(Deserialize, JsonSchema)]
+    struct Sort {
+        #[expect(dead_code, reason = "only its schema is used")]
+        bins: std::collections::HashMap<String, String>,
+    }
+    let fresh = || Actions::new().allow::<Give>();
+    let mut actions = fresh().choices::<Give>("item", [String::from("x").repeat(20_000)]);
+    let message = actions.fault().expect("too long").to_string();
+    assert!(message.contains("give") && message.contains("choices"), "{message}");
+    actions.set_choices::<Give>("item", ["nails"]);
+    assert_eq!(actions.fault(), None);
+    // A character that no call can contain is found at once, and named with its action.
+    actions.set_choices::<Give>("item", ["axe\u{7f}"]);
+    let message = actions.fault().expect("a control character").to_string();
+    assert!(message.contains("give") && message.contains("item"), "{message}");
+    actions.forbid::<Give>();
+    assert_eq!((actions.fault(), actions.specs().len()), (None, 0));
+    // Choices may come before the action, and remain.
+    actions.set_choices::<Give>("item", ["nails"]);
+    assert_eq!(actions.fault(), None);
+    let actions = actions.allow::<Give>();
+    assert_eq!(actions, fresh().choices::<Give>("item", ["nails"]));
+    // Choices before the action that it does not have are its defect.
+    let early = Actions::new().choices::<Give>("colour", ["red"]).allow::<Give>();
+    assert!(matches!(early.fault(), Some(ActionError::NoProperty { .. })));
+    let mut several = fresh().allow::<Sort>();
+    let message = several.fault().expect("a map").to_string();
+    assert!(message.contains("sort") && message.contains("/properties/bins"), "{message}");
+    several.forbid::<Sort>();
+    assert_eq!(several, fresh());
+}
+
+/// Types of one name: the call is published as each type that accepts it.
+#[test]
+fn several_types_may_have_one_name() {
+    mod other {
+        /// Gives way.
+        #[derive(Debug, serde::Deserialize, bevy_walla::schemars::JsonSchema)]
+        #[schemars(crate = "bevy_walla::schemars")]
+        pub struct Give {
+            pub force: u8,
+        }
+    }
+    let engine = ScriptedEngine::new(|_, _| String::new()).acting(|_, _| {
+        calls(&[
+            ("give", r#"{"item": "nails"}"#),
+            ("give", r#"{"force": 3}"#),
+            ("give", r#"{"item": 3}"#),
+        ])
+    });
+    for order in [false, true] {
+        let mut app = acting_app(&engine);
+        app.add_action::<other::Give>();
+        if order {
+            app.add_action::<Give>();
+        }
+        app.add_observer(|call: On<ActionCall<other::Give>>, mut seen: ResMut<Seen>| {
+            seen.0.push(format!("force {}", call.force));
+        });
+        let greta = smith(&mut app);
+        app.world_mut().trigger(Ask::new(greta, "Nails?"));
+        updates(&mut app, 8);
+        let seen = seen(&mut app);
+        assert_eq!(seen[..2], ["give nails None 0", "force 3"]);
+        assert!(seen[2].starts_with("refused") && seen[3] == "end", "{seen:?}");
+    }
+}
+
+/// A result that a system writes as a message has the effect of a triggered one, once.
+#[test]
+fn results_are_events_or_messages() {
+    for as_message in [false, true] {
+        let engine = ScriptedEngine::new(|_, question| format!("So {question}"));
+        let mut app = acting_app(&engine);
+        let greta = smith(&mut app);
+        app.world_mut().trigger(Ask::new(greta, "Nails?"));
+        updates(&mut app, 8);
+        let id = bevy_walla::CallId { reply_id: bevy_walla::ReplyId(1), index: 0 };
+        let result = ActionResult { agent: greta, id, text: "sold.".into() };
+        match as_message {
+            true => drop(app.world_mut().write_message(result)),
+            false => app.world_mut().trigger(result),
+        }
+        updates(&mut app, 8);
+        let talk = app.world().get::<Conversation>(greta).unwrap();
+        let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+        let expected = [(Speaker::ActionResult, "sold."), (Speaker::Agent, "So sold.")];
+        assert_eq!(turns[2..], expected, "{as_message}");
+    }
+}
+
+/// A result behind a cancel in the same frame is answered.
+#[test]
+fn a_result_behind_a_cancel_is_answered() {
+    let engine = ScriptedEngine::new(|_, question| format!("So {question}"));
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    updates(&mut app, 2);
+    let id = bevy_walla::CallId { reply_id: bevy_walla::ReplyId(1), index: 0 };
+    let result = |text: &str| ActionResult { agent: greta, id, text: text.into() };
+    app.world_mut().trigger(result("sold."));
+    app.world_mut().trigger(Cancel { agent: greta });
+    app.world_mut().trigger(result("paid."));
+    updates(&mut app, 8);
+    let continued =
+        |command: &&Command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. });
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let last = talk.turns().last().map(|turn| (turn.speaker, turn.text.clone()));
+    assert_eq!(last, Some((Speaker::Agent, "So paid.".into())));
+    assert!(engine.commands().iter().filter(continued).count() <= 2);
+}
+
+/// What the type of the game refuses is reported, and not delivered as an action.
+#[test]
+fn arguments_that_the_type_refuses_are_reported() {
+    let engine = ScriptedEngine::new(|_, _| String::new())
+        .acting(|_, _| calls(&[("give", r#"{"item": 3}"#), ("give", "no JSON")]));
+    let mut app = acting_app(&engine);
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails?"));
+    updates(&mut app, 8);
+    let seen = seen(&mut app);
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen[0].starts_with("refused invalid type") && seen[1].contains("no JSON"), "{seen:?}");
+}
+
+/// Despawning an agent within its calls ends the reply once, and no call follows.
+#[test]
+fn no_call_follows_a_despawn() {
+    let engine = ScriptedEngine::new(|_, _| "Yes.".into())
+        .acting(|_, _| calls(&[("wave", "{}"), ("wave", "{}"), ("wave", "{}")]));
+    for frames in 1..8 {
+        let mut app = acting_app(&engine);
+        let greta = smith(&mut app);
+        app.world_mut().trigger(Ask::new(greta, "Hello"));
+        updates(&mut app, frames);
+        let before = seen(&mut app);
+        app.world_mut().despawn(greta);
+        updates(&mut app, 6);
+        let after = seen(&mut app);
+        let ends = before.iter().chain(&after).filter(|seen| *seen == "end").count();
+        assert_eq!(ends, 1, "{frames}: {before:?} {after:?}");
+    }
+}
+
+/// Saves keep calls and results; older saves load.
+#[cfg(feature = "serialize")]
+#[test]
+fn conversations_with_actions_are_saved() {
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let call = r#"{"name": "wave", "arguments": {}}"#;
+    let talk = Conversation::new([
+        turn(Speaker::User, "Hello"),
+        turn(Speaker::Agent, ""),
+        turn(Speaker::Action, call),
+        turn(Speaker::ActionResult, "All wave back."),
+    ]);
+    let saved = serde_json::to_string(&talk).unwrap();
+    assert!(saved.contains(r#""speaker":"action_result""#), "{saved}");
+    assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk);
+}

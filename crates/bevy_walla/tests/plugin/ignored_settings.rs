@@ -1,0 +1,62 @@
+//! Settings of an engine that the plugin does not start are reported in the log.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+
+use bevy_app::App;
+use bevy_walla::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::common::echo;
+
+/// Collects warnings with their fields.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<String>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Fields<'a>(&'a mut String);
+        impl Visit for Fields<'_> {
+            fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+                write!(self.0, "{field}={value:?};").unwrap();
+            }
+        }
+        event.record(&mut Fields(&mut self.0.lock().unwrap()));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The warnings of an app with this plugin.
+fn warnings(plugin: WallaPlugin) -> String {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        App::new().add_plugins(plugin);
+    });
+    warnings.0.lock().unwrap().clone()
+}
+
+#[test]
+fn settings_without_effect_are_a_warning() {
+    let scripted = || WallaPlugin::with_engine_client(echo().new_client());
+    let text = warnings(scripted().device("cpu").agents_max(4).free_running());
+    assert!(text.contains("device, agents_max, free_running"), "{text}");
+    assert!(text.contains("without effect"), "{text}");
+    assert_eq!(warnings(scripted().settings(WallaSettings::default())), "");
+}

@@ -1,0 +1,29 @@
+//! Tests of the plugin in one program, which builds faster than one for each file.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod actions;
+mod changes;
+mod consistency;
+mod dialogue;
+mod disabled;
+mod files_and_prompts;
+mod globs;
+mod host_faults;
+#[cfg(feature = "serialize")]
+mod hostile_saves;
+mod ignored_settings;
+mod interruption;
+mod level_of_detail;
+mod lifecycle;
+mod lifecycle_table;
+mod moved_conversation;
+mod observers;
+mod pause;
+mod random_actions;
+mod reasoning;
+#[cfg(feature = "reflect")]
+mod reflect;
+mod schedules;
+mod speech_changes;

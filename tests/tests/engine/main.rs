@@ -1,0 +1,12 @@
+//! Tests across the crates in one program, which builds faster than one for each file.
+
+mod background;
+mod constraints;
+mod demo_model;
+mod experts;
+mod masks;
+mod oracle_cpu;
+mod reasoning;
+mod sequences;
+mod step_failures;
+mod two_apis;
