@@ -136,6 +136,7 @@ fn engine_json(outcome: &Outcome, last: &EngineStats) -> Value {
         "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
         "frames_skipped": outcome.counted(|stats| stats.budget.frames_skipped),
         "error_p50": last.budget.error_p50,
+        "error_p90": last.budget.error_p90,
         "error_p99": last.budget.error_p99,
     })
 }
@@ -197,6 +198,7 @@ fn stats_of(engine: &Value) -> Found<EngineStats> {
         frames_overdrawn: count(&engine["frames_overdrawn"])?,
         frames_skipped: count(&engine["frames_skipped"])?,
         error_p50: number(&engine["error_p50"])? as f32,
+        error_p90: number(&engine["error_p90"])? as f32,
         error_p99: number(&engine["error_p99"])? as f32,
         ..BudgetStats::default()
     };

@@ -296,6 +296,7 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
         "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
         "frames_skipped": outcome.counted(|stats| stats.budget.frames_skipped),
         "prediction_error_p50": rounded(f64::from(last.budget.error_p50)),
+        "prediction_error_p90": rounded(f64::from(last.budget.error_p90)),
         "prediction_error_p99": rounded(f64::from(last.budget.error_p99)),
         "prediction_error_by_bucket": outcome.buckets.iter().map(|bucket| bucket.to_json()).collect::<Vec<_>>(),
     }))

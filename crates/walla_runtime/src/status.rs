@@ -230,8 +230,9 @@ impl Status {
     /// Called by the device thread only.
     pub(crate) fn set_errors(&self, errors: &[BucketError; BUCKETS.len()]) {
         let mut numbers = [0; ERROR_FIELDS];
-        for (numbers, of) in numbers.chunks_exact_mut(3).zip(errors) {
-            numbers.copy_from_slice(&[of.steps, of.p50.to_bits().into(), of.p99.to_bits().into()]);
+        for (numbers, of) in numbers.chunks_exact_mut(4).zip(errors) {
+            let [p50, p90, p99] = [of.p50, of.p90, of.p99].map(|part| part.to_bits().into());
+            numbers.copy_from_slice(&[of.steps, p50, p90, p99]);
         }
         self.errors.store(numbers);
     }
@@ -239,12 +240,13 @@ impl Status {
     /// Prediction errors of the buckets that have been measured.
     pub(crate) fn errors(&self) -> Vec<BucketError> {
         let numbers = self.errors.load();
-        let each = BUCKETS.into_iter().zip(numbers.chunks_exact(3));
+        let each = BUCKETS.into_iter().zip(numbers.chunks_exact(4));
         let of_bucket = |(bucket, numbers): (u32, &[u64])| BucketError {
             bucket,
             steps: numbers[0],
             p50: f32::from_bits(numbers[1] as u32),
-            p99: f32::from_bits(numbers[2] as u32),
+            p90: f32::from_bits(numbers[2] as u32),
+            p99: f32::from_bits(numbers[3] as u32),
         };
         each.map(of_bucket).filter(|of| of.steps > 0).collect()
     }
@@ -371,10 +373,10 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
 }
 
 /// Number of fields of [`BudgetStats`].
-const BUDGET_FIELDS: usize = 11;
+const BUDGET_FIELDS: usize = 12;
 
-/// Per bucket: number of steps and two errors.
-const ERROR_FIELDS: usize = 3 * BUCKETS.len();
+/// Per bucket: number of steps and three errors.
+const ERROR_FIELDS: usize = 4 * BUCKETS.len();
 
 /// Encodes a missing budget. 0 is also the value of a snapshot before the first round.
 const NO_BUDGET: u64 = 0;
@@ -391,6 +393,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         prefill_tokens,
         agents_deferred,
         error_p50,
+        error_p90,
         error_p99,
     } = *stats;
     [
@@ -404,6 +407,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         prefill_tokens.into(),
         agents_deferred.into(),
         error_p50.to_bits().into(),
+        error_p90.to_bits().into(),
         error_p99.to_bits().into(),
     ]
 }
@@ -411,7 +415,7 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
 fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
     let [budget, used, debt, frames, frames_over, frames_overdrawn, frames_skipped, rest @ ..] =
         values;
-    let [prefill_tokens, agents_deferred, error_p50, error_p99] = rest.map(|v| v as u32);
+    let [prefill_tokens, agents_deferred, error_p50, error_p90, error_p99] = rest.map(|v| v as u32);
     BudgetStats {
         budget: budget.checked_sub(1).map(Duration::from_nanos),
         used: Duration::from_nanos(used),
@@ -423,6 +427,7 @@ fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
         prefill_tokens,
         agents_deferred,
         error_p50: f32::from_bits(error_p50),
+        error_p90: f32::from_bits(error_p90),
         error_p99: f32::from_bits(error_p99),
     }
 }
@@ -476,6 +481,7 @@ mod tests {
                 prefill_tokens: 19,
                 agents_deferred: 20,
                 error_p50: 0.21,
+                error_p90: 0.22,
                 error_p99: f32::INFINITY,
             },
         };
@@ -490,7 +496,7 @@ mod tests {
         let status = Status::new();
         assert_eq!(status.errors(), []);
         let mut errors = [BucketError::default(); BUCKETS.len()];
-        errors[3] = BucketError { bucket: 4, steps: 9, p50: 0.01, p99: 0.2 };
+        errors[3] = BucketError { bucket: 4, steps: 9, p50: 0.01, p90: 0.1, p99: 0.2 };
         status.set_errors(&errors);
         assert_eq!(status.errors(), [errors[3]]);
     }

@@ -167,6 +167,8 @@ pub struct GovernorStats {
     pub frames_skipped: u64,
     /// Median relative prediction error over all buckets: 0.1 is 10 %.
     pub error_p50: f32,
+    /// 90th percentile of the relative prediction error.
+    pub error_p90: f32,
     /// 99th percentile of the relative prediction error.
     pub error_p99: f32,
 }
@@ -370,8 +372,8 @@ impl Governor {
             self.frames.replace_charge(step.frame, step.charged_micros, micros);
         }
         self.count_closed();
-        self.stats.error_p50 = self.errors.all().p50;
-        self.stats.error_p99 = self.errors.all().p99;
+        let BucketError { p50, p90, p99, .. } = self.errors.all();
+        (self.stats.error_p50, self.stats.error_p90, self.stats.error_p99) = (p50, p90, p99);
     }
 
     /// Records a step that failed or was not measured: its frame is charged the predicted time.
@@ -387,8 +389,9 @@ impl Governor {
     pub fn inherit(&mut self, other: &Self) {
         self.budget_wanted = other.budget_wanted;
         self.options.budget_micros = other.options.budget_micros;
-        let (error_p50, error_p99) = (0.0, 0.0);
-        self.stats = GovernorStats { debt_micros: 0, error_p50, error_p99, ..other.stats };
+        let [error_p50, error_p90, error_p99] = [0.0; 3];
+        self.stats =
+            GovernorStats { debt_micros: 0, error_p50, error_p90, error_p99, ..other.stats };
     }
 
     /// Counts ended frames whose steps have all been measured.

@@ -22,6 +22,8 @@ pub struct BucketError {
     pub steps: u64,
     /// Median error.
     pub p50: f32,
+    /// 90th percentile of the error.
+    pub p90: f32,
     /// 99th percentile of the error.
     pub p99: f32,
 }
@@ -117,7 +119,8 @@ impl PredictionErrors {
 }
 
 fn summary(bucket: u32, of: &Histogram) -> BucketError {
-    BucketError { bucket, steps: of.steps, p50: of.quantile(0.5), p99: of.quantile(0.99) }
+    let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|part| of.quantile(part));
+    BucketError { bucket, steps: of.steps, p50, p90, p99 }
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ pub struct BudgetStats {
     pub agents_deferred: u32,
     /// Median of the relative error between predicted and measured step time: 0.1 is 10 %.
     pub error_p50: f32,
+    /// 90th percentile of that error.
+    pub error_p90: f32,
     /// 99th percentile of that error.
     pub error_p99: f32,
 }

@@ -235,6 +235,7 @@ impl Budget {
             prefill_tokens: self.prefill_tokens,
             agents_deferred: self.agents_deferred,
             error_p50: stats.error_p50,
+            error_p90: stats.error_p90,
             error_p99: stats.error_p99,
         }
     }
