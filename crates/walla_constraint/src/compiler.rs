@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::constraint::Source;
 use crate::json::{self, JsonWhitespace};
 use crate::vocabulary::first_line;
-use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, regex};
+use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, messages, regex};
 
 /// Limits and settings of a [`Compiler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct CompilerOptions {
     pub whitespace: JsonWhitespace,
     /// Maximum length of a source in bytes. Default: 256 KiB.
     pub source_bytes_max: usize,
-    /// Maximum number of schemas, properties and values in a JSON schema, and of texts in a choice.
-    /// Default: 10,000.
+    /// Maximum number of schemas in a JSON schema, of values in all of its `enum` and `const`, of
+    /// names in all of its `required`, and of texts in a choice. Default: 10,000 each.
     pub nodes_max: usize,
     /// Maximum number of symbols in the productions of a grammar. Default: 20,000.
     pub grammar_symbols_max: usize,
@@ -195,7 +195,8 @@ impl Compiler {
             },
             self.limits(),
         );
-        let parser = parser.map_err(|error| named(&constraint.0, &format!("{error:#}")))?;
+        let parser = parser
+            .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.nodes_max))?;
         Grammar::new(parser, self.vocabulary.clone(), constraint.source_bytes())
     }
 
@@ -207,6 +208,9 @@ impl Compiler {
             step_max_items: options.mask_items_max,
             max_lexer_states: options.lexer_states_max,
             max_grammar_size: options.grammar_symbols_max,
+            // An object of 1,000 optional properties has 4,000 items in one row. The limit of all
+            // rows of a mask bounds the work.
+            max_items_in_row: options.mask_items_max,
             verbose_errors: false,
             ..ParserLimits::default()
         }
@@ -214,49 +218,58 @@ impl Compiler {
 }
 
 /// The typed error for a message of the library.
-fn named(source: &Source, message: &str) -> ConstraintError {
+fn named(source: &Source, message: &str, nodes_max: usize) -> ConstraintError {
     let line = first_line(message);
-    let unsupported = |keyword: &str| ConstraintError::UnsupportedKeyword {
+    let has = |text: &str| message.contains(text);
+    // The place is not known: the pointer is empty.
+    let unsupported = |keyword: &str, reason: &str| ConstraintError::UnsupportedKeyword {
         keyword: keyword.to_owned(),
         at: String::new(),
-        reason: line.clone(),
+        reason: reason.to_owned(),
     };
-    let has = |text: &str| message.contains(text);
-    let is_schema = matches!(source, Source::JsonSchema(_));
+    let is_schema = matches!(source, Source::JsonSchema(_)) || has("failed to compile JSON schema");
     if is_schema && has("intersection stack level") {
         // Only properties with patterns are combined by the library.
-        return unsupported("patternProperties");
+        return unsupported("patternProperties", "its schemas are too deep to combine");
     }
     if line.starts_with("panic: ") {
         return ConstraintError::Internal { message: line };
     }
-    if [
-        "too large",
-        "too complex",
-        "fuel",
-        "too many",
-        "too big",
-        "exceeded",
-        "limit",
-        "Unable to determine",
-    ]
-    .iter()
-    .any(|word| has(word))
-    {
-        return ConstraintError::TooComplex { message: line };
+    if let Some(message) = messages::limit(message, "compile_fuel") {
+        return ConstraintError::TooComplex { message };
     }
     if has("Unsatisfiable schema") || has("unsatisfiable") || has("Regex is empty") {
-        return ConstraintError::Unsatisfiable { reason: line };
+        let place = match source {
+            Source::JsonSchema(text) => json::find_empty_text(text, nodes_max),
+            _ => None,
+        };
+        let reason = match place {
+            Some(reason) => reason,
+            None if has("Regex is empty") || has("length constraints") => {
+                "no string matches its pattern, format and length".to_owned()
+            }
+            None if is_schema => "the schema allows no value".to_owned(),
+            None => line,
+        };
+        return ConstraintError::Unsatisfiable { reason };
+    }
+    if is_schema && has("min/maxProperties") {
+        let reason = "only exact for required properties and one further property";
+        return unsupported("minProperties", reason);
+    }
+    if is_schema && has("patternProperty") {
+        return unsupported("patternProperties", "two patterns may match the same name");
+    }
+    if is_schema && has("circular references") {
+        let reason = "a recursive reference cannot be combined with other keywords";
+        return unsupported("$ref", reason);
     }
     match source {
-        Source::JsonSchema(_) if has("oneOf") => unsupported("oneOf"),
-        Source::JsonSchema(_) if has("min/maxProperties") => unsupported("minProperties"),
-        Source::JsonSchema(_) if has("patternProperty") => unsupported("patternProperties"),
-        Source::JsonSchema(_) if has("multipleOf") => unsupported("multipleOf"),
-        Source::JsonSchema(_) if has("circular references") => unsupported("$ref"),
-        Source::JsonSchema(_) => ConstraintError::Internal { message: line },
-        Source::Regex(_) => ConstraintError::Regex { offset: 0, message: line },
-        Source::Choice(_) => ConstraintError::Internal { message: line },
+        Source::JsonSchema(_) | Source::Choice(_) => ConstraintError::Internal { message: line },
+        Source::Regex(_) => ConstraintError::Regex { offset: 0, message: regex::refused(&line) },
+        Source::Lark(_) if line.contains("lookarounds") => {
+            ConstraintError::Lark { message: regex::refused(&line) }
+        }
         Source::Lark(_) => ConstraintError::Lark { message: line },
     }
 }

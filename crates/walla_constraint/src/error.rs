@@ -1,5 +1,7 @@
 //! Errors of compilation and of matching.
 
+use std::fmt;
+
 use walla_types::TokenId;
 
 /// A constraint that does not compile. The source must be changed; a second attempt fails too.
@@ -27,17 +29,18 @@ pub enum ConstraintError {
         message: String,
     },
     /// A keyword of the schema cannot be enforced.
-    #[error("keyword \"{keyword}\" at \"{at}\" is not supported: {reason}")]
+    #[error("keyword \"{keyword}\"{} is not supported: {reason}", Place(at))]
     UnsupportedKeyword {
         /// The keyword.
         keyword: String,
-        /// JSON pointer (RFC 6901) of the schema that contains the keyword. Empty for the root.
+        /// JSON pointer (RFC 6901) of the schema that contains the keyword. Empty for the root, and
+        /// where it is not known.
         at: String,
         /// The reason.
         reason: String,
     },
     /// The value of a keyword is not allowed by the JSON Schema specification.
-    #[error("keyword \"{keyword}\" at \"{at}\" must be {expected}")]
+    #[error("keyword \"{keyword}\"{} must be {expected}", Place(at))]
     InvalidKeyword {
         /// The keyword.
         keyword: String,
@@ -46,10 +49,18 @@ pub enum ConstraintError {
         /// A description of valid values.
         expected: &'static str,
     },
+    /// Something else where a schema must be.
+    #[error("the schema{} must be an object or a boolean, not {found}", Place(at))]
+    NoSchema {
+        /// JSON pointer of the schema. Empty for the root.
+        at: String,
+        /// What is there.
+        found: &'static str,
+    },
     /// No text satisfies the constraint.
     #[error("no text satisfies the constraint: {reason}")]
     Unsatisfiable {
-        /// The reason.
+        /// The reason, for a part of a schema with its JSON pointer.
         reason: String,
     },
     /// A regular expression is invalid or not supported.
@@ -81,6 +92,15 @@ pub enum ConstraintError {
         /// The failure.
         message: String,
     },
+}
+
+/// A place in messages; nothing for the root.
+struct Place<'a>(&'a str);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " at \"{}\"", self.0) }
+    }
 }
 
 /// A failure while a reply is matched.

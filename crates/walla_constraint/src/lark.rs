@@ -7,7 +7,7 @@ use serde_json::Value;
 use walla_types::TokenId;
 
 use crate::json::{self, JsonWhitespace};
-use crate::{ConstraintError, Vocabulary};
+use crate::{ConstraintError, Vocabulary, regex};
 
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
 const NESTING_MAX: usize = 24;
@@ -29,6 +29,7 @@ pub(crate) fn lower(
     nodes_max: usize,
     whitespace: JsonWhitespace,
 ) -> Result<String, ConstraintError> {
+    let source = json::without_mark(source);
     let mut lowered = String::with_capacity(source.len());
     let (mut rest, mut depth) = (source, 0_usize);
     while let Some(next) = rest.chars().next() {
@@ -74,6 +75,13 @@ pub(crate) fn lower(
         let token = rest.get(..length).unwrap_or(rest);
         if token.starts_with("<[") {
             return Err(at(source, offset, "tokens are named by their text, not by id"));
+        }
+        let flags = rest.get(length..).unwrap_or_default().chars();
+        let is_verbose = flags.take_while(char::is_ascii_alphabetic).any(|flag| flag == 'x');
+        if let Some(text) = expression(token).filter(|_| !is_verbose) {
+            regex::parse(text).map_err(|(_, message)| {
+                at(source, offset, &format!("regular expression {token}: {message}"))
+            })?;
         }
         if is_special(token) {
             special(token, vocabulary).map_err(|e| at(source, offset, &e))?;
@@ -142,6 +150,12 @@ fn token_bytes(text: &str) -> usize {
         }
         _ => one,
     }
+}
+
+/// The regular expression of a token.
+fn expression(token: &str) -> Option<&str> {
+    let is_comment = token.starts_with("//");
+    token.strip_prefix('/')?.strip_suffix('/').filter(|_| !is_comment)
 }
 
 fn is_special(token: &str) -> bool {

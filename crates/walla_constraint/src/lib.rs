@@ -29,18 +29,18 @@
 //! | keyword | condition |
 //! |---|---|
 //! | `type`, `const`, `enum` | |
-//! | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | up to 2^53 - 1 |
+//! | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | within ±(2^53 - 1); others are refused |
 //! | `multipleOf` | an exact decimal with at most six decimals; up to 1,000 without the decimal point |
 //! | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 65,535 |
 //! | `pattern` | ECMA-262 without assertions other than `^` and `$`, backreferences and flags |
 //! | `format` | `date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`; of numbers the names that `schemars` writes (`int32`, `uint8`, `float` …), as a range |
 //! | `items`, `prefixItems` | |
-//! | `properties`, `required` | at most 1,000 |
+//! | `properties`, `required` | at most 1,000; fewer if their schemas need more work than [`CompilerOptions::compile_fuel`] |
 //! | `additionalProperties` | |
 //! | `patternProperties` | at most 32 patterns that match no common name; not combined with another schema of properties |
 //! | `minProperties`, `maxProperties` | for required properties and one further property |
 //! | `allOf`, `anyOf` | |
-//! | `oneOf` | of alternatives with different types or constants, so that one value matches at most one |
+//! | `oneOf` | of alternatives with different types, ranges or constants, so that one value matches at most one |
 //! | `$ref`, `$defs`, `definitions` | JSON pointers in the document; a recursive reference has no other keywords that restrict properties or items |
 //! | `uniqueItems` | `false` |
 //! | `title`, `description`, `default`, `examples`, `example`, `deprecated`, `readOnly`, `writeOnly`, `$comment`, `$anchor`, `$schema`, `$id` at the root | no effect on validity |
@@ -50,7 +50,12 @@
 //! - Properties are written in the order of the schema, additional ones at the end.
 //! - JSON is [compact](JsonWhitespace) by default.
 //! - Numbers are within ±(2^53 - 1) and have no exponent. Integers have no decimals and are never
-//!   `-0`. So every JSON parser reads them exactly.
+//!   `-0`, so every JSON parser reads them exactly.
+//! - Numbers have at most six decimals, so their texts have at most 24 characters. With an exclusive
+//!   bound of more than nine digits, numbers have at most 15 digits less those of the bound as
+//!   decimals, so that no parser reads a number as the bound. A range narrower than six steps of
+//!   the last decimal allows its bounds, its middle and the numbers with these decimals. Values of
+//!   `enum` and `const` have all their digits.
 //! - Strings have no `\u` escapes. Control characters other than `\b`, `\f`, `\n`, `\r` and `\t`
 //!   cannot be written.
 //! - Formats of text allow common forms only, for example no leap seconds.
@@ -112,6 +117,7 @@ mod grammar;
 mod json;
 mod lark;
 mod matcher;
+mod messages;
 mod regex;
 mod vocabulary;
 

@@ -6,7 +6,7 @@ use std::fmt;
 use walla_types::TokenId;
 
 use crate::vocabulary::first_line;
-use crate::{MatchError, Vocabulary};
+use crate::{MatchError, Vocabulary, messages};
 
 /// The kind of a [mask](Matcher::mask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +223,8 @@ impl Matcher {
         let failure = if message.contains("NoExtensionBias") {
             MatchError::DeadEnd
         } else if is_limit || message.starts_with("Parser Error") {
-            MatchError::TooComplex { message }
+            let limit = messages::limit(&message, "mask_fuel");
+            MatchError::TooComplex { message: limit.unwrap_or(message) }
         } else {
             MatchError::Internal { message }
         };

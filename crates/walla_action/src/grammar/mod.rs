@@ -58,8 +58,8 @@ impl GrammarOptions {
 ///   the same tokens in later prompts. Properties have the order of the schema; for Gemma 4 they
 ///   are sorted, as its template does.
 /// - A text without `maxLength` has at most 200 characters, a list without `maxItems` at most 16
-///   items, and numbers are within ±(2^53 - 1). So the length of a call is bounded, except for the
-///   decimals of a number.
+///   items, and numbers are within ±(2^53 - 1), with at most six decimals. So the length of a call
+///   is bounded.
 /// - Texts have no control characters other than tab and line feed. In
 ///   [`CallFormat::QwenXml`] free texts have no `<`, in [`CallFormat::Lfm2`] line feeds are
 ///   escapes. In [`CallFormat::Gemma4`] they have no `<` if `<|"|>` is not a special token.

@@ -4,27 +4,26 @@
 //! - A schema with keywords of several types becomes one schema per type.
 //! - Integers are bounded and split at zero, because the library allows `-0`, and programs cannot
 //!   read this as an integer. Numbers are bounded: without bounds they have exponents, such as
-//!   `1e999`, which programs cannot read.
+//!   `1e999`, which programs cannot read. The decimals of a number are bounded by `multipleOf`: the
+//!   library allows no digit behind the last decimal of the multiple, not even a zero.
 //! - Strings have no escape `\u`: the library would allow it as a second spelling of a property
 //!   name, and so two properties of one name.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Number, Value, json};
 
-use super::JsonWhitespace;
 use super::schema::{Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type};
+use super::{JsonWhitespace, values};
 
 /// Name of the definition that allows any value.
 const ANY: &str = "any";
 
-/// Maximum number of definitions that are written in place of their references.
-const INLINED_MAX: usize = 200;
-
 pub(super) fn emit(document: &Document, whitespace: JsonWhitespace) -> Value {
-    let mut emitter = Emitter { document, inlined: 0, stack: Vec::new() };
-    let root = emitter.schema(&document.root);
+    let root = write(&document.root);
     let mut definitions = Map::new();
     for (index, schema) in document.definitions.iter().enumerate() {
-        definitions.insert(index.to_string(), emitter.schema(schema));
+        definitions.insert(index.to_string(), write(schema));
     }
     definitions.insert(ANY.to_owned(), any_value());
     let mut object = match root {
@@ -32,8 +31,55 @@ pub(super) fn emit(document: &Document, whitespace: JsonWhitespace) -> Value {
         other => Map::from_iter([("allOf".to_owned(), json!([other]))]),
     };
     object.insert("$defs".to_owned(), Value::Object(definitions));
+    share_numbers(&mut object);
     object.insert("x-guidance".to_owned(), settings(whitespace));
     Value::Object(object)
+}
+
+/// Writes equal schemas of numbers once, as definitions. The library builds the expression of a
+/// range, of some 1,600 steps, for each schema: 700 integers would exceed the limit of its work.
+fn share_numbers(document: &mut Map<String, Value>) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for_numbers(document, &mut |schema| *counts.entry(schema.to_string()).or_default() += 1);
+    counts.retain(|_, count| *count > 1);
+    let mut shared: HashMap<String, (String, Value)> = HashMap::new();
+    for_numbers(document, &mut |schema| {
+        let text = schema.to_string();
+        if counts.contains_key(&text) {
+            let name = format!("number{}", shared.len());
+            let (name, _) = shared.entry(text).or_insert((name, schema.clone()));
+            *schema = reference(name);
+        }
+    });
+    if let Some(Value::Object(definitions)) = document.get_mut("$defs") {
+        definitions.extend(shared.into_values());
+    }
+}
+
+/// Calls a function for each schema of numbers in a schema.
+fn for_numbers(schema: &mut Map<String, Value>, call: &mut impl FnMut(&mut Value)) {
+    for (keyword, value) in schema {
+        // Values, and names of properties, are no schemas.
+        match (keyword.as_str(), value) {
+            ("const" | "enum" | "required" | "x-guidance", _) => {}
+            ("properties" | "patternProperties" | "$defs", Value::Object(schemas)) => {
+                schemas.values_mut().for_each(|schema| for_number(schema, call));
+            }
+            (_, Value::Array(schemas)) => {
+                schemas.iter_mut().for_each(|schema| for_number(schema, call));
+            }
+            (_, schema) => for_number(schema, call),
+        }
+    }
+}
+
+fn for_number(schema: &mut Value, call: &mut impl FnMut(&mut Value)) {
+    let ty = schema.get("type").and_then(Value::as_str);
+    if matches!(ty, Some("integer" | "number")) {
+        call(schema);
+    } else if let Value::Object(map) = schema {
+        for_numbers(map, call);
+    }
 }
 
 /// Settings of the library.
@@ -69,120 +115,89 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{name}")})
 }
 
-struct Emitter<'d> {
-    document: &'d Document,
-    inlined: usize,
-    /// Definitions that are being written in place.
-    stack: Vec<usize>,
+fn write(schema: &Schema) -> Value {
+    match schema.parts.as_slice() {
+        [] => reference(ANY),
+        [part] => write_part(part),
+        parts => {
+            let all: Vec<Value> = parts.iter().map(write_part).collect();
+            json!({"allOf": all})
+        }
+    }
 }
 
-impl Emitter<'_> {
-    fn schema(&mut self, schema: &Schema) -> Value {
-        match schema.parts.as_slice() {
-            [] => reference(ANY),
-            [part] => self.part(part),
-            parts => {
-                let all: Vec<Value> = parts.iter().map(|part| self.part(part)).collect();
-                json!({"allOf": all})
-            }
-        }
+fn optional(schema: Option<&Schema>) -> Value {
+    match schema {
+        Some(schema) => write(schema),
+        None => reference(ANY),
     }
+}
 
-    fn optional(&mut self, schema: Option<&Schema>) -> Value {
-        match schema {
-            Some(schema) => self.schema(schema),
-            None => reference(ANY),
-        }
+fn write_part(part: &Part) -> Value {
+    match part {
+        Part::Never(_) => Value::Bool(false),
+        Part::Types(types) => any_of(types.iter().flat_map(typed).collect()),
+        // The alternatives of `oneOf` do not overlap.
+        Part::Any(schemas) | Part::One(schemas) => any_of(schemas.iter().map(write).collect()),
+        Part::Ref(target) => reference(&target.to_string()),
+        Part::Values(values) => match values.as_slice() {
+            [value] => json!({"const": value}),
+            values => json!({"enum": values}),
+        },
     }
+}
 
-    fn part(&mut self, part: &Part) -> Value {
-        match part {
-            Part::Never => Value::Bool(false),
-            Part::Types(types) => any_of(types.iter().flat_map(|ty| self.typed(ty)).collect()),
-            Part::Any(schemas) => any_of(schemas.iter().map(|s| self.schema(s)).collect()),
-            Part::One(schemas) => {
-                let alternatives: Vec<Value> =
-                    schemas.iter().map(|schema| self.alternative(schema)).collect();
-                json!({"oneOf": alternatives})
-            }
-            Part::Ref(target) => reference(&target.to_string()),
-            Part::Values(values) => match values.as_slice() {
-                [value] => json!({"const": value}),
-                values => json!({"enum": values}),
-            },
-        }
+fn typed(ty: &Type) -> Vec<Value> {
+    match ty {
+        Type::Null => vec![json!({"type": "null"})],
+        Type::Boolean => vec![json!({"type": "boolean"})],
+        Type::Integer(range) => integer(range),
+        Type::Number(range) if range.is_empty(false) => Vec::new(),
+        Type::Number(range) => vec![number(range)],
+        Type::String(text) => vec![string(text)],
+        Type::Array(items) => vec![array(items)],
+        Type::Object(fields) => vec![object(fields)],
     }
+}
 
-    /// A reference in `oneOf` is written in place, because the library does not compare
-    /// references.
-    fn alternative(&mut self, schema: &Schema) -> Value {
-        let [Part::Ref(target)] = schema.parts.as_slice() else { return self.schema(schema) };
-        let definition = self.document.definitions.get(*target);
-        let (Some(definition), false) = (definition, self.stack.contains(target)) else {
-            return self.schema(schema);
-        };
-        if self.inlined == INLINED_MAX {
-            return self.schema(schema);
-        }
-        self.inlined += 1;
-        self.stack.push(*target);
-        let written = self.alternative(definition);
-        self.stack.pop();
-        written
+fn array(items: &Items) -> Value {
+    let prefix: Vec<Value> = items.prefix.iter().map(write).collect();
+    let mut object = Map::new();
+    object.insert("type".to_owned(), json!("array"));
+    if !prefix.is_empty() {
+        object.insert("prefixItems".to_owned(), json!(prefix));
     }
+    let rest = optional(items.rest.as_deref());
+    object.insert("items".to_owned(), rest);
+    object.insert("minItems".to_owned(), json!(items.min));
+    object.extend(items.max.map(|max| ("maxItems".to_owned(), json!(max))));
+    Value::Object(object)
+}
 
-    fn typed(&mut self, ty: &Type) -> Vec<Value> {
-        match ty {
-            Type::Null => vec![json!({"type": "null"})],
-            Type::Boolean => vec![json!({"type": "boolean"})],
-            Type::Integer(range) => integer(range),
-            Type::Number(range) if range.is_empty(false) => Vec::new(),
-            Type::Number(range) => vec![number(range)],
-            Type::String(text) => vec![string(text)],
-            Type::Array(items) => vec![self.array(items)],
-            Type::Object(fields) => vec![self.object(fields)],
-        }
+fn object(fields: &Fields) -> Value {
+    let map = |list: &[(String, Schema)]| {
+        let schemas = list.iter().map(|(name, schema)| (name.clone(), write(schema)));
+        schemas.collect::<Map<String, Value>>()
+    };
+    let (properties, patterns) = (map(&fields.properties), map(&fields.patterns));
+    let mut object = Map::new();
+    object.insert("type".to_owned(), json!("object"));
+    object.insert("properties".to_owned(), json!(properties));
+    if !patterns.is_empty() {
+        object.insert("patternProperties".to_owned(), json!(patterns));
     }
-
-    fn array(&mut self, items: &Items) -> Value {
-        let prefix: Vec<Value> = items.prefix.iter().map(|schema| self.schema(schema)).collect();
-        let mut object = Map::new();
-        object.insert("type".to_owned(), json!("array"));
-        if !prefix.is_empty() {
-            object.insert("prefixItems".to_owned(), json!(prefix));
-        }
-        let rest = self.optional(items.rest.as_deref());
-        object.insert("items".to_owned(), rest);
-        object.insert("minItems".to_owned(), json!(items.min));
-        object.extend(items.max.map(|max| ("maxItems".to_owned(), json!(max))));
-        Value::Object(object)
+    let rest = optional(fields.rest.as_deref());
+    object.insert("additionalProperties".to_owned(), rest);
+    object.insert("required".to_owned(), json!(fields.required));
+    // Counts that other keywords imply are left out: the library refuses some of them.
+    if fields.min > fields.required.len() as u64 {
+        object.insert("minProperties".to_owned(), json!(fields.min));
     }
-
-    fn object(&mut self, fields: &Fields) -> Value {
-        let mut map = |list: &[(String, Schema)]| {
-            let schemas = list.iter().map(|(name, schema)| (name.clone(), self.schema(schema)));
-            schemas.collect::<Map<String, Value>>()
-        };
-        let (properties, patterns) = (map(&fields.properties), map(&fields.patterns));
-        let mut object = Map::new();
-        object.insert("type".to_owned(), json!("object"));
-        object.insert("properties".to_owned(), json!(properties));
-        if !patterns.is_empty() {
-            object.insert("patternProperties".to_owned(), json!(patterns));
-        }
-        let rest = self.optional(fields.rest.as_deref());
-        object.insert("additionalProperties".to_owned(), rest);
-        object.insert("required".to_owned(), json!(fields.required));
-        // Counts that other keywords imply are left out: the library refuses some of them.
-        if fields.min > fields.required.len() as u64 {
-            object.insert("minProperties".to_owned(), json!(fields.min));
-        }
-        let named = fields.properties.len() as u64;
-        if let Some(max) = fields.max.filter(|&max| !fields.is_closed() || max < named) {
-            object.insert("maxProperties".to_owned(), json!(max));
-        }
-        Value::Object(object)
+    let named = fields.properties.len() as u64;
+    if let Some(max) = fields.max.filter(|&max| !fields.is_closed() || max < named) {
+        object.insert("maxProperties".to_owned(), json!(max));
     }
+    Value::Object(object)
 }
 
 fn any_of(mut options: Vec<Value>) -> Value {
@@ -213,18 +228,25 @@ fn integer(range: &Range) -> Vec<Value> {
 }
 
 fn number(range: &Range) -> Value {
+    let (range, step) = match range.multiple_of {
+        Some(multiple) => (range.clone(), multiple),
+        None => {
+            if let Some(values) = range.few() {
+                return json!({"enum": values});
+            }
+            let decimals = range.decimals();
+            (range.rounded(decimals), values::step(decimals))
+        }
+    };
     let mut object = Map::new();
     object.insert("type".to_owned(), json!("number"));
     object.insert("minimum".to_owned(), exact(range.min.unwrap_or(-NUMBER_MAX)));
     object.insert("maximum".to_owned(), exact(range.max.unwrap_or(NUMBER_MAX)));
-    let others = [
-        ("exclusiveMinimum", range.above),
-        ("exclusiveMaximum", range.below),
-        ("multipleOf", range.multiple_of),
-    ];
+    let others = [("exclusiveMinimum", range.above), ("exclusiveMaximum", range.below)];
     for (keyword, value) in others {
         object.extend(value.map(|value| (keyword.to_owned(), exact(value))));
     }
+    object.insert("multipleOf".to_owned(), exact(step));
     Value::Object(object)
 }
 

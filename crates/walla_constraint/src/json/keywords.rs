@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::place::At;
 use super::schema::NUMBER_MAX;
 use crate::ConstraintError;
 
@@ -65,30 +66,6 @@ const REFUSED: [(&str, &str); 27] = [
 pub(super) const TYPES: [&str; 7] =
     ["null", "boolean", "integer", "number", "string", "array", "object"];
 
-/// JSON pointer of a schema.
-#[derive(Clone, Debug)]
-pub(super) struct At(pub(super) String);
-
-impl At {
-    pub(super) fn root() -> Self {
-        Self(String::new())
-    }
-
-    pub(super) fn child(&self, token: &str) -> Self {
-        Self(format!("{}/{}", self.0, token.replace('~', "~0").replace('/', "~1")))
-    }
-
-    pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
-        let (keyword, at) = (keyword.to_owned(), self.0.clone());
-        ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }
-    }
-
-    pub(super) fn invalid(&self, keyword: &str, expected: &'static str) -> ConstraintError {
-        let (keyword, at) = (keyword.to_owned(), self.0.clone());
-        ConstraintError::InvalidKeyword { keyword, at, expected }
-    }
-}
-
 /// The keywords of a schema while it is parsed.
 pub(super) struct Keywords<'a, 's> {
     pub(super) map: &'s Map<String, Value>,
@@ -149,7 +126,7 @@ impl<'s> Keywords<'_, 's> {
                     }
                 }
                 // Elsewhere it changes the target of references.
-                "$id" if at.0.is_empty() => {}
+                "$id" if at.is_root() => {}
                 "$id" => return Err(at.unsupported(name, "only the root may have it")),
                 _ if ANNOTATIONS.contains(&name) => {}
                 _ => {

@@ -1,8 +1,8 @@
 //! Combines the parts of each schema to one part. The library would combine them too, but it
 //! expands values without restrictions, and treats recursive references without a limit.
 
-use super::keywords::At;
 use super::parse::check_counts;
+use super::place::At;
 use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
 use crate::ConstraintError;
@@ -15,10 +15,6 @@ pub(super) fn merge(document: Document, nodes_max: usize) -> Result<Document, Co
     let merged = definitions.iter().map(|schema| merger.schema(schema, &[]));
     let merged = merged.collect::<Result<_, _>>()?;
     Ok(Document { root, definitions: merged })
-}
-
-fn unsupported(keyword: &str, reason: &str) -> ConstraintError {
-    At::root().unsupported(keyword, reason)
 }
 
 struct Merger<'d> {
@@ -48,7 +44,7 @@ impl Merger<'_> {
         self.count_node()?;
         let parts = schema.parts.iter().map(|part| self.children(part, stack));
         let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-        self.combine(parts, stack)
+        self.combine(parts, &schema.at, stack)
     }
 
     fn schemas(
@@ -97,7 +93,7 @@ impl Merger<'_> {
                 });
                 Part::Types(types.collect::<Result<_, ConstraintError>>()?)
             }
-            Part::Never | Part::Ref(_) | Part::Values(_) => part.clone(),
+            Part::Never(_) | Part::Ref(_) | Part::Values(_) => part.clone(),
         })
     }
 
@@ -105,11 +101,12 @@ impl Merger<'_> {
     fn combine(
         &mut self,
         mut parts: Vec<Part>,
+        at: &At,
         stack: Stack<'_>,
     ) -> Result<Schema, ConstraintError> {
         values::narrow(&mut parts);
-        if parts.iter().any(|part| matches!(part, Part::Never)) {
-            return Ok(Schema::never());
+        if let Some(never) = parts.iter().position(|part| matches!(part, Part::Never(_))) {
+            return Ok(Schema { parts: vec![parts.swap_remove(never)], at: at.clone() });
         }
         let mut kept = Vec::new();
         let mut combined: Option<Part> = None;
@@ -120,12 +117,12 @@ impl Merger<'_> {
             }
             combined = Some(match combined {
                 None => part,
-                Some(other) => self.both(other, part, stack)?,
+                Some(other) => self.both(other, part, at, stack)?,
             });
         }
         kept.extend(combined);
         values::narrow(&mut kept);
-        Ok(Schema { parts: kept })
+        Ok(Schema { parts: kept, at: at.clone() })
     }
 
     fn both_schemas(
@@ -135,19 +132,26 @@ impl Merger<'_> {
         stack: Stack<'_>,
     ) -> Result<Schema, ConstraintError> {
         self.count_node()?;
-        self.combine(left.parts.iter().chain(&right.parts).cloned().collect(), stack)
+        let parts = left.parts.iter().chain(&right.parts).cloned().collect();
+        self.combine(parts, &left.at, stack)
     }
 
     /// The values that both parts allow.
-    fn both(&mut self, left: Part, right: Part, stack: Stack<'_>) -> Result<Part, ConstraintError> {
+    fn both(
+        &mut self,
+        left: Part,
+        right: Part,
+        at: &At,
+        stack: Stack<'_>,
+    ) -> Result<Part, ConstraintError> {
         self.count_node()?;
         let distribute = |merger: &mut Self, all: Vec<Schema>, other: &Part| {
-            let other = Schema { parts: vec![other.clone()] };
+            let other = Schema { parts: vec![other.clone()], at: at.clone() };
             let all = all.iter().map(|schema| merger.both_schemas(schema, &other, stack));
             all.collect::<Result<Vec<_>, _>>()
         };
         match (left, right) {
-            (Part::Never, _) | (_, Part::Never) => Ok(Part::Never),
+            (never @ Part::Never(_), _) | (_, never @ Part::Never(_)) => Ok(never),
             (Part::Ref(target), other) | (other, Part::Ref(target)) => {
                 let same = matches!(&other, Part::Ref(own) if *own == target);
                 if same {
@@ -155,11 +159,11 @@ impl Merger<'_> {
                 }
                 let definition = self.definitions.get(target).filter(|_| !stack.contains(&target));
                 let reason = "a recursive reference cannot be combined with other keywords";
-                let definition = definition.ok_or_else(|| unsupported("$ref", reason))?;
+                let definition = definition.ok_or_else(|| at.unsupported("$ref", reason))?;
                 let stack: Vec<usize> = stack.iter().copied().chain([target]).collect();
                 let resolved = self.schema(definition, &stack)?;
                 let parts = resolved.parts.into_iter().chain([other]).collect();
-                let schema = self.combine(parts, &stack)?;
+                let schema = self.combine(parts, at, &stack)?;
                 Ok(single(schema))
             }
             (Part::One(all), other) | (other, Part::One(all)) => {
@@ -172,14 +176,22 @@ impl Merger<'_> {
                 let mut types = Vec::new();
                 for left in &left {
                     for right in &right {
-                        types.extend(self.both_types(left, right, stack)?);
+                        types.extend(self.both_types(left, right, at, stack)?);
                     }
                 }
-                Ok(if types.is_empty() { Part::Never } else { Part::Types(types) })
+                if types.is_empty() {
+                    let reason = format!(
+                        "the types {} and {} exclude each other",
+                        names(&left),
+                        names(&right)
+                    );
+                    return Ok(Part::Never(reason.into()));
+                }
+                Ok(Part::Types(types))
             }
             // Values are kept apart.
             (values @ Part::Values(_), other) | (other, values @ Part::Values(_)) => {
-                Ok(single(Schema { parts: vec![values, other] }))
+                Ok(single(Schema { parts: vec![values, other], at: at.clone() }))
             }
         }
     }
@@ -188,22 +200,25 @@ impl Merger<'_> {
         &mut self,
         left: &Type,
         right: &Type,
+        at: &At,
         stack: Stack<'_>,
     ) -> Result<Option<Type>, ConstraintError> {
         Ok(match (left, right) {
             (Type::Null, Type::Null) => Some(Type::Null),
             (Type::Boolean, Type::Boolean) => Some(Type::Boolean),
-            (Type::Number(left), Type::Number(right)) => Some(Type::Number(ranges(left, right)?)),
+            (Type::Number(left), Type::Number(right)) => {
+                Some(Type::Number(ranges(left, right, at)?))
+            }
             (
                 Type::Integer(left) | Type::Number(left),
                 Type::Integer(right) | Type::Number(right),
-            ) => Some(Type::Integer(ranges(left, right)?)),
+            ) => Some(Type::Integer(ranges(left, right, at)?)),
             (Type::String(left), Type::String(right)) => Some(Type::String(texts(left, right))),
             (Type::Array(left), Type::Array(right)) => {
                 Some(Type::Array(self.items(left, right, stack)?))
             }
             (Type::Object(left), Type::Object(right)) => {
-                Some(Type::Object(self.fields(left, right, stack)?))
+                Some(Type::Object(self.fields(left, right, at, stack)?))
             }
             _ => None,
         })
@@ -228,10 +243,7 @@ impl Merger<'_> {
         stack: Stack<'_>,
     ) -> Result<Items, ConstraintError> {
         let anything = Schema::default();
-        let at = |items: &Items, index: usize| {
-            let item = items.prefix.get(index).or(items.rest.as_deref());
-            item.unwrap_or(&anything).clone()
-        };
+        let at = |items: &Items, index: usize| items.item(index).unwrap_or(&anything).clone();
         let length = left.prefix.len().max(right.prefix.len());
         let prefix = (0..length)
             .map(|index| self.both_schemas(&at(left, index), &at(right, index), stack))
@@ -248,6 +260,7 @@ impl Merger<'_> {
         &mut self,
         left: &Fields,
         right: &Fields,
+        at: &At,
         stack: Stack<'_>,
     ) -> Result<Fields, ConstraintError> {
         let is_open = |fields: &Fields| {
@@ -256,13 +269,12 @@ impl Merger<'_> {
         let has_patterns = !left.patterns.is_empty() || !right.patterns.is_empty();
         if has_patterns && !is_open(left) && !is_open(right) {
             let reason = "it cannot be combined with other schemas of properties";
-            return Err(unsupported("patternProperties", reason));
+            return Err(at.unsupported("patternProperties", reason));
         }
         let anything = Schema::default();
         let of = |fields: &Fields, name: &str| {
-            let own = fields.properties.iter().find(|(own, _)| own == name);
-            let schema = own.map(|(_, schema)| schema).or(fields.rest.as_deref());
-            schema.unwrap_or(&anything).clone()
+            let (own, rest) = fields.property(name);
+            own.or(rest).unwrap_or(&anything).clone()
         };
         let mut properties: Vec<(String, Schema)> = Vec::new();
         let names = left.properties.iter().chain(&right.properties);
@@ -283,7 +295,7 @@ impl Merger<'_> {
             min: left.min.max(right.min),
             max: lowest(left.max, right.max),
         };
-        check_counts(&fields, &At::root())?;
+        check_counts(&fields, at)?;
         Ok(fields)
     }
 }
@@ -297,7 +309,12 @@ fn single(mut schema: Schema) -> Part {
     }
 }
 
-fn lowest<T: PartialOrd>(left: Option<T>, right: Option<T>) -> Option<T> {
+/// The names of types, for a message.
+fn names(types: &[Type]) -> String {
+    types.iter().map(Type::name).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn lowest<T: PartialOrd>(left: Option<T>, right: Option<T>) -> Option<T> {
     match (left, right) {
         (Some(left), Some(right)) => Some(if right < left { right } else { left }),
         (one, other) => one.or(other),
@@ -308,12 +325,12 @@ fn highest(left: Option<f64>, right: Option<f64>) -> Option<f64> {
     lowest(left.map(|number| -number), right.map(|number| -number)).map(|number| -number)
 }
 
-fn ranges(left: &Range, right: &Range) -> Result<Range, ConstraintError> {
+pub(super) fn ranges(left: &Range, right: &Range, at: &At) -> Result<Range, ConstraintError> {
     let multiple_of = match (left.multiple_of, right.multiple_of) {
         (Some(left), Some(right)) => {
             let common = values::common_multiple(left, right);
             let reason = "the common multiple is too large";
-            Some(common.ok_or_else(|| unsupported("multipleOf", reason))?)
+            Some(common.ok_or_else(|| at.unsupported("multipleOf", reason))?)
         }
         (one, other) => one.or(other),
     };

@@ -5,16 +5,18 @@
 //! exact (see [`parse`] and [`emit`]). So it never sees a schema as written.
 
 mod check;
+mod disjoint;
 mod emit;
+mod empty;
 mod format;
 mod keywords;
 mod merge;
 mod parse;
 mod pattern;
+mod place;
 mod schema;
 mod values;
 
-pub(crate) use pattern::parse as parse_regex;
 use serde_json::Value;
 
 use crate::ConstraintError;
@@ -37,8 +39,18 @@ pub(crate) fn lower(
     nodes_max: usize,
     whitespace: JsonWhitespace,
 ) -> Result<Value, ConstraintError> {
+    let text = without_mark(text);
+    if text.trim().is_empty() {
+        let message = "the text is empty".to_owned();
+        return Err(ConstraintError::Json { line: 1, column: 1, message });
+    }
     let source: Value = serde_json::from_str(text).map_err(|error| json_error(&error))?;
     lower_value(&source, nodes_max, whitespace)
+}
+
+/// The text without a byte-order mark, which editors write. RFC 8259 allows parsers to ignore it.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// As [`lower`], for a parsed schema.
@@ -50,8 +62,18 @@ pub(crate) fn lower_value(
     let document = parse::parse(source, nodes_max)?;
     check::check_references(&document)?;
     let document = merge::merge(document, nodes_max.saturating_mul(4))?;
+    disjoint::check_alternatives(&document)?;
     check::check_values(&document)?;
     Ok(emit::emit(&document, whitespace))
+}
+
+/// For a schema that the library refuses because a string matches nothing: the JSON pointer of the
+/// string and the reason.
+pub(crate) fn find_empty_text(text: &str, nodes_max: usize) -> Option<String> {
+    let source: Value = serde_json::from_str(without_mark(text)).ok()?;
+    let document = parse::parse(&source, nodes_max).ok()?;
+    let document = merge::merge(document, nodes_max.saturating_mul(4)).ok()?;
+    empty::find(&document)
 }
 
 pub(crate) fn json_error(error: &serde_json::Error) -> ConstraintError {

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::format;
-use super::keywords::{At, Keywords, TYPES, decode_percent, is_type_keyword};
+use super::keywords::{Keywords, TYPES, decode_percent, is_type_keyword};
 use super::pattern;
+use super::place::At;
 use super::schema::{Document, Fields, Items, Part, Range, Schema, Text, Type};
 use super::values;
 use crate::ConstraintError;
@@ -25,46 +26,63 @@ const PATTERNS_MAX: usize = 32;
 
 /// Parses the schema and the schemas that it refers to.
 pub(super) fn parse(source: &Value, nodes_max: usize) -> Result<Document, ConstraintError> {
-    let mut parser =
-        Parser { source, nodes: 0, nodes_max, targets: HashMap::new(), pending: Vec::new() };
+    let mut parser = Parser {
+        source,
+        counts: Counts { schemas: 0, values: 0, names: 0, max: nodes_max },
+        targets: HashMap::new(),
+        pending: Vec::new(),
+    };
     let root = parser.schema(source, &At::root(), 0)?;
     let mut definitions = Vec::new();
     while let Some((pointer, target)) = parser.pending.get(definitions.len()).cloned() {
-        definitions.push(parser.schema(target, &At(pointer), 0)?);
+        definitions.push(parser.schema(target, &At::pointer(&pointer), 0)?);
     }
     Ok(Document { root, definitions })
 }
 
 struct Parser<'s> {
     source: &'s Value,
-    nodes: usize,
-    nodes_max: usize,
+    counts: Counts,
     /// Index of each definition by its JSON pointer.
     targets: HashMap<String, usize>,
     /// Pointer and value of each definition.
     pending: Vec<(String, &'s Value)>,
 }
 
-impl<'s> Parser<'s> {
-    fn count_node(&mut self) -> Result<(), ConstraintError> {
-        self.nodes += 1;
-        if self.nodes <= self.nodes_max {
-            return Ok(());
-        }
-        Err(ConstraintError::TooLarge {
-            what: "the number of schemas, properties and values",
-            value: self.nodes as u64,
-            value_max: self.nodes_max as u64,
-        })
+/// What a schema has, each with the same limit. A user can count each one in the source.
+struct Counts {
+    schemas: usize,
+    values: usize,
+    names: usize,
+    max: usize,
+}
+
+impl Counts {
+    fn add_schema(&mut self) -> Result<(), ConstraintError> {
+        self.schemas += 1;
+        check_number("the number of schemas", self.schemas, self.max)
     }
 
+    /// Each value of `enum` and `const`, and each value in it.
+    fn add_value(&mut self) -> Result<(), ConstraintError> {
+        self.values += 1;
+        check_number("the number of values of \"enum\" and \"const\"", self.values, self.max)
+    }
+
+    fn add_name(&mut self) -> Result<(), ConstraintError> {
+        self.names += 1;
+        check_number("the number of names in \"required\"", self.names, self.max)
+    }
+}
+
+impl<'s> Parser<'s> {
     fn schema(
         &mut self,
         value: &'s Value,
         at: &At,
         depth: usize,
     ) -> Result<Schema, ConstraintError> {
-        self.count_node()?;
+        self.counts.add_schema()?;
         if depth > DEPTH_MAX {
             return Err(ConstraintError::TooLarge {
                 what: "the nesting depth of schemas",
@@ -73,13 +91,12 @@ impl<'s> Parser<'s> {
             });
         }
         let map = match value {
-            Value::Bool(true) => return Ok(Schema::default()),
-            Value::Bool(false) => return Ok(Schema::never()),
+            Value::Bool(true) => return Ok(Schema { at: at.clone(), ..Schema::default() }),
+            Value::Bool(false) => return Ok(Schema::never(at.clone(), "the schema is false")),
             Value::Object(map) => map,
-            _ => {
-                let expected = "an object or a boolean";
-                let (parent, keyword) = at.0.rsplit_once('/').unwrap_or_default();
-                return Err(At(parent.to_owned()).invalid(keyword, expected));
+            other => {
+                let found = values::kind(other);
+                return Err(ConstraintError::NoSchema { at: at.to_string(), found });
             }
         };
         let keywords = Keywords { map, at, depth };
@@ -93,7 +110,7 @@ impl<'s> Parser<'s> {
         }
         parts.extend(self.schemas(&keywords, "anyOf")?.map(Part::Any));
         parts.extend(self.schemas(&keywords, "oneOf")?.map(Part::One));
-        Ok(Schema { parts })
+        Ok(Schema { parts, at: at.clone() })
     }
 
     /// The types of a schema with a keyword that depends on the type.
@@ -194,7 +211,7 @@ impl<'s> Parser<'s> {
         let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
         let mut required: Vec<String> = Vec::new();
         for name in names.ok_or_else(|| at.invalid("required", "an array of strings"))? {
-            self.count_node()?;
+            self.counts.add_name()?;
             if !required.iter().any(|known| known == name) {
                 required.push(name.to_owned());
             }
@@ -265,8 +282,7 @@ impl<'s> Parser<'s> {
         for (keyword, value) in
             list.into_iter().flatten().map(|v| ("enum", v)).chain(constant.map(|v| ("const", v)))
         {
-            self.count_node()?;
-            let supported = values::check(value, &mut || self.count_node());
+            let supported = values::check(value, &mut || self.counts.add_value());
             supported?.map_err(|reason| keywords.at.unsupported(keyword, reason))?;
         }
         if let Some(constant) = constant {

@@ -5,14 +5,12 @@
 
 use llguidance::derivre::RegexBuilder;
 use llguidance::regex_to_lark;
-use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, GroupKind, LiteralKind,
     Span, SpecialLiteralKind, Visitor, visit,
 };
 
-/// Maximum nesting depth of groups.
-const NESTING_MAX: u32 = 64;
+use crate::regex;
 
 /// ECMA-262: `.` without line terminators.
 const DOT: &str = "[^\\n\\r\\x{2028}\\x{2029}]";
@@ -22,7 +20,8 @@ const SPACE: &str = "\\t-\\r \\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{202
 
 /// The expression in the library's syntax, or the reason of the refusal.
 pub(super) fn lower(regex: &str) -> Result<String, String> {
-    let ast = parse(regex).map_err(|(offset, message)| format!("byte {offset}: {message}"))?;
+    let ast =
+        regex::parse(regex).map_err(|(offset, message)| format!("byte {offset}: {message}"))?;
     let at = |(offset, message): (usize, &str)| format!("byte {offset}: {message}");
     let mut changes = visit(&ast, Translator { changes: Vec::new() }).map_err(at)?;
     changes.sort_by_key(|(span, _)| span.start.offset);
@@ -35,14 +34,8 @@ pub(super) fn lower(regex: &str) -> Result<String, String> {
     lowered.push_str(regex.get(from..).unwrap_or_default());
     // The library refuses anchors in the middle.
     let built = RegexBuilder::new().mk_regex_for_serach(&regex_to_lark(&lowered, "dw"));
-    built.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+    built.map_err(|error| regex::refused(&error.to_string()))?;
     Ok(lowered)
-}
-
-/// Parses an expression; an error has an offset in bytes.
-pub(crate) fn parse(regex: &str) -> Result<Ast, (usize, String)> {
-    let mut parser = ParserBuilder::new().nest_limit(NESTING_MAX).build();
-    parser.parse(regex).map_err(|error| (error.span().start.offset, error.kind().to_string()))
 }
 
 struct Translator {
@@ -67,8 +60,9 @@ impl Visitor for Translator {
                 self.changes.push((class.span, format!("[{not}{SPACE}]")));
             }
             Ast::Assertion(assertion) => match assertion.kind {
-                AssertionKind::StartLine | AssertionKind::EndLine => {}
-                _ => return Err((at, "word boundaries are not supported")),
+                AssertionKind::StartText => return Err((at, "\\A is not part of ECMA-262")),
+                AssertionKind::EndText => return Err((at, "\\z is not part of ECMA-262")),
+                _ => {}
             },
             Ast::Flags(_) => return Err((at, "flags are not part of ECMA-262")),
             Ast::Group(group) => match &group.kind {

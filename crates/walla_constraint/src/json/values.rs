@@ -1,8 +1,12 @@
 //! Values of `const` and `enum`, and exact decimals.
 
-use serde_json::{Number, Value};
+use std::collections::HashSet;
 
-use super::schema::{NUMBER_MAX, Part, Range, Text, Type};
+use serde_json::{Map, Number, Value};
+
+use super::schema::{
+    DECIMALS_MAX, DIGITS_EXACT, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type,
+};
 use crate::ConstraintError;
 
 /// Maximum of a number of `multipleOf` without its decimal point. The library has a state for each
@@ -41,6 +45,18 @@ pub(super) fn check(
     Ok(Ok(()))
 }
 
+/// The type of a value, for messages.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// Whether a character needs the escape `\u`, which the grammar does not allow: it would be a
 /// second spelling of property names.
 fn is_unwritable(c: char) -> bool {
@@ -69,6 +85,11 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
 pub(super) fn narrow(parts: &mut Vec<Part>) {
     let Some(first) = parts.iter().position(|part| matches!(part, Part::Values(_))) else { return };
     let Part::Values(mut values) = parts.remove(first) else { return };
+    let reason = match values.as_slice() {
+        [] => "\"const\" is no value of \"enum\"",
+        [_] => "other keywords exclude the value of \"const\" or \"enum\"",
+        _ => "other keywords exclude all values of \"enum\"",
+    };
     values.retain(|value| {
         parts.iter().all(|part| match part {
             Part::Values(others) => others.iter().any(|other| is_equal(value, other)),
@@ -78,9 +99,15 @@ pub(super) fn narrow(parts: &mut Vec<Part>) {
     });
     values.iter_mut().for_each(normalise);
     let mut unique: Vec<Value> = Vec::with_capacity(values.len());
+    let mut texts = HashSet::new();
     for value in values {
-        // Strings alone can be many; sorting is not possible, because the order is kept.
-        if value.is_string() || !unique.iter().any(|known| is_equal(known, &value)) {
+        // Values without properties are equal if their normal texts are equal. Values can be many;
+        // sorting is not possible, because the order is kept.
+        let text = value.to_string();
+        let has_fields = text.contains('{') && !value.is_string();
+        let is_known = !texts.insert(text)
+            || (has_fields && unique.iter().any(|known| is_equal(known, &value)));
+        if !is_known {
             unique.push(value);
         }
     }
@@ -89,7 +116,10 @@ pub(super) fn narrow(parts: &mut Vec<Part>) {
         Part::Types(types) => unique.iter().any(|value| admits(types, value) != Some(true)),
         _ => true,
     });
-    parts.insert(0, if unique.is_empty() { Part::Never } else { Part::Values(unique) });
+    parts.insert(
+        0,
+        if unique.is_empty() { Part::Never(reason.into()) } else { Part::Values(unique) },
+    );
 }
 
 /// Writes whole numbers without decimals: a program may read them into an integer.
@@ -108,7 +138,7 @@ fn normalise(value: &mut Value) {
 }
 
 /// Whether the types allow a value; `None` if this is not decided here.
-fn admits(types: &[Type], value: &Value) -> Option<bool> {
+pub(super) fn admits(types: &[Type], value: &Value) -> Option<bool> {
     let decisions = types.iter().map(|ty| match (ty, value) {
         (Type::Null, Value::Null) | (Type::Boolean, Value::Bool(_)) => Some(true),
         (Type::Number(range), Value::Number(number)) => {
@@ -119,14 +149,73 @@ fn admits(types: &[Type], value: &Value) -> Option<bool> {
             Some(number.as_f64().is_some_and(is_in))
         }
         (Type::String(text), Value::String(value)) => text.admits(value),
-        (Type::Array(_), Value::Array(_)) | (Type::Object(_), Value::Object(_)) => None,
+        (Type::Array(items), Value::Array(values)) => items.admits(values),
+        (Type::Object(fields), Value::Object(map)) => fields.admits(map),
         _ => Some(false),
     });
-    let decisions: Vec<Option<bool>> = decisions.collect();
-    if decisions.contains(&Some(true)) {
-        return Some(true);
+    any(decisions)
+}
+
+/// As [`admits`], for a schema.
+fn admits_value(schema: &Schema, value: &Value) -> Option<bool> {
+    all(schema.parts.iter().map(|part| match part {
+        Part::Never(_) => Some(false),
+        Part::Types(types) => admits(types, value),
+        Part::Any(schemas) => any(schemas.iter().map(|schema| admits_value(schema, value))),
+        Part::Values(values) => Some(values.iter().any(|other| is_equal(other, value))),
+        Part::One(_) | Part::Ref(_) => None,
+    }))
+}
+
+/// Whether one decision is true; `None` if this is not known.
+fn any(decisions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    all(decisions.map(|decision| decision.map(|is_true| !is_true))).map(|is_false| !is_false)
+}
+
+/// Whether all decisions are true; `None` if this is not known.
+fn all(decisions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut is_known = true;
+    for decision in decisions {
+        match decision {
+            Some(false) => return Some(false),
+            Some(true) => {}
+            None => is_known = false,
+        }
     }
-    (!decisions.contains(&None)).then_some(false)
+    is_known.then_some(true)
+}
+
+impl Items {
+    fn admits(&self, values: &[Value]) -> Option<bool> {
+        let count = values.len() as u64;
+        if count < self.min || self.max.is_some_and(|max| count > max) {
+            return Some(false);
+        }
+        all(values.iter().enumerate().map(|(index, value)| match self.item(index) {
+            Some(schema) => admits_value(schema, value),
+            None => Some(true),
+        }))
+    }
+}
+
+impl Fields {
+    fn admits(&self, map: &Map<String, Value>) -> Option<bool> {
+        let count = map.len() as u64;
+        let is_counted = count >= self.min && self.max.is_none_or(|max| count <= max);
+        if !is_counted || self.required.iter().any(|name| !map.contains_key(name)) {
+            return Some(false);
+        }
+        let has_patterns = !self.patterns.is_empty();
+        let decisions = map.iter().map(|(name, value)| {
+            let (own, rest) = self.property(name);
+            match own.or(rest) {
+                Some(schema) => admits_value(schema, value),
+                None => Some(true),
+            }
+        });
+        // A pattern may apply too, or instead of `additionalProperties`.
+        if has_patterns { None } else { all(decisions) }
+    }
 }
 
 impl Text {
@@ -140,6 +229,20 @@ impl Text {
 }
 
 impl Range {
+    /// The conditions, for a message.
+    pub(super) fn describe(&self) -> String {
+        let conditions = [
+            ("at least", self.min),
+            ("above", self.above),
+            ("at most", self.max),
+            ("below", self.below),
+            ("a multiple of", self.multiple_of),
+        ];
+        let own = conditions.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        let texts: Vec<String> = own.map(|(name, value)| format!("{name} {value}")).collect();
+        texts.join(" and ")
+    }
+
     fn contains(&self, number: f64) -> bool {
         let is_multiple = self.multiple_of.is_none_or(|multiple| {
             let (Some((step, digits)), Some((value, own))) =
@@ -167,18 +270,79 @@ impl Range {
         (low, high)
     }
 
+    /// The lowest and the highest number, both perhaps not included, within ±[`NUMBER_MAX`].
+    fn ends(&self) -> (f64, f64) {
+        let low = self.min.unwrap_or(-NUMBER_MAX);
+        let high = self.max.unwrap_or(NUMBER_MAX);
+        let low = self.above.map_or(low, |above| low.max(above));
+        (low, self.below.map_or(high, |below| high.min(below)))
+    }
+
+    /// Number of decimals that the grammar allows without `multipleOf`. It is lower at an
+    /// exclusive bound of many digits: a number with more than [`DIGITS_EXACT`] digits could be
+    /// read as the bound.
+    pub(super) fn decimals(&self) -> u32 {
+        let bounds = self.above.into_iter().chain(self.below);
+        let decimals = bounds.map(|bound| {
+            let digits = bound.abs().max(1.0).log10().floor() as u32 + 1;
+            DIGITS_EXACT.saturating_sub(digits)
+        });
+        decimals.fold(DECIMALS_MAX, u32::min)
+    }
+
+    /// Numbers of a range that is too narrow for [`decimals`](Self::decimals): its bounds, its
+    /// middle and the numbers with these decimals, in so far as they are in the range. `None` if
+    /// the range is wide enough.
+    pub(super) fn few(&self) -> Option<Vec<f64>> {
+        let (low, high) = self.ends();
+        let step = step(self.decimals());
+        // The library divides bounds by the step, with an error of a few units in the last place,
+        // and must find a number between them.
+        let width_min = (f64::from(STEPS_MIN) * step).max(low.abs().max(high.abs()) * 4e-15);
+        if high - low >= width_min {
+            return None;
+        }
+        let mut values = vec![low, (low + high) / 2.0, high];
+        if (high - low) / step <= f64::from(STEPS_MIN) {
+            let steps = (0..=STEPS_MIN).map(|count| low + f64::from(count) * step);
+            values.extend(steps.map(|value| rounded(value, self.decimals())));
+        }
+        values.iter_mut().for_each(|value| *value += 0.0); // no -0
+        values.retain(|&value| self.contains(value));
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        Some(values)
+    }
+
+    /// The same range for numbers with this number of decimals. Its bounds have no more decimals:
+    /// below a bound with more, the library allows no number that the bound starts with.
+    pub(super) fn rounded(&self, decimals: u32) -> Self {
+        let step = step(decimals);
+        let up = |bound: f64| {
+            let near = rounded(bound, decimals);
+            if near < bound { rounded(bound + step, decimals) } else { near }
+        };
+        let down = |bound: f64| -up(-bound);
+        let (min, max) = (self.min.unwrap_or(-NUMBER_MAX), self.max.unwrap_or(NUMBER_MAX));
+        let mut range = Self { min: Some(up(min)), max: Some(down(max)), ..self.clone() };
+        if let Some(above) = self.above.filter(|&above| up(above) != above) {
+            range.above = None;
+            range.min = Some(up(min).max(up(above)));
+        }
+        if let Some(below) = self.below.filter(|&below| down(below) != below) {
+            range.below = None;
+            range.max = Some(down(max).min(down(below)));
+        }
+        range
+    }
+
     /// Whether a whole number, or any number, is in the range.
     pub(super) fn is_empty(&self, only_whole: bool) -> bool {
-        let (low, high) = if only_whole {
-            self.whole()
-        } else {
-            (self.min.unwrap_or(-NUMBER_MAX), self.max.unwrap_or(NUMBER_MAX))
-        };
-        let low = self.above.map_or(low, |above| low.max(above));
-        let high = self.below.map_or(high, |below| high.min(below));
+        let (low, high) = if only_whole { self.whole() } else { self.ends() };
         let is_open = |number: f64| self.above == Some(number) || self.below == Some(number);
         let Some((step, digits)) = self.multiple_of.and_then(scale) else {
-            return low > high || (low == high && is_open(low));
+            let is_none = !only_whole && self.few().is_some_and(|values| values.is_empty());
+            return low > high || is_none;
         };
         let power = 10_f64.powi(digits as i32);
         let step = if only_whole {
@@ -197,12 +361,25 @@ impl Range {
     }
 }
 
+/// Minimum width of a range that is written as bounds, in steps of the last decimal.
+const STEPS_MIN: u32 = 6;
+
+/// The nearest number with this number of decimals.
+fn rounded(number: f64, decimals: u32) -> f64 {
+    format!("{number:.*}", decimals as usize).parse().unwrap_or(number)
+}
+
+/// 10^-decimals.
+pub(super) fn step(decimals: u32) -> f64 {
+    1.0 / 10_f64.powi(decimals as i32)
+}
+
 /// A positive number as a whole number and a number of decimals, at most six, as the library
 /// computes them. `None` if it is no such number.
 fn decimal(number: f64) -> Option<(u64, u32)> {
     let (mut value, mut digits) = (number, 0);
     while value.fract() != 0.0 {
-        if digits == 6 {
+        if digits == DECIMALS_MAX {
             return None;
         }
         value *= 10.0;

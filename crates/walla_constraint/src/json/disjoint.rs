@@ -1,0 +1,188 @@
+//! Refuses `oneOf` whose alternatives may overlap: a grammar cannot exclude values that two of them
+//! allow. Of alternatives that do not overlap a value matches one if it matches any.
+
+use super::merge::ranges;
+use super::place::At;
+use super::schema::{Document, Fields, Items, Part, Schema, Type};
+use super::values::{admits, is_equal};
+use crate::ConstraintError;
+
+/// Maximum number of comparisons for one document, of about 50 ns each.
+const COMPARISONS_MAX: usize = 1_000_000;
+
+/// Maximum number of references that are followed to compare two schemas.
+const REFERENCES_MAX: usize = 8;
+
+/// Refuses a document with alternatives of `oneOf` that may overlap.
+pub(super) fn check_alternatives(document: &Document) -> Result<(), ConstraintError> {
+    let mut comparer = Comparer { definitions: &document.definitions, left: COMPARISONS_MAX };
+    comparer.check(&document.root)?;
+    document.definitions.iter().try_for_each(|schema| comparer.check(schema))
+}
+
+struct Comparer<'d> {
+    definitions: &'d [Schema],
+    /// Comparisons that are left.
+    left: usize,
+}
+
+impl Comparer<'_> {
+    fn check(&mut self, schema: &Schema) -> Result<(), ConstraintError> {
+        for part in &schema.parts {
+            match part {
+                Part::Any(all) => self.check_all(all)?,
+                Part::One(all) => {
+                    self.check_all(all)?;
+                    self.check_one(all, &schema.at)?;
+                }
+                Part::Types(types) => {
+                    for ty in types {
+                        match ty {
+                            Type::Array(items) => {
+                                self.check_all(&items.prefix)?;
+                                self.check_all(items.rest.as_deref())?;
+                            }
+                            Type::Object(fields) => {
+                                let named = fields.properties.iter().chain(&fields.patterns);
+                                self.check_all(named.map(|(_, schema)| schema))?;
+                                self.check_all(fields.rest.as_deref())?;
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_all<'s>(
+        &mut self,
+        all: impl IntoIterator<Item = &'s Schema>,
+    ) -> Result<(), ConstraintError> {
+        all.into_iter().try_for_each(|schema| self.check(schema))
+    }
+
+    fn check_one(&mut self, all: &[Schema], at: &At) -> Result<(), ConstraintError> {
+        for (index, one) in all.iter().enumerate() {
+            for (other_index, other) in all.iter().enumerate().skip(index + 1) {
+                if self.are_disjoint(one, other, REFERENCES_MAX) {
+                    continue;
+                }
+                let reason = if self.left == 0 {
+                    "its alternatives are too large to compare; use \"anyOf\"".to_owned()
+                } else {
+                    format!(
+                        "a value may match both alternative {index} and alternative {other_index}; \
+                         give them different types or constants, or use \"anyOf\""
+                    )
+                };
+                return Err(at.unsupported("oneOf", reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is known that no value matches both schemas.
+    fn are_disjoint(&mut self, one: &Schema, other: &Schema, references: usize) -> bool {
+        one.parts.iter().any(|part| {
+            other.parts.iter().any(|other| self.are_parts_disjoint(part, other, references))
+        })
+    }
+
+    fn are_parts_disjoint(&mut self, one: &Part, other: &Part, references: usize) -> bool {
+        if !self.pay(1) {
+            return false;
+        }
+        match (one, other) {
+            (Part::Never(_), _) | (_, Part::Never(_)) => true,
+            (Part::Ref(target), part) | (part, Part::Ref(target)) => {
+                let definitions = self.definitions;
+                let definition = definitions.get(*target).filter(|_| references > 0);
+                definition.is_some_and(|definition| {
+                    definition
+                        .parts
+                        .iter()
+                        .any(|own| self.are_parts_disjoint(own, part, references - 1))
+                })
+            }
+            (Part::Any(all) | Part::One(all), part) | (part, Part::Any(all) | Part::One(all)) => {
+                all.iter().all(|schema| {
+                    schema.parts.iter().any(|own| self.are_parts_disjoint(own, part, references))
+                })
+            }
+            (Part::Values(values), Part::Values(others)) => {
+                self.pay(values.len() * others.len())
+                    && !values.iter().any(|value| others.iter().any(|other| is_equal(value, other)))
+            }
+            (Part::Values(values), Part::Types(types))
+            | (Part::Types(types), Part::Values(values)) => {
+                self.pay(values.len() * types.len())
+                    && values.iter().all(|value| admits(types, value) == Some(false))
+            }
+            (Part::Types(types), Part::Types(others)) => types.iter().all(|ty| {
+                others.iter().all(|other| self.are_types_disjoint(ty, other, references))
+            }),
+        }
+    }
+
+    fn are_types_disjoint(&mut self, one: &Type, other: &Type, references: usize) -> bool {
+        match (one, other) {
+            (Type::Null, Type::Null) | (Type::Boolean, Type::Boolean) => false,
+            (Type::Number(range), Type::Number(other)) => {
+                ranges(range, other, &At::root()).is_ok_and(|both| both.is_empty(false))
+            }
+            (
+                Type::Integer(range) | Type::Number(range),
+                Type::Integer(other) | Type::Number(other),
+            ) => ranges(range, other, &At::root()).is_ok_and(|both| both.is_empty(true)),
+            (Type::String(text), Type::String(other)) => {
+                let is_longer = |min: u64, max: Option<u64>| max.is_some_and(|max| min > max);
+                is_longer(text.min, other.max) || is_longer(other.min, text.max)
+            }
+            (Type::Array(items), Type::Array(other)) => {
+                self.are_arrays_disjoint(items, other, references)
+            }
+            (Type::Object(fields), Type::Object(other)) => {
+                self.are_objects_disjoint(fields, other, references)
+            }
+            _ => true,
+        }
+    }
+
+    fn are_arrays_disjoint(&mut self, one: &Items, other: &Items, references: usize) -> bool {
+        let needed = one.min.max(other.min);
+        if [one.max, other.max].into_iter().flatten().any(|max| needed > max) {
+            return true;
+        }
+        // Further items have the schemas of the first one behind the prefixes.
+        let count = one.prefix.len().max(other.prefix.len()) + 1;
+        (0..count).take(usize::try_from(needed).unwrap_or(usize::MAX)).any(|index| {
+            let schemas = (one.item(index), other.item(index));
+            let (Some(item), Some(other)) = schemas else { return false };
+            self.are_disjoint(item, other, references)
+        })
+    }
+
+    /// A value of both has the required properties of both.
+    fn are_objects_disjoint(&mut self, one: &Fields, other: &Fields, references: usize) -> bool {
+        one.required.iter().chain(&other.required).any(|name| {
+            let [own, others] = [one, other].map(|fields| match fields.property(name) {
+                (Some(own), _) => Some(own),
+                // A pattern may apply instead.
+                (None, rest) => rest.filter(|_| fields.patterns.is_empty()),
+            });
+            match (own, others) {
+                (Some(schema), Some(other)) => self.are_disjoint(schema, other, references),
+                (Some(one), None) | (None, Some(one)) => one.is_never(),
+                (None, None) => false,
+            }
+        })
+    }
+
+    fn pay(&mut self, comparisons: usize) -> bool {
+        self.left = self.left.saturating_sub(comparisons);
+        self.left > 0
+    }
+}

@@ -1,0 +1,63 @@
+//! Finds strings that no text matches. The library refuses them too, without their place.
+
+use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::regex_to_lark;
+
+use super::schema::{Document, Part, Schema, Text, Type};
+
+/// Maximum work to test one string, as in the library.
+const FUEL: u64 = 10_000;
+
+/// The first string without a text.
+pub(super) fn find(document: &Document) -> Option<String> {
+    let mut schemas: Vec<&Schema> = document.definitions.iter().rev().collect();
+    schemas.push(&document.root);
+    while let Some(schema) = schemas.pop() {
+        for part in &schema.parts {
+            match part {
+                Part::Any(all) | Part::One(all) => schemas.extend(all),
+                Part::Types(types) => {
+                    for ty in types {
+                        match ty {
+                            Type::String(text) if is_empty(text) => {
+                                let reason = "no string matches its pattern, format and length";
+                                return Some(if schema.at.is_root() {
+                                    reason.to_owned()
+                                } else {
+                                    format!("at \"{}\": {reason}", schema.at)
+                                });
+                            }
+                            Type::Array(items) => {
+                                schemas.extend(items.prefix.iter().chain(items.rest.as_deref()));
+                            }
+                            Type::Object(fields) => {
+                                let named = fields.properties.iter().chain(&fields.patterns);
+                                schemas.extend(named.map(|(_, schema)| schema));
+                                schemas.extend(fields.rest.as_deref());
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
+            }
+        }
+    }
+    None
+}
+
+/// Whether it is known that no text matches. Formats of the library are not considered.
+fn is_empty(text: &Text) -> bool {
+    let patterns = text.patterns.iter();
+    let mut all: Vec<RegexAst> =
+        patterns.map(|pattern| RegexAst::SearchRegex(regex_to_lark(pattern, "dw"))).collect();
+    if all.is_empty() {
+        return false;
+    }
+    let max = text.max.map(|max| max.to_string()).unwrap_or_default();
+    all.push(RegexAst::Regex(format!("(?s:.{{{},{max}}})", text.min)));
+    let mut builder = RegexBuilder::new();
+    let built = builder.mk(&RegexAst::And(all));
+    let regex = built.and_then(|expression| builder.to_regex_limited(expression, FUEL));
+    regex.is_ok_and(|mut regex| regex.always_empty())
+}
