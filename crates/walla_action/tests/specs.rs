@@ -148,6 +148,11 @@ fn unsupported_parts_are_named() {
         ("not", json!({"type": "integer", "not": {"const": 1}})),
         ("oneOf", json!({"oneOf": [{"type": "integer"}, {"type": "number"}]})),
         ("minLength", json!({"type": "integer", "minLength": 1})),
+        // A grammar could not enforce them.
+        ("minimum", json!({"type": "integer", "minimum": 9_007_199_254_740_993_u64})),
+        ("maximum", json!({"type": "integer", "maximum": 9_007_199_254_740_999_u64})),
+        ("exclusiveMinimum", json!({"type": "number", "exclusiveMinimum": -1e300})),
+        ("exclusiveMaximum", json!({"type": "integer", "exclusiveMaximum": u64::MAX})),
         ("true", json!(true)),
         ("type", json!({})),
         ("enum", json!({"enum": [[1]]})),

@@ -3,7 +3,7 @@
 mod common;
 
 use serde_json::{Value, json};
-use walla_constraint::Compiler;
+use walla_constraint::{Compiler, Constraint, ConstraintError};
 use walla_types::TokenId;
 
 use common::{Random, accepts, compiler, exact_compiler, mask, schema, small};
@@ -224,5 +224,44 @@ fn numbers_with_patterns_of_properties_are_bounded() {
             )
         ));
         assert!(!accepts(&grammar, "{\"a\":1.0000000}"), "{value}");
+    }
+}
+
+/// Bounds beyond 2^53 - 1 are refused with their keyword; listed integers are exact or refused.
+#[test]
+fn integers_beyond_exact_numbers_are_exact_or_refused() {
+    let compiler = exact_compiler(small("llama32-q4_0"));
+    let beyond = [9_007_199_254_740_993_i128, 1 << 60, i128::from(i64::MAX), i128::from(u64::MAX)];
+    for ty in ["integer", "number"] {
+        for keyword in ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] {
+            for bound in beyond.into_iter().chain(beyond.map(|bound| -bound)) {
+                let text = format!("{{\"type\":\"{ty}\",\"{keyword}\":{bound}}}");
+                let error = compiler.compile(&Constraint::json_schema(text.clone())).unwrap_err();
+                let ConstraintError::UnsupportedKeyword { keyword: named, .. } = error else {
+                    panic!("{text}: {error}");
+                };
+                assert_eq!(named, keyword, "{text}");
+            }
+        }
+    }
+    let spellings = |number: i128| [number - 1, number, number + 1].map(|n| n.to_string());
+    for number in [1 << 53, (1 << 53) + 2, 1 << 60, (1 << 62) + (1 << 20), -(1 << 60)] {
+        for schema in [
+            format!("{{\"const\":{number}}}"),
+            format!("{{\"type\":\"integer\",\"enum\":[1,{number}]}}"),
+        ] {
+            let grammar = compiler.compile(&Constraint::json_schema(schema.clone())).unwrap();
+            let found = spellings(number).map(|text| accepts(&grammar, &text));
+            assert_eq!(found, [false, true, false], "{schema}");
+        }
+    }
+    for number in [(1_i128 << 53) + 1, i128::from(i64::MAX), i128::from(i64::MIN), 1 << 63] {
+        for keyword in ["const", "enum"] {
+            let value = if keyword == "enum" { format!("[{number}]") } else { number.to_string() };
+            let text = format!("{{\"{keyword}\":{value}}}");
+            let error = compiler.compile(&Constraint::json_schema(text.clone())).unwrap_err();
+            let expected = format!("keyword \"{keyword}\" is not supported: {number} is beyond");
+            assert!(error.to_string().starts_with(&expected), "{text}: {error}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::disjoint::are_disjoint;
-use super::{Kind, LENGTH_MAX, Limits, Property, Range, Schema, is_name};
+use super::{EXACT_MAX, Kind, LENGTH_MAX, Limits, Property, Range, Schema, is_name};
 use crate::ActionError;
 use crate::error::shown;
 
@@ -438,8 +438,12 @@ impl<'s> Fields<'s> {
         let mut number = |keyword| match self.take(keyword) {
             None => Ok(None),
             Some(value) => match value.as_f64() {
-                Some(number) if number.is_finite() => Ok(Some(number)),
-                _ => Err(invalid(keyword, &self.at, "a number")),
+                Some(number) if number.abs() <= EXACT_MAX => Ok(Some(number)),
+                Some(_) => {
+                    let reason = "bounds must be within ±(2^53 - 1), the range of exact numbers";
+                    Err(unsupported(keyword, &self.at, reason))
+                }
+                None => Err(invalid(keyword, &self.at, "a number")),
             },
         };
         let mut range = Range {

@@ -22,7 +22,7 @@ pub(super) fn check(
     while let Some(value) = rest.pop() {
         let text_of = |text: &String| text.chars().find(|&c| is_unwritable(c));
         let unwritable = match value {
-            Value::Number(number) if number.as_f64().is_none_or(|n| n.abs() > NUMBER_MAX) => {
+            Value::Number(number) if !is_writable(number) => {
                 let reason = format!("{number} is beyond 2^53 - 1, the range of exact numbers");
                 return Ok(Err(reason));
             }
@@ -43,6 +43,14 @@ pub(super) fn check(
         count()?;
     }
     Ok(Ok(()))
+}
+
+/// Whether the library writes a number exactly: it computes in 64-bit floating point. Beyond
+/// [`NUMBER_MAX`] these are the integers of 64 bits that floating point has, such as 2^60.
+fn is_writable(number: &Number) -> bool {
+    let is_exact = |whole: i64| whole as f64 as i128 == i128::from(whole) && whole != i64::MIN;
+    number.as_f64().is_some_and(|value| value.abs() <= NUMBER_MAX)
+        || number.as_i64().is_some_and(is_exact)
 }
 
 /// The type of a value, for messages.
