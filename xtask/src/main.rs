@@ -93,8 +93,8 @@ fn all_tests() -> Command {
     cargo_command("test")
 }
 
-/// Checks every non-default feature: those of all packages at once, so that dependencies are not
-/// checked again with other features. The overlay is checked, and the tests of features that
+/// Checks every non-default feature, of all packages at once, so that dependencies are not checked
+/// again with other features. The overlay is checked, and the tests of features that
 /// [`all_tests`] lacks run, only if `is_full`: on two cores a check of Bevy's UI takes four
 /// minutes, a build ten, and every build with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {

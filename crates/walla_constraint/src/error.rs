@@ -54,7 +54,7 @@ pub enum ConstraintError {
     NoSchema {
         /// JSON pointer of the schema. Empty for the root.
         at: String,
-        /// What is there.
+        /// The value that was found.
         found: &'static str,
     },
     /// No text satisfies the constraint.

@@ -51,11 +51,12 @@
 //! - JSON is [compact](JsonWhitespace) by default.
 //! - Numbers are within ±(2^53 - 1) and have no exponent. Integers have no decimals and are never
 //!   `-0`, so every JSON parser reads them exactly.
-//! - Numbers have at most six decimals, so their texts have at most 24 characters. With an exclusive
-//!   bound of more than nine digits, numbers have at most 15 digits less those of the bound as
-//!   decimals, so that no parser reads a number as the bound. A range narrower than six steps of
-//!   the last decimal allows its bounds, its middle and the numbers with these decimals. Values of
-//!   `enum` and `const` have all their digits.
+//! - Numbers have at most six decimals, so their texts have at most 24 characters. With an
+//!   exclusive bound of more than nine digits, numbers have at most 15 digits, less the digits of
+//!   the bound, as decimals, so that no parser reads a number as the bound. A range narrower than
+//!   six steps of the last decimal allows its bounds, its middle and the numbers with these
+//!   decimals. Values of `enum` and `const` have all their digits; beyond 2^53 - 1 they are
+//!   integers of 64 bits with a sign that floating point has, such as 2^60, and others are refused.
 //! - Strings have no `\u` escapes. Control characters other than `\b`, `\f`, `\n`, `\r` and `\t`
 //!   cannot be written.
 //! - Formats of text allow common forms only, for example no leap seconds.

@@ -1,4 +1,4 @@
-//! Checks of regular expressions, with messages that name what the user wrote.
+//! Checks of regular expressions, with messages that name the part of the source.
 
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{self, Assertion, AssertionKind, Ast, RepetitionKind, RepetitionRange};

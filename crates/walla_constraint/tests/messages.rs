@@ -1,4 +1,4 @@
-//! Messages name what the user wrote, where it is and what is not supported, in plain words.
+//! Messages name the part of the source, its place and the reason, in plain words.
 
 mod common;
 

@@ -186,7 +186,8 @@ impl Staging {
         Ok((weight, MatrixMemory { memory, is_on_host: pinned.is_some() }))
     }
 
-    /// Memory for a repacked matrix. If the system cannot pin so much, a table is in device memory.
+    /// Memory for a repacked matrix. A table is in device memory if the system cannot pin its
+    /// bytes.
     fn allocate(
         &self,
         context: &Context,

@@ -251,7 +251,7 @@ impl EngineBridge {
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.
     pub(crate) fn cancel_requested(&mut self, id: CancelId, agent: Entity, asks_before: usize) {
-        // A later result in this frame leads to a reply of its own.
+        // A later result in this frame leads to a separate reply.
         self.results_this_frame.remove(&agent);
         self.cancel_requests.push(CancelRequest { id, asks_before });
     }

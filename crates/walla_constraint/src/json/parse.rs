@@ -49,7 +49,7 @@ struct Parser<'s> {
     pending: Vec<(String, &'s Value)>,
 }
 
-/// What a schema has, each with the same limit. A user can count each one in the source.
+/// Parts of a schema, each with the same limit. A user can count each one in the source.
 struct Counts {
     schemas: usize,
     values: usize,

@@ -181,7 +181,7 @@ pub(super) fn call_policy(
         if is_required {
             return Err(ActionError::NoAction);
         }
-        // A model calls again what it called before, even if it has no actions any more.
+        // A model repeats earlier calls, even if it has no actions any more.
         let has_called = || turns.iter().any(|turn| turn.speaker == Speaker::Action);
         return Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()));
     };

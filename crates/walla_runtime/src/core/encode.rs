@@ -499,7 +499,7 @@ impl Fitting<'_> {
                 None => low = middle + 1,
             }
         }
-        // No fixed point may lie in the last exchange.
+        // The last exchange may have no fixed point.
         let last = last_exchange(self.turns);
         if fitting.as_ref().is_none_or(|(_, from)| *from == self.turns.len())
             && (self.possible..self.turns.len()).contains(&last)

@@ -378,8 +378,7 @@ fn a_constraint_excludes_calls() {
     assert!(["yes", "no"].contains(&heard.text.as_str()) && heard.calls.is_empty(), "{heard:?}");
 }
 
-/// A model calls again what it called before. Without possible actions it must not: a call would be
-/// spoken.
+/// A model repeats earlier calls. Without possible actions it must not: a call would be spoken.
 #[test]
 fn an_agent_without_possible_actions_speaks_no_call() {
     for special in [&MARKERS[..], &[]] {

@@ -282,8 +282,8 @@ fn a_conversation_far_beyond_the_context_is_refused_at_once() {
     }
 }
 
-/// The latest turns are not left out of a reply to them, wherever the points lie at which a
-/// conversation may begin. If they do not fit, the ask fails.
+/// The latest turns are not left out of a reply to them, at any points where a conversation may
+/// begin. If they do not fit, the ask fails.
 #[test]
 fn a_reply_to_results_or_observations_includes_them_or_fails() {
     let options = EngineOptions { context_tokens: 256, ..options() };
