@@ -112,8 +112,10 @@ fn share_under_frames(tracks: &BTreeMap<String, Spans>) -> f64 {
 
     let steps: Vec<_> = named(device, "step").collect();
     assert!(steps.len() >= 4, "{} steps", steps.len());
+    // The last step may have been launched ahead and not read when the app ended.
     for stage in ["plan", "fill", "upload", "launch", "copy back", "read"] {
-        assert_eq!(named(thread, stage).count(), steps.len(), "one {stage} for each step");
+        let more = named(thread, stage).count().checked_sub(steps.len());
+        assert!(more.is_some_and(|more| more <= 1), "one {stage} for each step: {more:?}");
     }
     for ((step, launch), read) in
         steps.iter().zip(named(thread, "launch")).zip(named(thread, "read"))

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use walla::{Agent, Engine, EngineState, Reply, ReplyError};
+use walla::{Agent, Engine, EngineState, FinishReason, Reply, ReplyError};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -37,7 +37,8 @@ fn asks_in_a_forked_child_end_with_an_error() {
     let agent = engine.agent("You are Greta, the smith of Emberfall.");
     // In a pause, this reply is still open when the process forks.
     engine.set_paused(true);
-    let open = engine.agent("You are Odo.").ask("Who are you?");
+    let odo = engine.agent("You are Odo.");
+    let open = odo.ask("Who are you?");
     // SAFETY: the child takes no lock that another thread may hold, except the allocator's, which
     // glibc and musl reset in a fork, and ends by `_exit`.
     let child = unsafe { libc::fork() };
@@ -51,6 +52,7 @@ fn asks_in_a_forked_child_end_with_an_error() {
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (child, true, 0));
     engine.set_paused(false);
-    block_on(open.finish()).expect("the parent's reply goes on");
+    let end = block_on(open.finish()).expect("the parent's reply goes on");
+    assert_eq!(end.reason, FinishReason::EndOfTurn);
     block_on(agent.ask("Who are you?").finish()).expect("the parent's agent answers");
 }
