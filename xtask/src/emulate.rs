@@ -32,6 +32,7 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=products_without_wgmma",
             // Kernels of other types, which the other tests run.
             "--skip=converted_types",
+            "--skip=any_mixture_of_types",
             "--skip=groups_of_12",
             "--skip=groups_of_4",
             "--skip=groups_of_7",
