@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 #[cfg(feature = "actions")]
 use walla_action::Action;
-use walla_action::{ActionError, ActionSet, MalformedCall, ParsedCall, call_json};
+use walla_action::{ActionError, ActionSet, MalformedCall, call_json};
 
 use super::ReplyId;
 
@@ -132,9 +132,4 @@ pub struct RefusedCall {
     pub id: CallId,
     /// The text of the call, and the reason.
     pub call: MalformedCall,
-}
-
-/// See [`Call::text`].
-pub(crate) fn call_text(call: &ParsedCall) -> String {
-    call_json(&call.name, &call.arguments)
 }

@@ -7,8 +7,8 @@ mod error;
 mod event;
 mod stats;
 
+pub(crate) use self::action::CALL_BYTES_MAX;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
-pub(crate) use self::action::{CALL_BYTES_MAX, call_text};
 pub use self::agent::{AgentSpec, AskOptions, ContextPolicy, Prompt, Speaker, Turn};
 pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
 pub use self::error::ReplyError;

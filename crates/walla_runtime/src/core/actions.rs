@@ -7,7 +7,7 @@
 
 use walla_action::{
     ActionError, ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
-    check,
+    call_json, check,
 };
 use walla_types::TokenId;
 
@@ -16,7 +16,7 @@ use super::agents::{AgentState, Asked};
 use super::constraints::Grammar;
 use crate::api::{
     ActionPolicy, AgentId, AskOptions, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall,
-    ReplyEvent, ReplyId, Speaker, Turn, call_text,
+    ReplyEvent, ReplyId, Speaker, Turn,
 };
 use crate::calls::{CallReader, Piece};
 use crate::reply_parts::{Part, ReplyParts};
@@ -141,7 +141,7 @@ impl<'a> Delivery<'a> {
         });
         let what = match call {
             Ok(call) => {
-                self.actions.push(call_text(&call));
+                self.actions.push(call_json(&call.name, &call.arguments));
                 let ParsedCall { name, arguments, .. } = call;
                 ReplyEvent::Call(Box::new(Call { id, name, arguments }))
             }
@@ -156,7 +156,7 @@ impl<'a> Delivery<'a> {
 }
 
 fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
-    MalformedCall { text: call_text(call), error }
+    MalformedCall { text: call_json(&call.name, &call.arguments), error }
 }
 
 /// When a reply in a conversation may call actions. `None`: its calls are not separated.
@@ -169,34 +169,31 @@ pub(super) fn call_policy(
     is_question: bool,
 ) -> Result<Option<ActionPolicy>, ActionError> {
     let AgentState { spec, turns, .. } = agent;
-    let is_required = options.actions == Some(ActionPolicy::Required);
     if options.constraint.is_some() || spec.constraint.is_some() {
+        let is_required = options.actions == Some(ActionPolicy::Required);
         return if is_required { Err(ActionError::Constrained) } else { Ok(None) };
     }
     let actions = spec.actions.as_ref();
-    let Some(possible) = actions.filter(|actions| !actions.set.is_empty()) else {
-        let is_required = is_required
-            || actions.is_some_and(|actions| actions.policy == ActionPolicy::Required)
-                && options.actions.is_none();
-        if is_required {
-            return Err(ActionError::NoAction);
-        }
-        // A model repeats earlier calls, even if it has no actions any more.
-        let has_called = || turns.iter().any(|turn| turn.speaker == Speaker::Action);
-        return Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()));
-    };
-    let policy = match (options.actions, possible.policy) {
-        _ if possible.calls_max == 0 || rounds(agent, is_question) > ROUNDS_MAX => {
-            ActionPolicy::Off
-        }
-        (Some(policy), _) => policy,
+    let policy = match (options.actions, actions.map(|actions| actions.policy)) {
+        (Some(policy), _) => Some(policy),
         // Otherwise an agent that must call would call again after each result.
-        (None, ActionPolicy::Required) if !is_question && follows_result(turns) => {
-            ActionPolicy::Auto
+        (None, Some(ActionPolicy::Required)) if !is_question && follows_result(turns) => {
+            Some(ActionPolicy::Auto)
         }
         (None, policy) => policy,
     };
-    Ok(Some(policy))
+    match actions.filter(|actions| !actions.set.is_empty()) {
+        None if policy == Some(ActionPolicy::Required) => Err(ActionError::NoAction),
+        None => {
+            // A model repeats earlier calls, even if it has no actions any more.
+            let has_called = || turns.iter().any(|turn| turn.speaker == Speaker::Action);
+            Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()))
+        }
+        Some(possible) if possible.calls_max == 0 || rounds(agent, is_question) > ROUNDS_MAX => {
+            Ok(Some(ActionPolicy::Off))
+        }
+        Some(_) => Ok(policy),
+    }
 }
 
 /// Number of consecutive replies to results, with the next one.

@@ -484,6 +484,24 @@ fn a_required_call_that_is_not_possible_is_an_error() {
     }
 }
 
+/// An agent that must call, and whose last action became impossible, speaks about its result.
+#[test]
+fn a_result_is_answered_without_possible_actions() {
+    let mut rig = rig(&model(&MARKERS));
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let turns = vec![
+        turn(Speaker::User, "Nails!"),
+        turn(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#),
+        turn(Speaker::ActionResult, "Sold."),
+    ];
+    let none = Actions { policy: ActionPolicy::Required, ..Actions::new(ActionSet::default()) };
+    let agent = rig.agent(AgentSpec { actions: Some(none), turns, ..speaker(1, 8) });
+    let ask = rig.ask(agent, Prompt::Continue);
+    rig.run();
+    let heard = rig.reply(ask);
+    assert!(matches!(heard.ends[..], [Ok(_)]) && heard.calls.is_empty(), "{heard:?}");
+}
+
 #[test]
 fn a_maximum_of_no_calls_permits_none() {
     let mut rig = rig(&model(&MARKERS));
