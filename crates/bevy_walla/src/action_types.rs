@@ -82,18 +82,17 @@ pub(crate) struct ActionTypes(HashMap<String, Vec<(TypeId, Publish)>>);
 /// Publishes a call as each of the types of its name that accepts it. No effect if no type of this
 /// name was added. If all of them refuse it, the call is refused.
 pub(crate) fn publish_typed(world: &mut World, called: &AgentCalled) {
-    let of_name = |types: &ActionTypes| types.0.get(&called.call.name).map_or(0, Vec::len);
-    let count = world.get_resource().map_or(0, of_name);
-    let (mut is_accepted, mut reason) = (false, None);
-    for index in 0..count {
-        // Observers of the call may add types.
-        let types = world.get_resource::<ActionTypes>();
-        let publish = types.and_then(|types| types.0.get(&called.call.name)?.get(index).copied());
-        match publish.map(|(_, publish)| publish(world, called)) {
-            Some(Err(refusal)) => reason = reason.or(Some(refusal)),
-            Some(Ok(())) => is_accepted = true,
-            None => {}
+    // A lookup for each type: observers of the call have the whole world.
+    let publish_at = |world: &World, index: usize| {
+        world.get_resource::<ActionTypes>()?.0.get(&called.call.name)?.get(index).copied()
+    };
+    let (mut is_accepted, mut reason, mut index) = (false, None, 0);
+    while let Some((_, publish)) = publish_at(world, index) {
+        match publish(world, called) {
+            Ok(()) => is_accepted = true,
+            Err(refusal) => reason = reason.or(Some(refusal)),
         }
+        index += 1;
     }
     if let Some(reason) = reason.filter(|_| !is_accepted) {
         let AgentCalled { agent, tag, ref call, .. } = *called;

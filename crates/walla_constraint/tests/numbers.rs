@@ -208,7 +208,7 @@ fn listed_numbers_have_all_their_digits() {
     }
 }
 
-/// The library combines schemas of patterns with those of properties.
+/// The library combines schemas of patterns with schemas of properties.
 #[test]
 fn numbers_with_patterns_of_properties_are_bounded() {
     let compiler = exact_compiler(small("llama32-q4_0"));

@@ -65,14 +65,22 @@ pub(crate) fn forward_action_result(
     mut commands: Commands,
 ) {
     let result = result.event();
-    let id = results.write(result.clone()).id;
-    bridge.result_taken(id);
+    bridge.result_taken(results.write(result.clone()).id);
+    if let Some(ask) = take_result(result, &mut conversations, &mut bridge) {
+        commands.trigger(ask);
+    }
+}
+
+/// Adds a result to the agent's conversation. Returns the ask that lets it go on speaking.
+fn take_result(
+    result: &ActionResult,
+    conversations: &mut Query<&mut Conversation, Allow<Disabled>>,
+    bridge: &mut EngineBridge,
+) -> Option<Ask> {
     if let Ok(mut conversation) = conversations.get_mut(result.agent) {
         conversation.push(Speaker::ActionResult, result.text.clone());
     }
-    if let Some(ask) = bridge.ask_after_result(result) {
-        commands.trigger(ask);
-    }
+    bridge.ask_after_result(result)
 }
 
 /// The same for results that a system wrote as messages.
@@ -84,19 +92,12 @@ pub(crate) fn take_result_messages(
     mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
     _here: NonSendMarker,
 ) {
-    if results.is_empty() {
-        return;
-    }
     for (result, number) in results.read_with_id() {
-        if bridge.was_result_taken(number.id) {
+        if bridge.forget_result_taken(number.id) {
             continue;
         }
-        if let Ok(mut conversation) = conversations.get_mut(result.agent) {
-            conversation.push(Speaker::ActionResult, result.text.clone());
-        }
-        if let Some(ask) = bridge.ask_after_result(result) {
+        if let Some(ask) = take_result(result, &mut conversations, &mut bridge) {
             open_ask(ask, &mut asks, &mut speeches);
         }
     }
-    bridge.forget_results_taken();
 }

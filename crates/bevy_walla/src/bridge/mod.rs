@@ -278,16 +278,14 @@ impl EngineBridge {
     }
 
     /// Records that the message of a result needs no further work.
-    pub(crate) fn result_taken(&mut self, id: usize) {
+    fn result_taken(&mut self, id: usize) {
         self.results_taken.push(id);
     }
 
-    pub(crate) fn was_result_taken(&self, id: usize) -> bool {
-        self.results_taken.contains(&id)
-    }
-
-    pub(crate) fn forget_results_taken(&mut self) {
-        self.results_taken.clear();
+    /// Whether that was recorded, for the last time.
+    fn forget_result_taken(&mut self, id: usize) -> bool {
+        let at = self.results_taken.iter().position(|taken| *taken == id);
+        at.map(|at| self.results_taken.swap_remove(at)).is_some()
     }
 
     /// The ask that lets an agent go on speaking after the result of a call. `None` if a result of

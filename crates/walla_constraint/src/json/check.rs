@@ -21,8 +21,7 @@ pub(super) fn check_values(document: &Document) -> Result<(), ConstraintError> {
         return Ok(());
     }
     let (at, reason) = Search { document, finite: &finite }.schema(&document.root, &[]);
-    let reason = if at.is_root() { reason } else { format!("at \"{at}\": {reason}") };
-    Err(ConstraintError::Unsatisfiable { reason })
+    Err(ConstraintError::Unsatisfiable { reason: at.named(&reason) })
 }
 
 /// Searches the place and the reason of a schema without a finite value.

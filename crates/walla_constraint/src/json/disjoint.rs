@@ -28,40 +28,11 @@ struct Comparer<'d> {
 
 impl Comparer<'_> {
     fn check(&mut self, schema: &Schema) -> Result<(), ConstraintError> {
-        for part in &schema.parts {
-            match part {
-                Part::Any(all) => self.check_all(all)?,
-                Part::One(all) => {
-                    self.check_all(all)?;
-                    self.check_one(all, &schema.at)?;
-                }
-                Part::Types(types) => {
-                    for ty in types {
-                        match ty {
-                            Type::Array(items) => {
-                                self.check_all(&items.prefix)?;
-                                self.check_all(items.rest.as_deref())?;
-                            }
-                            Type::Object(fields) => {
-                                let named = fields.properties.iter().chain(&fields.patterns);
-                                self.check_all(named.map(|(_, schema)| schema))?;
-                                self.check_all(fields.rest.as_deref())?;
-                            }
-                            _ => {}
-                        }
-                    }
-                }
-                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn check_all<'s>(
-        &mut self,
-        all: impl IntoIterator<Item = &'s Schema>,
-    ) -> Result<(), ConstraintError> {
-        all.into_iter().try_for_each(|schema| self.check(schema))
+        schema.children().into_iter().try_for_each(|schema| self.check(schema))?;
+        schema.parts.iter().try_for_each(|part| match part {
+            Part::One(all) => self.check_one(all, &schema.at),
+            _ => Ok(()),
+        })
     }
 
     fn check_one(&mut self, all: &[Schema], at: &At) -> Result<(), ConstraintError> {

@@ -13,35 +13,14 @@ pub(super) fn find(document: &Document) -> Option<String> {
     let mut schemas: Vec<&Schema> = document.definitions.iter().rev().collect();
     schemas.push(&document.root);
     while let Some(schema) = schemas.pop() {
-        for part in &schema.parts {
-            match part {
-                Part::Any(all) | Part::One(all) => schemas.extend(all),
-                Part::Types(types) => {
-                    for ty in types {
-                        match ty {
-                            Type::String(text) if is_empty(text) => {
-                                let reason = "no string matches its pattern, format and length";
-                                return Some(if schema.at.is_root() {
-                                    reason.to_owned()
-                                } else {
-                                    format!("at \"{}\": {reason}", schema.at)
-                                });
-                            }
-                            Type::Array(items) => {
-                                schemas.extend(items.prefix.iter().chain(items.rest.as_deref()));
-                            }
-                            Type::Object(fields) => {
-                                let named = fields.properties.iter().chain(&fields.patterns);
-                                schemas.extend(named.map(|(_, schema)| schema));
-                                schemas.extend(fields.rest.as_deref());
-                            }
-                            _ => {}
-                        }
-                    }
-                }
-                Part::Never(_) | Part::Ref(_) | Part::Values(_) => {}
-            }
+        let types = schema.parts.iter().filter_map(|part| match part {
+            Part::Types(types) => Some(types),
+            _ => None,
+        });
+        if types.flatten().any(|ty| matches!(ty, Type::String(text) if is_empty(text))) {
+            return Some(schema.at.named("no string matches its pattern, format and length"));
         }
+        schemas.extend(schema.children());
     }
     None
 }

@@ -39,6 +39,11 @@ impl At {
         self.0.as_ref().is_none_or(|place| place.text.is_empty() && place.parent.is_root())
     }
 
+    /// A reason with its place.
+    pub(super) fn named(&self, reason: &str) -> String {
+        if self.is_root() { reason.to_owned() } else { format!("at \"{self}\": {reason}") }
+    }
+
     pub(super) fn unsupported(&self, keyword: &str, reason: impl Into<String>) -> ConstraintError {
         let (keyword, at) = (keyword.to_owned(), self.to_string());
         ConstraintError::UnsupportedKeyword { keyword, at, reason: reason.into() }

@@ -107,9 +107,35 @@ impl Schema {
     pub(super) fn is_never(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Never(_)))
     }
+
+    /// The schemas directly within it, without targets of references.
+    pub(super) fn children(&self) -> Vec<&Self> {
+        self.parts.iter().flat_map(Part::children).collect()
+    }
+}
+
+impl Part {
+    fn children(&self) -> Vec<&Schema> {
+        match self {
+            Self::Any(all) | Self::One(all) => all.iter().collect(),
+            Self::Types(types) => types.iter().flat_map(Type::children).collect(),
+            Self::Never(_) | Self::Ref(_) | Self::Values(_) => Vec::new(),
+        }
+    }
 }
 
 impl Type {
+    fn children(&self) -> Vec<&Schema> {
+        match self {
+            Self::Array(items) => items.prefix.iter().chain(items.rest.as_deref()).collect(),
+            Self::Object(fields) => {
+                let named = fields.properties.iter().chain(&fields.patterns);
+                named.map(|(_, schema)| schema).chain(fields.rest.as_deref()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Its name in a schema.
     pub(super) fn name(&self) -> &'static str {
         match self {
