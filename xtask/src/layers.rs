@@ -10,7 +10,7 @@ use serde_json::Value;
 const CRATES: &[(&str, u32, &[&str])] = &[
     (
         "bevy_walla",
-        6,
+        7,
         &[
             "bevy_app",
             "bevy_color",
@@ -29,17 +29,42 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ),
     (
         "walla",
-        6,
+        7,
         &[
+            "axum",
             "clap",
             "crossbeam-utils",
             "futures-core",
+            "futures-util",
             "indicatif",
+            "serde",
             "serde_json",
             "tempfile",
             "thiserror",
             "tokio",
             "tracing",
+        ],
+    ),
+    (
+        "walla_remote",
+        6,
+        &[
+            "atomic-waker",
+            "backon",
+            "bytes",
+            "crossbeam-queue",
+            "eventsource-stream",
+            "futures-util",
+            "httpdate",
+            "reqwest",
+            "rustls",
+            "rustls-platform-verifier",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tracing",
+            "url",
         ],
     ),
     (

@@ -67,7 +67,6 @@ fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
     emulate::ci()?;
     cargo("fmt --all --check")?;
-    clippy("--all-targets")?;
     features(is_full)?;
     run(cargo_command("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
@@ -93,14 +92,15 @@ fn all_tests() -> Command {
     cargo_command("test")
 }
 
-/// Checks every non-default feature, of all packages at once, so that dependencies are not checked
-/// again with other features. The overlay is checked, and the tests of features that
+/// Checks all packages with every feature, at once, so that dependencies are not checked again with
+/// other features, and those with code for the absence of a feature. The overlay is checked, and the tests of features that
 /// [`all_tests`] lacks run, only if `is_full`: on two cores a check of Bevy's UI takes four
 /// minutes, a build ten, and every build with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {
     clippy(&format!("--all-targets --features {FEATURES}"))?;
     clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
     if is_full {
+        clippy("--all-targets")?;
         clippy("--package bevy_walla --all-targets --features overlay,lod,reflect,serialize,cuda")?;
         cargo("test --package bevy_walla --lib --test overlay --features overlay")?;
         cargo("test --package walla_cuda --features cupti --lib")?;
@@ -110,7 +110,8 @@ fn features(is_full: bool) -> Result<(), String> {
 }
 
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
-const FEATURES: &str = "walla/cuda,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
+const FEATURES: &str = "walla/cuda,walla/remote,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
+                        bevy_walla/remote,\
                         walla_examples/cuda,walla_benches/cuda";
 
 /// Checks that need an optional tool. Reports a missing tool.

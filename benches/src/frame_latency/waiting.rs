@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bevy_walla::engine::{AgentId, Client, Command, EngineClient, Event, TrySendError};
-use bevy_walla::{EngineStats, ReplyId, WallaState};
+use bevy_walla::EngineStats;
+use bevy_walla::engine::{
+    Capabilities, Client, Command, EngineClient, EngineState, Event, TrySendError,
+};
 
 /// Timeout of a step's start: no step runs while prompts are being encoded.
 const BEGIN_MAX: Duration = Duration::from_millis(1);
@@ -40,14 +42,6 @@ impl Waiting {
 }
 
 impl EngineClient for Waiting {
-    fn new_agent(&self) -> AgentId {
-        self.0.new_agent()
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        self.0.new_reply_id()
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         self.0.try_send(command)
     }
@@ -60,7 +54,15 @@ impl EngineClient for Waiting {
         self.wait_for_step();
     }
 
-    fn state(&self) -> WallaState {
+    fn stop(&self) {
+        self.0.engine().stop();
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::LOCAL
+    }
+
+    fn state(&self) -> EngineState {
         EngineClient::state(&*self.0)
     }
 

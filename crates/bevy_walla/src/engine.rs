@@ -22,20 +22,14 @@
 //! use std::sync::atomic::{AtomicUsize, Ordering};
 //!
 //! use bevy_app::prelude::*;
-//! use bevy_walla::engine::{AgentId, Command, EngineClient, Event, TrySendError};
+//! use bevy_walla::EngineStats;
+//! use bevy_walla::engine::{Capabilities, Command, EngineClient, EngineState, Event, TrySendError};
 //! use bevy_walla::prelude::*;
 //! use bevy_walla::scripted::ScriptedEngine;
-//! use bevy_walla::{EngineStats, ReplyId};
 //!
 //! struct Counting(Box<dyn EngineClient>, Arc<AtomicUsize>);
 //!
 //! impl EngineClient for Counting {
-//!     fn new_agent(&self) -> AgentId {
-//!         self.0.new_agent()
-//!     }
-//!     fn new_reply_id(&self) -> ReplyId {
-//!         self.0.new_reply_id()
-//!     }
 //!     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
 //!         let is_ask = matches!(command, Command::Ask { .. });
 //!         self.0.try_send(command)?; // a refused command is sent again in the next frame
@@ -48,11 +42,17 @@
 //!     fn frame(&self) {
 //!         self.0.frame();
 //!     }
-//!     fn state(&self) -> WallaState {
+//!     fn state(&self) -> EngineState {
 //!         self.0.state()
 //!     }
 //!     fn stats(&self) -> EngineStats {
 //!         self.0.stats()
+//!     }
+//!     fn stop(&self) {
+//!         self.0.stop();
+//!     }
+//!     fn capabilities(&self) -> Capabilities {
+//!         self.0.capabilities()
 //!     }
 //! }
 //!
@@ -70,8 +70,8 @@
 //! assert_eq!(asks.load(Ordering::Relaxed), 1);
 //! ```
 
-pub use crate::engine_client::EngineClient;
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, Client, Command, Detail,
-    EXCHANGES_KNOWN_MAX, Engine, EngineState, Event, Pacing, Prompt, ReplyEvent, TrySendError,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, Cancellation, Capabilities, Client, Command,
+    ConstraintKinds, Detail, Determinism, EXCHANGES_KNOWN_MAX, Engine, EngineClient, EngineState,
+    Event, Exchange, History, Pacing, PrefixCache, Prompt, ReplyEvent, TrySendError,
 };

@@ -12,6 +12,9 @@ pub enum WallaError {
     /// The engine could not start, or stopped: its message names the file, tensor, key or device.
     #[error("{0}")]
     Engine(Arc<EngineError>),
+    /// The options of a remote engine cannot be used.
+    #[error("the remote engine cannot start: {0}")]
+    Remote(String),
     /// Another owner shut the engine down.
     #[error("the engine was stopped")]
     Stopped,

@@ -169,7 +169,6 @@ mod bridge;
 mod conversation;
 mod diagnostics;
 pub mod engine;
-mod engine_client;
 mod error;
 #[cfg(feature = "lod")]
 mod lod;
@@ -184,6 +183,7 @@ pub mod scripted;
 mod sentence;
 mod settings;
 mod speech;
+mod state;
 mod systems;
 mod trace;
 mod walla;
@@ -198,7 +198,6 @@ pub use agent::{
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engine_client::WallaState;
 pub use error::WallaError;
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodDistances, ManualLevelOfDetail, WallaLodPlugin};
@@ -208,19 +207,24 @@ pub use save::ConversationError;
 pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
+pub use state::WallaState;
 pub use systems::WallaSystems;
 pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
+/// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
+#[cfg(feature = "remote")]
+pub use walla_remote as remote;
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 #[cfg(feature = "actions")]
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, AskOptions, BudgetStats, BuiltInTemplate,
-    Call, CallId, Constraint, ConstraintError, ContextPolicy, DELTA_BYTES_MAX, Deadlines,
-    DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
+    Call, CallId, Constraint, ConstraintError, ConstraintKind, ContextPolicy, DELTA_BYTES_MAX,
+    Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
     FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, MatchError,
-    ModelCard, ModelSource, ReplyError, ReplyId, Speaker, TemplateChoice, TemplateError,
-    TemplateState, TokenLogprobs, Tokenizer, TokenizerError, Turn, Usage, VocabularyError,
+    ModelCard, ModelSource, RemoteError, ReplyError, ReplyId, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
+    Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

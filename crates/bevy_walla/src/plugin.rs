@@ -4,14 +4,13 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use walla_runtime::{
-    Deadlines, Engine, EngineOptions, FrameBudget, GpuContext, KvType, ModelSource, Pacing,
-    TemplateChoice,
+    Deadlines, Engine, EngineClient, EngineOptions, FrameBudget, GpuContext, KvType, ModelSource,
+    Pacing, TemplateChoice,
 };
 
 use crate::actions::{ActionResult, AgentCalled, CallRefused};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
-use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
@@ -56,6 +55,8 @@ enum Source {
     #[cfg(not(feature = "demo"))]
     Nothing,
     Options(Box<EngineOptions>),
+    #[cfg(feature = "remote")]
+    Remote(Box<walla_remote::RemoteOptions>),
     Engine(Engine),
     EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
 }
@@ -72,6 +73,27 @@ impl WallaPlugin {
     #[must_use]
     pub fn model_bytes(gguf: &'static [u8]) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Static(gguf)))
+    }
+
+    /// Uses a server of the chat completions protocol: vLLM, SGLang, llama.cpp's server,
+    /// `walla serve` and others ([`remote`](crate::remote), feature `remote`). Agents, asks, events
+    /// and saved conversations are the same as with a model in this process. Options that cannot be
+    /// used are a [`WallaFailed`] message.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use bevy_app::App;
+    /// use bevy_walla::prelude::*;
+    /// use bevy_walla::remote::{ApiKey, Dialect, RemoteOptions};
+    /// let mut options = RemoteOptions::new("https://inference.example.com/v1", "qwen3-32b");
+    /// options.key = Some(ApiKey::from_env("INFERENCE_KEY"));
+    /// options.dialect = Dialect::Vllm;
+    /// App::new().add_plugins(WallaPlugin::remote(options)).run();
+    /// ```
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn remote(options: walla_remote::RemoteOptions) -> Self {
+        Self::new(Source::Remote(Box::new(options)))
     }
 
     /// Uses these engine options.
@@ -97,7 +119,8 @@ impl WallaPlugin {
     /// # Examples
     /// ```ignore
     /// let engine = walla::Engine::open("smith.gguf").budget(Duration::from_millis(4)).start().await?;
-    /// app.add_plugins(WallaPlugin::with_engine(engine.runtime().clone()));
+    /// let runtime = engine.runtime().ok_or("not a local engine")?;
+    /// app.add_plugins(WallaPlugin::with_engine(runtime.clone()));
     /// ```
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
@@ -380,6 +403,8 @@ impl WallaPlugin {
             Source::Options(options) => change(options),
             #[cfg(not(feature = "demo"))]
             Source::Nothing => {} // the missing model is reported
+            #[cfg(feature = "remote")]
+            Source::Remote(_) => self.ignored.push(setting),
             Source::Engine(_) | Source::EngineClient(_) => self.ignored.push(setting),
         }
         self
@@ -388,6 +413,8 @@ impl WallaPlugin {
     /// Changes the pacing of a client that the plugin creates.
     fn paced(mut self, setting: &'static str, pacing: Pacing) -> Self {
         match &self.source {
+            #[cfg(feature = "remote")]
+            Source::Remote(_) => self.ignored.push(setting),
             Source::EngineClient(_) => self.ignored.push(setting),
             _ => self.pacing = pacing,
         }
@@ -400,6 +427,13 @@ impl WallaPlugin {
             #[cfg(not(feature = "demo"))]
             Source::Nothing => return (None, Err(WallaError::NoModel)),
             Source::EngineClient(new_client) => return (None, Ok(new_client())),
+            #[cfg(feature = "remote")]
+            Source::Remote(options) => {
+                let engine = walla_remote::RemoteEngine::start((**options).clone());
+                let client =
+                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
+                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
+            }
             Source::Engine(engine) => engine.clone(),
             Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
@@ -431,7 +465,7 @@ impl Plugin for WallaPlugin {
             tracing::warn!(
                 target: "walla::load",
                 settings,
-                "settings of WallaPlugin without effect: its engine was started by another owner"
+                "settings of WallaPlugin without effect: its engine is not local, or was started by another owner"
             );
         }
         trace::add(app, self.trace.as_deref());

@@ -23,13 +23,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Command, DELTA_BYTES_MAX,
-    EngineStats, Event, FinishReason, InlineText, MalformedCall, Prompt, RefusedCall, ReplyError,
-    ReplyEvent, ReplyId, TrySendError, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Capabilities, Command,
+    DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, InlineText,
+    MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
-use crate::engine_client::{EngineClient, WallaState};
 use crate::error::WallaError;
+use crate::state::WallaState;
 
 /// Capacity of the command queue.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
@@ -56,7 +56,6 @@ struct Inner {
     endless: bool,
     state: WallaState,
     command_queue: usize,
-    ids_given: u64,
     frames: u64,
     log: Vec<Command>,
     commands: VecDeque<Command>,
@@ -99,7 +98,6 @@ impl ScriptedEngine {
             endless: false,
             state: WallaState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
-            ids_given: 0,
             frames: 0,
             log: Vec::new(),
             commands: VecDeque::new(),
@@ -194,14 +192,6 @@ impl ScriptedEngine {
 }
 
 impl EngineClient for ScriptedEngine {
-    fn new_agent(&self) -> AgentId {
-        AgentId(self.lock().next_id())
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        ReplyId(self.lock().next_id())
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         let mut inner = self.lock();
         if matches!(inner.state, WallaState::Failed(_)) {
@@ -223,11 +213,12 @@ impl EngineClient for ScriptedEngine {
         inner.events.pop_front()
     }
 
-    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         let mut inner = self.lock();
         inner.apply_commands();
         let count = most.min(inner.events.len());
         events.extend(inner.events.drain(..count));
+        count
     }
 
     fn frame(&self) {
@@ -239,21 +230,25 @@ impl EngineClient for ScriptedEngine {
         }
     }
 
-    fn state(&self) -> WallaState {
-        self.lock().state.clone()
+    fn state(&self) -> EngineState {
+        self.lock().state.clone().into()
     }
 
     fn stats(&self) -> EngineStats {
         self.lock().stats
     }
+
+    fn stop(&self) {
+        self.set_state(WallaState::Failed(WallaError::Stopped));
+    }
+
+    /// It accepts every ask, and constrains nothing.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::LOCAL
+    }
 }
 
 impl Inner {
-    fn next_id(&mut self) -> u64 {
-        self.ids_given += 1;
-        self.ids_given
-    }
-
     fn apply_commands(&mut self) {
         while self.state.is_ready()
             && let Some(command) = self.commands.pop_front()
@@ -465,10 +460,10 @@ mod tests {
     #[test]
     fn replacing_a_conversation_ends_waiting_asks_too() {
         let engine = ScriptedEngine::new(|_, _| "one two three".into());
-        let agent = engine.new_agent();
+        let agent = AgentId::unique();
         let send = |command| engine.try_send(command).unwrap();
         send(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("")) });
-        let asks = [(); 3].map(|()| engine.new_reply_id());
+        let asks = [(); 3].map(|()| ReplyId::unique());
         for reply_id in asks {
             send(Command::ask(agent, reply_id, Prompt::Chat("count".into())));
         }

@@ -8,8 +8,8 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::Reflect;
 use walla_runtime::{Engine, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer};
 
-use crate::engine_client::WallaState;
 use crate::error::WallaError;
+use crate::state::WallaState;
 
 /// The engine behind all agents of this app: its state and counters, as of this frame.
 ///

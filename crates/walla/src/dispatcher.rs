@@ -29,14 +29,15 @@ mod bounds;
 mod changes;
 mod event_loop;
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, AskOptions, Client, Detail, Engine, Prompt, ReplyError, ReplyEvent,
-    ReplyId, Turn,
+    AgentId, AgentSpec, AskOptions, Detail, EngineClient, EngineError, EngineState, Prompt,
+    ReplyError, ReplyEvent, ReplyId, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
@@ -68,23 +69,28 @@ enum Message {
 }
 
 /// Shared by all handles of an engine.
-#[derive(Debug)]
 pub(crate) struct Dispatcher {
     // Declared before the channel, so that it is dropped before the channel closes: rule 5.
-    client: Arc<Client>,
+    client: Arc<dyn EngineClient>,
     messages: UnboundedSender<Message>,
     bounds: Arc<Bounds>,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.client.state();
+        f.debug_struct("Dispatcher").field("state", &state).finish_non_exhaustive()
+    }
 }
 
 impl Dispatcher {
     /// Starts the event loop, which holds the trace file until the engine has ended. The channel
     /// reports the fraction loaded and closes when the engine is ready or has ended.
     pub fn start(
-        client: Client,
+        client: Arc<dyn EngineClient>,
         bounds_max: BoundsMax,
         trace: Option<TraceFile>,
     ) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
-        let client = Arc::new(client);
         let (messages, inbox) = unbounded_channel();
         let (loading, loaded) = unbounded_channel();
         let event_loop = EventLoop::new(Arc::clone(&client), inbox, loading, trace);
@@ -93,8 +99,14 @@ impl Dispatcher {
         Ok((Self { client, messages, bounds }, loaded))
     }
 
-    pub fn engine(&self) -> &Engine {
-        self.client.engine()
+    pub fn client(&self) -> &dyn EngineClient {
+        &*self.client
+    }
+
+    /// Whether this process is a fork of the one that started the engine.
+    pub fn is_forked(&self) -> bool {
+        let EngineState::Failed(error) = self.client.state() else { return false };
+        matches!(*error, EngineError::Forked)
     }
 
     /// Pauses the agents of all handles of this engine.
@@ -105,7 +117,7 @@ impl Dispatcher {
     /// Adds an agent. `None`: there are too many.
     pub fn add_agent(&self, spec: AgentSpec) -> Option<Arc<Changes>> {
         let permit = Bounds::reserve_agent(&self.bounds)?;
-        let changes = Arc::new(Changes::new(self.client.new_agent(), spec, permit));
+        let changes = Arc::new(Changes::new(AgentId::unique(), spec, permit));
         self.send(Message::Changed(Arc::clone(&changes)));
         Some(changes)
     }
@@ -132,7 +144,7 @@ impl Dispatcher {
     /// Replaces the conversation, and cancels all earlier asks.
     pub fn set_conversation(&self, agent: &Arc<Changes>, turns: Vec<Turn>) {
         // Reply ids are increasing: earlier asks have lower ones.
-        let asked_before = self.client.new_reply_id();
+        let asked_before = ReplyId::unique();
         if agent.set_turns(turns, asked_before) {
             self.send(Message::Changed(Arc::clone(agent)));
         }
@@ -160,7 +172,7 @@ impl Dispatcher {
             Ok(permit) => permit,
             Err(reason) => return Err(TryAskError { prompt, options, reason }),
         };
-        let reply_id = self.client.new_reply_id();
+        let reply_id = ReplyId::unique();
         let (events, heard) = unbounded_channel();
         let agent = Arc::clone(agent);
         self.send(Message::Ask { agent, reply_id, turns, prompt, options, events, permit });
@@ -180,7 +192,7 @@ impl Dispatcher {
     }
 
     fn send(&self, message: Message) {
-        if self.engine().is_forked() {
+        if self.is_forked() {
             // No event loop in this process: the closed channels of the message report it.
             return;
         }

@@ -8,8 +8,8 @@ use walla_model::tokenizer::Tokenizer;
 use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, FrameBudget,
-    ModelCard, ModelSource, Pacing, TemplateChoice,
+    AgentSpec, Deadlines, EngineClient, EngineError, EngineOptions, EngineState, EngineStats,
+    FrameBudget, ModelCard, ModelSource, Pacing, TemplateChoice,
 };
 
 use crate::agent::Agent;
@@ -290,7 +290,7 @@ impl EngineBuilder {
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
-        match dispatcher.engine().state() {
+        match dispatcher.client().state() {
             EngineState::Ready => {
                 progress(1.0);
                 Ok(Engine { dispatcher: Arc::new(dispatcher) })
@@ -315,7 +315,7 @@ impl EngineBuilder {
             EngineError::Failed(error) => EngineError::NotLoaded(error),
             error => error,
         })?;
-        Dispatcher::start(client, bounds, trace)
+        Dispatcher::start(Arc::new(client), bounds, trace)
             .map_err(|error| EngineError::Thread(error.to_string()))
     }
 }
@@ -382,16 +382,27 @@ impl Engine {
     /// # }
     /// ```
     pub fn join(engine: RuntimeEngine) -> Result<Self, EngineError> {
+        Self::with_client(engine.client(Pacing::FreeRunning)?)
+    }
+
+    /// An engine of any kind, by a client of it: a remote engine, or one that a program implements.
+    /// Agents of other clients are not affected.
+    ///
+    /// [`asks_max`](EngineBuilder::asks_max) and [`ask_bytes_max`](EngineBuilder::ask_bytes_max)
+    /// have their defaults.
+    ///
+    /// # Errors
+    /// [`EngineError::Thread`] if no thread can be started.
+    pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
         let asks = (ASKS_MAX, ASK_BYTES_MAX as u64);
         let bounds = bounds(asks, defaults.agents_max, defaults.agents_parked_max);
-        let client = engine.client(Pacing::FreeRunning)?;
-        let (dispatcher, _loaded) = Dispatcher::start(client, bounds, None)
+        let (dispatcher, _loaded) = Dispatcher::start(Arc::new(client), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
         Ok(Self { dispatcher: Arc::new(dispatcher) })
     }
 
-    /// The engine without this API, to share the model with a Bevy app. Agents of both run in one
+    /// The local engine without this API, to share the model with a Bevy app. Agents of both run in one
     /// batch, and either can end without the other.
     ///
     /// - The app's plugin has no effect on settings of the engine. An app that needs a
@@ -405,12 +416,13 @@ impl Engine {
     /// # Examples
     /// ```ignore
     /// let engine = walla::Engine::open("smith.gguf").budget(Duration::from_millis(4)).start().await?;
-    /// app.add_plugins(WallaPlugin::with_engine(engine.runtime().clone()));
+    /// let runtime = engine.runtime().ok_or("a remote engine")?;
+    /// app.add_plugins(WallaPlugin::with_engine(runtime.clone()));
     /// let narrator = engine.agent("You tell stories about a tavern.");
     /// ```
     #[must_use]
-    pub fn runtime(&self) -> &RuntimeEngine {
-        self.dispatcher.engine()
+    pub fn runtime(&self) -> Option<&RuntimeEngine> {
+        self.dispatcher.client().local()
     }
 
     /// Adds an agent with this persona and default settings.
@@ -428,7 +440,7 @@ impl Engine {
     /// The loaded model and its device.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
-        self.dispatcher.engine().model()
+        self.dispatcher.client().model()
     }
 
     /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens),
@@ -436,13 +448,13 @@ impl Engine {
     /// tokens of a text. [`EngineBuilder::tokenizer`] returns it without an engine.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.dispatcher.engine().tokenizer()
+        self.runtime().and_then(RuntimeEngine::tokenizer)
     }
 
     /// Changes the device time that all agents together may use in each 1/60 s, from the next one
     /// on; `None`: no limit. Zero pauses all agents at once: see [`set_paused`](Self::set_paused).
     pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
-        self.dispatcher.engine().set_budget(budget);
+        self.dispatcher.client().set_budget(budget.into());
     }
 
     /// Pauses or resumes all agents; a pause does not change the replies. In a pause no step runs
@@ -456,19 +468,21 @@ impl Engine {
     /// reserved at the start. The history of an evicted agent is prefilled again later; no text is
     /// lost.
     pub fn set_kv_tokens(&self, tokens: u32) {
-        self.dispatcher.engine().set_kv_tokens(tokens);
+        if let Some(engine) = self.runtime() {
+            engine.set_kv_tokens(tokens);
+        }
     }
 
     /// Counters, for diagnostics.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        self.dispatcher.engine().stats()
+        self.dispatcher.client().stats()
     }
 
     /// State of the engine.
     #[must_use]
     pub fn state(&self) -> EngineState {
-        self.dispatcher.engine().state()
+        self.dispatcher.client().state()
     }
 
     /// Stops the engine for all its owners, and waits until its device and memory are released:
@@ -480,7 +494,7 @@ impl Engine {
     /// # Cancel safety
     /// Once polled, the engine stops even if the future is dropped.
     pub async fn stop(&self) {
-        self.dispatcher.engine().stop();
+        self.dispatcher.client().stop();
         self.dispatcher.ended().await;
     }
 }

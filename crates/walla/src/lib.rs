@@ -34,12 +34,17 @@ mod agent;
 mod dispatcher;
 mod engine;
 mod reply;
+#[cfg(feature = "serve")]
+pub mod serve;
 
 pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
+/// Remote engines, for [`Engine::with_client`] (feature `remote`).
+#[cfg(feature = "remote")]
+pub use walla_remote as remote;
 /// An engine without the async API, shared with Bevy apps: [`Engine::runtime`], [`Engine::join`].
 pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
@@ -48,12 +53,13 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, BudgetStats,
-    BuiltInTemplate, Call, CallError, CallId, Constraint, ConstraintError, ContextPolicy,
-    DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineError, EngineOptions,
-    EngineState, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
-    MalformedCall, MatchError, ModelCard, ModelSource, Prompt, RefusedCall, ReplyError, ReplyEvent,
-    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenLogprobs, Turn,
-    Usage, VocabularyError, default_registry,
+    BuiltInTemplate, Call, CallError, CallId, Capabilities, Constraint, ConstraintError,
+    ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineClient,
+    EngineError, EngineOptions, EngineState, EngineStats, FinishReason, FirstTokenTimes,
+    FrameBudget, GpuContext, InlineText, MalformedCall, MatchError, ModelCard, ModelSource, Prompt,
+    RefusedCall, RemoteError, ReplyError, ReplyEvent, SentenceSplitter, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Turn, Unsupported, Usage,
+    VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -224,7 +224,7 @@ impl Reply {
             Source::Engine { events, .. } => match events.poll_recv(context) {
                 Poll::Ready(event) => event,
                 // The thread that would send the next event belongs to the parent process.
-                Poll::Pending if self.dispatcher.engine().is_forked() => None,
+                Poll::Pending if self.dispatcher.is_forked() => None,
                 Poll::Pending => return Poll::Pending,
             },
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
@@ -261,7 +261,7 @@ impl Reply {
 
 /// The event loop ends every reply before it exits, so this is a forked process, or a defect.
 fn event_loop_gone(dispatcher: &Dispatcher) -> ReplyError {
-    let reason = match dispatcher.engine().state() {
+    let reason = match dispatcher.client().state() {
         EngineState::Failed(error) => error.to_string(),
         _ => "the thread walla-async has ended".to_owned(),
     };

@@ -1,5 +1,6 @@
 //! Constraints as plain data.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{CompilerOptions, ConstraintError, json};
@@ -30,6 +31,30 @@ pub(crate) enum Source {
     /// Sorted, without duplicates.
     Choice(Arc<[Arc<str>]>),
     Lark(Arc<str>),
+}
+
+/// A kind of constraint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConstraintKind {
+    /// [`Constraint::json_schema`].
+    JsonSchema,
+    /// [`Constraint::regex`].
+    Regex,
+    /// [`Constraint::choice`].
+    Choice,
+    /// [`Constraint::lark`].
+    Lark,
+}
+
+impl fmt::Display for ConstraintKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::JsonSchema => "JSON schema",
+            Self::Regex => "regular expression",
+            Self::Choice => "choice",
+            Self::Lark => "Lark grammar",
+        })
+    }
 }
 
 impl Constraint {
@@ -84,6 +109,26 @@ impl Constraint {
     /// special tokens and the directives that are refused.
     pub fn lark(grammar: impl Into<Arc<str>>) -> Self {
         Self(Source::Lark(grammar.into()))
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ConstraintKind {
+        match &self.0 {
+            Source::JsonSchema(_) => ConstraintKind::JsonSchema,
+            Source::Regex(_) => ConstraintKind::Regex,
+            Source::Choice(_) => ConstraintKind::Choice,
+            Source::Lark(_) => ConstraintKind::Lark,
+        }
+    }
+
+    /// Its source: the schema, expression or grammar, or the texts of a choice in order.
+    #[must_use]
+    pub fn sources(&self) -> Vec<&str> {
+        match &self.0 {
+            Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => vec![text],
+            Source::Choice(texts) => texts.iter().map(|text| &**text).collect(),
+        }
     }
 
     /// Length of the source in bytes.

@@ -123,7 +123,7 @@ mod regex;
 mod vocabulary;
 
 pub use compiler::{Compiler, CompilerOptions};
-pub use constraint::Constraint;
+pub use constraint::{Constraint, ConstraintKind};
 pub use error::{ConstraintError, MatchError, VocabularyError};
 pub use grammar::Grammar;
 pub use json::JsonWhitespace;

@@ -21,8 +21,10 @@ mod clock;
 mod core;
 mod detokenizer;
 mod devices;
+mod engine_client;
 mod engine_core;
 mod hash;
+mod history;
 mod inline_text;
 mod mailbox;
 mod model_text;
@@ -34,11 +36,14 @@ mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AgentId, AgentSpec, AskOptions, BudgetStats, Call,
-    CallId, Command, ContextPolicy, DELTA_BYTES_MAX, EXCHANGES_KNOWN_MAX, EngineStats, Event,
-    FinishReason, FirstTokenTimes, Pacing, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId,
-    Speaker, TokenLogprobs, Turn, Usage,
+    CallId, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy, DELTA_BYTES_MAX,
+    Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, FirstTokenTimes, Pacing,
+    PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId, Speaker,
+    TimeLimit, TokenLogprobs, Turn, Unsupported, Usage,
 };
 pub use devices::default_registry;
+pub use engine_client::EngineClient;
+pub use history::{Exchange, History};
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
 pub use options::{
@@ -50,7 +55,9 @@ pub use status::{EngineState, ModelCard};
 #[cfg(feature = "actions")]
 pub use walla_action::{Action, action_name, schemars};
 pub use walla_action::{ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall};
-pub use walla_constraint::{Constraint, ConstraintError, MatchError, VocabularyError};
+pub use walla_constraint::{
+    Constraint, ConstraintError, ConstraintKind, MatchError, VocabularyError,
+};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_model::chat::{
     BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,

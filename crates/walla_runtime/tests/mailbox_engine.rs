@@ -46,8 +46,9 @@ fn start_with(plan: FaultPlan, options: EngineOptions) -> (Engine, FaultHandle) 
     (Engine::start_with(options, Registry::new().with(backend)).unwrap(), handle)
 }
 
-fn ask(client: &Client) -> ReplyId {
-    ask_with(client, Sampling::builder().seed(client.new_agent().0).build().unwrap())
+/// A different draw per seed, the same in every run.
+fn ask(client: &Client, seed: u64) -> ReplyId {
+    ask_with(client, Sampling::builder().seed(seed).build().unwrap())
 }
 
 fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
@@ -92,7 +93,7 @@ fn failure(engine: &Engine) -> Arc<EngineError> {
 fn asks_before_the_engine_is_ready_are_answered() {
     let (engine, device) = start(FaultPlan::new(0));
     let client = engine.client(Pacing::FreeRunning).unwrap();
-    let reply_id = ask(&client);
+    let reply_id = ask(&client, 1);
     let events = ends(&client, 1);
     assert!(!text(&events, reply_id).is_empty());
     let tokenizer = engine.tokenizer().expect("the engine is ready");
@@ -107,12 +108,12 @@ fn replies_do_not_depend_on_other_hosts() {
     let alone = {
         let (engine, _device) = start(FaultPlan::new(0));
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let reply_id = ask(&client);
+        let reply_id = ask(&client, 1);
         text(&ends(&client, 1), reply_id)
     };
     let (engine, _device) = start(FaultPlan::new(0));
     let [one, two] = [(); 2].map(|()| engine.client(Pacing::FreeRunning).unwrap());
-    let asked = [ask(&one), ask(&two), ask(&two)];
+    let asked = [ask(&one, 1), ask(&two, 2), ask(&two, 3)];
     let others = ends(&two, 2);
     assert_eq!(text(&ends(&one, 1), asked[0]), alone);
     assert!(others.iter().all(|event| asked[1..].contains(&event.reply_id)));
@@ -122,7 +123,7 @@ fn replies_do_not_depend_on_other_hosts() {
 fn a_lost_device_fails_every_reply_once_with_a_reason() {
     let (engine, device) = start(FaultPlan::new(0).fail_call(Call::Launch, 6, Fault::Lost));
     let client = engine.client(Pacing::FreeRunning).unwrap();
-    let asked = [ask(&client), ask(&client), ask(&client)];
+    let asked = [1, 2, 3].map(|seed| ask(&client, seed));
     let ended = ends(&client, 3).into_iter().filter(|event| event.what.is_terminal());
     let mut reply_ids: Vec<_> = ended
         .map(|event| {
@@ -167,7 +168,7 @@ fn a_single_failed_call_loses_no_reply() {
     for call in [Call::Upload, Call::Launch, Call::Download, Call::Record, Call::WriteHost] {
         let (engine, _device) = start(FaultPlan::new(0).fail_call(call, 7, Fault::Failed));
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let asked = [ask(&client), ask(&client)];
+        let asked = [1, 2].map(|seed| ask(&client, seed));
         let events = ends(&client, 2);
         for reply_id in asked {
             let count = |event: &&Event| event.reply_id == reply_id && event.what.is_terminal();
@@ -184,7 +185,7 @@ fn the_cpu_takes_over_from_a_lost_device_during_replies() {
             .with(inline_cpu());
         let engine = Engine::start_with(options(), registry).unwrap();
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let asked = [ask(&client), ask(&client), ask(&client)];
+        let asked = [1, 2, 3].map(|seed| ask(&client, seed));
         let events = ends(&client, 3);
         assert!(events.iter().all(|event| !matches!(event.what, ReplyEvent::Failed(_))));
         let device = engine.model().unwrap().device_line();
@@ -208,7 +209,7 @@ fn a_load_continues_after_failed_measurements_and_stops_if_they_hang() {
         let plan = FaultPlan::new(0).fail_call(call, 3, Fault::Failed);
         let (engine, _device) = start_with(plan, measured());
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let reply_id = ask(&client);
+        let reply_id = ask(&client, 1);
         assert!(!text(&ends(&client, 1), reply_id).is_empty(), "{call:?}");
     }
     let (engine, _device) = start_with(FaultPlan::new(0).never_complete(1), measured());
@@ -228,7 +229,7 @@ fn exits_in_any_state_are_fast() {
         let (engine, _device) = start(plan);
         let client = engine.client(Pacing::FreeRunning).unwrap();
         if cycle % 3 > 0 {
-            ask(&client);
+            ask(&client, 1);
         }
         thread::sleep(Duration::from_micros(cycle * 977 % 13_000));
         let start = Instant::now();
@@ -250,7 +251,7 @@ fn a_reply_has_only_tokens_that_its_mask_allows() {
     let yes_or_no = TokenMask::allow(vocab, b"YN".map(|byte| TokenId(byte.into()))).unwrap();
     let sampling = Sampling::builder().temperature(2.0).allowed_tokens(Arc::new(yes_or_no));
     let masked = ask_with(&client, sampling.candidates(4).build().unwrap());
-    let free = ask(&client);
+    let free = ask(&client, 1);
     let events = ends(&client, 2);
     let mut drawn = 0;
     for event in events.iter().filter(|event| event.reply_id == masked) {

@@ -71,10 +71,10 @@ fn start(path: &Path, lost_at: u64) -> Engine {
     engine
 }
 
-fn ask(client: &Client) -> ReplyId {
+fn ask(client: &Client, seed: u64) -> ReplyId {
     let (agent, reply_id) = (client.new_agent(), client.new_reply_id());
     // A different draw per agent, the same in every run.
-    let sampling = Sampling::builder().temperature(1.0).seed(agent.0).build().unwrap();
+    let sampling = Sampling::builder().temperature(1.0).seed(seed).build().unwrap();
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
@@ -85,7 +85,7 @@ fn ask(client: &Client) -> ReplyId {
 /// Asks three agents and returns the events of each reply until all have ended.
 fn three_replies(engine: &Engine) -> [Vec<Event>; 3] {
     let client = engine.client(Pacing::FreeRunning).unwrap();
-    let asked = [(); 3].map(|()| ask(&client));
+    let asked = [1, 2, 3].map(|seed| ask(&client, seed));
     let mut events: Vec<Event> = Vec::new();
     while events.iter().filter(|event| event.what.is_terminal()).count() < 3 {
         events.push(eventually("an event", || client.try_recv()));

@@ -8,5 +8,6 @@ mod masks;
 mod oracle_cpu;
 mod reasoning;
 mod sequences;
+mod serve;
 mod step_failures;
 mod two_apis;

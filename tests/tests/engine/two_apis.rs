@@ -74,7 +74,7 @@ async fn both_reply(engine: &walla::Engine, app: &mut App) {
 #[tokio::test]
 async fn an_engine_of_the_async_api_also_serves_an_app() {
     let engine = walla::Engine::with_options(options()).start().await.expect("a model");
-    let mut app = app(engine.runtime().clone());
+    let mut app = app(engine.runtime().unwrap().clone());
     both_reply(&engine, &mut app).await;
     // The app continues without the async API.
     drop(engine);
@@ -87,7 +87,7 @@ async fn an_engine_of_the_async_api_also_serves_an_app() {
 #[tokio::test]
 async fn the_async_api_continues_without_the_app() {
     let engine = walla::Engine::with_options(options()).start().await.expect("a model");
-    let mut app = app(engine.runtime().clone());
+    let mut app = app(engine.runtime().unwrap().clone());
     both_reply(&engine, &mut app).await;
     ask(&mut app);
     app.update();
@@ -109,7 +109,7 @@ async fn an_engine_of_an_app_also_serves_the_async_api() {
     let robot = engine.agent_with(robot());
     assert!(end(robot.ask("And back.")).await.usage.prompt_tokens > 0);
     engine.stop().await;
-    assert!(walla::Engine::join(engine.runtime().clone()).is_err());
+    assert!(walla::Engine::join(engine.runtime().unwrap().clone()).is_err());
 }
 
 /// Both APIs have the same defaults, except for the budget.

@@ -3,7 +3,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{AgentId, FinishReason, ReplyError};
+use walla_runtime::{AgentId, FinishReason, ReplyError, ReplyId};
 use walla_trace::Stage;
 
 use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
@@ -148,7 +148,8 @@ impl EngineBridge {
         conversation: Option<&Conversation>,
         settings: &WallaSettings,
     ) -> Option<AgentId> {
-        let id = self.client.as_ref()?.new_agent();
+        self.client.as_ref()?;
+        let id = AgentId::unique();
         let record = Record::new(entity, conversation, settings.asks_per_agent_max as usize);
         self.id_by_entity.insert(entity, id);
         self.records.insert(id, record);
@@ -244,7 +245,7 @@ impl EngineBridge {
         if let Ok((.., Some(speech), _)) = agents.get_mut(ask.agent) {
             Speech::end_unbegun(speech, waiting);
         }
-        let id = AskId { reply_id: self.new_reply_id(), tag: ask.tag };
+        let id = AskId { reply_id: ReplyId::unique(), tag: ask.tag };
         self.end_locally(ask.agent, id, end);
     }
 
@@ -260,7 +261,7 @@ impl EngineBridge {
         let Some(&id) = self.id_by_entity.get(&ask.agent) else {
             return Err(ReplyError::UnknownAgent);
         };
-        let reply_id = self.new_reply_id();
+        let reply_id = ReplyId::unique();
         let Some(record) = self.records.get_mut(&id) else { return Err(ReplyError::UnknownAgent) };
         let waiting = record.asks.len();
         if waiting >= settings.asks_per_agent_max as usize {

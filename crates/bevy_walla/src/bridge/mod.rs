@@ -41,11 +41,11 @@ use walla_runtime::{
 use crate::actions::ActionResult;
 use crate::ask::{Ask, AskKind};
 use crate::conversation::{Conversation, EditId};
-use crate::engine_client::EngineClient;
 use crate::error::WallaError;
 use crate::sentence;
 use crate::walla::HostTimes;
 use map::AgentMap;
+use walla_runtime::EngineClient;
 
 pub(crate) use collect::collect;
 pub(crate) use forward::{
@@ -87,7 +87,6 @@ pub(crate) struct EngineBridge {
     is_paused: bool,
     /// Copy of `WallaSettings::publish_fragments`.
     publishes_fragments: bool,
-    local_reply_ids: u64,
     /// Asks whose reply has not begun.
     asks_waiting: usize,
     /// Events about unknown agents or replies.
@@ -241,7 +240,6 @@ impl EngineBridge {
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
-            local_reply_ids: 0,
             asks_waiting: 0,
             events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
@@ -337,16 +335,6 @@ impl EngineBridge {
         outcome: Result<FinishReason, ReplyError>,
     ) {
         self.local_ends.push_back(LocalEnd { entity, ask, outcome });
-    }
-
-    /// A new reply id. Without an engine, ids count down from the maximum, which no
-    /// engine ever reaches.
-    fn new_reply_id(&mut self) -> ReplyId {
-        if let Some(client) = &self.client {
-            return client.new_reply_id();
-        }
-        self.local_reply_ids += 1;
-        ReplyId(u64::MAX - self.local_reply_ids)
     }
 
     /// Removes the record of an agent that is gone, once rule 1 allows it.

@@ -15,7 +15,6 @@ use crate::action_types::publish_typed;
 use crate::actions::{AgentCalled, CallRefused};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, NewExchange, cut_text};
-use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
@@ -23,6 +22,7 @@ use crate::reply::{
 use crate::sentence::{ReplySentence, end_of};
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
+use crate::state::WallaState;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
 /// Maximum number of events received at once; the device thread publishes them in batches.
@@ -203,7 +203,7 @@ impl EngineBridge {
     fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
         let state = match (&self.failure, &self.client) {
             (Some(failure), _) => WallaState::Failed(failure.clone()),
-            (None, Some(client)) => client.state(),
+            (None, Some(client)) => client.state().into(),
             (None, None) => WallaState::Failed(WallaError::Stopped),
         };
         match &state {

@@ -10,9 +10,9 @@ use walla_trace::Stage;
 use super::{AskStage, EngineBridge, LocalEnd, OpenAsk, PendingChanges, Record, Stopwatch};
 use crate::agent::AgentParts;
 use crate::conversation::{Conversation, EditId};
-use crate::engine_client::WallaState;
 use crate::error::WallaError;
 use crate::settings::WallaSettings;
+use crate::state::WallaState;
 
 /// Components of agents that are sent to the engine.
 pub(super) type Specs<'w, 's> =
@@ -233,7 +233,8 @@ impl EngineBridge {
 
     /// The engine is gone: an ask in this command ends here. The next frame ends the rest.
     fn engine_closed(&mut self, command: Command) {
-        if let Some(WallaState::Failed(error)) = self.client.as_ref().map(|client| client.state()) {
+        let state = self.client.as_ref().map(|client| WallaState::from(client.state()));
+        if let Some(WallaState::Failed(error)) = state {
             self.failure.get_or_insert(error);
         }
         self.failure.get_or_insert(WallaError::Stopped);

@@ -12,9 +12,9 @@ use super::WallaOverlay;
 use super::meter::{BARS, DeviceUse, FirstTokenSpread, Meters, Spread};
 use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
 use crate::agent::Agent;
-use crate::engine_client::WallaState;
 use crate::reply::ReplyFinished;
 use crate::speech::Speech;
+use crate::state::WallaState;
 use crate::walla::Walla;
 
 /// Counts a frame and the replies that ended. Its device time counts only if the engine's counters

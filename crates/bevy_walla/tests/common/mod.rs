@@ -10,7 +10,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings};
-use bevy_walla::engine::{AgentId, Command, EngineClient, Event, TrySendError};
+use bevy_walla::engine::{Capabilities, Command, EngineClient, EngineState, Event, TrySendError};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{EngineStats, FirstTokenTimes, ReplyId, Usage};
@@ -53,14 +53,6 @@ impl BackgroundClient {
 }
 
 impl EngineClient for BackgroundClient {
-    fn new_agent(&self) -> AgentId {
-        self.engine.new_agent()
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        self.engine.new_reply_id()
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         self.engine.try_send(command)
     }
@@ -73,7 +65,15 @@ impl EngineClient for BackgroundClient {
         self.engine.frame();
     }
 
-    fn state(&self) -> WallaState {
+    fn stop(&self) {
+        self.engine.stop();
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn state(&self) -> EngineState {
         self.engine.state()
     }
 

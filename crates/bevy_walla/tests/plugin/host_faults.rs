@@ -2,13 +2,15 @@
 //! events, apps that come and go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::{
-    AgentId, Command, EngineClient, Event as EngineEvent, ReplyEvent, TrySendError,
+    AgentId, Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
+    TrySendError,
 };
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
@@ -133,6 +135,8 @@ struct Confused {
     inner: ScriptedEngine,
     client: Box<dyn EngineClient>,
     said: AtomicU64,
+    /// Agents of the app.
+    known: Mutex<Vec<AgentId>>,
 }
 
 impl Confused {
@@ -148,21 +152,19 @@ impl Confused {
             _ => ReplyEvent::Failed(ReplyError::UnknownAgent),
         };
         // Known agents with unknown replies as well.
-        let agent = AgentId(if number % 8 < 4 { 1 + number % 3 } else { 900_000 + number });
-        Some(EngineEvent { agent, reply_id: ReplyId(1_000_000 + number), what })
+        let known = self.known.lock().unwrap();
+        let unknown = AgentId(u64::MAX - number);
+        let known = known.get(number as usize % 3).copied().unwrap_or(unknown);
+        let agent = if number % 8 < 4 { known } else { unknown };
+        Some(EngineEvent { agent, reply_id: ReplyId(u64::MAX - number), what })
     }
 }
 
 impl EngineClient for Confused {
-    fn new_agent(&self) -> AgentId {
-        self.client.new_agent()
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        self.client.new_reply_id()
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        if let Command::AddAgent { agent, .. } = &command {
+            self.known.lock().unwrap().push(*agent);
+        }
         self.client.try_send(command)
     }
 
@@ -184,7 +186,15 @@ impl EngineClient for Confused {
         self.client.frame();
     }
 
-    fn state(&self) -> WallaState {
+    fn stop(&self) {
+        self.client.stop();
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.client.capabilities()
+    }
+
+    fn state(&self) -> EngineState {
         self.client.state()
     }
 
@@ -199,7 +209,12 @@ fn unexpected_events_are_counted_and_dropped() {
     let confused = engine.clone();
     let mut app = app_with(WallaPlugin::with_engine_client(move || {
         let client = confused.new_client()();
-        Box::new(Confused { inner: confused.clone(), client, said: 0.into() })
+        Box::new(Confused {
+            inner: confused.clone(),
+            client,
+            said: 0.into(),
+            known: Mutex::default(),
+        })
     }));
     let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();
     for &agent in &agents {

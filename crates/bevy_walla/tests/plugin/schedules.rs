@@ -10,10 +10,12 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
-use bevy_walla::engine::{AgentId, Command, EngineClient, Event as EngineEvent, TrySendError};
+use bevy_walla::EngineStats;
+use bevy_walla::engine::{
+    Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, TrySendError,
+};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, ReplyId};
 
 /// The fixed time step.
 const STEP: Duration = Duration::from_millis(10);
@@ -94,14 +96,6 @@ fn nothing_is_lost_in_updates_without_a_time_step() {
 struct Paused(Box<dyn EngineClient>, Arc<AtomicU32>);
 
 impl EngineClient for Paused {
-    fn new_agent(&self) -> AgentId {
-        self.0.new_agent()
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        self.0.new_reply_id()
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         self.0.try_send(command)
     }
@@ -119,7 +113,15 @@ impl EngineClient for Paused {
         self.0.set_paused(is_paused);
     }
 
-    fn state(&self) -> WallaState {
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn state(&self) -> EngineState {
         self.0.state()
     }
 

@@ -7,11 +7,12 @@ use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::{
-    AgentId, Command, EngineClient, Event as EngineEvent, ReplyEvent, TrySendError,
+    Capabilities, Command, EngineClient, EngineState, Event as EngineEvent, ReplyEvent,
+    TrySendError,
 };
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{EngineStats, ReplyId, ReplyToken, TokenId, TokenLogprobs};
+use bevy_walla::{EngineStats, ReplyToken, TokenId, TokenLogprobs};
 
 /// Number of changes of speeches that systems in `Update` have seen.
 #[derive(Resource, Default)]
@@ -58,14 +59,6 @@ type Added = Arc<Mutex<VecDeque<EngineEvent>>>;
 struct Adding(Box<dyn EngineClient>, Added);
 
 impl EngineClient for Adding {
-    fn new_agent(&self) -> AgentId {
-        self.0.new_agent()
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        self.0.new_reply_id()
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         self.0.try_send(command)
     }
@@ -78,7 +71,15 @@ impl EngineClient for Adding {
         self.0.frame();
     }
 
-    fn state(&self) -> WallaState {
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn state(&self) -> EngineState {
         self.0.state()
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    Client, Command, EngineError, EngineState, Event, FinishReason, ReplyError, ReplyEvent,
+    Command, EngineClient, EngineError, EngineState, Event, FinishReason, ReplyError, ReplyEvent,
     ReplyId, TrySendError, Usage,
 };
 
@@ -46,7 +46,7 @@ enum Received {
 }
 
 pub(super) struct EventLoop {
-    client: Arc<Client>,
+    client: Arc<dyn EngineClient>,
     inbox: UnboundedReceiver<Message>,
     /// Receiver of the progress while the engine loads.
     loading: Option<UnboundedSender<f32>>,
@@ -66,7 +66,7 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     pub fn new(
-        client: Arc<Client>,
+        client: Arc<dyn EngineClient>,
         inbox: UnboundedReceiver<Message>,
         loading: UnboundedSender<f32>,
         trace: Option<TraceFile>,
@@ -208,7 +208,7 @@ impl EventLoop {
     /// Ends an ask that the engine did not accept before it ended.
     fn refuse(&mut self, command: &Command) {
         let Command::Ask { reply_id, .. } = command else { return };
-        let reason = match self.client.engine().state() {
+        let reason = match self.client.state() {
             EngineState::Failed(error) => error.to_string(),
             _ => EngineError::Stopped.to_string(),
         };
@@ -217,7 +217,7 @@ impl EventLoop {
 
     fn report_load(&mut self) {
         let Some(loading) = &self.loading else { return };
-        match self.client.engine().state() {
+        match self.client.state() {
             EngineState::Loading { fraction } if fraction > self.fraction_reported => {
                 self.fraction_reported = fraction;
                 notify(|| _ = loading.send(fraction));
@@ -231,7 +231,7 @@ impl EventLoop {
     }
 
     fn report_end(&mut self) {
-        if !self.awaiting_end.is_empty() && self.client.engine().is_ended() {
+        if !self.awaiting_end.is_empty() && self.client.is_ended() {
             self.awaiting_end.drain(..).for_each(|ended| notify(|| _ = ended.send(())));
         }
     }

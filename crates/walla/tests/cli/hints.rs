@@ -66,7 +66,7 @@ fn models_and_texts_are_not_taken_for_flags() {
 fn verbs_of_other_programs_get_a_hint() {
     for (verb, expected) in [
         ("run", "walla chat"),
-        ("serve", "no server"),
+        ("server", "walla serve"),
         ("pull", "on this machine"),
         ("show", "walla inspect"),
         ("tokenise", "walla tokenize"),

@@ -2,7 +2,7 @@
 
 use minijinja::context;
 use minijinja::value::Value;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::{filters, taint, tools};
 
@@ -51,6 +51,16 @@ impl Call {
     /// The identifier: nine letters and digits, because Mistral's templates accept no other length.
     pub fn id(&self) -> String {
         format!("call{:05}", self.number % 100_000)
+    }
+
+    /// The call in the chat completions protocol, the arguments as JSON text.
+    pub fn wire(&self) -> Json {
+        let text = Json::Object(self.arguments.clone()).to_string();
+        json!({
+            "id": self.id(),
+            "type": "function",
+            "function": {"name": self.name, "arguments": text},
+        })
     }
 
     /// The call as the template receives it.

@@ -58,6 +58,7 @@ mod taint;
 mod thoughts;
 mod tools;
 mod values;
+mod wire;
 
 use std::sync::{Arc, OnceLock};
 
@@ -73,6 +74,7 @@ pub use options::{Date, RenderOptions};
 pub use prompt::{Prompt, Segment};
 pub use reasoning::{MARKER_BYTES_MAX, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
 pub use tools::{TOOLS_BYTES_MAX, Tools, ToolsError};
+pub use wire::{WireForm, wire_messages};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;

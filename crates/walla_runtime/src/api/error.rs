@@ -6,6 +6,8 @@ use walla_action::ActionError;
 use walla_constraint::{ConstraintError, MatchError, VocabularyError};
 use walla_model::chat::TemplateState;
 
+use super::capabilities::Unsupported;
+
 /// Reason why a reply failed. Other agents continue, except for [`ReplyError::EngineGone`].
 ///
 /// Text delivered before the failure stays in the conversation. Without text, the question is
@@ -107,7 +109,103 @@ pub enum ReplyError {
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The agent's engine cannot do what the ask needs: choose another engine, or ask without it.
+    #[error("this engine does not support {0}")]
+    Unsupported(Unsupported),
+    /// The server of a remote engine did not answer, or not as the protocol demands.
+    #[error("the server {server}: {error}")]
+    Remote {
+        /// Host name and port of the server.
+        server: Arc<str>,
+        /// What happened.
+        error: RemoteError,
+    },
+    /// The app has no engine of this name.
+    #[error("there is no engine with the name {name:?}")]
+    NoEngine {
+        /// The name.
+        name: Arc<str>,
+    },
     /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine has stopped: {0}")]
     EngineGone(String),
+}
+
+/// Why the server of a remote engine gave no reply, or only a part of one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// No connection: unknown host, refused, or no TLS with a trusted certificate.
+    #[error("no connection: {0}")]
+    Connect(String),
+    /// A time limit was exceeded.
+    #[error("no answer in time: {0} took longer than its limit")]
+    TimedOut(TimeLimit),
+    /// The server is busy (status 429 or 503), also after the retries.
+    #[error("busy (status {status}): {message}")]
+    Busy {
+        /// Status code of HTTP.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The key is missing or not accepted (status 401 or 403).
+    #[error("the key is not accepted (status {status}): {message}")]
+    Unauthorized {
+        /// Status code of HTTP.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The server refused the request, for instance because it does not know the model.
+    #[error("the request was refused (status {status}): {message}")]
+    Refused {
+        /// Status code of HTTP.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The server failed (status 500 and above), or reported a failure within the reply.
+    #[error("failed (status {status}): {message}")]
+    Failed {
+        /// Status code of HTTP.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The connection ended within the reply.
+    #[error("the connection ended within the reply: {0}")]
+    Interrupted(String),
+    /// The answer is not of the protocol.
+    #[error("not an answer of the chat completions protocol: {0}")]
+    Protocol(String),
+    /// The answer exceeds a limit of size.
+    #[error("the answer exceeds {limit} bytes")]
+    TooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// The server's filter withheld the reply.
+    #[error("the server's content filter withheld the reply")]
+    Filtered,
+    /// The key cannot be read: the environment variable is not set, or the callback failed.
+    #[error("no key: {0}")]
+    NoKey(String),
+}
+
+/// A time limit of a remote engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum TimeLimit {
+    /// The connection.
+    #[error("the connection")]
+    Connect,
+    /// The first token.
+    #[error("the first token")]
+    FirstToken,
+    /// The next token after another.
+    #[error("the next token")]
+    NextToken,
+    /// The whole reply.
+    #[error("the reply")]
+    Reply,
 }

@@ -1,7 +1,10 @@
 //! Types exchanged between hosts and the engine: agents, commands, events.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 mod action;
 mod agent;
+mod capabilities;
 mod command;
 mod error;
 mod event;
@@ -10,21 +13,24 @@ mod stats;
 pub(crate) use self::action::CALL_BYTES_MAX;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
 pub use self::agent::{AgentSpec, AskOptions, ContextPolicy, Prompt, Speaker, Turn};
+pub use self::capabilities::{
+    Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache, Unsupported,
+};
 pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
-pub use self::error::ReplyError;
+pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
     DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
 };
 pub use self::stats::{BudgetStats, EngineStats};
 
-/// Id of an agent, unique for the engine's life. An agent belongs to the [`Client`](crate::Client)
-/// that added it. Another client cannot change it, and its asks fail with
+/// Id of an agent, unique in the process. An agent belongs to the [`Client`](crate::Client) that
+/// added it. Another client cannot change it, and its asks fail with
 /// [`ReplyError::UnknownAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub u64);
 
-/// Id of one reply of an agent, unique for the engine's life. It distinguishes late events of an
-/// earlier reply.
+/// Id of one reply of an agent, unique in the process. It distinguishes late events of an earlier
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -32,3 +38,24 @@ pub struct AgentId(pub u64);
     reflect(Clone, Debug, PartialEq, Hash)
 )]
 pub struct ReplyId(pub u64);
+
+/// The latest ids. One counter for all engines: an agent and its replies keep their ids when they
+/// move to another engine.
+static LATEST_AGENT: AtomicU64 = AtomicU64::new(0);
+static LATEST_REPLY: AtomicU64 = AtomicU64::new(0);
+
+impl AgentId {
+    /// A new id.
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(LATEST_AGENT.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+impl ReplyId {
+    /// A new id, higher than all before.
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(LATEST_REPLY.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}

@@ -6,8 +6,7 @@
 //! results are read.
 
 use walla_action::{
-    ActionError, ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
-    call_json, check,
+    ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall, call_json, check,
 };
 use walla_types::TokenId;
 
@@ -15,15 +14,10 @@ use super::Core;
 use super::agents::{AgentState, Asked};
 use super::constraints::Grammar;
 use crate::api::{
-    ActionPolicy, AgentId, AskOptions, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall,
-    ReplyEvent, ReplyId, Speaker, Turn,
+    ActionPolicy, AgentId, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId,
 };
 use crate::calls::{CallReader, Piece};
 use crate::reply_parts::{Part, ReplyParts};
-
-/// Number of consecutive replies to results, without anything new, that may call actions. So a game
-/// that answers each call, and a model that calls again each time, do not continue for ever.
-const ROUNDS_MAX: u32 = 8;
 
 /// Maximum number of calls of one grammar.
 const GRAMMAR_CALLS_MAX: u32 = 16;
@@ -159,59 +153,6 @@ fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
     MalformedCall { text: call_json(&call.name, &call.arguments), error }
 }
 
-/// When a reply in a conversation may call actions. `None`: its calls are not separated.
-///
-/// # Errors
-/// The reply must call an action, and cannot.
-pub(super) fn call_policy(
-    agent: &AgentState,
-    options: &AskOptions,
-    is_question: bool,
-) -> Result<Option<ActionPolicy>, ActionError> {
-    let AgentState { spec, turns, .. } = agent;
-    if options.constraint.is_some() || spec.constraint.is_some() {
-        let is_required = options.actions == Some(ActionPolicy::Required);
-        return if is_required { Err(ActionError::Constrained) } else { Ok(None) };
-    }
-    let actions = spec.actions.as_ref();
-    let policy = match (options.actions, actions.map(|actions| actions.policy)) {
-        (Some(policy), _) => Some(policy),
-        // Otherwise an agent that must call would call again after each result.
-        (None, Some(ActionPolicy::Required)) if !is_question && follows_result(turns) => {
-            Some(ActionPolicy::Auto)
-        }
-        (None, policy) => policy,
-    };
-    match actions.filter(|actions| !actions.set.is_empty()) {
-        None if policy == Some(ActionPolicy::Required) => Err(ActionError::NoAction),
-        None => {
-            // A model repeats earlier calls, even if it has no actions any more.
-            let has_called = || turns.iter().any(|turn| turn.speaker == Speaker::Action);
-            Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()))
-        }
-        Some(possible) if possible.calls_max == 0 || rounds(agent, is_question) > ROUNDS_MAX => {
-            Ok(Some(ActionPolicy::Off))
-        }
-        Some(_) => Ok(policy),
-    }
-}
-
-/// Number of consecutive replies to results, with the next one.
-fn rounds(agent: &AgentState, is_question: bool) -> u32 {
-    if !is_question && follows_result(&agent.turns) { agent.rounds + 1 } else { 0 }
-}
-
-/// Whether a reply to these turns follows the result of a call, and no new turn of another kind.
-fn follows_result(turns: &[Turn]) -> bool {
-    let last = turns.iter().rev().map(|turn| turn.speaker);
-    let mut new = last.take_while(|speaker| !matches!(speaker, Speaker::Agent | Speaker::Action));
-    let mut has_result = false;
-    new.all(|speaker| {
-        has_result = true;
-        speaker == Speaker::ActionResult
-    }) && has_result
-}
-
 impl Core {
     /// Begins to separate the calls of a reply in a conversation, if its agent has actions.
     pub(super) fn begin_calls(&mut self, slot: usize) {
@@ -219,9 +160,8 @@ impl Core {
         let Some(agent) = agents.get_mut(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         let is_question = !matches!(reply.asked, Some(Asked::Conversation));
-        let policy = call_policy(agent, &reply.options, is_question);
-        let rounds = rounds(agent, is_question);
-        agent.rounds = rounds;
+        let policy = agent.history.call_policy(&agent.spec, &reply.options, is_question);
+        agent.history.begin_reply(is_question);
         let AgentState { spec, reply, calls, is_chat, .. } = agent;
         let Some(policy) = policy.ok().flatten().filter(|_| *is_chat) else { return };
         let Some(reply) = reply.as_mut() else { return };

@@ -6,7 +6,6 @@ use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
-use super::actions::call_policy;
 use super::agents::{AgentState, Ask, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
@@ -131,7 +130,7 @@ impl Core {
         agent.take_changes();
         let is_chat = matches!(ask.prompt, Prompt::Chat(_) | Prompt::Continue);
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
-        let mut reply = Reply::new(&ask, agent.exchanges_removed, now_micros);
+        let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
@@ -139,7 +138,10 @@ impl Core {
         agent.reply = Some(reply);
         agent.is_chat = is_chat;
         let is_question = matches!(ask.prompt, Prompt::Chat(_));
-        let refused = || call_policy(agent, &ask.options, is_question).err().map(Arc::new);
+        let refused = || {
+            let policy = agent.history.call_policy(&agent.spec, &ask.options, is_question);
+            policy.err().map(Arc::new)
+        };
         if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
             return self.fail(slot, ReplyError::Actions(fault));
         }
@@ -201,8 +203,8 @@ impl Core {
                     reply.asked = done.asked;
                     // Dropped turns never fit again, so the conversation is bounded by the context.
                     // If the turns were edited meanwhile, the next prompt drops them.
-                    if reply.exchanges_removed == agent.exchanges_removed {
-                        agent.drop_oldest(dropped);
+                    if reply.exchanges_removed == agent.history.exchanges_removed() {
+                        agent.history.drop_oldest(dropped);
                     }
                     self.start_generation(slot, tokens, start, now_micros);
                 }

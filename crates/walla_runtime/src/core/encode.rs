@@ -74,8 +74,8 @@ impl Conversation {
     pub fn of(agent: &AgentState) -> Box<Self> {
         Box::new(Self {
             persona: agent.spec.persona.clone(),
-            turns: Arc::clone(&agent.turns),
-            dropped_size: agent.dropped_size,
+            turns: Arc::clone(agent.history.turns()),
+            dropped_size: agent.history.dropped_size(),
             seed: agent.spec.sampling.seed(),
             policy: agent.spec.context_policy,
             thinking: agent.spec.thinking,

@@ -50,16 +50,16 @@ impl Engine {
 }
 
 impl Client {
-    /// An id for a new agent, unique among all clients of the engine.
+    /// An id for a new agent: [`AgentId::unique`].
     #[must_use]
     pub fn new_agent(&self) -> AgentId {
-        AgentId(self.engine.shared().new_agent_id())
+        AgentId::unique()
     }
 
-    /// An id for a new reply, unique among all clients of the engine.
+    /// An id for a new reply: [`ReplyId::unique`].
     #[must_use]
     pub fn new_reply_id(&self) -> ReplyId {
-        ReplyId(self.engine.shared().new_reply_number())
+        ReplyId::unique()
     }
 
     /// Sends a command. Commands of one thread arrive in order. Before the engine is ready they

@@ -1,6 +1,6 @@
 //! State that hosts and the device thread share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -22,8 +22,6 @@ const INCARNATIONS_MAX: usize = 2;
 pub(crate) struct Shared {
     pub(crate) status: Status,
     pub(super) admission: Admission,
-    next_agent_id: AtomicU64,
-    next_reply_number: AtomicU64,
     pub(super) stop: AtomicBool,
     pub(super) controls: Controls,
     /// Device threads by incarnation. The first is set before a handle exists that could ring.
@@ -48,8 +46,6 @@ impl Shared {
         Self {
             status: Status::new(),
             admission: Admission::new(),
-            next_agent_id: AtomicU64::new(1),
-            next_reply_number: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             controls: Controls::new(),
             device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
@@ -117,14 +113,6 @@ impl Shared {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn new_agent_id(&self) -> u64 {
-        self.next_agent_id.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn new_reply_number(&self) -> u64 {
-        self.next_reply_number.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bevy_walla::engine::{
-    ASKS_WAITING_MAX, AgentId, Command, EXCHANGES_KNOWN_MAX, EngineClient, Event, Prompt,
-    ReplyEvent, TrySendError,
+    ASKS_WAITING_MAX, AgentId, Capabilities, Command, EXCHANGES_KNOWN_MAX, EngineClient,
+    EngineState, Event, Prompt, ReplyEvent, TrySendError,
 };
 use bevy_walla::prelude::*;
 use bevy_walla::{Call, CallId, EngineStats, InlineText, ReplyError, ReplyId, Usage};
@@ -19,7 +19,6 @@ pub struct EngineModel(Arc<Mutex<State>>);
 
 struct State {
     dice: Dice,
-    ids_given: u64,
     commands: VecDeque<Command>,
     commands_max: usize,
     commands_received: u64,
@@ -80,7 +79,6 @@ impl EngineModel {
     pub fn new(dice: Dice, commands_max: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice,
-            ids_given: 0,
             commands: VecDeque::new(),
             commands_max,
             commands_received: 0,
@@ -144,14 +142,6 @@ impl EngineModel {
 }
 
 impl EngineClient for EngineModel {
-    fn new_agent(&self) -> AgentId {
-        AgentId(self.lock().next_id())
-    }
-
-    fn new_reply_id(&self) -> ReplyId {
-        ReplyId(self.lock().next_id())
-    }
-
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         let mut state = self.lock();
         if state.commands.len() >= state.commands_max {
@@ -173,8 +163,14 @@ impl EngineClient for EngineModel {
         self.lock().is_paused = is_paused;
     }
 
-    fn state(&self) -> WallaState {
-        WallaState::Ready
+    fn stop(&self) {}
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::LOCAL
+    }
+
+    fn state(&self) -> EngineState {
+        EngineState::Ready
     }
 
     fn stats(&self) -> EngineStats {
@@ -202,11 +198,6 @@ fn described(command: &Command) -> String {
 }
 
 impl State {
-    fn next_id(&mut self) -> u64 {
-        self.ids_given += 1;
-        self.ids_given
-    }
-
     fn publish(&mut self, agent: AgentId, reply_id: ReplyId, what: ReplyEvent) {
         let event = match &what {
             ReplyEvent::Delta { text, .. } => format!("Delta {:?}", &**text),

@@ -41,6 +41,12 @@ pub enum Verb {
     Generate(Generate),
     /// Talk to an agent
     Chat(Chat),
+    /// Serve the chat completions protocol for tools and for other machines
+    ///
+    /// POST /v1/chat/completions, GET /v1/models and GET /health. All requests run as one batch. Ends
+    /// with Ctrl-C.
+    #[cfg(feature = "serve")]
+    Serve(Serve),
     /// Measure milliseconds per step for several numbers of agents
     ///
     /// With WALLA_TRACE=FILE in the environment, the host's stages of each step are recorded too.
@@ -372,6 +378,39 @@ pub struct Chat {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub constraint: ConstraintArgs,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// GGUF file [default: the demo model]
+    pub model: Option<PathBuf>,
+    /// Port; 0 chooses a free one
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Address to listen on; 0.0.0.0 makes the server reachable from other machines
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: std::net::IpAddr,
+    /// Environment variable with the key that requests must have [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub key_env: Option<String>,
+    /// Number of replies in one batch; more requests wait
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub agents: u32,
+    /// Maximum number of requests in progress or waiting
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub requests: u32,
+    /// Tokens of each context
+    #[arg(long, default_value_t = 4_096)]
+    pub context: u32,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub budget: BudgetArgs,
     #[command(flatten)]

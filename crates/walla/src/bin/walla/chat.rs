@@ -35,7 +35,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
     if let Some(model) = model {
         check_template(model, template)?;
     }
-    let engine = load::engine(model, device, budget, *context, (template, pre)).await?;
+    let engine = load::engine(model, device, budget, (1, *context), (template, pre)).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
     result

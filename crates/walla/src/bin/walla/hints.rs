@@ -122,7 +122,7 @@ const VERBS: &[(&[&str], &str)] = &[
     (&["encode", "tokenise"], "walla tokenize encodes a text"),
     (&["decode", "detokenise"], "walla detokenize decodes token ids"),
     (&["benchmark"], "walla bench measures steps"),
-    (&["serve", "server", "start"], "walla has no server: it is a library for one program"),
+    (&["server", "start"], "walla serve answers requests over HTTP"),
     (&["pull", "download"], "walla reads GGUF files that are on this machine"),
 ];
 

@@ -106,12 +106,12 @@ pub fn bar() -> ProgressBar {
     bar
 }
 
-/// An engine for one agent, with a progress bar while it loads.
+/// An engine for this many agents, with a progress bar while it loads.
 pub async fn engine(
     path: Option<&Path>,
     device: &DeviceArgs,
     budget: &BudgetArgs,
-    context_tokens: u32,
+    (agents, context_tokens): (u32, u32),
     (template, pre): (Option<&TemplateChoice>, &PreArgs),
 ) -> Result<Engine, Failure> {
     let mut builder = match path {
@@ -125,7 +125,7 @@ pub async fn engine(
         .device(&device.device)
         .gpu_context(device.share.gpu_context())
         .context_tokens(context_tokens)
-        .agents_max(1)
+        .agents_max(agents)
         .prefill_tokens_max(128);
     if let Some(threads) = device.threads {
         builder = builder.threads(threads);

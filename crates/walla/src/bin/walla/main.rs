@@ -18,6 +18,8 @@ mod load;
 mod logits;
 mod note;
 mod output;
+#[cfg(feature = "serve")]
+mod serve;
 mod synth;
 mod tokenize;
 mod usage;
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
         Verb::Logits(arguments) => logits::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Chat(arguments) => chat::run(&arguments),
+        #[cfg(feature = "serve")]
+        Verb::Serve(arguments) => serve::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Fit(arguments) => fit::run(&arguments),
         Verb::Devices(arguments) => devices::run(&arguments),

@@ -1,7 +1,6 @@
 //! One agent: its specification, conversation, asks, reply and sequence.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use walla_exec::Draw;
 use walla_plan::Detail;
@@ -10,11 +9,11 @@ use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 use super::background::BackgroundPrefill;
 use super::reply::{Ask, Reply, ReplyPhase};
 use super::sequence::SequenceState;
-use super::turns::Exchange;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
 use crate::calls::CallReader;
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
+use crate::history::History;
 use crate::reply_parts::ReplyParts;
 
 /// An agent and its sequence.
@@ -26,15 +25,10 @@ pub(in crate::core) struct AgentState {
     /// Specification that applies from the next reply on. A change within a reply would be audible,
     /// and at a different word in every run.
     next_spec: Option<Box<AgentSpec>>,
-    /// Shared with the text thread while it encodes them; not shared when they change. Turns that
-    /// no prompt can hold any more are dropped.
-    pub turns: Arc<Vec<Turn>>,
+    /// Turns that no prompt can hold any more are dropped.
+    pub history: History,
     /// Turns that were appended after the last ask.
     pub turns_after_asks: Vec<Turn>,
-    /// The latest exchanges in `turns`, oldest first.
-    pub exchanges: VecDeque<Exchange>,
-    /// Number of exchanges removed from the middle of `turns`.
-    pub exchanges_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
     /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
@@ -43,11 +37,7 @@ pub(in crate::core) struct AgentState {
     pub output: ReplyParts,
     /// Created when the first reply with actions begins.
     pub calls: Option<Box<CallReader>>,
-    /// Number of consecutive replies to results of actions, without another new turn.
-    pub rounds: u32,
     pub sequence: SequenceState,
-    /// [Size](Turn::size) of all turns that were dropped.
-    pub dropped_size: u64,
     pub background: BackgroundPrefill,
     /// Whether the latest prompt was a question, or there was none. The cache of other prompts is
     /// kept.
@@ -63,18 +53,14 @@ impl AgentState {
             client,
             spec,
             next_spec: None,
-            turns: Arc::new(turns),
+            history: History::new(turns),
             turns_after_asks: Vec::new(),
-            exchanges: VecDeque::new(),
-            exchanges_removed: 0,
             asks: VecDeque::new(),
             reply: None,
             has_slot: false,
             output: ReplyParts::default(),
             calls: None,
-            rounds: 0,
             sequence: SequenceState::new(id),
-            dropped_size: 0,
             background: BackgroundPrefill::default(),
             is_chat: true,
         }

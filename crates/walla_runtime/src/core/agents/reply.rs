@@ -68,7 +68,7 @@ pub(in crate::core) struct Reply {
     pub actions: Vec<String>,
     /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
-    /// Value of [`AgentState::exchanges_removed`](super::AgentState::exchanges_removed) when the
+    /// Value of [`History::exchanges_removed`](crate::history::History::exchanges_removed) when the
     /// prompt was made.
     pub exchanges_removed: u32,
     /// Time of its first speech token.

@@ -97,7 +97,7 @@ fn turns(rig: &Rig, agent: AgentId) -> Vec<Turn> {
         .agents
         .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
         .expect("it lives");
-    agent.turns.to_vec()
+    agent.history.turns().to_vec()
 }
 
 fn assert_sound(heard: &Heard) {

@@ -17,7 +17,7 @@ fn an_endless_conversation_is_bounded_by_its_context() {
         let reply_id = rig.ask(agent, Prompt::Chat(format!("Question {n}")));
         rig.run();
         assert!(rig.reply(reply_id).ends[0].is_ok());
-        turns.push(rig.core.agents.get(0).expect("it lives").turns.len());
+        turns.push(rig.core.agents.get(0).expect("it lives").history.turns().len());
     }
     assert!(turns.iter().all(|&turns| (2..16).contains(&turns)), "{turns:?}");
     rig.assert_all_ended();

@@ -248,7 +248,7 @@ fn an_ask_takes_a_free_slot_immediately() {
     }
     assert_eq!(rig.reply(heard).text, alone(&self::options(), speaker(1, 7), "ab").text);
     let placed = rig.core.agents.get(3).expect("it has the slot");
-    assert_eq!((&placed.turns[..], placed.spec.detail), (&turns[..], Detail::Reduced));
+    assert_eq!((&placed.history.turns()[..], placed.spec.detail), (&turns[..], Detail::Reduced));
     assert_eq!(rig.reply(unknown).ends, [Err(ReplyError::UnknownAgent)]);
     assert!([second, answered].iter().all(|&ask| rig.reply(ask).ends[0].is_ok()));
     assert_eq!(rig.core.stats().agents_waiting, 0);

@@ -18,7 +18,7 @@ fn turns(rig: &Rig, agent: AgentId) -> Vec<String> {
         .agents
         .get(rig.core.agents.slot_of(agent).expect("it has a slot"))
         .expect("it lives");
-    agent.turns.iter().map(|turn| turn.text.clone()).collect()
+    agent.history.turns().iter().map(|turn| turn.text.clone()).collect()
 }
 
 /// The prompt tokens of an agent that began with this conversation.

@@ -1,0 +1,174 @@
+//! An agent of a remote engine: its conversation, its asks and its reply in progress.
+
+use std::collections::VecDeque;
+
+use tokio::task::AbortHandle;
+use walla_runtime::{
+    AgentSpec, AskOptions, Exchange, FirstTokenTimes, History, Prompt, ReplyId, Turn, Usage,
+};
+
+/// An ask that waits.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub reply_id: ReplyId,
+    pub prompt: Prompt,
+    pub options: AskOptions,
+    pub arrived_micros: u64,
+    /// Turns that were appended between the previous ask and this one.
+    pub turns_before: Vec<Turn>,
+}
+
+/// A reply in progress.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub reply_id: ReplyId,
+    pub question: Option<String>,
+    pub speech: String,
+    pub actions: Vec<String>,
+    pub calls: u32,
+    pub has_reasoned: bool,
+    /// Bytes of the speech that the conversation keeps.
+    pub heard_bytes: u32,
+    pub is_started: bool,
+    pub prompt_tokens: u32,
+    pub arrived_micros: u64,
+    pub begun_micros: u64,
+    pub first_micros: Option<u64>,
+    /// Ends the request.
+    pub request: AbortHandle,
+}
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub spec: AgentSpec,
+    /// Applies from the next reply on.
+    next_spec: Option<Box<AgentSpec>>,
+    pub history: History,
+    pub asks: VecDeque<Ask>,
+    pub reply: Option<Reply>,
+    turns_after_asks: Vec<Turn>,
+    /// Its key among the agents that wait for a request.
+    pub place: Option<(i64, ReplyId)>,
+}
+
+/// Maximum number of turns of a conversation.
+pub(crate) const TURNS_MAX: usize = 4_096;
+
+impl Agent {
+    pub fn new(mut spec: AgentSpec) -> Self {
+        let mut history = History::default();
+        history.replace(std::mem::take(&mut spec.turns), TURNS_MAX);
+        Self {
+            spec,
+            next_spec: None,
+            history,
+            asks: VecDeque::new(),
+            reply: None,
+            turns_after_asks: Vec::new(),
+            place: None,
+        }
+    }
+
+    /// Changes the specification, except for the conversation.
+    pub fn change(&mut self, mut spec: Box<AgentSpec>) {
+        spec.turns = Vec::new();
+        if self.reply.is_some() {
+            self.spec.priority = spec.priority;
+            self.next_spec = Some(spec);
+        } else {
+            self.spec = *spec;
+        }
+    }
+
+    pub fn append(&mut self, turns: Vec<Turn>) {
+        self.turns_after_asks.extend(turns);
+        let surplus = self.turns_after_asks.len().saturating_sub(TURNS_MAX);
+        self.turns_after_asks.drain(..surplus);
+        self.settle();
+    }
+
+    /// Moves appended turns into the conversation once no ask precedes them.
+    pub fn settle(&mut self) {
+        if self.reply.is_none() && self.asks.is_empty() && !self.turns_after_asks.is_empty() {
+            self.history.extend(std::mem::take(&mut self.turns_after_asks), TURNS_MAX);
+        }
+    }
+
+    pub fn replace(&mut self, turns: Vec<Turn>) {
+        self.history.replace(turns, TURNS_MAX);
+        self.turns_after_asks.clear();
+    }
+
+    pub fn ask(&mut self, mut ask: Ask) {
+        ask.turns_before = std::mem::take(&mut self.turns_after_asks);
+        self.asks.push_back(ask);
+    }
+
+    /// Removes matching asks; turns that were appended before them stay in order.
+    pub fn take_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<ReplyId> {
+        let (mut taken, mut turns) = (Vec::new(), Vec::new());
+        self.asks.retain_mut(|ask| {
+            turns.append(&mut ask.turns_before);
+            if matches(ask.reply_id) {
+                taken.push(ask.reply_id);
+                return false;
+            }
+            ask.turns_before = std::mem::take(&mut turns);
+            true
+        });
+        turns.append(&mut self.turns_after_asks);
+        self.turns_after_asks = turns;
+        taken
+    }
+
+    /// The next ask, if the agent is free. The conversation gets the turns before it.
+    pub fn next_ask(&mut self) -> Option<Ask> {
+        if self.reply.is_some() {
+            return None;
+        }
+        let mut ask = self.asks.pop_front()?;
+        if let Some(spec) = self.next_spec.take() {
+            self.spec = *spec;
+        }
+        self.history.extend(std::mem::take(&mut ask.turns_before), TURNS_MAX);
+        Some(ask)
+    }
+
+    /// Ends the reply in progress and keeps its exchange. `is_finished`: it ended normally,
+    /// possibly without text.
+    pub fn end_reply(&mut self, is_finished: bool, now_micros: u64) -> Option<Usage> {
+        let mut reply = self.reply.take()?;
+        let usage = reply.usage(now_micros);
+        reply.speech.truncate(reply.speech.floor_char_boundary(reply.heard_bytes as usize));
+        // As in a local engine: reasoning without speech is not an answer, an action is one.
+        let has_spoken = !reply.speech.is_empty() || !reply.actions.is_empty();
+        if reply.is_started && (has_spoken || (is_finished && !reply.has_reasoned)) {
+            let Reply { reply_id, question, speech, actions, .. } = reply;
+            self.history.push_exchange(Exchange { reply_id, question, speech, actions });
+        }
+        self.settle();
+        Some(usage)
+    }
+}
+
+impl Reply {
+    /// Its times so far.
+    fn usage(&self, now_micros: u64) -> Usage {
+        let since = |micros: u64| micros.saturating_sub(self.arrived_micros);
+        let mut usage = Usage {
+            prompt_tokens: self.prompt_tokens,
+            total_micros: since(now_micros),
+            ..Usage::default()
+        };
+        if let Some(first) = self.first_micros {
+            usage.first_token_micros = since(first).max(1);
+            let waiting_micros = since(self.begun_micros).min(usage.first_token_micros);
+            usage.first_token = FirstTokenTimes {
+                waiting_micros,
+                prefill_micros: usage.first_token_micros - waiting_micros,
+                ..FirstTokenTimes::default()
+            };
+        }
+        usage
+    }
+}

@@ -1,0 +1,137 @@
+//! The queues between a client and its hub.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::ArrayQueue;
+use tokio::sync::Notify;
+use walla_runtime::{EngineStats, Event};
+
+/// Capacity of the queue of commands.
+pub(crate) const COMMANDS_MAX: usize = 1_024;
+
+/// Capacity of the queue of events.
+const EVENTS_MAX: usize = 4_096;
+
+/// Shared by a client and its hub. The client never waits.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    events: ArrayQueue<Event>,
+    /// Set by a hub that found the queue full; the client then reports space.
+    is_full: AtomicBool,
+    space: Notify,
+    pub waker: AtomicWaker,
+    is_paused: AtomicBool,
+    pause_changed: Notify,
+    /// Events of a hub that has ended.
+    last: Mutex<VecDeque<Event>>,
+    is_ended: AtomicBool,
+    pub counts: Counts,
+}
+
+/// Counters of a hub.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub tokens: AtomicU64,
+    pub agents: AtomicU32,
+    pub agents_active: AtomicU32,
+    pub asks_waiting: AtomicU32,
+    pub queue_full: AtomicU64,
+}
+
+impl Channels {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            events: ArrayQueue::new(EVENTS_MAX),
+            is_full: AtomicBool::new(false),
+            space: Notify::new(),
+            waker: AtomicWaker::new(),
+            is_paused: AtomicBool::new(false),
+            pause_changed: Notify::new(),
+            last: Mutex::default(),
+            is_ended: AtomicBool::new(false),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Sends events in order, up to the queue's capacity. Called by the hub.
+    pub fn send(&self, outbox: &mut VecDeque<Event>) {
+        if outbox.is_empty() {
+            return;
+        }
+        while let Some(event) = outbox.pop_front() {
+            if let Err(event) = self.events.push(event) {
+                self.is_full.store(true, Ordering::SeqCst);
+                // The client may have taken an event in between.
+                if let Err(event) = self.events.push(event) {
+                    self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
+                    outbox.push_front(event);
+                    break;
+                }
+            }
+        }
+        self.waker.wake();
+    }
+
+    /// Waits until the client has taken an event from a full queue.
+    pub async fn space(&self) {
+        self.space.notified().await;
+    }
+
+    pub fn set_paused(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Release);
+        self.pause_changed.notify_one();
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Acquire)
+    }
+
+    pub async fn pause_changed(&self) {
+        self.pause_changed.notified().await;
+    }
+
+    /// The next event. Called by the client.
+    pub fn try_recv(&self) -> Option<Event> {
+        if let Some(event) = self.events.pop() {
+            if self.is_full.load(Ordering::SeqCst) && self.is_full.swap(false, Ordering::SeqCst) {
+                self.space.notify_one();
+            }
+            return Some(event);
+        }
+        if !self.is_ended.load(Ordering::Acquire) {
+            return None;
+        }
+        // The hub has ended, so nobody else holds the lock. It may have sent events just before.
+        self.events.pop().or_else(|| self.last().pop_front())
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hub ends with these events. No other follows.
+    pub fn end(&self, events: VecDeque<Event>) {
+        self.last().extend(events);
+        self.is_ended.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        let Counts { tokens, agents, agents_active, asks_waiting, queue_full } = &self.counts;
+        EngineStats {
+            tokens: tokens.load(Ordering::Relaxed),
+            agents: agents.load(Ordering::Relaxed),
+            agents_active: agents_active.load(Ordering::Relaxed),
+            asks_waiting: asks_waiting.load(Ordering::Relaxed),
+            queue_full: queue_full.load(Ordering::Relaxed),
+            ..EngineStats::default()
+        }
+    }
+}

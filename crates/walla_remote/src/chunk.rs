@@ -1,0 +1,129 @@
+//! The events of a streamed reply.
+//!
+//! Format: `chat.completion.chunk` in [OpenAI's
+//! reference](https://platform.openai.com/docs/api-reference/chat-streaming). Unknown members are
+//! ignored. Extensions: `reasoning_content` (vLLM before 0.12, SGLang, llama.cpp, DeepSeek) and
+//! `reasoning` (vLLM), `stop_reason` (vLLM), `id` of a token (llama.cpp).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Chunk {
+    #[serde(default)]
+    pub choices: Vec<Choice>,
+    #[serde(default)]
+    pub usage: Option<Counts>,
+    #[serde(default)]
+    pub error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Choice {
+    #[serde(default)]
+    pub index: u32,
+    #[serde(default)]
+    pub delta: Option<Delta>,
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+    /// The stop string or the id of the stop token.
+    #[serde(default)]
+    pub stop_reason: Option<Value>,
+    #[serde(default)]
+    pub logprobs: Option<Logprobs>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Delta {
+    #[serde(default)]
+    pub content: Option<String>,
+    #[serde(default)]
+    pub reasoning_content: Option<String>,
+    #[serde(default)]
+    pub reasoning: Option<String>,
+    #[serde(default)]
+    pub refusal: Option<String>,
+    #[serde(default)]
+    pub tool_calls: Option<Vec<CallDelta>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct CallDelta {
+    #[serde(default)]
+    pub index: Option<u32>,
+    #[serde(default)]
+    pub function: Option<FunctionDelta>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct FunctionDelta {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub arguments: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Logprobs {
+    #[serde(default)]
+    pub content: Option<Vec<Logprob>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Logprob {
+    #[serde(default)]
+    pub token: String,
+    #[serde(default)]
+    pub id: Option<u32>,
+    #[serde(default)]
+    pub logprob: Option<f32>,
+    #[serde(default)]
+    pub top_logprobs: Vec<Logprob>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct Counts {
+    #[serde(default)]
+    pub prompt_tokens: u32,
+    #[serde(default)]
+    pub completion_tokens: u32,
+    #[serde(default)]
+    pub prompt_tokens_details: Option<PromptCounts>,
+    #[serde(default)]
+    pub completion_tokens_details: Option<CompletionCounts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct PromptCounts {
+    #[serde(default)]
+    pub cached_tokens: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct CompletionCounts {
+    #[serde(default)]
+    pub reasoning_tokens: Option<u32>,
+}
+
+/// The message of an error, from an object `{"error": {"message": …}}`, the inner object, or a
+/// text.
+pub(crate) fn error_message(error: &Value) -> String {
+    let inner = error.get("error").unwrap_or(error);
+    let message = inner.get("message").or_else(|| inner.get("detail")).unwrap_or(inner);
+    let text = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
+    shortened(&text)
+}
+
+/// Maximum bytes of a server's message in an error.
+const MESSAGE_BYTES_MAX: usize = 300;
+
+/// The begin of a text from a server, in one line without control characters.
+pub(crate) fn shortened(text: &str) -> String {
+    let begin = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    let mut line: String =
+        begin.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if begin.len() < text.len() {
+        line.push('…');
+    }
+    line.trim().to_owned()
+}

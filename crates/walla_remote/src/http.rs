@@ -1,0 +1,317 @@
+//! One reply over HTTP: the request, its retries and its time limits.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode, redirect};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+use walla_runtime::{RemoteError, TimeLimit};
+
+use crate::chunk::{error_message, shortened};
+use crate::options::{Checked, OptionsError, RemoteOptions};
+use crate::parts::{End, Part, Reader, Rules};
+use crate::stream::events;
+use crate::tls;
+
+/// Maximum bytes of an error's body that are read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// Name in `User-Agent`.
+const USER_AGENT: &str = concat!("walla/", env!("CARGO_PKG_VERSION"));
+
+/// A server.
+pub(crate) struct Server {
+    client: Client,
+    pub options: RemoteOptions,
+    checked: Checked,
+}
+
+/// What arrives of a reply.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// The server has accepted the request.
+    Accepted,
+    Part(Part),
+    /// The last one.
+    Ended(Result<End, RemoteError>),
+}
+
+/// The receiver of a reply is gone.
+pub(crate) struct Gone;
+
+/// Receives the progress of a reply.
+pub(crate) trait Sink {
+    /// Waits for capacity.
+    fn send(&mut self, progress: Progress) -> impl Future<Output = Result<(), Gone>> + Send;
+}
+
+/// Failure of an attempt.
+struct Failure {
+    error: RemoteError,
+    /// Another attempt may succeed.
+    is_temporary: bool,
+    /// The server asks for this pause.
+    retry_after: Option<Duration>,
+}
+
+impl Failure {
+    fn of(error: RemoteError) -> Self {
+        let is_temporary = matches!(error, RemoteError::Connect(_) | RemoteError::Interrupted(_));
+        Self { error, is_temporary, retry_after: None }
+    }
+}
+
+impl Server {
+    pub fn new(options: RemoteOptions) -> Result<Self, OptionsError> {
+        let mut checked = options.check()?;
+        let headers = std::mem::take(&mut checked.headers);
+        // Plain HTTP works on a machine without any root certificates.
+        let tls = match checked.url.scheme() {
+            "https" => tls::config(&options.root_certificates)?,
+            _ => tls::none()?,
+        };
+        let client = Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(options.limits.connect)
+            .redirect(redirect::Policy::none())
+            .pool_max_idle_per_host(options.requests_max as usize)
+            .default_headers(headers.into_iter().collect())
+            .tls_backend_preconfigured(tls)
+            .build()
+            .map_err(|error| OptionsError::Tls(reason(&error)))?;
+        Ok(Self { client, options, checked })
+    }
+
+    /// Host and port.
+    pub fn name(&self) -> &Arc<str> {
+        &self.checked.server
+    }
+
+    /// Requests a reply and passes on its parts. Dropping the future drops the connection.
+    pub async fn reply(&self, body: Bytes, rules: Rules, sink: &mut impl Sink) -> Result<(), Gone> {
+        let end = self.attempts(body, rules, sink).await?;
+        sink.send(Progress::Ended(end)).await
+    }
+
+    async fn attempts(
+        &self,
+        body: Bytes,
+        rules: Rules,
+        sink: &mut impl Sink,
+    ) -> Result<Result<End, RemoteError>, Gone> {
+        let RemoteOptions { limits, retries, .. } = &self.options;
+        let begin = Instant::now();
+        let deadline = begin + limits.first_token.min(limits.reply);
+        let mut pauses = ExponentialBuilder::new()
+            .with_min_delay(retries.pause_min)
+            .with_max_delay(retries.pause_max)
+            .with_max_times(retries.retries_max as usize)
+            .with_jitter()
+            .build();
+        let mut is_accepted = false;
+        loop {
+            let failure = match timeout_at(deadline, self.send(&body)).await {
+                Err(_) => {
+                    let error = RemoteError::TimedOut(TimeLimit::FirstToken);
+                    Failure { is_temporary: false, ..Failure::of(error) }
+                }
+                Ok(Err(failure)) => failure,
+                Ok(Ok(response)) => {
+                    if !std::mem::replace(&mut is_accepted, true) {
+                        sink.send(Progress::Accepted).await?;
+                    }
+                    match self.read(response, rules.clone(), begin, sink).await? {
+                        Read::Ended(end) => return Ok(end),
+                        Read::Nothing(error) => Failure::of(error),
+                    }
+                }
+            };
+            let pause = pauses.next().filter(|_| failure.is_temporary);
+            let pause = pause.map(|pause| pause.max(failure.retry_after.unwrap_or_default()));
+            match pause.filter(|pause| Instant::now() + *pause < deadline) {
+                Some(pause) => {
+                    let error = &failure.error;
+                    tracing::debug!(target: "walla::remote", server = %self.name(), %error, ?pause, "retry");
+                    tokio::time::sleep(pause).await;
+                }
+                None => return Ok(Err(failure.error)),
+            }
+        }
+    }
+
+    /// Sends the request; returns the response if it has the events of a reply.
+    async fn send(&self, body: &Bytes) -> Result<Response, Failure> {
+        let mut request = self
+            .client
+            .post(self.checked.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "text/event-stream")
+            .body(body.clone());
+        let key = match &self.options.key {
+            Some(key) => Some(key.read().map_err(Failure::of)?),
+            None => None,
+        };
+        if let Some(key) = &key {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+                .map_err(|_| Failure::of(RemoteError::NoKey("it is no header".into())))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let response = request.send().await.map_err(|error| {
+            let timed_out = error.is_connect() && error.is_timeout();
+            Failure::of(if timed_out {
+                RemoteError::TimedOut(TimeLimit::Connect)
+            } else if error.is_connect() {
+                RemoteError::Connect(reason(&error))
+            } else {
+                RemoteError::Interrupted(reason(&error))
+            })
+        })?;
+        let status = response.status();
+        let retry_after = retry_after(&response);
+        if status == StatusCode::OK && is_event_stream(&response) {
+            return Ok(response);
+        }
+        let mut message = error_body(response).await;
+        if let Some(key) = key {
+            message = message.replace(&key, "[key]");
+        }
+        let code = status.as_u16();
+        let error = match code {
+            200 => RemoteError::Protocol(format!("no stream of events: {message}")),
+            401 | 403 => RemoteError::Unauthorized { status: code, message },
+            408 | 429 | 503 => RemoteError::Busy { status: code, message },
+            500.. => RemoteError::Failed { status: code, message },
+            _ => RemoteError::Refused { status: code, message },
+        };
+        let is_temporary = matches!(code, 408 | 429 | 500 | 502 | 503 | 504);
+        Err(Failure { error, is_temporary, retry_after })
+    }
+
+    /// Passes on the parts of a response.
+    async fn read(
+        &self,
+        response: Response,
+        rules: Rules,
+        begin: Instant,
+        sink: &mut impl Sink,
+    ) -> Result<Read, Gone> {
+        let RemoteOptions { limits, sizes, .. } = &self.options;
+        let reply_end = begin + limits.reply;
+        let mut events = events(response, *sizes);
+        let mut reader = Reader::new(rules);
+        let mut parts = Vec::new();
+        let mut latest_token = None;
+        loop {
+            let (token_end, limit) = match latest_token {
+                None => (begin + limits.first_token, TimeLimit::FirstToken),
+                Some(latest) => (latest + limits.next_token, TimeLimit::NextToken),
+            };
+            let limit = if reply_end < token_end { TimeLimit::Reply } else { limit };
+            let next = timeout_at(token_end.min(reply_end), events.next()).await;
+            let read = match next {
+                Err(_) => Err(RemoteError::TimedOut(limit)),
+                Ok(Some(Err(error))) => Err(error),
+                Ok(None) => Err(RemoteError::Interrupted("the connection was closed".into())),
+                Ok(Some(Ok(event))) if event.data == "[DONE]" => {
+                    if !reader.is_finished() {
+                        let what = "the stream is done without a finish reason";
+                        return Ok(Read::Ended(Err(RemoteError::Protocol(what.into()))));
+                    }
+                    return Ok(ended(&reader));
+                }
+                Ok(Some(Ok(event))) => reader.push(&event.data, &mut parts),
+            };
+            let read = if read.is_err() && reader.is_finished() {
+                // Only counts are missing.
+                return Ok(ended(&reader));
+            } else {
+                read
+            };
+            if read.is_err() && latest_token.is_some() {
+                reader.flush(true, &mut parts);
+            }
+            if !parts.is_empty() {
+                latest_token = Some(Instant::now());
+            }
+            for part in parts.drain(..) {
+                sink.send(Progress::Part(part)).await?;
+            }
+            match read {
+                Err(error) if latest_token.is_none() => {
+                    return Ok(match error {
+                        RemoteError::Interrupted(_) => Read::Nothing(error),
+                        error => Read::Ended(Err(error)),
+                    });
+                }
+                Err(error) => return Ok(Read::Ended(Err(error))),
+                Ok(()) if reader.is_complete() => return Ok(ended(&reader)),
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+fn ended(reader: &Reader) -> Read {
+    let missing = || RemoteError::Protocol("the reply has no end".into());
+    Read::Ended(reader.end().ok_or_else(missing))
+}
+
+/// Result of reading a response.
+enum Read {
+    /// The reply has ended.
+    Ended(Result<End, RemoteError>),
+    /// The connection ended before the first token: the request can be repeated.
+    Nothing(RemoteError),
+}
+
+fn is_event_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+/// The pause that a server asks for, in seconds or as a date (RFC 9110, section 10.2.3).
+fn retry_after(response: &Response) -> Option<Duration> {
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse::<u64>() {
+        return Some(Duration::from_secs(seconds.min(u64::from(u32::MAX))));
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    Some(at.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+/// The message in the body of an error.
+async fn error_body(mut response: Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await {
+        let left = ERROR_BYTES_MAX - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(left)]);
+        if body.len() >= ERROR_BYTES_MAX {
+            break;
+        }
+    }
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(json) => error_message(&json),
+        Err(_) => shortened(&String::from_utf8_lossy(&body)),
+    }
+}
+
+/// An error with its causes, without the address, which may contain secrets.
+pub(crate) fn reason(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if text.is_empty() { "the request failed".into() } else { shortened(&text) }
+}

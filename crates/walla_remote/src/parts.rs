@@ -1,0 +1,400 @@
+//! A streamed reply in parts: reasoning, speech, calls.
+//!
+//! No input or output here: the same chunks give the same parts.
+
+use serde_json::Value;
+use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
+use walla_runtime::{FinishReason, RemoteError, TokenLogprobs};
+use walla_types::TokenId;
+
+use crate::chunk::{CallDelta, Choice, Chunk, Counts, Logprob, error_message};
+
+/// A part of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    Reasoning(String),
+    Speech(String),
+    Token(TokenLogprobs),
+    Call(Result<ParsedCall, MalformedCall>),
+}
+
+/// What a reply may contain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// The actions that may be called; `None`: none.
+    pub actions: Option<ActionSet>,
+    pub calls_max: u32,
+    pub call_bytes_max: usize,
+    /// Maximum bytes of all parts.
+    pub reply_bytes_max: usize,
+    pub stop_strings: Vec<String>,
+    /// The agent wants candidates.
+    pub has_candidates: bool,
+}
+
+/// Reads the chunks of one reply.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    rules: Rules,
+    tags: Tags,
+    /// The call in progress.
+    call: Option<OpenCall>,
+    calls_ended: u32,
+    bytes: usize,
+    /// Chunks with text: an estimate of the tokens.
+    texts: Estimate,
+    finish: Option<FinishReason>,
+    counts: Option<Counts>,
+}
+
+/// Numbers of chunks with text.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    speech: u32,
+    reasoning: u32,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    index: u32,
+    name: String,
+    arguments: String,
+    is_too_long: bool,
+}
+
+/// How a reply has ended, and its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub reason: FinishReason,
+    pub prompt_tokens: u32,
+    pub cached_tokens: u32,
+    pub reply_tokens: u32,
+    pub reasoning_tokens: u32,
+}
+
+impl Reader {
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            tags: Tags::default(),
+            call: None,
+            calls_ended: 0,
+            bytes: 0,
+            texts: Estimate::default(),
+            finish: None,
+            counts: None,
+        }
+    }
+
+    /// Whether the server has said how the reply ends. Counts may follow.
+    pub fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Whether nothing that follows matters.
+    pub fn is_complete(&self) -> bool {
+        self.finish.is_some() && self.counts.is_some()
+    }
+
+    /// Reads the JSON text of a chunk.
+    ///
+    /// # Errors
+    /// The text is not a chunk, reports an error, or exceeds a limit.
+    pub fn push(&mut self, text: &str, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
+        let chunk: Chunk = serde_json::from_str(text)
+            .map_err(|error| RemoteError::Protocol(format!("an event is no chunk: {error}")))?;
+        if let Some(error) = &chunk.error {
+            let code = error.get("code").and_then(Value::as_u64);
+            let status = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+            return Err(RemoteError::Failed { status, message: error_message(error) });
+        }
+        self.counts = chunk.usage.or(self.counts);
+        // Another choice was not asked for.
+        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            if self.finish.is_none() {
+                self.read(choice, parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, choice: Choice, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
+        if self.rules.has_candidates {
+            let tokens = choice.logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
+            parts.extend(tokens.iter().filter_map(token).map(Part::Token));
+        }
+        if let Some(delta) = choice.delta {
+            let reasoning = delta.reasoning_content.filter(|text| !text.is_empty());
+            if let Some(text) = reasoning.or(delta.reasoning).filter(|text| !text.is_empty()) {
+                self.count(text.len())?;
+                self.texts.reasoning += 1;
+                parts.push(Part::Reasoning(text));
+            }
+            for text in [delta.content, delta.refusal].into_iter().flatten() {
+                self.count(text.len())?;
+                self.speak(&text, parts);
+            }
+            for call in delta.tool_calls.unwrap_or_default() {
+                self.read_call(call, parts)?;
+                if self.finish.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
+            self.finish = Some(self.reason(reason, choice.stop_reason.as_ref())?);
+            self.flush(reason == "length", parts);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), RemoteError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let limit = self.rules.reply_bytes_max;
+        if self.bytes > limit { Err(RemoteError::TooLarge { limit }) } else { Ok(()) }
+    }
+
+    fn speak(&mut self, text: &str, parts: &mut Vec<Part>) {
+        let Self { tags, texts, .. } = self;
+        tags.push(text, &mut |part| {
+            match part {
+                Part::Speech(_) => texts.speech += 1,
+                _ => texts.reasoning += 1,
+            }
+            parts.push(part);
+        });
+    }
+
+    fn read_call(&mut self, delta: CallDelta, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
+        let function = delta.function.unwrap_or_default();
+        let (name, arguments) = (function.name.unwrap_or_default(), function.arguments);
+        let arguments = arguments.unwrap_or_default();
+        self.count(name.len() + arguments.len())?;
+        let open = self.call.as_ref().map(|call| call.index);
+        // Without an index, a name begins the next call.
+        let index = delta.index.unwrap_or_else(|| match open {
+            Some(open) if name.is_empty() => open,
+            Some(open) => open + 1,
+            None => 0,
+        });
+        if open.is_some_and(|open| open != index) {
+            self.end_call(false, parts);
+            if self.finish.is_some() {
+                return Ok(());
+            }
+        }
+        let call = self.call.get_or_insert_with(|| OpenCall {
+            index,
+            name: String::new(),
+            arguments: String::new(),
+            is_too_long: false,
+        });
+        // Some servers repeat the whole name.
+        if call.name != name {
+            call.name.push_str(&name);
+        }
+        let bytes = call.name.len() + call.arguments.len() + arguments.len();
+        if bytes > self.rules.call_bytes_max {
+            call.is_too_long = true;
+        } else {
+            call.arguments.push_str(&arguments);
+        }
+        Ok(())
+    }
+
+    /// Ends the call in progress. `is_cut`: the reply ended within it.
+    fn end_call(&mut self, is_cut: bool, parts: &mut Vec<Part>) {
+        let Some(call) = self.call.take() else { return };
+        self.calls_ended += 1;
+        if self.rules.calls_max > 0 && self.calls_ended >= self.rules.calls_max {
+            self.finish.get_or_insert(FinishReason::CallLimit);
+        }
+        parts.push(Part::Call(self.checked(&call, is_cut)));
+    }
+
+    fn checked(&self, call: &OpenCall, is_cut: bool) -> Result<ParsedCall, MalformedCall> {
+        let malformed = |error| {
+            let mut text = format!("{} {}", call.name, call.arguments);
+            text.truncate(text.floor_char_boundary(MalformedCall::TEXT_BYTES_MAX));
+            Err(MalformedCall { text, error })
+        };
+        if call.is_too_long {
+            return malformed(CallError::TooLong { bytes_max: self.rules.call_bytes_max });
+        }
+        if is_cut {
+            return malformed(CallError::Unfinished);
+        }
+        let Some(actions) = &self.rules.actions else {
+            let mut name = call.name.clone();
+            name.truncate(name.floor_char_boundary(64));
+            return malformed(CallError::NotAllowed { name });
+        };
+        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        match serde_json::from_str(text) {
+            Ok(Value::Object(arguments)) => {
+                check(actions, ParsedCall::new(call.name.clone(), arguments))
+            }
+            Ok(_) => malformed(CallError::Syntax { reason: "the arguments are no JSON object" }),
+            Err(_) => malformed(CallError::Syntax { reason: "the arguments are not JSON" }),
+        }
+    }
+
+    fn reason(&self, reason: &str, stop: Option<&Value>) -> Result<FinishReason, RemoteError> {
+        Ok(match reason {
+            "length" => FinishReason::Length,
+            "content_filter" => return Err(RemoteError::Filtered),
+            _ => {
+                let stop = stop.and_then(Value::as_str);
+                let at = |stop| self.rules.stop_strings.iter().position(|text| text == stop);
+                match stop.and_then(at) {
+                    Some(index) => FinishReason::Stop { index: index as u32 },
+                    None => FinishReason::EndOfTurn,
+                }
+            }
+        })
+    }
+
+    /// Passes on what was held back, because the reply has ended.
+    pub fn flush(&mut self, is_cut: bool, parts: &mut Vec<Part>) {
+        self.end_call(is_cut, parts);
+        let Self { tags, texts, .. } = self;
+        tags.finish(&mut |part| {
+            texts.speech += 1;
+            parts.push(part);
+        });
+    }
+
+    /// The end of the reply, after the server has said it.
+    pub fn end(&self) -> Option<End> {
+        let reason = self.finish?;
+        let Some(counts) = self.counts else {
+            let Estimate { speech: reply_tokens, reasoning: reasoning_tokens } = self.texts;
+            let (prompt_tokens, cached_tokens) = (0, 0);
+            return Some(End {
+                reason,
+                prompt_tokens,
+                cached_tokens,
+                reply_tokens,
+                reasoning_tokens,
+            });
+        };
+        let of_reasoning = counts.completion_tokens_details.and_then(|its| its.reasoning_tokens);
+        let reasoning_tokens =
+            of_reasoning.unwrap_or(self.texts.reasoning).min(counts.completion_tokens);
+        Some(End {
+            reason,
+            prompt_tokens: counts.prompt_tokens,
+            cached_tokens: counts
+                .prompt_tokens_details
+                .and_then(|its| its.cached_tokens)
+                .unwrap_or(0)
+                .min(counts.prompt_tokens),
+            reply_tokens: counts.completion_tokens - reasoning_tokens,
+            reasoning_tokens,
+        })
+    }
+}
+
+/// A token with its id, if the server sends ids.
+fn token(of: &Logprob) -> Option<TokenLogprobs> {
+    let candidate = |of: &Logprob| Some((token_id(of)?, of.logprob?));
+    let (token, log_probability) = candidate(of)?;
+    let candidates = of.top_logprobs.iter().filter_map(candidate).collect();
+    Some(TokenLogprobs { token, log_probability, candidates })
+}
+
+/// The id, which vLLM writes as the token's text `token_id:7`.
+fn token_id(of: &Logprob) -> Option<TokenId> {
+    let spelled = || of.token.strip_prefix("token_id:")?.parse().ok();
+    of.id.or_else(spelled).map(TokenId)
+}
+
+/// Separates `<think>` … `</think>` at the begin of a reply, which servers without a parser of
+/// reasoning leave in the text.
+#[derive(Debug, Default)]
+struct Tags {
+    state: TagState,
+    held: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TagState {
+    /// Only white space, or the begin of the tag.
+    #[default]
+    Begin,
+    Reasoning,
+    /// Behind the reasoning: white space is left out.
+    Behind,
+    Speech,
+}
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+impl Tags {
+    fn push(&mut self, text: &str, part: &mut impl FnMut(Part)) {
+        if self.state == TagState::Speech {
+            return if text.is_empty() { () } else { part(Part::Speech(text.to_owned())) };
+        }
+        self.held.push_str(text);
+        loop {
+            match self.state {
+                TagState::Begin => {
+                    let begin = self.held.trim_start();
+                    if let Some(rest) = begin.strip_prefix(OPEN) {
+                        self.held = rest.to_owned();
+                        self.state = TagState::Reasoning;
+                    } else if OPEN.starts_with(begin) {
+                        return;
+                    } else {
+                        self.state = TagState::Speech;
+                    }
+                }
+                TagState::Reasoning => {
+                    if let Some(at) = self.held.find(CLOSE) {
+                        let rest = self.held.split_off(at + CLOSE.len());
+                        self.held.truncate(at);
+                        self.release(Part::Reasoning, part);
+                        self.held = rest;
+                        self.state = TagState::Behind;
+                    } else {
+                        let kept = overlap(&self.held, CLOSE);
+                        let rest = self.held.split_off(self.held.len() - kept);
+                        self.release(Part::Reasoning, part);
+                        self.held = rest;
+                        return;
+                    }
+                }
+                TagState::Behind => {
+                    let rest = self.held.trim_start().to_owned();
+                    self.held = rest;
+                    if self.held.is_empty() {
+                        return;
+                    }
+                    self.state = TagState::Speech;
+                }
+                TagState::Speech => return self.release(Part::Speech, part),
+            }
+        }
+    }
+
+    fn finish(&mut self, part: &mut impl FnMut(Part)) {
+        match self.state {
+            TagState::Reasoning => self.release(Part::Reasoning, part),
+            // White space is a reply, as in a local engine.
+            TagState::Begin | TagState::Speech => self.release(Part::Speech, part),
+            TagState::Behind => {}
+        }
+    }
+
+    fn release(&mut self, of: fn(String) -> Part, part: &mut impl FnMut(Part)) {
+        if !self.held.is_empty() {
+            part(of(std::mem::take(&mut self.held)));
+        }
+    }
+}
+
+/// Bytes at the end of a text that are the begin of a tag.
+fn overlap(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|&length| text.ends_with(&tag[..length])).unwrap_or(0)
+}

@@ -1,0 +1,437 @@
+//! A client in tests, and plain dialogue.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
+use walla_runtime::{
+    AgentId, AgentSpec, AskOptions, Command, ContextPolicy, EngineClient, EngineState, Event,
+    FinishReason, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
+};
+
+use crate::server::{Part, Request, STREAM, Server, bytes, finish, reply, response, text};
+
+/// Options with short limits, for a server on this machine.
+pub fn options(server: &Server) -> RemoteOptions {
+    let mut options = RemoteOptions::new(server.url(), "m");
+    options.retries.retries_max = 2;
+    options.retries.pause_min = Duration::from_millis(1);
+    options.retries.pause_max = Duration::from_millis(4);
+    options
+}
+
+pub fn client(options: RemoteOptions) -> RemoteClient {
+    RemoteEngine::start(options).unwrap().client()
+}
+
+pub fn add(client: &RemoteClient, spec: AgentSpec) -> AgentId {
+    let agent = AgentId::unique();
+    client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
+    agent
+}
+
+pub fn ask(client: &RemoteClient, agent: AgentId, question: &str) -> ReplyId {
+    ask_with(client, agent, Prompt::Chat(question.into()), AskOptions::default())
+}
+
+pub fn ask_with(
+    client: &RemoteClient,
+    agent: AgentId,
+    prompt: Prompt,
+    options: AskOptions,
+) -> ReplyId {
+    let reply_id = ReplyId::unique();
+    client.try_send(Command::Ask { agent, reply_id, prompt, options }).unwrap();
+    reply_id
+}
+
+/// The next event, within ten seconds.
+pub fn recv(client: &RemoteClient) -> Event {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = client.try_recv() {
+            return event;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "no event");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A reply that has ended.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub text: String,
+    pub reasoning: String,
+    pub others: Vec<ReplyEvent>,
+    pub end: Option<ReplyEvent>,
+}
+
+/// Waits for the end of a reply.
+pub fn hear(client: &RemoteClient, reply_id: ReplyId) -> Heard {
+    let mut heard = Heard::default();
+    loop {
+        let event = recv(client);
+        if event.reply_id != reply_id {
+            continue;
+        }
+        match event.what {
+            ReplyEvent::Delta { text, .. } => heard.text.push_str(&text),
+            ReplyEvent::Reasoning { text, .. } => heard.reasoning.push_str(&text),
+            what if what.is_terminal() => {
+                heard.end = Some(what);
+                return heard;
+            }
+            what => heard.others.push(what),
+        }
+    }
+}
+
+pub fn error(heard: &Heard) -> &RemoteError {
+    match &heard.end {
+        Some(ReplyEvent::Failed(ReplyError::Remote { error, .. })) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A server that records its requests.
+pub fn recording(
+    script: impl Fn(&Request) -> Vec<Part> + Send + Sync + 'static,
+) -> (Server, Arc<Mutex<Vec<Request>>>) {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
+    let server = Server::start(move |request| {
+        recorded.lock().unwrap().push(request.clone());
+        script(request)
+    });
+    (server, requests)
+}
+
+fn turn(speaker: Speaker, text: &str) -> Turn {
+    Turn { speaker, text: text.into() }
+}
+
+#[test]
+fn a_conversation_is_kept_and_sent() {
+    let (server, requests) =
+        recording(|request| reply(&format!("To {}: größer 🙂.", request.question())));
+    let client = client(options(&server));
+    let greeting = vec![turn(Speaker::Agent, "Welcome!")];
+    let greta = add(&client, AgentSpec { turns: greeting, ..AgentSpec::new("You are Greta.") });
+    let first = hear(&client, ask(&client, greta, "one"));
+    assert_eq!(first.text, "To one: größer 🙂.");
+    assert!(matches!(first.others[..], [ReplyEvent::Started { .. }]), "{first:?}");
+    let Some(ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage }) = first.end else {
+        panic!("{first:?}")
+    };
+    assert_eq!((usage.prompt_tokens, usage.reply_tokens), (10, 4));
+    assert!(usage.first_token_micros > 0 && usage.total_micros >= usage.first_token_micros);
+    let parts = usage.first_token;
+    assert_eq!(parts.waiting_micros + parts.prefill_micros, usage.first_token_micros);
+    let turns = vec![turn(Speaker::Observation, "Odo leaves.")];
+    client.try_send(Command::AppendTurns { agent: greta, turns }).unwrap();
+    hear(&client, ask(&client, greta, "two"));
+    let requests = requests.lock().unwrap();
+    let expected = json!([
+        {"role": "system", "content": "You are Greta."},
+        {"role": "user", "content": "..."},
+        {"role": "assistant", "content": "Welcome!"},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "To one: größer 🙂."},
+        {"role": "user", "content": "Observation: Odo leaves.\n\ntwo"},
+    ]);
+    assert_eq!(requests[1].body["messages"], expected);
+    assert!(requests[0].head.starts_with("POST /v1/chat/completions HTTP/1.1"));
+    assert_eq!(requests[0].header("content-type"), Some("application/json"));
+    assert_eq!(requests[0].header("authorization"), None);
+}
+
+#[test]
+fn asks_of_one_agent_are_answered_in_order() {
+    let (server, requests) = recording(|request| reply(&format!("to {}", request.question())));
+    let client = client(options(&server));
+    let odo = add(&client, AgentSpec::new("You are Odo."));
+    let asked = ["a", "b", "c"].map(|question| ask(&client, odo, question));
+    let turns = vec![turn(Speaker::Observation, "It rains.")];
+    client.try_send(Command::AppendTurns { agent: odo, turns }).unwrap();
+    let last = ask(&client, odo, "d");
+    for (reply_id, question) in asked.into_iter().zip(["a", "b", "c"]) {
+        assert_eq!(hear(&client, reply_id).text, format!("to {question}"));
+    }
+    hear(&client, last);
+    let requests = requests.lock().unwrap();
+    let messages = requests[3].body["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 8, "{messages:?}");
+    assert_eq!(messages[7]["content"], "Observation: It rains.\n\nd");
+}
+
+#[test]
+fn a_cancelled_reply_keeps_its_heard_text_and_drops_the_request() {
+    let (server, requests) = recording(|request| {
+        if request.question() == "again" {
+            return reply("Yes.");
+        }
+        let begin = format!("{STREAM}{}{}", text("One two "), text("three"));
+        vec![bytes(begin), Part::Pause(Duration::from_secs(60))]
+    });
+    let client = client(options(&server));
+    let greta = add(&client, AgentSpec::new("You are Greta."));
+    let reply_id = ask(&client, greta, "count");
+    let mut heard = String::new();
+    while heard != "One two three" {
+        if let ReplyEvent::Delta { text, .. } = recv(&client).what {
+            heard.push_str(&text);
+        }
+    }
+    let cancel = Command::CancelHeard { agent: greta, reply_id, heard_bytes: 7 };
+    client.try_send(cancel).unwrap();
+    let end = hear(&client, reply_id).end;
+    assert!(matches!(end, Some(ReplyEvent::Finished { reason: FinishReason::Cancelled, .. })));
+    let start = Instant::now();
+    hear(&client, ask(&client, greta, "again"));
+    assert!(start.elapsed() < Duration::from_secs(5), "the first request did not end");
+    assert_eq!(requests.lock().unwrap()[1].body["messages"][2]["content"], "One two");
+}
+
+#[test]
+fn removed_agents_and_replaced_conversations_end_their_replies() {
+    let server = Server::start(|_| {
+        vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(Duration::from_secs(60))]
+    });
+    let client = client(options(&server));
+    let [one, two] = ["1", "2"].map(|persona| add(&client, AgentSpec::new(persona)));
+    let asked = [one, one, two, two].map(|agent| ask(&client, agent, "?"));
+    client.try_send(Command::RemoveAgent { agent: one }).unwrap();
+    client.try_send(Command::SetConversation { agent: two, turns: Vec::new() }).unwrap();
+    let mut ends = Vec::new();
+    while ends.len() < 4 {
+        let event = recv(&client);
+        if let ReplyEvent::Finished { reason, .. } = event.what {
+            assert_eq!(reason, FinishReason::Cancelled);
+            ends.push(event.reply_id);
+        }
+    }
+    ends.sort();
+    assert_eq!(ends, asked);
+    let unknown = hear(&client, ask(&client, one, "?"));
+    assert_eq!(unknown.end, Some(ReplyEvent::Failed(ReplyError::UnknownAgent)));
+}
+
+#[test]
+fn a_stopped_engine_and_a_stopped_client_end_all_replies() {
+    let server = Server::start(|_| vec![Part::Pause(Duration::from_secs(60))]);
+    let client = client(options(&server));
+    let agents: Vec<_> = (0..40).map(|_| add(&client, AgentSpec::new(""))).collect();
+    let mut open: Vec<_> = agents.iter().map(|&agent| ask(&client, agent, "?")).collect();
+    client.stop();
+    while !open.is_empty() {
+        let event = recv(&client);
+        assert!(matches!(event.what, ReplyEvent::Failed(ReplyError::EngineGone(_))), "{event:?}");
+        open.retain(|reply_id| *reply_id != event.reply_id);
+    }
+    assert!(matches!(client.state(), EngineState::Stopped));
+    let reply_id = ReplyId::unique();
+    let refused = client.try_send(Command::ask(agents[0], reply_id, Prompt::Continue));
+    assert!(refused.is_err_and(|refused| !refused.is_full()));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn a_full_queue_of_events_delays_and_loses_nothing() {
+    let words: String = (0..6_000).map(|number| format!("{number} ")).collect();
+    let expected = words.clone();
+    let server = Server::start(move |_| reply(&words));
+    let client = client(options(&server));
+    let agents = [0, 1].map(|_| add(&client, AgentSpec::new("")));
+    let asked = agents.map(|agent| ask(&client, agent, "?"));
+    std::thread::sleep(Duration::from_millis(300));
+    let mut texts = [String::new(), String::new()];
+    let mut ended = 0;
+    while ended < 2 {
+        let event = recv(&client);
+        let at = asked.iter().position(|reply_id| *reply_id == event.reply_id).unwrap();
+        match event.what {
+            ReplyEvent::Delta { text, .. } => texts[at].push_str(&text),
+            what => ended += u32::from(what.is_terminal()),
+        }
+    }
+    assert_eq!(texts, [expected.clone(), expected]);
+    assert!(client.stats().queue_full > 0);
+}
+
+#[test]
+fn a_pause_begins_no_request() {
+    let (server, requests) = recording(|_| reply("Yes."));
+    let client = client(options(&server));
+    client.set_paused(true);
+    let agent = add(&client, AgentSpec::new(""));
+    let reply_id = ask(&client, agent, "?");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(requests.lock().unwrap().is_empty());
+    client.set_paused(false);
+    assert_eq!(hear(&client, reply_id).text, "Yes.");
+}
+
+#[test]
+fn requests_are_bounded_and_served_by_priority() {
+    let (server, requests) = recording(|request| {
+        let mut parts = reply(request.question());
+        parts.insert(0, Part::Pause(Duration::from_millis(30)));
+        parts
+    });
+    let mut options = options(&server);
+    options.requests_max = 1;
+    let client = client(options);
+    client.set_paused(true);
+    let agents =
+        [0, 5, -5, 3].map(|priority| add(&client, AgentSpec { priority, ..AgentSpec::new("") }));
+    let asked = agents.map(|agent| ask(&client, agent, &agent.0.to_string()));
+    std::thread::sleep(Duration::from_millis(20));
+    client.set_paused(false);
+    let last = asked[2];
+    hear(&client, last);
+    let order: Vec<_> =
+        requests.lock().unwrap().iter().map(|request| request.question().to_owned()).collect();
+    let expected = [1, 3, 0, 2].map(|at: usize| agents[at].0.to_string());
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_long_conversation_drops_its_oldest_turns_or_is_refused() {
+    let (server, requests) = recording(|_| reply("Yes."));
+    let mut options = options(&server);
+    options.context_tokens = 400;
+    let client = client(options);
+    let spec = |context_policy| {
+        let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle().take(40);
+        let turns = speakers.map(|speaker| turn(speaker, &"word ".repeat(20))).collect();
+        AgentSpec { context_policy, turns, reply_tokens_max: 50, ..AgentSpec::new("persona") }
+    };
+    let asked = |policy| {
+        let agent = add(&client, spec(policy));
+        hear(&client, ask(&client, agent, "now?"))
+    };
+    assert_eq!(asked(ContextPolicy::DropOldest).text, "Yes.");
+    let messages = requests.lock().unwrap()[0].body["messages"].as_array().unwrap().clone();
+    assert!((4..20).contains(&messages.len()), "{}", messages.len());
+    assert_eq!(
+        (&messages[0]["content"], &messages[1]["role"]),
+        (&json!("persona"), &json!("user"))
+    );
+    let refused = asked(ContextPolicy::Refuse).end;
+    assert!(matches!(refused, Some(ReplyEvent::Failed(ReplyError::PromptTooLong { .. }))));
+    let stopped = asked(ContextPolicy::Stop).end;
+    assert!(matches!(
+        stopped,
+        Some(ReplyEvent::Finished { reason: FinishReason::ContextFull, .. })
+    ));
+}
+
+#[test]
+fn failures_have_their_reasons() {
+    let json = "content-type: application/json\r\n";
+    let server = Server::start(move |request| {
+        let message = r#"{"error": {"message": "no such model: m", "code": 404}}"#;
+        match request.question() {
+            "status 404" => vec![response("404 Not Found", json, message)],
+            "status 401" => vec![response("401 Unauthorized", json, message)],
+            "status 429" => {
+                vec![response("429 Too Many Requests", "retry-after: 7200\r\n", "slow down")]
+            }
+            "status 500" => vec![response("500 Oops", json, "")],
+            "redirect" => vec![response("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
+            "web page" => vec![response("200 OK", "content-type: text/html\r\n", "<h1>Hi</h1>")],
+            "slow" => vec![Part::Pause(Duration::from_secs(60))],
+            "stall" => vec![
+                bytes(format!("{STREAM}{}", text("Well"))),
+                Part::Pause(Duration::from_secs(60)),
+            ],
+            "cut" => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Close],
+            "nothing" => vec![Part::Close],
+            "no end" => {
+                vec![bytes(format!("{STREAM}{}data: [DONE]\n\n", text("Well"))), Part::Close]
+            }
+            "filtered" => vec![bytes(format!("{STREAM}{}", finish("content_filter"))), Part::Close],
+            "no chunk" => vec![bytes(format!("{STREAM}data: {{\"choices\": 7}}\n\n")), Part::Close],
+            "huge" => vec![bytes(STREAM), Part::Endless(vec![b'x'; 1 << 16])],
+            "endless" => vec![bytes(STREAM), Part::Endless(text("and so on ").into_bytes())],
+            _ => vec![bytes(format!("{STREAM}data: {message}\n\n")), Part::Close],
+        }
+    });
+    let mut options = options(&server);
+    options.limits.first_token = Duration::from_millis(300);
+    options.limits.next_token = Duration::from_millis(200);
+    let client = client(options);
+    let agent = add(&client, AgentSpec::new(""));
+    let heard = |question: &str| hear(&client, ask(&client, agent, question));
+    let message = || "no such model: m".to_owned();
+    assert_eq!(
+        *error(&heard("status 404")),
+        RemoteError::Refused { status: 404, message: message() }
+    );
+    assert_eq!(
+        *error(&heard("status 401")),
+        RemoteError::Unauthorized { status: 401, message: message() }
+    );
+    let busy = RemoteError::Busy { status: 429, message: "slow down".into() };
+    assert_eq!(*error(&heard("status 429")), busy, "an answer after two hours is no answer");
+    assert_eq!(
+        *error(&heard("status 500")),
+        RemoteError::Failed { status: 500, message: String::new() }
+    );
+    assert_eq!(
+        *error(&heard("redirect")),
+        RemoteError::Refused { status: 302, message: String::new() }
+    );
+    assert!(matches!(error(&heard("web page")), RemoteError::Protocol(_)));
+    assert_eq!(*error(&heard("slow")), RemoteError::TimedOut(TimeLimit::FirstToken));
+    let stall = heard("stall");
+    assert_eq!(
+        (error(&stall), &*stall.text),
+        (&RemoteError::TimedOut(TimeLimit::NextToken), "Well")
+    );
+    let cut = heard("cut");
+    assert!(matches!(error(&cut), RemoteError::Interrupted(_)) && cut.text == "Well", "{cut:?}");
+    assert!(matches!(error(&heard("nothing")), RemoteError::Interrupted(_)));
+    assert!(matches!(error(&heard("no end")), RemoteError::Protocol(_)));
+    assert_eq!(*error(&heard("filtered")), RemoteError::Filtered);
+    assert!(matches!(error(&heard("no chunk")), RemoteError::Protocol(_)));
+    assert_eq!(*error(&heard("huge")), RemoteError::TooLarge { limit: 256 << 10 });
+    let endless = heard("endless");
+    assert_eq!(*error(&endless), RemoteError::TooLarge { limit: 256 << 10 });
+    assert!(endless.text.len() <= 256 << 10 && endless.text.starts_with("and so on and so on "));
+    assert_eq!(
+        *error(&heard("error event")),
+        RemoteError::Failed { status: 404, message: message() }
+    );
+}
+
+#[test]
+fn a_request_is_repeated_only_before_the_first_token() {
+    let attempts = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&attempts);
+    let server = Server::start(move |request| {
+        let mut attempts = counted.lock().unwrap();
+        *attempts += 1;
+        match (request.question(), *attempts) {
+            ("busy", 1) => vec![response("503 Busy", "retry-after: 0\r\n", "")],
+            ("busy", 2) => vec![bytes(STREAM), Part::Close],
+            ("busy", _) => reply("Here I am."),
+            _ => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Close],
+        }
+    });
+    let client = client(options(&server));
+    let agent = add(&client, AgentSpec::new(""));
+    let heard = hear(&client, ask(&client, agent, "busy"));
+    assert_eq!((&*heard.text, *attempts.lock().unwrap()), ("Here I am.", 3));
+    assert_eq!(heard.others.len(), 1, "started once: {heard:?}");
+    *attempts.lock().unwrap() = 0;
+    let heard = hear(&client, ask(&client, agent, "cut"));
+    assert_eq!((&*heard.text, *attempts.lock().unwrap()), ("Well", 1));
+    let mut nobody = options(&server);
+    nobody.url = "http://127.0.0.1:1/v1".into();
+    let client = self::client(nobody);
+    let agent = add(&client, AgentSpec::new(""));
+    let refused = hear(&client, ask(&client, agent, "?"));
+    assert!(matches!(error(&refused), RemoteError::Connect(_)), "{refused:?}");
+}

@@ -1,0 +1,8 @@
+//! Tests of remote engines with servers on this machine, in one program.
+
+mod client;
+mod faults;
+mod mapping;
+mod secrets;
+mod server;
+mod tls;

@@ -1,0 +1,141 @@
+//! The interface between a host and an engine of any kind: local, remote or scripted.
+
+use std::task::Waker;
+
+use crate::api::{Capabilities, Command, EngineStats, Event};
+use crate::mailbox::TrySendError;
+use crate::options::FrameBudget;
+use crate::shell::{Client, Engine};
+use crate::status::{EngineState, ModelCard};
+
+/// An engine as one of its hosts sees it: only operations that never wait.
+///
+/// [`Client`] implements it for a local engine. Implement it for another kind of engine, or around
+/// a client, for instance to record and replay the dialogue of agents.
+///
+/// # Rules
+/// 1. Commands arrive in the order in which they are sent.
+/// 2. Each accepted ask gets exactly one terminal event, also if the engine fails. Events of a
+///    reply arrive in the order that [`ReplyEvent`](crate::ReplyEvent) describes.
+/// 3. What the engine [cannot do](Capabilities) fails the ask with
+///    [`ReplyError::Unsupported`](crate::ReplyError::Unsupported), or is documented as left out.
+pub trait EngineClient: Send + Sync + 'static {
+    /// Sends a command. Commands arrive in order.
+    ///
+    /// # Errors
+    /// The command is returned: [`TrySendError::Full`] is temporary, [`TrySendError::Closed`]
+    /// permanent.
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>>;
+
+    /// The next event, if there is one.
+    fn try_recv(&self) -> Option<Event>;
+
+    /// Receives up to `most` events, in order, and appends them to `events`. Returns their number.
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
+        events.len() - before
+    }
+
+    /// Grants the steps of one frame. Called in each frame with an open ask, or while
+    /// [`EngineStats::background_agents`] is above 0. Commands take effect without a grant.
+    fn frame(&self);
+
+    /// Begins or ends a pause of all agents of this client. No frame is granted in a pause, so an
+    /// engine that works only in frames can ignore it.
+    fn set_paused(&self, _is_paused: bool) {}
+
+    /// Whether the engine can answer.
+    fn state(&self) -> EngineState;
+
+    /// The engine's counters.
+    fn stats(&self) -> EngineStats;
+
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The loaded model and its device. `None` while it loads, and for an engine without a model
+    /// in this process.
+    fn model(&self) -> Option<&ModelCard> {
+        self.local().and_then(Engine::model)
+    }
+
+    /// Changes the device time of a frame. Without effect on an engine that uses no device of this
+    /// machine.
+    fn set_budget(&self, _budget: FrameBudget) {}
+
+    /// Requests the engine to stop, for all its clients, and returns at once. Every reply that has
+    /// not ended fails with [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
+    fn stop(&self);
+
+    /// Whether the engine has ended and released its memory.
+    fn is_ended(&self) -> bool {
+        self.state().is_over()
+    }
+
+    /// The local engine behind this client. `None` for other kinds of engines.
+    fn local(&self) -> Option<&Engine> {
+        None
+    }
+
+    /// Wakes `waker` once, when events have arrived or the state has changed; replaces an earlier
+    /// one. A host that calls [`try_recv`](Self::try_recv) in each frame needs none. Default: wakes
+    /// it at once, so that the host looks again, which keeps a thread busy.
+    fn register_waker(&self, waker: &Waker) {
+        waker.wake_by_ref();
+    }
+}
+
+impl EngineClient for Client {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        Self::try_send(self, command)
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        Self::try_recv(self)
+    }
+
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        Self::try_recv_many(self, most, events)
+    }
+
+    fn frame(&self) {
+        Self::frame(self);
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        Self::set_paused(self, is_paused);
+    }
+
+    fn state(&self) -> EngineState {
+        self.engine().state()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.engine().stats()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::LOCAL
+    }
+
+    fn set_budget(&self, budget: FrameBudget) {
+        Self::set_budget(self, budget);
+    }
+
+    fn stop(&self) {
+        self.engine().stop();
+    }
+
+    fn is_ended(&self) -> bool {
+        self.engine().is_ended()
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        Some(self.engine())
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        Self::register_waker(self, waker);
+    }
+}

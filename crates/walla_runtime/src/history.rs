@@ -1,0 +1,289 @@
+//! The conversation of an agent, as an engine keeps it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use walla_action::ActionError;
+
+use crate::api::{
+    ActionPolicy, AgentSpec, AskOptions, EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn,
+};
+
+/// Number of consecutive replies to results, without anything new, that may call actions. So a game
+/// that answers each call, and a model that calls again each time, do not continue for ever.
+const ROUNDS_MAX: u32 = 8;
+
+/// The conversation of an agent: turns, and replies that can be shortened to their heard part.
+///
+/// It is for implementations of [`EngineClient`](crate::EngineClient). An exchange is the question,
+/// if the ask had one, the reply, and the actions of the reply.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Shared with the text thread while it encodes them; not shared when they change.
+    turns: Arc<Vec<Turn>>,
+    /// The latest exchanges in `turns`, oldest first.
+    known: VecDeque<Known>,
+    exchanges_removed: u32,
+    dropped_size: u64,
+    /// Number of consecutive replies to results of actions, without another new turn.
+    rounds: u32,
+}
+
+/// Place of an exchange among the turns.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    reply_id: ReplyId,
+    /// Index of its first turn.
+    begin: usize,
+    /// Index of the agent's turn.
+    answer: usize,
+}
+
+/// A reply that has ended, and its question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The reply.
+    pub reply_id: ReplyId,
+    /// The question; `None` if the agent continued its conversation.
+    pub question: Option<String>,
+    /// Text of the reply.
+    pub speech: String,
+    /// Texts of its calls ([`Call::text`](crate::Call::text)).
+    pub actions: Vec<String>,
+}
+
+impl History {
+    /// A conversation with these turns.
+    #[must_use]
+    pub fn new(turns: Vec<Turn>) -> Self {
+        Self { turns: Arc::new(turns), ..Self::default() }
+    }
+
+    /// The turns, oldest first.
+    #[must_use]
+    pub fn turns(&self) -> &Arc<Vec<Turn>> {
+        &self.turns
+    }
+
+    /// Number of exchanges that were removed from the middle because nothing of them was heard.
+    pub(crate) fn exchanges_removed(&self) -> u32 {
+        self.exchanges_removed
+    }
+
+    /// Sum of the [sizes](Turn::size) of all turns that were dropped.
+    pub(crate) fn dropped_size(&self) -> u64 {
+        self.dropped_size
+    }
+
+    /// Replaces the turns, and keeps the latest `turns_max`.
+    pub fn replace(&mut self, mut turns: Vec<Turn>, turns_max: usize) {
+        turns.drain(..turns.len().saturating_sub(turns_max));
+        self.turns = Arc::new(turns);
+        self.known.clear();
+        self.dropped_size = 0;
+    }
+
+    /// Adds turns to the end, and keeps the latest `turns_max`.
+    pub fn extend(&mut self, added: Vec<Turn>, turns_max: usize) {
+        Arc::make_mut(&mut self.turns).extend(added);
+        let surplus = self.turns.len().saturating_sub(turns_max);
+        self.drop_oldest(surplus);
+    }
+
+    /// Drops the oldest turns.
+    pub fn drop_oldest(&mut self, turns: usize) {
+        let turns = turns.min(self.turns.len());
+        if turns == 0 {
+            return;
+        }
+        self.dropped_size += self.turns[..turns].iter().map(Turn::size).sum::<u64>();
+        Arc::make_mut(&mut self.turns).drain(..turns);
+        self.known.retain_mut(|exchange| {
+            let is_kept = exchange.begin >= turns;
+            exchange.begin = exchange.begin.saturating_sub(turns);
+            exchange.answer = exchange.answer.saturating_sub(turns);
+            is_kept
+        });
+    }
+
+    /// Adds an exchange to the end.
+    pub fn push_exchange(&mut self, exchange: Exchange) {
+        let Exchange { reply_id, question, speech, actions } = exchange;
+        if self.known.len() >= EXCHANGES_KNOWN_MAX {
+            self.known.pop_front();
+        }
+        let turns = Arc::make_mut(&mut self.turns);
+        let begin = turns.len();
+        turns.extend(question.map(|text| Turn { speaker: Speaker::User, text }));
+        self.known.push_back(Known { reply_id, begin, answer: turns.len() });
+        turns.push(Turn { speaker: Speaker::Agent, text: speech });
+        let actions = actions.into_iter();
+        turns.extend(actions.map(|text| Turn { speaker: Speaker::Action, text }));
+    }
+
+    /// Shortens a reply that has ended to its heard part. A reply that was not heard at all is
+    /// removed with its question, unless it acted. Returns whether the exchange is among the
+    /// latest; otherwise nothing changes.
+    pub fn shorten_reply(&mut self, reply_id: ReplyId, heard_bytes: u32) -> bool {
+        let Some(at) = self.known.iter().position(|known| known.reply_id == reply_id) else {
+            return false;
+        };
+        let Known { begin, answer, .. } = self.known[at];
+        let turns = Arc::make_mut(&mut self.turns);
+        let has_acted = turns.get(answer + 1).is_some_and(|turn| turn.speaker == Speaker::Action);
+        let Some(turn) = turns.get_mut(answer) else { return true };
+        cut_text(&mut turn.text, heard_bytes);
+        if !turn.text.is_empty() || has_acted {
+            return true;
+        }
+        turns.drain(begin..=answer);
+        self.exchanges_removed += 1;
+        self.known.remove(at);
+        for later in self.known.iter_mut().skip(at) {
+            later.begin -= answer + 1 - begin;
+            later.answer -= answer + 1 - begin;
+        }
+        true
+    }
+
+    /// When a reply to this conversation may call actions. `None`: its calls are not separated from
+    /// its speech. `is_question`: the ask has a question.
+    ///
+    /// # Errors
+    /// The reply must call an action, and cannot.
+    pub fn call_policy(
+        &self,
+        spec: &AgentSpec,
+        options: &AskOptions,
+        is_question: bool,
+    ) -> Result<Option<ActionPolicy>, ActionError> {
+        if options.constraint.is_some() || spec.constraint.is_some() {
+            let is_required = options.actions == Some(ActionPolicy::Required);
+            return if is_required { Err(ActionError::Constrained) } else { Ok(None) };
+        }
+        let actions = spec.actions.as_ref();
+        let policy = match (options.actions, actions.map(|actions| actions.policy)) {
+            (Some(policy), _) => Some(policy),
+            // Otherwise an agent that must call would call again after each result.
+            (None, Some(ActionPolicy::Required)) if !is_question && self.ends_with_result() => {
+                Some(ActionPolicy::Auto)
+            }
+            (None, policy) => policy,
+        };
+        match actions.filter(|actions| !actions.set.is_empty()) {
+            None if policy == Some(ActionPolicy::Required) => Err(ActionError::NoAction),
+            None => {
+                // A model repeats earlier calls, even if it has no actions any more.
+                let has_called = || self.turns.iter().any(|turn| turn.speaker == Speaker::Action);
+                Ok(Some(ActionPolicy::Off).filter(|_| actions.is_some() || has_called()))
+            }
+            Some(possible)
+                if possible.calls_max == 0 || self.next_round(is_question) > ROUNDS_MAX =>
+            {
+                Ok(Some(ActionPolicy::Off))
+            }
+            Some(_) => Ok(policy),
+        }
+    }
+
+    /// Counts a reply for the next [policy](Self::call_policy).
+    pub fn begin_reply(&mut self, is_question: bool) {
+        self.rounds = self.next_round(is_question);
+    }
+
+    /// Number of consecutive replies to results, with the next one.
+    fn next_round(&self, is_question: bool) -> u32 {
+        if !is_question && self.ends_with_result() { self.rounds + 1 } else { 0 }
+    }
+
+    /// Whether the next reply follows the result of a call, and no new turn of another kind.
+    fn ends_with_result(&self) -> bool {
+        let last = self.turns.iter().rev().map(|turn| turn.speaker);
+        let is_new = |speaker: &Speaker| !matches!(speaker, Speaker::Agent | Speaker::Action);
+        let mut new = last.take_while(is_new).peekable();
+        new.peek().is_some() && new.all(|speaker| speaker == Speaker::ActionResult)
+    }
+}
+
+/// Cuts a text at a byte, or before the character that contains this byte.
+pub(crate) fn cut_text(text: &mut String, bytes: u32) {
+    text.truncate(text.floor_char_boundary(bytes as usize));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURNS_MAX: usize = 100;
+
+    fn exchange(reply_id: u64, speech: &str) -> Exchange {
+        let question = Some(format!("q{reply_id}"));
+        let (speech, actions) = (speech.to_owned(), Vec::new());
+        Exchange { reply_id: ReplyId(reply_id), question, speech, actions }
+    }
+
+    fn pushed(text: &str) -> Vec<Turn> {
+        vec![Turn { speaker: Speaker::User, text: text.into() }]
+    }
+
+    fn texts(history: &History) -> Vec<&str> {
+        history.turns.iter().map(|turn| turn.text.as_str()).collect()
+    }
+
+    #[test]
+    fn heard_text_is_cut_between_characters() {
+        let mut history = History::default();
+        for (reply_id, speech) in [(1, "one"), (2, "zwölf"), (3, "three")] {
+            history.push_exchange(exchange(reply_id, speech));
+        }
+        history.extend(pushed("x"), TURNS_MAX);
+        history.push_exchange(exchange(4, "four"));
+        // Byte 3 is in the middle of a character.
+        assert!(history.shorten_reply(ReplyId(2), 3));
+        assert!(history.shorten_reply(ReplyId(3), 0));
+        assert!(!history.shorten_reply(ReplyId(3), 1));
+        assert!(history.shorten_reply(ReplyId(4), 100));
+        assert_eq!(texts(&history), ["q1", "one", "q2", "zw", "x", "q4", "four"]);
+        assert!(history.shorten_reply(ReplyId(4), 2));
+        assert_eq!(texts(&history), ["q1", "one", "q2", "zw", "x", "q4", "fo"]);
+        assert_eq!(history.exchanges_removed, 1);
+    }
+
+    #[test]
+    fn a_reply_that_acted_is_kept_without_text() {
+        let mut history = History::default();
+        let actions = vec![r#"{"name": "wave", "arguments": {}}"#.to_owned()];
+        history.push_exchange(Exchange { actions, ..exchange(1, "Look!") });
+        assert!(history.shorten_reply(ReplyId(1), 0));
+        assert_eq!(texts(&history)[..2], ["q1", ""]);
+        assert_eq!(history.turns().len(), 3);
+    }
+
+    #[test]
+    fn exchanges_are_found_after_older_turns_are_dropped() {
+        let mut history = History::default();
+        for reply_id in 1..=3 {
+            history.push_exchange(exchange(reply_id, "words"));
+        }
+        history.drop_oldest(3);
+        assert!(!history.shorten_reply(ReplyId(1), 1));
+        assert!(history.shorten_reply(ReplyId(3), 1));
+        assert_eq!(texts(&history), ["words", "q3", "w"]);
+        history.drop_oldest(usize::MAX);
+        assert_eq!(texts(&history), [""; 0]);
+    }
+
+    #[test]
+    fn conversations_and_known_exchanges_are_bounded() {
+        let mut history = History::default();
+        for reply_id in 0..300 {
+            history.push_exchange(exchange(reply_id, "words"));
+            history.extend(pushed("x"), TURNS_MAX);
+        }
+        assert_eq!((history.turns.len(), history.known.len()), (TURNS_MAX, EXCHANGES_KNOWN_MAX));
+        assert!(history.shorten_reply(ReplyId(299), 1));
+        assert_eq!(texts(&history)[TURNS_MAX - 3..], ["q299", "w", "x"]);
+        history.replace(vec![pushed("y")[0].clone(); 300], TURNS_MAX);
+        assert_eq!((history.turns.len(), history.known.len()), (TURNS_MAX, 0));
+    }
+}
