@@ -402,8 +402,8 @@ impl Engine {
         Ok(Self { dispatcher: Arc::new(dispatcher) })
     }
 
-    /// The local engine without this API, to share the model with a Bevy app. Agents of both run in one
-    /// batch, and either can end without the other.
+    /// The local engine without this API, to share the model with a Bevy app. Agents of both run in
+    /// one batch, and either can end without the other. `None` for a remote engine.
     ///
     /// - The app's plugin has no effect on settings of the engine. An app that needs a
     ///   [budget](EngineBuilder::budget) sets it here, or at run time: an engine of this API has

@@ -10,8 +10,8 @@
 //! # Data that leaves the machine
 //! Each request contains the agent's persona, its whole conversation, the question, the names,
 //! descriptions and choices of its actions, its constraint, its sampling settings, and, for
-//! OpenAI's dialect, a key made of the process id and the number of the agent. Nothing else is sent:
-//! no names of files, no saved game, no other agents.
+//! OpenAI's dialect, a key made of the process id and the number of the agent. Nothing else is
+//! sent: no names of files, no saved game, no other agents.
 //!
 //! # Differences to a local engine
 //! - [`ReplyEvent::Started`](walla_runtime::ReplyEvent::Started) has an estimate of the prompt

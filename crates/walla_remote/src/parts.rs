@@ -334,7 +334,10 @@ const CLOSE: &str = "</think>";
 impl Tags {
     fn push(&mut self, text: &str, part: &mut impl FnMut(Part)) {
         if self.state == TagState::Speech {
-            return if text.is_empty() { () } else { part(Part::Speech(text.to_owned())) };
+            if !text.is_empty() {
+                part(Part::Speech(text.to_owned()));
+            }
+            return;
         }
         self.held.push_str(text);
         loop {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
-use super::calls::CallShape;
+use super::calls::{Call, CallShape};
 use super::history::{self, ActionForm, Form, NormalMessage, SystemPlace};
 use super::{Message, Role};
 
@@ -59,18 +59,23 @@ pub fn wire_messages(messages: &[Message<'_>], form: WireForm) -> Vec<Value> {
 }
 
 fn message(normal: &NormalMessage<'_>) -> Value {
-    let mut message = json!({"role": normal.role.name(), "content": normal.content});
+    let mut message = Map::new();
+    message.insert("role".into(), normal.role.name().into());
+    message.insert("content".into(), normal.content.as_ref().into());
     if !normal.calls.is_empty() {
-        message["tool_calls"] = normal.calls.iter().map(|call| call.wire()).collect();
+        let calls: Vec<Value> = normal.calls.iter().map(Call::wire).collect();
+        message.insert("tool_calls".into(), calls.into());
     }
     if let (Role::ActionResult, Some(call)) = (normal.role, &normal.answered) {
-        message["tool_call_id"] = call.id().into();
+        message.insert("tool_call_id".into(), call.id().into());
     }
-    message
+    message.into()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn wire(letters: &str, form: WireForm) -> Value {

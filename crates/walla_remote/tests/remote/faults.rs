@@ -400,7 +400,7 @@ impl Run {
             assert_eq!(event.agent, open.agent);
             match event.what {
                 ReplyEvent::Started { .. } => {
-                    assert!(!std::mem::replace(&mut open.is_started, true))
+                    assert!(!std::mem::replace(&mut open.is_started, true));
                 }
                 ReplyEvent::Delta { text, .. } => {
                     assert!(open.is_started);

@@ -1,6 +1,6 @@
 //! What an engine can do.
 
-use walla_constraint::ConstraintKind;
+use walla_constraint::{Constraint, ConstraintKind};
 
 use super::agent::{AgentSpec, AskOptions, Prompt};
 
@@ -155,7 +155,7 @@ impl Capabilities {
             return Err(Unsupported::LogProbabilities);
         }
         let constraint = options.constraint.as_ref().or(spec.constraint.as_ref());
-        if let Some(kind) = constraint.map(|constraint| constraint.kind())
+        if let Some(kind) = constraint.map(Constraint::kind)
             && !self.constraints.has(kind)
         {
             return Err(Unsupported::Constraint(kind));

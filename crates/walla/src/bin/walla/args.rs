@@ -43,8 +43,8 @@ pub enum Verb {
     Chat(Chat),
     /// Serve the chat completions protocol for tools and for other machines
     ///
-    /// POST /v1/chat/completions, GET /v1/models and GET /health. All requests run as one batch. Ends
-    /// with Ctrl-C.
+    /// POST /v1/chat/completions, GET /v1/models and GET /health. All requests run as one batch.
+    /// Ends with Ctrl-C.
     #[cfg(feature = "serve")]
     Serve(Serve),
     /// Measure milliseconds per step for several numbers of agents
