@@ -3,6 +3,8 @@
 mod measure;
 mod model;
 mod personas;
+#[cfg(feature = "remote")]
+mod remote;
 
 use std::io::Write;
 
@@ -10,6 +12,8 @@ pub use bevy_walla::ModelSource;
 pub use measure::{HostLoad, Times, print_table};
 pub use model::ModelArgs;
 pub use personas::{Persona, REGULARS, Ware, name, persona};
+#[cfg(feature = "remote")]
+pub use remote::{RemoteArgs, Software};
 
 /// Ends the program with one line and exit code 1.
 pub fn fail(reason: impl std::fmt::Display) -> ! {

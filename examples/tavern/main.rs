@@ -9,6 +9,13 @@
 //! ```text
 //! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
 //! ```
+//!
+//! With a server of the chat completions protocol instead of a model here, such as `walla serve`:
+//!
+//! ```text
+//! cargo run --release --features walla_examples/remote --example tavern -- \
+//!     --remote http://127.0.0.1:8080/v1 --model NAME --software walla
+//! ```
 
 mod dialogue;
 mod frames;
@@ -37,6 +44,9 @@ const FRAME_RATE: u32 = 60;
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    remote: walla_examples::RemoteArgs,
     /// Number of guests.
     #[arg(long, default_value_t = 12)]
     agents: usize,
@@ -59,7 +69,7 @@ struct Arguments {
 
 fn main() {
     let arguments = Arguments::parse();
-    let engine = load(&arguments).unwrap_or_else(|error| fail(error));
+    let plugin = plugin(&arguments).unwrap_or_else(|error| fail(error));
     let host_load = HostLoad::lasting(Duration::from_secs_f64(
         arguments.host_load_ms.clamp(0.0, 1_000.0) / 1e3,
     ));
@@ -68,8 +78,20 @@ fn main() {
     println!("The tavern is still empty: {frames} frames without walla.");
     let without = evening(frames, host_load, None).unwrap_or_else(|error| fail(error));
     println!("The guests arrive.");
-    let with = evening(frames, host_load, Some((&arguments, WallaPlugin::with_engine(engine))));
+    let with = evening(frames, host_load, Some((&arguments, plugin)));
     report::print(&without, &with.unwrap_or_else(|error| fail(error)));
+}
+
+/// The plugin with a server, or with a model that is loaded.
+fn plugin(arguments: &Arguments) -> Result<WallaPlugin, String> {
+    #[cfg(feature = "remote")]
+    {
+        let name = arguments.model.model.as_ref().map(|name| name.to_string_lossy());
+        if let Some(options) = arguments.remote.options(name.as_deref()) {
+            return Ok(WallaPlugin::remote(options));
+        }
+    }
+    load(arguments).map(WallaPlugin::with_engine)
 }
 
 /// Loads the model before the measurements: a broken file is reported at once.

@@ -88,7 +88,8 @@ impl Run {
 /// Prints the table at the end of the evening.
 pub fn print(without: &Run, with: &Run) {
     let seconds = with.elapsed.as_secs_f64().max(1e-9);
-    println!("\n{} frames of each; {}", with.work.count(), with.model);
+    let model = if with.model.is_empty() { "a remote engine" } else { &with.model };
+    println!("\n{} frames of each; {model}", with.work.count());
     println!("p50 / p99 / longest:");
     print_table(
         &["", "without walla", "with walla"],

@@ -93,7 +93,7 @@ fn all_tests() -> Command {
 }
 
 /// Checks all packages with every feature, at once, so that dependencies are not checked again with
-/// other features, and those with code for the absence of a feature. The overlay is checked, and
+/// other features; then packages with code for the absence of a feature. The overlay is checked, and
 /// the tests of features that [`all_tests`] lacks run, only if `is_full`: on two cores a check of
 /// Bevy's UI takes four minutes, a build ten, and every build with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {
@@ -112,7 +112,8 @@ fn features(is_full: bool) -> Result<(), String> {
 /// All features that neither are in [`all_tests`] nor need Bevy's UI.
 const FEATURES: &str = "walla/cuda,walla/remote,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
                         bevy_walla/remote,\
-                        walla_examples/cuda,walla_benches/cuda";
+                        walla_examples/cuda,walla_examples/remote,\
+                        walla_benches/cuda";
 
 /// Checks that need an optional tool. Reports a missing tool.
 fn where_installed() -> Result<(), String> {

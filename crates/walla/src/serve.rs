@@ -14,7 +14,7 @@
 //! of a token. Members that would change the reply and that the engine does not have are refused
 //! with status 400; unknown ones are ignored.
 //!
-//! Each request is an agent of its own, and all of them run in one batch. An agent is kept for a
+//! Each request is a separate agent, and all of them run in one batch. An agent is kept for a
 //! while after its reply, so that the next request of the same conversation finds its beginning in
 //! the cache. A dropped connection cancels its reply.
 

@@ -16,6 +16,8 @@ pub(crate) struct Ask {
     pub arrived_micros: u64,
     /// Turns that were appended between the previous ask and this one.
     pub turns_before: Vec<Turn>,
+    /// Bytes of its texts.
+    pub bytes: u64,
 }
 
 /// A reply in progress.
@@ -34,6 +36,8 @@ pub(crate) struct Reply {
     pub arrived_micros: u64,
     pub begun_micros: u64,
     pub first_micros: Option<u64>,
+    /// Bytes of the texts of its ask.
+    pub bytes: u64,
     /// Ends the request.
     pub request: AbortHandle,
 }
@@ -105,17 +109,17 @@ impl Agent {
     }
 
     /// Removes matching asks; turns that were appended before them stay in order.
-    pub fn take_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<ReplyId> {
+    pub fn take_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<Ask> {
         let (mut taken, mut turns) = (Vec::new(), Vec::new());
-        self.asks.retain_mut(|ask| {
+        for mut ask in std::mem::take(&mut self.asks) {
             turns.append(&mut ask.turns_before);
             if matches(ask.reply_id) {
-                taken.push(ask.reply_id);
-                return false;
+                taken.push(ask);
+            } else {
+                ask.turns_before = std::mem::take(&mut turns);
+                self.asks.push_back(ask);
             }
-            ask.turns_before = std::mem::take(&mut turns);
-            true
-        });
+        }
         turns.append(&mut self.turns_after_asks);
         self.turns_after_asks = turns;
         taken

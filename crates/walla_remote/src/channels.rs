@@ -104,7 +104,7 @@ impl Channels {
         if !self.is_ended.load(Ordering::Acquire) {
             return None;
         }
-        // The hub has ended, so nobody else holds the lock. It may have sent events just before.
+        // The hub has ended, so the lock is free. It may have sent events just before.
         self.events.pop().or_else(|| self.last().pop_front())
     }
 

@@ -74,7 +74,7 @@ impl RemoteEngine {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A new client, with agents of its own. All clients share the limit of requests.
+    /// A new client, with separate agents. All clients share the limit of requests.
     #[must_use]
     pub fn client(&self) -> RemoteClient {
         let channels = Channels::new();

@@ -56,7 +56,7 @@ struct Failure {
     error: RemoteError,
     /// Another attempt may succeed.
     is_temporary: bool,
-    /// The server asks for this pause.
+    /// The server requests this pause.
     retry_after: Option<Duration>,
 }
 
@@ -276,7 +276,7 @@ fn is_event_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
-/// The pause that a server asks for, in seconds or as a date (RFC 9110, section 10.2.3).
+/// The pause that a server requests, in seconds or as a date (RFC 9110, section 10.2.3).
 fn retry_after(response: &Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse::<u64>() {

@@ -58,13 +58,15 @@ pub(crate) struct Hub {
     /// Agents that wait for a request.
     waiting: BTreeMap<(i64, ReplyId), AgentId>,
     asks_open: u32,
+    /// Bytes of their texts.
+    ask_bytes: u64,
     outbox: VecDeque<Event>,
     begin: Instant,
     /// Why the hub ends.
     reason: &'static str,
 }
 
-/// What has happened.
+/// An input of the hub.
 enum Input {
     Command(Option<Command>),
     Report(Option<Report>),
@@ -93,6 +95,7 @@ impl Hub {
             agents: HashMap::new(),
             waiting: BTreeMap::new(),
             asks_open: 0,
+            ask_bytes: 0,
             outbox: VecDeque::new(),
             begin: Instant::now(),
             reason: "the client is gone",
@@ -203,7 +206,8 @@ impl Hub {
             Command::Ask { agent, reply_id, prompt, options } => {
                 let arrived_micros = self.now_micros();
                 let turns_before = Vec::new();
-                let ask = Ask { reply_id, prompt, options, arrived_micros, turns_before };
+                let bytes = text_bytes(&prompt) + options.source_bytes() as u64;
+                let ask = Ask { reply_id, prompt, options, arrived_micros, turns_before, bytes };
                 if let Err(error) = self.ask(agent, ask) {
                     self.emit(agent, reply_id, ReplyEvent::Failed(error));
                 }
@@ -218,6 +222,7 @@ impl Hub {
     fn ask(&mut self, id: AgentId, ask: Ask) -> Result<(), ReplyError> {
         let options = &self.server.options;
         let (asks, asks_max, agents_max) = (self.asks_open, options.asks_max, options.agents_max);
+        let (bytes, bytes_max) = (self.ask_bytes, options.ask_bytes_max);
         let is_full = self.agents.len() >= agents_max as usize;
         let Some(agent) = self.agents.get_mut(&id) else {
             return Err(if is_full {
@@ -229,17 +234,17 @@ impl Hub {
         if agent.asks.len() >= ASKS_WAITING_MAX {
             return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
         }
-        if asks >= asks_max {
-            let (bytes, bytes_max) = (0, u64::MAX);
+        if asks >= asks_max || ask.bytes > bytes_max.saturating_sub(bytes) {
             return Err(ReplyError::TooManyAsks { asks, asks_max, bytes, bytes_max });
         }
-        agent.ask(ask);
         self.asks_open += 1;
+        self.ask_bytes += ask.bytes;
+        agent.ask(ask);
         self.place(id);
         Ok(())
     }
 
-    /// Puts an agent among those that wait for a request, or removes it.
+    /// Adds an agent to the agents that wait for a request, or removes it.
     fn place(&mut self, id: AgentId) {
         let Some(agent) = self.agents.get_mut(&id) else { return };
         let next = agent.asks.front().filter(|_| agent.reply.is_none());
@@ -278,7 +283,10 @@ impl Hub {
             return;
         }
         agent.settle();
-        self.asks_open -= 1;
+        for ask in &taken {
+            self.asks_open -= 1;
+            self.ask_bytes -= ask.bytes;
+        }
         let reason = FinishReason::Cancelled;
         self.emit(id, reply_id, ReplyEvent::Finished { reason, usage: Usage::default() });
         self.place(id);
@@ -320,6 +328,7 @@ impl Hub {
             Err(end) => {
                 agent.settle();
                 self.asks_open -= 1;
+                self.ask_bytes -= ask.bytes;
                 if let ReplyEvent::Finished { .. } = end {
                     self.emit(id, reply_id, ReplyEvent::Started { prompt_tokens: 0 });
                 }
@@ -354,6 +363,7 @@ impl Hub {
             arrived_micros,
             begun_micros: now_micros,
             first_micros: None,
+            bytes: ask.bytes,
             request,
         });
         None
@@ -453,6 +463,8 @@ impl Hub {
         let Some(reply) = &agent.reply else { return };
         let reply_id = reply.reply_id;
         reply.request.abort();
+        self.asks_open -= 1;
+        self.ask_bytes -= reply.bytes;
         let is_finished = reason != FinishReason::Cancelled;
         let mut usage = agent.end_reply(is_finished, now_micros).unwrap_or_default();
         if let Some(end) = end {
@@ -463,7 +475,6 @@ impl Hub {
             usage.reply_tokens = end.reply_tokens;
             usage.reasoning_tokens = end.reasoning_tokens;
         }
-        self.asks_open -= 1;
         self.emit(id, reply_id, ReplyEvent::Finished { reason, usage });
         self.place(id);
     }
@@ -474,8 +485,9 @@ impl Hub {
         let Some(reply) = &agent.reply else { return };
         let reply_id = reply.reply_id;
         reply.request.abort();
-        agent.end_reply(false, now_micros);
         self.asks_open -= 1;
+        self.ask_bytes -= reply.bytes;
+        agent.end_reply(false, now_micros);
         self.emit(id, reply_id, ReplyEvent::Failed(error));
         self.place(id);
     }
@@ -500,6 +512,15 @@ impl Drop for Hub {
             }
         }
         self.channels.end(events);
+    }
+}
+
+/// Bytes of the texts of a prompt.
+fn text_bytes(prompt: &Prompt) -> u64 {
+    match prompt {
+        Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.len() as u64,
+        Prompt::Tokens(tokens) => 4 * tokens.len() as u64,
+        Prompt::Continue => 0,
     }
 }
 

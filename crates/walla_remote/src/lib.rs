@@ -4,8 +4,8 @@
 //! Agents, asks, events and saved conversations are the same as with a local engine. The
 //! conversation is kept here; each ask sends persona, conversation and question as one request, and
 //! the reply is streamed. Roles, actions and constraints are mapped to the fields of the protocol
-//! and of the server's [`Dialect`]. What a server cannot do fails the ask
-//! ([`Dialect::capabilities`]), or is in the table of [`Dialect`].
+//! and of the server's [`Dialect`]. A feature that the server lacks
+//! fails the ask ([`Dialect::capabilities`]), or is in the table of [`Dialect`].
 //!
 //! # Data that leaves the machine
 //! Each request contains the agent's persona, its whole conversation, the question, the names,

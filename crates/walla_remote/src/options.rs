@@ -37,9 +37,9 @@ pub struct RemoteOptions {
     pub priority: Option<PriorityField>,
     /// Further headers of each request. Values are not logged. Default: none.
     pub headers: Vec<(String, String)>,
-    /// Further members of each request, which replace those of the same name. Default: none.
+    /// Further members of each request. They replace members of the same name. Default: none.
     pub extra: Map<String, Value>,
-    /// Certificates in PEM, in addition to those of the system: for servers with a certificate of
+    /// Certificates in PEM, in addition to the system's: for servers with a certificate of
     /// their own. Default: none.
     pub root_certificates: Vec<String>,
     /// Whether plain HTTP is allowed to other machines. To this machine (loopback) it always is.
@@ -48,12 +48,15 @@ pub struct RemoteOptions {
     /// Whether system messages may be anywhere, so that observations are system messages. Many
     /// templates refuse that. Default: `false`: observations are user messages with a prefix.
     pub system_anywhere: bool,
-    /// Maximum number of requests in progress, each on its own connection. Further asks wait, by
+    /// Maximum number of requests in progress, each on a separate connection. Further asks wait, by
     /// priority and then by age. Default: 32.
     pub requests_max: u32,
     /// Maximum number of open asks of one client, in progress or waiting. Further ones fail with
     /// [`ReplyError::TooManyAsks`](walla_runtime::ReplyError::TooManyAsks). Default: 4,096.
     pub asks_max: u32,
+    /// Maximum bytes of the questions and constraints of all open asks of one client. Default:
+    /// 16 MiB.
+    pub ask_bytes_max: u64,
     /// Maximum number of agents of one client. Asks of further ones fail with
     /// [`ReplyError::TooManyAgents`](walla_runtime::ReplyError::TooManyAgents). Default: 16,384.
     pub agents_max: u32,
@@ -218,6 +221,7 @@ impl RemoteOptions {
             system_anywhere: false,
             requests_max: 32,
             asks_max: 4_096,
+            ask_bytes_max: 16 << 20,
             agents_max: 16_384,
             context_tokens: 8_192,
             limits: TimeLimits::default(),

@@ -18,7 +18,7 @@ pub(crate) enum Part {
     Call(Result<ParsedCall, MalformedCall>),
 }
 
-/// What a reply may contain.
+/// Limits and actions of a reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     /// The actions that may be called; `None`: none.
@@ -109,7 +109,7 @@ impl Reader {
             return Err(RemoteError::Failed { status, message: error_message(error) });
         }
         self.counts = chunk.usage.or(self.counts);
-        // Another choice was not asked for.
+        // Only one choice was requested.
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             if self.finish.is_none() {
                 self.read(choice, parts)?;
@@ -254,7 +254,7 @@ impl Reader {
         })
     }
 
-    /// Passes on what was held back, because the reply has ended.
+    /// Passes on the text and call that were held back, because the reply has ended.
     pub fn flush(&mut self, is_cut: bool, parts: &mut Vec<Part>) {
         self.end_call(is_cut, parts);
         let Self { tags, texts, .. } = self;

@@ -12,7 +12,7 @@ use walla_runtime::{
 use crate::dialect::Dialect;
 use crate::options::RemoteOptions;
 
-/// What a request says.
+/// Content of a request.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     pub spec: &'a AgentSpec,

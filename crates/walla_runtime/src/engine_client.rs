@@ -17,8 +17,9 @@ use crate::status::{EngineState, ModelCard};
 /// 1. Commands arrive in the order in which they are sent.
 /// 2. Each accepted ask gets exactly one terminal event, also if the engine fails. Events of a
 ///    reply arrive in the order that [`ReplyEvent`](crate::ReplyEvent) describes.
-/// 3. What the engine [cannot do](Capabilities) fails the ask with
-///    [`ReplyError::Unsupported`](crate::ReplyError::Unsupported), or is documented as left out.
+/// 3. An ask that needs a [feature](Capabilities) that the engine lacks fails with
+///    [`ReplyError::Unsupported`](crate::ReplyError::Unsupported). The documentation of the engine
+///    lists settings that it leaves out.
 pub trait EngineClient: Send + Sync + 'static {
     /// Sends a command. Commands arrive in order.
     ///
@@ -51,7 +52,7 @@ pub trait EngineClient: Send + Sync + 'static {
     /// The engine's counters.
     fn stats(&self) -> EngineStats;
 
-    /// What the engine can do.
+    /// Features of the engine.
     fn capabilities(&self) -> Capabilities;
 
     /// The loaded model and its device. `None` while it loads, and for an engine without a model

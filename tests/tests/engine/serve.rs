@@ -125,7 +125,7 @@ async fn settings_constraints_and_candidates_reach_the_engine() {
         tokens.push(of_reply);
     }
     assert_eq!(tokens[0].last(), tokens[1].last());
-    // The token of the end has no text and no event of its own on the wire.
+    // The last token has no text, and no separate event on the wire.
     let common = tokens[0].len().min(tokens[1].len()) - 1;
     assert_eq!(tokens[0][..common], tokens[1][..common]);
 }
@@ -153,7 +153,7 @@ async fn actions_are_called_and_answered() {
     assert!(answer.calls.len() <= 1 && answer.refused.is_empty(), "{answer:?}");
 }
 
-/// A request over a connection of its own: status and body.
+/// A request over a new connection: status and body.
 async fn request(port: u16, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let length = body.len();

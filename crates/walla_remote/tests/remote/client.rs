@@ -435,3 +435,34 @@ fn a_request_is_repeated_only_before_the_first_token() {
     let refused = hear(&client, ask(&client, agent, "?"));
     assert!(matches!(error(&refused), RemoteError::Connect(_)), "{refused:?}");
 }
+
+#[test]
+fn open_asks_are_bounded() {
+    let server = Server::start(|_| vec![Part::Pause(Duration::from_secs(60))]);
+    let mut options = options(&server);
+    (options.asks_max, options.ask_bytes_max, options.agents_max) = (3, 100, 3);
+    let client = client(options);
+    let agents = [0; 4].map(|_| add(&client, AgentSpec::new("")));
+    let refused = |agent, question: &str| match hear(&client, ask(&client, agent, question)).end {
+        Some(ReplyEvent::Failed(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(agents[3], "?"), ReplyError::TooManyAgents { agents_max: 3 });
+    let first = ask(&client, agents[0], &"x".repeat(60));
+    let error = refused(agents[1], &"x".repeat(60));
+    let expected = "1 asks with 60 bytes have not ended; at most 3 with 100 bytes may be open";
+    assert_eq!(error.to_string(), expected);
+    let waiting = ask(&client, agents[0], "y");
+    ask(&client, agents[1], "y");
+    assert!(matches!(refused(agents[2], "y"), ReplyError::TooManyAsks { asks: 3, .. }));
+    for reply_id in [waiting, first] {
+        client.try_send(Command::Cancel { agent: agents[0], reply_id }).unwrap();
+        hear(&client, reply_id);
+    }
+    let next = ask(&client, agents[2], &"x".repeat(90));
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(client.stats().agents_active, 2);
+    client.try_send(Command::Cancel { agent: agents[2], reply_id: next }).unwrap();
+    let end = hear(&client, next).end;
+    assert!(matches!(end, Some(ReplyEvent::Finished { .. })), "{end:?}");
+}

@@ -210,7 +210,7 @@ impl Story {
         }
     }
 
-    /// Checks what was heard of it.
+    /// Checks its text and its end.
     fn check(&self, heard: &str, end: &ReplyEvent) {
         let fault = self.faults[self.faults.len() - 1];
         let seed = self.seed;

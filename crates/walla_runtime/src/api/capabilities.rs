@@ -1,10 +1,10 @@
-//! What an engine can do.
+//! Features of an engine.
 
 use walla_constraint::{Constraint, ConstraintKind};
 
 use super::agent::{AgentSpec, AskOptions, Prompt};
 
-/// What an engine can do. An ask that needs more fails with
+/// Features of an engine. An ask that needs more fails with
 /// [`ReplyError::Unsupported`](crate::ReplyError::Unsupported).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,7 +62,7 @@ impl ConstraintKinds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Determinism {
-    /// Bit by bit, whatever else runs at the same time.
+    /// Bit by bit, in any batch.
     Exact,
     /// Not ensured: other requests, or a new version of the server, can change a reply.
     None,
@@ -76,7 +76,7 @@ pub enum PrefixCache {
     Counted,
     /// Another machine decides; its use is counted only if it reports it.
     Remote,
-    /// There is none.
+    /// The engine has none.
     None,
 }
 
@@ -122,7 +122,7 @@ impl Capabilities {
         cancellation: Cancellation::NextStep,
     };
 
-    /// Checks what an ask needs.
+    /// Checks the features that an ask needs.
     ///
     /// # Errors
     /// The first thing that the engine cannot do.

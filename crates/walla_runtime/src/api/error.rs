@@ -109,7 +109,8 @@ pub enum ReplyError {
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
-    /// The agent's engine cannot do what the ask needs: choose another engine, or ask without it.
+    /// The agent's engine lacks a feature that the ask needs: choose another engine, or ask without
+    /// it.
     #[error("this engine does not support {0}")]
     Unsupported(Unsupported),
     /// The server of a remote engine did not answer, or not as the protocol demands.

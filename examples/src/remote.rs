@@ -1,0 +1,50 @@
+//! Options of examples that can use a server of the chat completions protocol.
+
+use bevy_walla::remote::{ApiKey, Dialect, RemoteOptions};
+use clap::{Args, ValueEnum};
+
+/// A server, on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct RemoteArgs {
+    /// Use this server instead of a model here, for instance http://127.0.0.1:8080/v1; `--model` is
+    /// the name of its model
+    #[arg(long, value_name = "URL")]
+    pub remote: Option<String>,
+    /// Software of the server
+    #[arg(long, value_enum, default_value_t = Software::OpenAi, requires = "remote")]
+    pub software: Software,
+    /// Environment variable with the key of the server
+    #[arg(long, value_name = "NAME", requires = "remote")]
+    pub key_env: Option<String>,
+}
+
+/// Software of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Software {
+    /// Any server.
+    OpenAi,
+    Vllm,
+    Sglang,
+    LlamaServer,
+    Dynamo,
+    /// `walla serve`.
+    Walla,
+}
+
+impl RemoteArgs {
+    /// Options of the engine, if a server is named. `model`: the name of its model.
+    #[must_use]
+    pub fn options(&self, model: Option<&str>) -> Option<RemoteOptions> {
+        let mut options = RemoteOptions::new(self.remote.as_ref()?, model.unwrap_or("default"));
+        options.key = self.key_env.as_deref().map(ApiKey::from_env);
+        options.dialect = match self.software {
+            Software::OpenAi => Dialect::OpenAi,
+            Software::Vllm => Dialect::Vllm,
+            Software::Sglang => Dialect::Sglang,
+            Software::LlamaServer => Dialect::LlamaServer,
+            Software::Dynamo => Dialect::Dynamo,
+            Software::Walla => Dialect::Walla,
+        };
+        Some(options)
+    }
+}
