@@ -113,7 +113,7 @@ fn features(is_full: bool) -> Result<(), String> {
 const FEATURES: &str = "walla/cuda,walla/remote,walla_cuda/cupti,bevy_walla/cuda,bevy_walla/nvtx,\
                         bevy_walla/remote,\
                         walla_examples/cuda,walla_examples/remote,\
-                        walla_benches/cuda";
+                        walla_benches/cuda,walla_benches/remote";
 
 /// Checks that need an optional tool. Reports a missing tool.
 fn where_installed() -> Result<(), String> {
