@@ -23,9 +23,13 @@ pub struct RemoteArgs {
 pub enum Software {
     /// Any server.
     OpenAi,
+    /// vLLM.
     Vllm,
+    /// SGLang.
     Sglang,
+    /// llama.cpp's `llama-server`.
     LlamaServer,
+    /// NVIDIA Dynamo.
     Dynamo,
     /// `walla serve`.
     Walla,

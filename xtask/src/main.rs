@@ -93,9 +93,9 @@ fn all_tests() -> Command {
 }
 
 /// Checks all packages with every feature, at once, so that dependencies are not checked again with
-/// other features; then packages with code for the absence of a feature. The overlay is checked, and
-/// the tests of features that [`all_tests`] lacks run, only if `is_full`: on two cores a check of
-/// Bevy's UI takes four minutes, a build ten, and every build with other features some minutes.
+/// other features; then packages with code for the absence of a feature. The overlay is checked,
+/// and the tests of features that [`all_tests`] lacks run, only if `is_full`: on two cores a check
+/// of Bevy's UI takes four minutes, a build ten, and every build with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {
     clippy(&format!("--all-targets --features {FEATURES}"))?;
     clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
