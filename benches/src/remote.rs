@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use walla_benches::{machine, output};
@@ -34,9 +34,9 @@ struct Args {
     /// Name of the model on the server.
     #[arg(long, default_value = "walla")]
     model: String,
-    /// Software of the server.
-    #[arg(long, value_enum)]
-    software: Software,
+    /// Software of the server: open-ai, vllm, sglang, llama-server, dynamo, walla.
+    #[arg(long)]
+    software: Dialect,
     /// Name and version of the server, for the report.
     #[arg(long, default_value = "")]
     server: String,
@@ -60,34 +60,10 @@ struct Args {
     output: Option<PathBuf>,
 }
 
-/// Software of a server.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Software {
-    OpenAi,
-    Vllm,
-    Sglang,
-    LlamaServer,
-    Dynamo,
-    Walla,
-}
-
-impl Software {
-    fn dialect(self) -> Dialect {
-        match self {
-            Self::OpenAi => Dialect::OpenAi,
-            Self::Vllm => Dialect::Vllm,
-            Self::Sglang => Dialect::Sglang,
-            Self::LlamaServer => Dialect::LlamaServer,
-            Self::Dynamo => Dialect::Dynamo,
-            Self::Walla => Dialect::Walla,
-        }
-    }
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let mut options = RemoteOptions::new(&args.url, &args.model);
-    options.dialect = args.software.dialect();
+    options.dialect = args.software;
     options.requests_max = u32::try_from(args.agents).unwrap_or(u32::MAX).max(1);
     let client = RemoteEngine::start(options)?.client();
     let transcript = transcript(&client, args.tokens);
@@ -100,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let report = json!({
             "machine": machine::facts(args.commit.as_deref()),
             "server": args.server,
-            "software": format!("{:?}", args.software),
+            "software": args.software.name(),
             "model": args.model,
             "transcript": transcript,
             "crowd": crowd,
@@ -182,7 +158,7 @@ fn hear(client: &RemoteClient, agent: AgentId, reply_id: ReplyId, cancel_after: 
     }
 }
 
-/// What a server does with each feature, one line each.
+/// The result of each feature, one line each.
 fn transcript(client: &RemoteClient, reply_tokens_max: u32) -> Vec<Value> {
     let spec = |persona: &str| AgentSpec {
         sampling: Sampling::greedy(),

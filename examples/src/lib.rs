@@ -13,7 +13,7 @@ pub use measure::{HostLoad, Times, print_table};
 pub use model::ModelArgs;
 pub use personas::{Persona, REGULARS, Ware, name, persona};
 #[cfg(feature = "remote")]
-pub use remote::{RemoteArgs, Software};
+pub use remote::RemoteArgs;
 
 /// Ends the program with one line and exit code 1.
 pub fn fail(reason: impl std::fmt::Display) -> ! {

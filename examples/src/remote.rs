@@ -1,7 +1,7 @@
 //! Options of examples that can use a server of the chat completions protocol.
 
 use bevy_walla::remote::{ApiKey, Dialect, RemoteOptions};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 /// A server, on the command line.
 #[derive(Args, Clone, Debug)]
@@ -10,29 +10,12 @@ pub struct RemoteArgs {
     /// the name of its model
     #[arg(long, value_name = "URL")]
     pub remote: Option<String>,
-    /// Software of the server
-    #[arg(long, value_enum, default_value_t = Software::OpenAi, requires = "remote")]
-    pub software: Software,
+    /// Software of the server: open-ai, vllm, sglang, llama-server, dynamo, walla
+    #[arg(long, value_name = "NAME", default_value = "open-ai", requires = "remote")]
+    pub software: Dialect,
     /// Environment variable with the key of the server
     #[arg(long, value_name = "NAME", requires = "remote")]
     pub key_env: Option<String>,
-}
-
-/// Software of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Software {
-    /// Any server.
-    OpenAi,
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// llama.cpp's `llama-server`.
-    LlamaServer,
-    /// NVIDIA Dynamo.
-    Dynamo,
-    /// `walla serve`.
-    Walla,
 }
 
 impl RemoteArgs {
@@ -41,14 +24,7 @@ impl RemoteArgs {
     pub fn options(&self, model: Option<&str>) -> Option<RemoteOptions> {
         let mut options = RemoteOptions::new(self.remote.as_ref()?, model.unwrap_or("default"));
         options.key = self.key_env.as_deref().map(ApiKey::from_env);
-        options.dialect = match self.software {
-            Software::OpenAi => Dialect::OpenAi,
-            Software::Vllm => Dialect::Vllm,
-            Software::Sglang => Dialect::Sglang,
-            Software::LlamaServer => Dialect::LlamaServer,
-            Software::Dynamo => Dialect::Dynamo,
-            Software::Walla => Dialect::Walla,
-        };
+        options.dialect = self.software;
         Some(options)
     }
 }

@@ -52,7 +52,6 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "atomic-waker",
             "backon",
             "bytes",
-            "crossbeam-queue",
             "eventsource-stream",
             "futures-util",
             "httpdate",

@@ -1,24 +1,9 @@
 //! An agent of a remote engine: its conversation, its asks and its reply in progress.
 
-use std::collections::VecDeque;
-
 use tokio::task::AbortHandle;
 use walla_runtime::{
-    AgentSpec, AskOptions, Exchange, FirstTokenTimes, History, Prompt, ReplyId, Turn, Usage,
+    AgentSpec, Ask, AskQueue, Exchange, FirstTokenTimes, History, ReplyId, Turn, Usage,
 };
-
-/// An ask that waits.
-#[derive(Debug)]
-pub(crate) struct Ask {
-    pub reply_id: ReplyId,
-    pub prompt: Prompt,
-    pub options: AskOptions,
-    pub arrived_micros: u64,
-    /// Turns that were appended between the previous ask and this one.
-    pub turns_before: Vec<Turn>,
-    /// Bytes of its texts.
-    pub bytes: u64,
-}
 
 /// A reply in progress.
 #[derive(Debug)]
@@ -48,9 +33,8 @@ pub(crate) struct Agent {
     /// Applies from the next reply on.
     next_spec: Option<Box<AgentSpec>>,
     pub history: History,
-    pub asks: VecDeque<Ask>,
+    pub asks: AskQueue,
     pub reply: Option<Reply>,
-    turns_after_asks: Vec<Turn>,
     /// Its key among the agents that wait for a request.
     pub place: Option<(i64, ReplyId)>,
 }
@@ -62,15 +46,7 @@ impl Agent {
     pub fn new(mut spec: AgentSpec) -> Self {
         let mut history = History::default();
         history.replace(std::mem::take(&mut spec.turns), TURNS_MAX);
-        Self {
-            spec,
-            next_spec: None,
-            history,
-            asks: VecDeque::new(),
-            reply: None,
-            turns_after_asks: Vec::new(),
-            place: None,
-        }
+        Self { spec, next_spec: None, history, asks: AskQueue::default(), reply: None, place: None }
     }
 
     /// Changes the specification, except for the conversation.
@@ -85,44 +61,23 @@ impl Agent {
     }
 
     pub fn append(&mut self, turns: Vec<Turn>) {
-        self.turns_after_asks.extend(turns);
-        let surplus = self.turns_after_asks.len().saturating_sub(TURNS_MAX);
-        self.turns_after_asks.drain(..surplus);
+        self.asks.append_turns(turns, TURNS_MAX);
         self.settle();
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
     pub fn settle(&mut self) {
-        if self.reply.is_none() && self.asks.is_empty() && !self.turns_after_asks.is_empty() {
-            self.history.extend(std::mem::take(&mut self.turns_after_asks), TURNS_MAX);
+        if self.reply.is_none() && self.asks.is_empty() {
+            let turns = self.asks.take_turns_after();
+            if !turns.is_empty() {
+                self.history.extend(turns, TURNS_MAX);
+            }
         }
     }
 
     pub fn replace(&mut self, turns: Vec<Turn>) {
         self.history.replace(turns, TURNS_MAX);
-        self.turns_after_asks.clear();
-    }
-
-    pub fn ask(&mut self, mut ask: Ask) {
-        ask.turns_before = std::mem::take(&mut self.turns_after_asks);
-        self.asks.push_back(ask);
-    }
-
-    /// Removes matching asks; turns that were appended before them stay in order.
-    pub fn take_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<Ask> {
-        let (mut taken, mut turns) = (Vec::new(), Vec::new());
-        for mut ask in std::mem::take(&mut self.asks) {
-            turns.append(&mut ask.turns_before);
-            if matches(ask.reply_id) {
-                taken.push(ask);
-            } else {
-                ask.turns_before = std::mem::take(&mut turns);
-                self.asks.push_back(ask);
-            }
-        }
-        turns.append(&mut self.turns_after_asks);
-        self.turns_after_asks = turns;
-        taken
+        self.asks.take_turns_after();
     }
 
     /// The next ask, if the agent is free. The conversation gets the turns before it.
@@ -141,14 +96,13 @@ impl Agent {
     /// Ends the reply in progress and keeps its exchange. `is_finished`: it ended normally,
     /// possibly without text.
     pub fn end_reply(&mut self, is_finished: bool, now_micros: u64) -> Option<Usage> {
-        let mut reply = self.reply.take()?;
+        let reply = self.reply.take()?;
         let usage = reply.usage(now_micros);
-        reply.speech.truncate(reply.speech.floor_char_boundary(reply.heard_bytes as usize));
-        // As in a local engine: reasoning without speech is not an answer, an action is one.
-        let has_spoken = !reply.speech.is_empty() || !reply.actions.is_empty();
-        if reply.is_started && (has_spoken || (is_finished && !reply.has_reasoned)) {
-            let Reply { reply_id, question, speech, actions, .. } = reply;
-            self.history.push_exchange(Exchange { reply_id, question, speech, actions });
+        if reply.is_started {
+            let Reply { reply_id, question, speech, actions, heard_bytes, has_reasoned, .. } =
+                reply;
+            let exchange = Exchange { reply_id, question, speech, actions };
+            self.history.end_reply(exchange, heard_bytes, is_finished && !has_reasoned);
         }
         self.settle();
         Some(usage)

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atomic_waker::AtomicWaker;
-use crossbeam_queue::ArrayQueue;
 use tokio::sync::Notify;
-use walla_runtime::{EngineStats, Event};
+use walla_runtime::{EngineStats, Event, Mailbox};
 
 /// Capacity of the queue of commands.
 pub(crate) const COMMANDS_MAX: usize = 1_024;
@@ -18,9 +17,8 @@ const EVENTS_MAX: usize = 4_096;
 /// Shared by a client and its hub. The client never waits.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    events: ArrayQueue<Event>,
-    /// Set by a hub that found the queue full; the client then reports space.
-    is_full: AtomicBool,
+    events: Mailbox<Event>,
+    /// The client has taken an event from a full queue.
     space: Notify,
     pub waker: AtomicWaker,
     is_paused: AtomicBool,
@@ -44,8 +42,7 @@ pub(crate) struct Counts {
 impl Channels {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            events: ArrayQueue::new(EVENTS_MAX),
-            is_full: AtomicBool::new(false),
+            events: Mailbox::new(EVENTS_MAX),
             space: Notify::new(),
             waker: AtomicWaker::new(),
             is_paused: AtomicBool::new(false),
@@ -62,14 +59,10 @@ impl Channels {
             return;
         }
         while let Some(event) = outbox.pop_front() {
-            if let Err(event) = self.events.push(event) {
-                self.is_full.store(true, Ordering::SeqCst);
-                // The client may have taken an event in between.
-                if let Err(event) = self.events.push(event) {
-                    self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
-                    outbox.push_front(event);
-                    break;
-                }
+            if let Err(refused) = self.events.try_send_or_want_retry(event) {
+                self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
+                outbox.push_front(refused.into_inner());
+                break;
             }
         }
         self.waker.wake();
@@ -95,8 +88,8 @@ impl Channels {
 
     /// The next event. Called by the client.
     pub fn try_recv(&self) -> Option<Event> {
-        if let Some(event) = self.events.pop() {
-            if self.is_full.load(Ordering::SeqCst) && self.is_full.swap(false, Ordering::SeqCst) {
+        if let Some(event) = self.events.try_recv() {
+            if self.events.take_retry_wanted() {
                 self.space.notify_one();
             }
             return Some(event);
@@ -105,7 +98,7 @@ impl Channels {
             return None;
         }
         // The hub has ended, so the lock is free. It may have sent events just before.
-        self.events.pop().or_else(|| self.last().pop_front())
+        self.events.try_recv().or_else(|| self.last().pop_front())
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {

@@ -1,6 +1,11 @@
 //! Extensions of the protocol that servers have.
 
+use std::borrow::Cow;
+use std::str::FromStr;
+
 use walla_runtime::{Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache};
+
+use crate::options::OptionsError;
 
 /// The software of a server. All speak OpenAI's chat completions; they differ in extensions.
 ///
@@ -42,7 +47,20 @@ impl Dialect {
     pub const ALL: [Self; 6] =
         [Self::OpenAi, Self::Vllm, Self::Sglang, Self::LlamaServer, Self::Dynamo, Self::Walla];
 
-    /// What agents can ask of such a server.
+    /// Its name on command lines: `open-ai`, `vllm`, `sglang`, `llama-server`, `dynamo` or `walla`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "open-ai",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::LlamaServer => "llama-server",
+            Self::Dynamo => "dynamo",
+            Self::Walla => "walla",
+        }
+    }
+
+    /// Features of such a server.
     #[must_use]
     pub fn capabilities(self) -> Capabilities {
         let mut can = Capabilities::CHAT;
@@ -84,11 +102,21 @@ impl Dialect {
     }
 }
 
+/// By the [name](Dialect::name).
+impl FromStr for Dialect {
+    type Err = OptionsError;
+
+    fn from_str(name: &str) -> Result<Self, OptionsError> {
+        let named = Self::ALL.into_iter().find(|dialect| dialect.name() == name);
+        named.ok_or_else(|| OptionsError::Dialect { name: name.to_owned() })
+    }
+}
+
 /// How the priority of an agent is sent to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PriorityField {
     /// Place in the request: a JSON pointer to an object's member.
-    pub(crate) pointer: std::borrow::Cow<'static, str>,
+    pub(crate) pointer: Cow<'static, str>,
     pub(crate) is_lower_first: bool,
 }
 
@@ -97,12 +125,12 @@ impl PriorityField {
     /// [`AgentSpec::priority`](walla_runtime::AgentSpec::priority).
     ///
     /// `pointer`: a JSON pointer into the request, such as `"/priority"`.
-    pub fn lower_first(pointer: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+    pub fn lower_first(pointer: impl Into<Cow<'static, str>>) -> Self {
         Self { pointer: pointer.into(), is_lower_first: true }
     }
 
     /// A server that serves higher numbers earlier, such as NVIDIA Dynamo.
-    pub fn higher_first(pointer: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+    pub fn higher_first(pointer: impl Into<Cow<'static, str>>) -> Self {
         Self { pointer: pointer.into(), is_lower_first: false }
     }
 

@@ -8,10 +8,11 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
-use walla_runtime::{RemoteError, TimeLimit};
+use walla_runtime::{AgentId, RemoteError, ReplyId, TimeLimit};
 
 use crate::chunk::{error_message, shortened};
 use crate::options::{Checked, OptionsError, RemoteOptions};
@@ -29,7 +30,9 @@ const USER_AGENT: &str = concat!("walla/", env!("CARGO_PKG_VERSION"));
 pub(crate) struct Server {
     client: Client,
     pub options: RemoteOptions,
-    checked: Checked,
+    url: Url,
+    /// Host and port.
+    name: Arc<str>,
 }
 
 /// What arrives of a reply.
@@ -42,13 +45,25 @@ pub(crate) enum Progress {
     Ended(Result<End, RemoteError>),
 }
 
-/// The receiver of a reply is gone.
+/// The hub has ended.
 pub(crate) struct Gone;
 
-/// Receives the progress of a reply.
-pub(crate) trait Sink {
+/// Sends the progress of a reply to the hub.
+pub(crate) struct Reporter {
+    pub agent: AgentId,
+    pub reply_id: ReplyId,
+    pub sender: mpsc::Sender<Report>,
+}
+
+/// Progress of a reply of an agent.
+pub(crate) type Report = (AgentId, ReplyId, Progress);
+
+impl Reporter {
     /// Waits for capacity.
-    fn send(&mut self, progress: Progress) -> impl Future<Output = Result<(), Gone>> + Send;
+    async fn send(&self, progress: Progress) -> Result<(), Gone> {
+        let report = (self.agent, self.reply_id, progress);
+        self.sender.send(report).await.map_err(|_| Gone)
+    }
 }
 
 /// Failure of an attempt.
@@ -69,10 +84,9 @@ impl Failure {
 
 impl Server {
     pub fn new(options: RemoteOptions) -> Result<Self, OptionsError> {
-        let mut checked = options.check()?;
-        let headers = std::mem::take(&mut checked.headers);
+        let Checked { url, server, headers } = options.check()?;
         // Plain HTTP works on a machine without any root certificates.
-        let tls = match checked.url.scheme() {
+        let tls = match url.scheme() {
             "https" => tls::config(&options.root_certificates)?,
             _ => tls::none()?,
         };
@@ -85,25 +99,25 @@ impl Server {
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|error| OptionsError::Tls(reason(&error)))?;
-        Ok(Self { client, options, checked })
+        Ok(Self { client, options, url, name: server })
     }
 
     /// Host and port.
     pub fn name(&self) -> &Arc<str> {
-        &self.checked.server
+        &self.name
     }
 
     /// Requests a reply and passes on its parts. Dropping the future drops the connection.
-    pub async fn reply(&self, body: Bytes, rules: Rules, sink: &mut impl Sink) -> Result<(), Gone> {
-        let end = self.attempts(body, rules, sink).await?;
-        sink.send(Progress::Ended(end)).await
+    pub async fn reply(&self, body: Bytes, rules: Rules, reporter: &Reporter) -> Result<(), Gone> {
+        let end = self.attempts(body, rules, reporter).await?;
+        reporter.send(Progress::Ended(end)).await
     }
 
     async fn attempts(
         &self,
         body: Bytes,
         rules: Rules,
-        sink: &mut impl Sink,
+        reporter: &Reporter,
     ) -> Result<Result<End, RemoteError>, Gone> {
         let RemoteOptions { limits, retries, .. } = &self.options;
         let begin = Instant::now();
@@ -117,16 +131,13 @@ impl Server {
         let mut is_accepted = false;
         loop {
             let failure = match timeout_at(deadline, self.send(&body)).await {
-                Err(_) => {
-                    let error = RemoteError::TimedOut(TimeLimit::FirstToken);
-                    Failure { is_temporary: false, ..Failure::of(error) }
-                }
+                Err(_) => Failure::of(RemoteError::TimedOut(TimeLimit::FirstToken)),
                 Ok(Err(failure)) => failure,
                 Ok(Ok(response)) => {
                     if !std::mem::replace(&mut is_accepted, true) {
-                        sink.send(Progress::Accepted).await?;
+                        reporter.send(Progress::Accepted).await?;
                     }
-                    match self.read(response, rules.clone(), begin, sink).await? {
+                    match self.read(response, rules.clone(), begin, reporter).await? {
                         Read::Ended(end) => return Ok(end),
                         Read::Nothing(error) => Failure::of(error),
                     }
@@ -149,7 +160,7 @@ impl Server {
     async fn send(&self, body: &Bytes) -> Result<Response, Failure> {
         let mut request = self
             .client
-            .post(self.checked.url.clone())
+            .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "text/event-stream")
             .body(body.clone());
@@ -200,7 +211,7 @@ impl Server {
         response: Response,
         rules: Rules,
         begin: Instant,
-        sink: &mut impl Sink,
+        reporter: &Reporter,
     ) -> Result<Read, Gone> {
         let RemoteOptions { limits, sizes, .. } = &self.options;
         let reply_end = begin + limits.reply;
@@ -228,12 +239,10 @@ impl Server {
                 }
                 Ok(Some(Ok(event))) => reader.push(&event.data, &mut parts),
             };
-            let read = if read.is_err() && reader.is_finished() {
+            if read.is_err() && reader.is_finished() {
                 // Only counts are missing.
                 return Ok(ended(&reader));
-            } else {
-                read
-            };
+            }
             if read.is_err() && latest_token.is_some() {
                 reader.flush(true, &mut parts);
             }
@@ -241,14 +250,11 @@ impl Server {
                 latest_token = Some(Instant::now());
             }
             for part in parts.drain(..) {
-                sink.send(Progress::Part(part)).await?;
+                reporter.send(Progress::Part(part)).await?;
             }
             match read {
-                Err(error) if latest_token.is_none() => {
-                    return Ok(match error {
-                        RemoteError::Interrupted(_) => Read::Nothing(error),
-                        error => Read::Ended(Err(error)),
-                    });
+                Err(error @ RemoteError::Interrupted(_)) if latest_token.is_none() => {
+                    return Ok(Read::Nothing(error));
                 }
                 Err(error) => return Ok(Read::Ended(Err(error))),
                 Ok(()) if reader.is_complete() => return Ok(ended(&reader)),

@@ -3,7 +3,7 @@
 //!
 //! Rules:
 //! 1. An agent has one request in progress at most. Its other asks wait here.
-//! 2. A reply ends once: [`Hub::finish`] and [`Hub::fail`] take it from its agent. Progress of a
+//! 2. A reply ends once: [`Hub::end_reply`] takes it from its agent. Progress of a
 //!    request whose reply has ended is ignored.
 //! 3. While the client's queue is full, no progress is received, so that requests wait, and with
 //!    them the connections. Commands are received until [`OUTBOX_MAX`] events wait.
@@ -20,14 +20,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{self, JoinSet};
 use walla_action::call_json;
 use walla_runtime::{
-    ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Call, CallId, Command, ContextPolicy,
+    ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Ask, Call, CallId, Command, ContextPolicy,
     DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
     ReplyId, Turn, Usage,
 };
 
-use crate::agent::{Agent, Ask, Reply};
+use crate::agent::{Agent, Reply};
 use crate::channels::Channels;
-use crate::http::{Gone, Progress, Server, Sink};
+use crate::http::{Progress, Report, Reporter, Server};
 use crate::parts::{End, Part, Rules};
 use crate::request::{self, Asked, BYTES_PER_TOKEN};
 
@@ -39,8 +39,6 @@ const PROGRESS_MAX: usize = 256;
 
 /// Time that a step of priority counts.
 const PRIORITY_MICROS: i64 = 1_000_000;
-
-type Report = (AgentId, ReplyId, Progress);
 
 /// A future that resolves to a permit for a request.
 type NextPermit = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
@@ -205,9 +203,7 @@ impl Hub {
             }
             Command::Ask { agent, reply_id, prompt, options } => {
                 let arrived_micros = self.now_micros();
-                let turns_before = Vec::new();
-                let bytes = text_bytes(&prompt) + options.source_bytes() as u64;
-                let ask = Ask { reply_id, prompt, options, arrived_micros, turns_before, bytes };
+                let ask = Ask::new(reply_id, prompt, options, arrived_micros);
                 if let Err(error) = self.ask(agent, ask) {
                     self.emit(agent, reply_id, ReplyEvent::Failed(error));
                 }
@@ -234,12 +230,12 @@ impl Hub {
         if agent.asks.len() >= ASKS_WAITING_MAX {
             return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
         }
-        if asks >= asks_max || ask.bytes > bytes_max.saturating_sub(bytes) {
+        if asks >= asks_max || bytes_of(&ask) > bytes_max.saturating_sub(bytes) {
             return Err(ReplyError::TooManyAsks { asks, asks_max, bytes, bytes_max });
         }
         self.asks_open += 1;
-        self.ask_bytes += ask.bytes;
-        agent.ask(ask);
+        self.ask_bytes += bytes_of(&ask);
+        agent.asks.push(ask);
         self.place(id);
         Ok(())
     }
@@ -275,7 +271,7 @@ impl Hub {
             reply.heard_bytes = heard_bytes;
             return self.finish(id, FinishReason::Cancelled, None);
         }
-        let taken = agent.take_asks(|known| known == reply_id);
+        let taken = agent.asks.cancel(|known| known == reply_id);
         if taken.is_empty() {
             if heard_bytes < u32::MAX {
                 agent.history.shorten_reply(reply_id, heard_bytes);
@@ -285,7 +281,7 @@ impl Hub {
         agent.settle();
         for ask in &taken {
             self.asks_open -= 1;
-            self.ask_bytes -= ask.bytes;
+            self.ask_bytes -= bytes_of(ask);
         }
         let reason = FinishReason::Cancelled;
         self.emit(id, reply_id, ReplyEvent::Finished { reason, usage: Usage::default() });
@@ -321,14 +317,14 @@ impl Hub {
         now_micros: u64,
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
-        let (reply_id, arrived_micros) = (ask.reply_id, ask.arrived_micros);
+        let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
         let prepared = prepare(&self.server, id, agent, &ask);
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => {
                 agent.settle();
                 self.asks_open -= 1;
-                self.ask_bytes -= ask.bytes;
+                self.ask_bytes -= bytes;
                 if let ReplyEvent::Finished { .. } = end {
                     self.emit(id, reply_id, ReplyEvent::Started { prompt_tokens: 0 });
                 }
@@ -342,12 +338,12 @@ impl Hub {
             _ => None,
         };
         agent.history.begin_reply(question.is_some());
-        let mut reporter = Reporter { agent: id, reply_id, sender: self.reporter.clone() };
+        let reporter = Reporter { agent: id, reply_id, sender: self.reporter.clone() };
         let server = Arc::clone(&self.server);
         let request = self.tasks.spawn(async move {
             let _permit = permit;
             // The receiver is gone only if the hub has ended.
-            let _gone = server.reply(body.into(), rules, &mut reporter).await;
+            let _gone = server.reply(body.into(), rules, &reporter).await;
         });
         self.of_task.insert(request.id(), (id, reply_id));
         agent.reply = Some(Reply {
@@ -363,7 +359,7 @@ impl Hub {
             arrived_micros,
             begun_micros: now_micros,
             first_micros: None,
-            bytes: ask.bytes,
+            bytes,
             request,
         });
         None
@@ -458,15 +454,8 @@ impl Hub {
     }
 
     fn finish(&mut self, id: AgentId, reason: FinishReason, end: Option<End>) {
-        let now_micros = self.now_micros();
-        let Some(agent) = self.agents.get_mut(&id) else { return };
-        let Some(reply) = &agent.reply else { return };
-        let reply_id = reply.reply_id;
-        reply.request.abort();
-        self.asks_open -= 1;
-        self.ask_bytes -= reply.bytes;
         let is_finished = reason != FinishReason::Cancelled;
-        let mut usage = agent.end_reply(is_finished, now_micros).unwrap_or_default();
+        let Some((reply_id, mut usage)) = self.end_reply(id, is_finished) else { return };
         if let Some(end) = end {
             if end.prompt_tokens > 0 {
                 usage.prompt_tokens = end.prompt_tokens;
@@ -476,20 +465,26 @@ impl Hub {
             usage.reasoning_tokens = end.reasoning_tokens;
         }
         self.emit(id, reply_id, ReplyEvent::Finished { reason, usage });
-        self.place(id);
     }
 
     fn fail(&mut self, id: AgentId, error: ReplyError) {
+        if let Some((reply_id, _)) = self.end_reply(id, false) {
+            self.emit(id, reply_id, ReplyEvent::Failed(error));
+        }
+    }
+
+    /// Takes the reply in progress from its agent, whose next ask can begin.
+    fn end_reply(&mut self, id: AgentId, is_finished: bool) -> Option<(ReplyId, Usage)> {
         let now_micros = self.now_micros();
-        let Some(agent) = self.agents.get_mut(&id) else { return };
-        let Some(reply) = &agent.reply else { return };
+        let agent = self.agents.get_mut(&id)?;
+        let reply = agent.reply.as_ref()?;
         let reply_id = reply.reply_id;
         reply.request.abort();
         self.asks_open -= 1;
         self.ask_bytes -= reply.bytes;
-        agent.end_reply(false, now_micros);
-        self.emit(id, reply_id, ReplyEvent::Failed(error));
+        let usage = agent.end_reply(is_finished, now_micros)?;
         self.place(id);
+        Some((reply_id, usage))
     }
 }
 
@@ -515,13 +510,9 @@ impl Drop for Hub {
     }
 }
 
-/// Bytes of the texts of a prompt.
-fn text_bytes(prompt: &Prompt) -> u64 {
-    match prompt {
-        Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.len() as u64,
-        Prompt::Tokens(tokens) => 4 * tokens.len() as u64,
-        Prompt::Continue => 0,
-    }
+/// Bytes of the texts of an ask.
+fn bytes_of(ask: &Ask) -> u64 {
+    (ask.prompt.bytes() + ask.options.source_bytes()) as u64
 }
 
 async fn next(permit: &mut Option<NextPermit>) -> Option<OwnedSemaphorePermit> {
@@ -639,18 +630,4 @@ fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result
     }
     agent.history.drop_oldest(dropped);
     Ok(())
-}
-
-/// Sends the progress of a reply to the hub.
-struct Reporter {
-    agent: AgentId,
-    reply_id: ReplyId,
-    sender: mpsc::Sender<Report>,
-}
-
-impl Sink for Reporter {
-    async fn send(&mut self, progress: Progress) -> Result<(), Gone> {
-        let report = (self.agent, self.reply_id, progress);
-        self.sender.send(report).await.map_err(|_| Gone)
-    }
 }

@@ -170,6 +170,14 @@ pub enum OptionsError {
     /// A root certificate that cannot be read.
     #[error("a root certificate cannot be read: {0}")]
     Certificate(String),
+    /// No software of a server has this name.
+    #[error(
+        "unknown software {name:?}: open-ai, vllm, sglang, llama-server, dynamo and walla are known"
+    )]
+    Dialect {
+        /// The name.
+        name: String,
+    },
     /// A limit is 0.
     #[error("{0} is 0")]
     Zero(&'static str),

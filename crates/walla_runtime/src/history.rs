@@ -106,8 +106,21 @@ impl History {
         });
     }
 
+    /// Adds a reply that has ended, with its question, if it is an answer. The conversation keeps
+    /// the first `heard_bytes` bytes of its speech. `is_answer`: it is one without speech and
+    /// actions too, because it ended normally and did not reason.
+    ///
+    /// A reply that failed or was cancelled before its first word is not an answer: it would be an
+    /// example of an empty one, and its question be duplicated when it is asked again.
+    pub fn end_reply(&mut self, mut exchange: Exchange, heard_bytes: u32, is_answer: bool) {
+        cut_text(&mut exchange.speech, heard_bytes);
+        if is_answer || !exchange.speech.is_empty() || !exchange.actions.is_empty() {
+            self.push_exchange(exchange);
+        }
+    }
+
     /// Adds an exchange to the end.
-    pub fn push_exchange(&mut self, exchange: Exchange) {
+    fn push_exchange(&mut self, exchange: Exchange) {
         let Exchange { reply_id, question, speech, actions } = exchange;
         if self.known.len() >= EXCHANGES_KNOWN_MAX {
             self.known.pop_front();
@@ -206,7 +219,7 @@ impl History {
 }
 
 /// Cuts a text at a byte, or before the character that contains this byte.
-pub(crate) fn cut_text(text: &mut String, bytes: u32) {
+fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
 }
 

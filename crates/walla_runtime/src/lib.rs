@@ -16,6 +16,7 @@
 //! `tracing` spans and, with `WALLA_TRACE=file.json` in the environment, as a file for Perfetto.
 
 mod api;
+mod ask_queue;
 mod calls;
 mod clock;
 mod core;
@@ -41,11 +42,12 @@ pub use api::{
     PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyId, Speaker,
     TimeLimit, TokenLogprobs, Turn, Unsupported, Usage,
 };
+pub use ask_queue::{Ask, AskQueue};
 pub use devices::default_registry;
 pub use engine_client::EngineClient;
 pub use history::{Exchange, History};
 pub use inline_text::InlineText;
-pub use mailbox::TrySendError;
+pub use mailbox::{Mailbox, TrySendError};
 pub use options::{
     CARRY_FRAMES_MAX, Deadlines, EngineError, EngineOptions, FrameBudget, ModelSource,
 };

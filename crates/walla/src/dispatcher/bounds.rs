@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use walla_runtime::{AskOptions, Prompt, ReplyError, Turn};
-use walla_types::TokenId;
 
 /// The limits.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +43,7 @@ impl Bounds {
     ) -> Result<AskPermit, ReplyError> {
         let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
         let of_turns: usize = turns.iter().map(|turn| turn.text.len()).sum();
-        let bytes = prompt_bytes(prompt) + (of_turns + options.source_bytes()) as u64;
+        let bytes = (prompt.bytes() + of_turns + options.source_bytes()) as u64;
         let too_many = || ReplyError::TooManyAsks {
             asks: bounds.asks.load(Ordering::Relaxed),
             asks_max,
@@ -68,15 +67,6 @@ impl Bounds {
         let reserved = bounds.agents.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         reserved.ok().map(|_| AgentPermit(Arc::clone(bounds)))
     }
-}
-
-fn prompt_bytes(prompt: &Prompt) -> u64 {
-    let bytes = match prompt {
-        Prompt::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
-        Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.len(),
-        Prompt::Continue => 0,
-    };
-    bytes as u64
 }
 
 /// One open ask.
@@ -105,6 +95,8 @@ impl Drop for AgentPermit {
 
 #[cfg(test)]
 mod tests {
+    use walla_types::TokenId;
+
     use super::*;
 
     fn bounds() -> Arc<Bounds> {

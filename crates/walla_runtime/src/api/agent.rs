@@ -206,3 +206,15 @@ pub enum Prompt {
     /// Raw tokens to continue. The whole reply is text.
     Tokens(Vec<TokenId>),
 }
+
+impl Prompt {
+    /// Bytes of its text, or of its tokens.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
+            Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text.len(),
+            Self::Continue => 0,
+        }
+    }
+}

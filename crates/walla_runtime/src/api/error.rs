@@ -121,12 +121,6 @@ pub enum ReplyError {
         /// What happened.
         error: RemoteError,
     },
-    /// The app has no engine of this name.
-    #[error("there is no engine with the name {name:?}")]
-    NoEngine {
-        /// The name.
-        name: Arc<str>,
-    },
     /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine has stopped: {0}")]
     EngineGone(String),

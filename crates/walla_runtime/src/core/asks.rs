@@ -6,11 +6,12 @@ use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
-use super::agents::{AgentState, Ask, Asked, Reply, ReplyPhase};
+use super::agents::{AgentState, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
     AgentId, ContextPolicy, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, Usage,
 };
+use crate::ask_queue::Ask;
 use crate::engine_core::ClientKey;
 
 impl Core {

@@ -42,7 +42,7 @@ use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 
-use self::agents::{Agents, Ask};
+use self::agents::Agents;
 use self::budget::Budget;
 use self::clients::Clients;
 use self::constraints::Constraints;
@@ -52,6 +52,7 @@ use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
 use crate::api::{Command, EngineStats, Event, Pacing};
+use crate::ask_queue::Ask;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::model_text::ModelText;
 use crate::options::{Deadlines, EngineError};

@@ -23,8 +23,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use queue::Mailbox;
-pub use queue::TrySendError;
+pub use queue::{Mailbox, TrySendError};
 pub(crate) use snapshot::Snapshot;
 
 /// The models replace this module by loom's types.

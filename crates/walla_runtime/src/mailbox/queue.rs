@@ -45,8 +45,9 @@ impl<T> core::error::Error for TrySendError<T> {}
 /// The closed mark in `sends`.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// A bounded queue for several senders and receivers. Its rules are in the [module](super).
-pub(crate) struct Mailbox<T> {
+/// A bounded queue for several senders and receivers, without locks. It is for implementations of
+/// `EngineClient`. Its rules are in the documentation of its module.
+pub struct Mailbox<T> {
     queue: ArrayQueue<T>,
     sends: CachePadded<AtomicUsize>,
     retry_wanted: CachePadded<AtomicBool>,
@@ -54,7 +55,7 @@ pub(crate) struct Mailbox<T> {
 
 impl<T> Mailbox<T> {
     /// A mailbox for `capacity` items, at least one.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Self {
             queue: ArrayQueue::new(capacity.max(1)),
             sends: CachePadded::new(AtomicUsize::new(0)),
@@ -79,7 +80,10 @@ impl<T> Mailbox<T> {
 
     /// Like [`try_send`](Self::try_send). After a refusal, the next receiver that removes an item
     /// gets `true` from [`take_retry_wanted`](Self::take_retry_wanted).
-    pub(crate) fn try_send_or_want_retry(&self, item: T) -> Result<(), TrySendError<T>> {
+    ///
+    /// # Errors
+    /// The item, if the queue is full or the mailbox is closed.
+    pub fn try_send_or_want_retry(&self, item: T) -> Result<(), TrySendError<T>> {
         match self.try_send(item) {
             Err(TrySendError::Full(item)) => {
                 self.retry_wanted.store(true, Ordering::Relaxed);
@@ -91,7 +95,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Receives the oldest item, if the queue has one.
-    pub(crate) fn try_recv(&self) -> Option<T> {
+    pub fn try_recv(&self) -> Option<T> {
         self.queue.pop()
     }
 
@@ -104,7 +108,7 @@ impl<T> Mailbox<T> {
 
     /// Whether a refused sender waits for the free place that a receiver just made: `true` once,
     /// for one receiver.
-    pub(crate) fn take_retry_wanted(&self) -> bool {
+    pub fn take_retry_wanted(&self) -> bool {
         fence(Ordering::SeqCst); // Rule 3.
         // The plain load first keeps the cache line shared between receivers in the common case.
         self.retry_wanted.load(Ordering::Relaxed)

@@ -1,15 +1,14 @@
 //! One agent: its specification, conversation, asks, reply and sequence.
 
-use std::collections::VecDeque;
-
 use walla_exec::Draw;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use super::background::BackgroundPrefill;
-use super::reply::{Ask, Reply, ReplyPhase};
+use super::reply::{Reply, ReplyPhase};
 use super::sequence::SequenceState;
-use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, ReplyId, Turn};
+use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec};
+use crate::ask_queue::AskQueue;
 use crate::calls::CallReader;
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
@@ -27,9 +26,7 @@ pub(in crate::core) struct AgentState {
     next_spec: Option<Box<AgentSpec>>,
     /// Turns that no prompt can hold any more are dropped.
     pub history: History,
-    /// Turns that were appended after the last ask.
-    pub turns_after_asks: Vec<Turn>,
-    pub asks: VecDeque<Ask>,
+    pub asks: AskQueue,
     pub reply: Option<Reply>,
     /// Whether the agent has a sequence. Without one it is parked: it may have asks, but no reply,
     /// no tokens and no buffers.
@@ -54,8 +51,7 @@ impl AgentState {
             spec,
             next_spec: None,
             history: History::new(turns),
-            turns_after_asks: Vec::new(),
-            asks: VecDeque::new(),
+            asks: AskQueue::default(),
             reply: None,
             has_slot: false,
             output: ReplyParts::default(),
@@ -71,29 +67,12 @@ impl AgentState {
         self.has_slot
     }
 
-    /// Removes matching asks from the queue and returns their reply ids. Turns that were appended
-    /// before them stay in order.
-    pub fn cancel_asks(&mut self, matches: impl Fn(ReplyId) -> bool) -> Vec<ReplyId> {
-        let (mut cancelled, mut turns) = (Vec::new(), Vec::new());
-        self.asks.retain_mut(|ask| {
-            turns.append(&mut ask.turns_before);
-            if matches(ask.reply_id) {
-                cancelled.push(ask.reply_id);
-                return false;
-            }
-            ask.turns_before = std::mem::take(&mut turns);
-            true
-        });
-        turns.append(&mut self.turns_after_asks);
-        self.turns_after_asks = turns;
-        cancelled
-    }
-
     /// Assigns a slot. `buffer` is reused for its tokens.
     pub fn take_slot(&mut self, buffer: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
         self.output = ReplyParts::new(&self.spec.stop_strings);
-        self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
+        let free = ASKS_WAITING_MAX.saturating_sub(self.asks.len());
+        self.asks.reserve(free);
         self.sequence.set_buffer(buffer, context_tokens);
         self.background.restart();
     }

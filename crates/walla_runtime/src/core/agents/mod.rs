@@ -30,9 +30,10 @@ use walla_types::TokenId;
 pub(super) use self::agent::AgentState;
 pub(super) use self::parked::WAIT_MICROS_MAX;
 use self::parked::{Order, Parked, order};
-pub(super) use self::reply::{Ask, Asked, Reply, ReplyPhase};
+pub(super) use self::reply::{Asked, Reply, ReplyPhase};
 pub(super) use self::sequence::Epoch;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, EngineStats, ReplyError, ReplyId};
+use crate::ask_queue::Ask;
 use crate::engine_core::ClientKey;
 
 /// Result of [`Agents::cancel`].
@@ -141,7 +142,7 @@ impl Agents {
     ///
     /// # Errors
     /// The reason why the ask fails.
-    pub fn ask(&mut self, client: ClientKey, id: AgentId, mut ask: Ask) -> Result<(), ReplyError> {
+    pub fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) -> Result<(), ReplyError> {
         let too_many = ReplyError::TooManyAgents { agents_max: self.slots.len() as u32 };
         let (free_slot, waits) = (self.free_slot(), self.waits);
         let has_room = free_slot.is_some() || self.parked.has_room();
@@ -151,8 +152,7 @@ impl Agents {
         if agent.asks.len() >= ASKS_WAITING_MAX {
             return Err(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
         }
-        ask.turns_before = std::mem::take(&mut agent.turns_after_asks);
-        agent.asks.push_back(ask);
+        agent.asks.push(ask);
         if agent.has_slot() {
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl Agents {
     ) -> Option<Cancelled> {
         let turns_max = self.context_tokens as usize;
         let agent = self.of_client(client, id)?;
-        let asks = agent.cancel_asks(&matches);
+        let asks = agent.asks.cancel(&matches).iter().map(|ask| ask.reply_id).collect();
         let ends_reply = agent.reply.as_ref().is_some_and(|reply| matches(reply.reply_id));
         agent.flush_turns_after_asks(turns_max);
         let has_slot = agent.has_slot();

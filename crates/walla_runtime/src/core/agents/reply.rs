@@ -4,32 +4,9 @@ use std::sync::Arc;
 
 use walla_types::TokenMask;
 
-use crate::api::{
-    ActionPolicy, AgentId, AskOptions, FirstTokenTimes, Prompt, ReplyId, Turn, Usage,
-};
+use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, ReplyId, Usage};
+use crate::ask_queue::Ask;
 use crate::core::constraints::ReplyConstraint;
-
-/// An ask that waits for the agent's earlier replies.
-#[derive(Debug)]
-pub(in crate::core) struct Ask {
-    pub reply_id: ReplyId,
-    pub prompt: Prompt,
-    pub options: AskOptions,
-    pub arrived_micros: u64,
-    /// Turns that were appended between the previous ask and this one.
-    pub turns_before: Vec<Turn>,
-}
-
-impl Ask {
-    pub fn new(
-        reply_id: ReplyId,
-        prompt: Prompt,
-        options: AskOptions,
-        arrived_micros: u64,
-    ) -> Self {
-        Self { reply_id, prompt, options, arrived_micros, turns_before: Vec::new() }
-    }
-}
 
 /// The subject of a reply in a conversation.
 #[derive(Debug)]

@@ -5,30 +5,28 @@
 
 use super::{AgentState, Asked, Reply, ReplyPhase};
 use crate::api::{ReplyId, Turn};
-use crate::history::{Exchange, cut_text};
+use crate::history::Exchange;
 
 impl AgentState {
     /// Replaces the conversation. The caller has cancelled all asks. More than `turns_max` turns
     /// cannot fit in the context, so the oldest are dropped.
     pub fn replace_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
         self.history.replace(turns, turns_max);
-        self.turns_after_asks.clear();
+        self.asks.take_turns_after();
         self.background.outdate();
     }
 
     /// Appends turns behind the exchanges of all open asks. More than `turns_max` turns cannot fit
     /// in the context, so the oldest are dropped.
     pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
-        self.turns_after_asks.extend(turns);
-        let surplus = self.turns_after_asks.len().saturating_sub(turns_max);
-        self.turns_after_asks.drain(..surplus);
+        self.asks.append_turns(turns, turns_max);
         self.flush_turns_after_asks(turns_max);
     }
 
     /// Moves appended turns into the conversation once no ask precedes them.
     pub fn flush_turns_after_asks(&mut self, turns_max: usize) {
         if self.reply.is_none() && self.asks.is_empty() {
-            let turns = std::mem::take(&mut self.turns_after_asks);
+            let turns = self.asks.take_turns_after();
             self.extend_turns(turns, turns_max);
         }
     }
@@ -43,26 +41,20 @@ impl AgentState {
     }
 
     /// Adds question, answer and actions to the conversation. `is_finished`: the reply ended
-    /// normally, possibly without text.
-    ///
-    /// A question that was never evaluated, or whose reply failed or was cancelled before its first
-    /// word, is not added: it would be an example of an empty answer, and be duplicated when it is
-    /// asked again. Reasoning without speech is not an answer; an action is one.
-    pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
-        cut_text(&mut reply.speech, reply.heard_bytes);
-        let has_reasoned = reply.usage.reasoning_tokens > 0;
-        let has_spoken = !reply.speech.is_empty() || !reply.actions.is_empty();
-        let is_answered = (is_finished && !has_reasoned) || has_spoken;
-        let Some(asked) = reply.asked.filter(|_| is_answered) else { return };
+    /// normally, possibly without text. A question that was never evaluated is not added.
+    pub fn keep_turn(&mut self, reply: Reply, is_finished: bool) {
+        let question = match reply.asked {
+            Some(Asked::Question(question)) => Some(question),
+            Some(Asked::Conversation) => None,
+            None => return,
+        };
         if reply.phase != ReplyPhase::Running {
             return;
         }
-        let question = match asked {
-            Asked::Question(question) => Some(question),
-            Asked::Conversation => None,
-        };
-        let Reply { reply_id, speech, actions, .. } = reply;
-        self.history.push_exchange(Exchange { reply_id, question, speech, actions });
+        let has_reasoned = reply.usage.reasoning_tokens > 0;
+        let Reply { reply_id, speech, actions, heard_bytes, .. } = reply;
+        let exchange = Exchange { reply_id, question, speech, actions };
+        self.history.end_reply(exchange, heard_bytes, is_finished && !has_reasoned);
     }
 
     /// Shortens a reply that has ended to its heard part.
@@ -79,7 +71,7 @@ impl AgentState {
 mod tests {
     use super::*;
     use crate::api::{AgentId, AgentSpec, AskOptions, Prompt, Speaker};
-    use crate::core::agents::Ask;
+    use crate::ask_queue::Ask;
     use crate::engine_core::ClientKey;
 
     const TURNS_MAX: usize = 100;
@@ -96,9 +88,9 @@ mod tests {
         for _ in 0..300 {
             agent.append_turns(pushed("y"), TURNS_MAX);
         }
-        assert_eq!((agent.turns_after_asks.len(), agent.history.turns().len()), (TURNS_MAX, 0));
+        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (TURNS_MAX, 0));
         agent.reply = None;
         agent.flush_turns_after_asks(TURNS_MAX);
-        assert_eq!((agent.turns_after_asks.len(), agent.history.turns().len()), (0, TURNS_MAX));
+        assert_eq!((agent.asks.turns_after().len(), agent.history.turns().len()), (0, TURNS_MAX));
     }
 }
