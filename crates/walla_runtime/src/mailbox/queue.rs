@@ -78,7 +78,7 @@ impl<T> Mailbox<T> {
         sent
     }
 
-    /// Like [`try_send`](Self::try_send). After a refusal, the next receiver that removes an item
+    /// Sends an item. After a refusal, the next receiver that removes an item
     /// gets `true` from [`take_retry_wanted`](Self::take_retry_wanted).
     ///
     /// # Errors
