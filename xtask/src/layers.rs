@@ -45,6 +45,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
+    ("walla_router", 6, &["thiserror", "tracing"]),
     (
         "walla_remote",
         6,

@@ -1,5 +1,8 @@
 //! Components of an agent: [`Agent`] and the components that it requires.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bevy_ecs::change_detection::{ContiguousComponentTicksRef, ContiguousRef, DetectChanges};
 use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::message::Messages;
@@ -8,7 +11,7 @@ use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail};
+use walla_runtime::{AgentSpec, Constraint, ContextPolicy, Detail, Route};
 use walla_types::{Sampling, TokenId};
 
 use crate::actions::Actions;
@@ -24,7 +27,8 @@ use crate::speech::Speech;
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
 /// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the next reply on; priority, voice rate and level of detail apply at once. Removing one of the
-/// first eight sets it to its default. [`AgentConstraint`] and [`Actions`] are optional.
+/// first eight sets it to its default. [`AgentConstraint`], [`Actions`] and [`AgentEngine`] are
+/// optional.
 ///
 /// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
@@ -330,6 +334,49 @@ impl Default for AgentReasoning {
 #[component(on_remove = setting_removed, summary_tick)]
 pub struct AgentConstraint(pub Constraint);
 
+/// The engine of an agent, in an app with several
+/// ([`WallaPlugin::engine`](crate::WallaPlugin::engine)). Without the component, or with its default,
+/// it is the default engine. A change applies from the next reply on, and the conversation stays.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn setup(mut commands: Commands) {
+///     // A remote engine; the local one takes over what it does not begin within 800 ms.
+///     let engine = AgentEngine::named("cloud").or("default", Duration::from_millis(800));
+///     commands.spawn((Agent::persona("You are Greta."), engine));
+/// }
+/// ```
+#[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
+#[component(on_remove = setting_removed, summary_tick)]
+pub struct AgentEngine(pub Route);
+
+impl AgentEngine {
+    /// The engine with this name.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self(Route::engine(name))
+    }
+
+    /// With this substitute, which takes over an ask without output after `first_token_max`
+    /// ([`Route::or`]).
+    #[must_use]
+    pub fn or(
+        self,
+        substitute: impl Into<Arc<str>>,
+        first_token_max: impl Into<Option<Duration>>,
+    ) -> Self {
+        Self(self.0.or(substitute, first_token_max))
+    }
+}
+
 /// All components that define an agent for the engine. A component that was removed counts as its
 /// default. Each has a summary tick, so that [`AgentPartsContiguousItem::changed_columns`] costs no
 /// time per agent.
@@ -347,10 +394,11 @@ pub(crate) struct AgentParts {
     reasoning: Option<Ref<'static, AgentReasoning>>,
     constraint: Option<Ref<'static, AgentConstraint>>,
     actions: Option<Ref<'static, Actions>>,
+    engine: Option<Ref<'static, AgentEngine>>,
 }
 
 /// Components of an agent in [`AgentParts`].
-pub(crate) const PARTS: usize = 11;
+pub(crate) const PARTS: usize = 12;
 
 impl<'w> AgentPartsContiguousItem<'w, '_> {
     /// The columns of one table of agents, each `None` if no component in it has changed since the
@@ -368,6 +416,7 @@ impl<'w> AgentPartsContiguousItem<'w, '_> {
             changed_column(self.reasoning),
             changed_column(self.constraint),
             changed_column(self.actions),
+            changed_column(self.engine),
         ]
     }
 }
@@ -397,6 +446,7 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.reasoning)
             || changed(&self.constraint)
             || changed(&self.actions)
+            || changed(&self.engine)
     }
 
     /// Whether its level of detail has changed since the querying system last ran.
@@ -428,6 +478,7 @@ impl AgentPartsItem<'_, '_> {
             stop_tokens: limits.stop_tokens,
             constraint: self.constraint.as_ref().map(|c| c.0.clone()),
             actions: self.actions.as_ref().map(|actions| actions.for_engine()),
+            route: self.engine.as_ref().map(|engine| engine.0.clone()).unwrap_or_default(),
             ..AgentSpec::new(self.agent.persona.clone())
         }
     }
@@ -475,6 +526,7 @@ mod tests {
             ReplyLimits::tokens(9).stop_at("\n"),
             AgentContext(ContextPolicy::Refuse),
             AgentReasoning::thinking(77),
+            AgentEngine::named("cloud").or("local", None),
         ));
         let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
         let expected = AgentSpec {
@@ -487,6 +539,7 @@ mod tests {
             detail: Detail::Reduced,
             context_policy: ContextPolicy::Refuse,
             stop_strings: vec!["\n".to_owned()],
+            route: Route::engine("cloud").or("local", None),
             ..AgentSpec::new("p")
         };
         assert_eq!(spec, expected);

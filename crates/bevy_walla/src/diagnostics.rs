@@ -1,9 +1,17 @@
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bevy_app::prelude::*;
-use bevy_diagnostic::{Diagnostic, DiagnosticPath, Diagnostics, RegisterDiagnostic};
+use bevy_diagnostic::{
+    Diagnostic, DiagnosticMeasurement, DiagnosticPath, Diagnostics, DiagnosticsStore,
+    RegisterDiagnostic,
+};
 use bevy_ecs::prelude::*;
 
+use walla_router::Health;
+
+use crate::engines::WallaEngines;
 use crate::reply::ReplyFinished;
 use crate::systems::WallaSystems;
 use crate::walla::Walla;
@@ -100,6 +108,48 @@ impl WallaDiagnosticsPlugin {
     pub const DRIVER_CALLS: DiagnosticPath =
         DiagnosticPath::const_new("walla/driver_calls_per_step");
 
+    /// A measurement of one engine of several: `tokens_per_second`, `step_ms`, `agents_active`,
+    /// `replies` (of this app), `moved` (asks that a substitute has taken over) and `available` (0
+    /// or 1: [`Health`](crate::Health)). They are registered when the engine is first seen.
+    #[must_use]
+    pub fn of_engine(name: &str, measurement: &str) -> DiagnosticPath {
+        DiagnosticPath::from_components(["walla", "engines", name, measurement])
+    }
+
+    /// Records the measurements of each engine of several.
+    pub fn engines_system(
+        mut store: ResMut<DiagnosticsStore>,
+        engines: Res<WallaEngines>,
+        mut last: Local<HashMap<Arc<str>, (Instant, u64)>>,
+    ) {
+        let now = Instant::now();
+        for status in engines.list() {
+            let stats = &status.stats;
+            let before = last.insert(Arc::clone(&status.name), (now, stats.tokens));
+            let rate = before.map(|(then, tokens)| {
+                let seconds = now.duration_since(then).as_secs_f64().max(1e-9);
+                stats.tokens.saturating_sub(tokens) as f64 / seconds
+            });
+            let is_available = status.health == Health::Available && !status.state.is_over();
+            for (measurement, value) in [
+                ("tokens_per_second", rate),
+                ("step_ms", Some(stats.step.as_secs_f64() * 1e3)),
+                ("agents_active", Some(f64::from(stats.agents_active))),
+                ("replies", Some(f64::from(status.replies))),
+                ("moved", Some(status.moved as f64)),
+                ("available", Some(f64::from(u8::from(is_available)))),
+            ] {
+                let path = Self::of_engine(&status.name, measurement);
+                if store.get(&path).is_none() {
+                    store.add(Diagnostic::new(path.clone()));
+                }
+                if let (Some(value), Some(diagnostic)) = (value, store.get_mut(&path)) {
+                    diagnostic.add_measurement(DiagnosticMeasurement { time: now, value });
+                }
+            }
+        }
+    }
+
     /// Records the measurements of a frame. The plugin runs it in the frames in which the counters
     /// of [`Walla`] were updated: with fixed time steps, an update may have none.
     pub fn diagnostic_system(
@@ -190,6 +240,12 @@ impl Plugin for WallaDiagnosticsPlugin {
                 Self::diagnostic_system
                     .after(WallaSystems::Publish)
                     .run_if(resource_changed::<Walla>),
+            )
+            .add_systems(
+                PreUpdate,
+                Self::engines_system
+                    .after(Self::diagnostic_system)
+                    .run_if(resource_exists::<WallaEngines>.and_then(resource_changed::<Walla>)),
             );
     }
 }

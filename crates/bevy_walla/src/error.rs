@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use walla_runtime::EngineError;
@@ -15,6 +16,15 @@ pub enum WallaError {
     /// The options of a remote engine cannot be used.
     #[error("the remote engine cannot start: {0}")]
     Remote(String),
+    /// No file has the relative path of the model.
+    #[error("no model file {}", paths(.tried))]
+    ModelNotFound {
+        /// The absolute paths that it could have, in the order in which they were tried.
+        tried: Vec<PathBuf>,
+    },
+    /// The name of an engine cannot be used.
+    #[error("{0}")]
+    Name(String),
     /// Another owner shut the engine down.
     #[error("the engine was stopped")]
     Stopped,
@@ -24,4 +34,9 @@ impl From<EngineError> for WallaError {
     fn from(error: EngineError) -> Self {
         Self::Engine(Arc::new(error))
     }
+}
+
+fn paths(tried: &[PathBuf]) -> String {
+    let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
+    tried.join(", nor ")
 }

@@ -169,6 +169,7 @@ mod bridge;
 mod conversation;
 mod diagnostics;
 pub mod engine;
+mod engines;
 mod error;
 #[cfg(feature = "lod")]
 mod lod;
@@ -192,15 +193,19 @@ mod walla;
 pub use action_types::{ActionCall, AddAction};
 pub use actions::{ActionCommands, ActionResult, Actions, AgentCalled, CallRefused};
 pub use agent::{
-    Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
-    LevelOfDetail, ReplyLimits, VoiceRate,
+    Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
+    AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
+pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
 #[cfg(feature = "lod")]
-pub use lod::{InView, Listener, LodDistances, ManualLevelOfDetail, WallaLodPlugin};
+pub use lod::{
+    InView, Listener, LodDistances, LodRoutes, ManualLevelOfDetail, RoutedByLod, WallaLodPlugin,
+    WallaLodRoutingPlugin, route_by_level,
+};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
@@ -213,18 +218,19 @@ pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
+pub use walla_router::{EngineStatus, Engines, EnginesError, Health, HealthRules};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 #[cfg(feature = "actions")]
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
-    ActionError, ActionPolicy, ActionSet, ActionSpec, AskOptions, BudgetStats, BuiltInTemplate,
-    Call, CallId, Constraint, ConstraintError, ConstraintKind, ContextPolicy, DELTA_BYTES_MAX,
-    Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError, EngineOptions, EngineStats,
-    FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText, KvType, MatchError,
-    ModelCard, ModelSource, RemoteError, ReplyError, ReplyId, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
-    Unsupported, Usage, VocabularyError,
+    ActionError, ActionPolicy, ActionSet, ActionSpec, AfterFailure, AskOptions, BudgetStats,
+    BuiltInTemplate, Call, CallId, Constraint, ConstraintError, ConstraintKind, ContextPolicy,
+    DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError,
+    EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
+    KvType, MatchError, ModelCard, ModelSource, RemoteError, ReplyError, ReplyId, ReplyInProgress,
+    Route, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs,
+    Tokenizer, TokenizerError, Turn, Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -236,12 +242,12 @@ pub mod prelude {
     pub use crate::{ActionCall, AddAction};
     pub use crate::{
         ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
-        AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy,
-        Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished,
-        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech,
-        SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin,
-        WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
+        AskCommands, AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint,
+        ContextPolicy, Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed,
+        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
+        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
+        WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

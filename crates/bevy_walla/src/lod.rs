@@ -7,7 +7,9 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use bevy_transform::TransformSystems;
 use bevy_transform::components::GlobalTransform;
 
-use crate::agent::{Agent, LevelOfDetail};
+use walla_runtime::Route;
+
+use crate::agent::{Agent, AgentEngine, LevelOfDetail};
 use crate::systems::WallaSystems;
 
 /// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the
@@ -129,6 +131,77 @@ impl Plugin for WallaLodPlugin {
             .register_type::<ManualLevelOfDetail>()
             .register_type::<InView>()
             .register_type::<LodDistances>();
+    }
+}
+
+/// Chooses the engine of agents with [`RoutedByLod`] by their [`LevelOfDetail`], with the routes in
+/// the resource [`LodRoutes`]: for instance near agents on a large model and distant ones on a small
+/// or remote one. The levels come from [`WallaLodPlugin`], or from the game.
+///
+/// The plugin runs [`route_by_level`] in [`WallaSystems::UpdateLod`]. For other rules, write a system
+/// that sets [`AgentEngine`] instead of adding this plugin.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// # use bevy_app::prelude::*;
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::{LodRoutes, RoutedByLod, Route, WallaLodRoutingPlugin};
+/// App::new()
+///     .insert_resource(LodRoutes([
+///         Route::engine("large"),
+///         Route::engine("small"),
+///         Route::engine("cloud").or("small", Duration::from_secs(2)),
+///     ]))
+///     .add_plugins(WallaLodRoutingPlugin)
+///     .add_systems(Startup, |mut commands: Commands| {
+///         commands.spawn((Agent::persona("You are Greta."), RoutedByLod));
+///     });
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallaLodRoutingPlugin;
+
+/// Marks an agent whose [`AgentEngine`] follows its level of detail.
+#[derive(Component, Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
+#[require(AgentEngine)]
+pub struct RoutedByLod;
+
+/// The routes of agents at the levels 0, 1 and 2. The default engine for all, if it is not changed.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Resource, Default, Clone, Debug, PartialEq)
+)]
+pub struct LodRoutes(pub [Route; 3]);
+
+/// Sets the engine of agents whose level has changed, or of all if the routes have.
+pub fn route_by_level(
+    routes: Res<LodRoutes>,
+    mut agents: Query<(Ref<LevelOfDetail>, Ref<RoutedByLod>, &mut AgentEngine)>,
+) {
+    let is_changed = routes.is_changed();
+    for (level, routed, mut engine) in &mut agents {
+        if is_changed || level.is_changed() || routed.is_added() {
+            let route = &routes.0[usize::from(level.0.min(2))];
+            if engine.0 != *route {
+                engine.0 = route.clone();
+            }
+        }
+    }
+}
+
+impl Plugin for WallaLodRoutingPlugin {
+    fn build(&self, app: &mut App) {
+        let order = (WallaSystems::UpdateLod, WallaSystems::Collect);
+        app.init_resource::<LodRoutes>().configure_sets(PostUpdate, order.chain()).add_systems(
+            PostUpdate,
+            route_by_level.in_set(WallaSystems::UpdateLod).after(set_levels),
+        );
+        #[cfg(feature = "reflect")]
+        app.register_type::<RoutedByLod>().register_type::<LodRoutes>();
     }
 }
 

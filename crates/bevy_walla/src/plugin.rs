@@ -1,8 +1,10 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
+use walla_router::{HealthRules, Router, RouterOptions};
 use walla_runtime::{
     Deadlines, Engine, EngineClient, EngineOptions, FrameBudget, GpuContext, KvType, ModelSource,
     Pacing, TemplateChoice,
@@ -11,7 +13,9 @@ use walla_runtime::{
 use crate::actions::{ActionResult, AgentCalled, CallRefused};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
-use crate::error::WallaError;
+use crate::engines::{
+    EngineSetup, Source, WallaEngineFailed, WallaEngineReady, WallaEngines, publish_engines,
+};
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -49,21 +53,20 @@ pub struct WallaPlugin {
     trace: Option<PathBuf>,
     /// Names of settings that have no effect.
     ignored: Vec<&'static str>,
-}
-
-enum Source {
-    #[cfg(not(feature = "demo"))]
-    Nothing,
-    Options(Box<EngineOptions>),
-    #[cfg(feature = "remote")]
-    Remote(Box<walla_remote::RemoteOptions>),
-    Engine(Engine),
-    EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
+    /// The name of the default engine.
+    default_name: Arc<str>,
+    /// Further engines.
+    engines: Vec<(Arc<str>, EngineSetup)>,
+    /// Agents can choose among engines.
+    has_several: bool,
+    health: HealthRules,
 }
 
 impl WallaPlugin {
-    /// Uses the model in this GGUF file, on the best device. A relative path is relative to the
-    /// working directory. The asset folder and `AssetServer` are not used.
+    /// Uses the model in this GGUF file, on the best device. A relative path is looked up in Bevy's
+    /// asset folder (`assets` in the folder that `BEVY_ASSET_ROOT` names, else in that of
+    /// `CARGO_MANIFEST_DIR`, else in the program's), then in the folder that contains it, then in
+    /// the working directory. So a packaged game finds its model. `AssetServer` is not used.
     #[must_use]
     pub fn model(path: impl Into<PathBuf>) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Path(path.into())))
@@ -135,6 +138,61 @@ impl WallaPlugin {
         new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static,
     ) -> Self {
         Self::new(Source::EngineClient(Box::new(new_client)))
+    }
+
+    /// Adds a further engine. Agents choose it by their [`AgentEngine`](crate::AgentEngine)
+    /// component, others use the engine of this plugin, which is named `default`
+    /// ([`default_name`](Self::default_name)). With several engines the resource
+    /// [`WallaEngines`](crate::WallaEngines) loads, replaces and unloads engines at run time.
+    ///
+    /// The [pacing](Self::steps_per_frame) is that of the plugin. Local engines on one device divide
+    /// the [budget](Self::budget) of this plugin's engine by their
+    /// [weights](crate::WallaEngines::set_weight), and a budget in the setup has no effect; with a
+    /// default engine that is not made of options, each keeps its own.
+    /// [`Walla::engine`](crate::Walla::engine) is the default engine;
+    /// [`Walla::stats`](crate::Walla::stats) has sums over all. An engine that fails publishes
+    /// [`WallaEngineFailed`](crate::WallaEngineFailed), and the others go on.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use bevy_app::App;
+    /// use bevy_walla::prelude::*;
+    /// use bevy_walla::EngineSetup;
+    /// App::new()
+    ///     .add_plugins(
+    ///         WallaPlugin::model("models/crowd.gguf")
+    ///             .engine("hero", EngineSetup::model("models/hero.gguf")),
+    ///     )
+    ///     .run();
+    /// ```
+    #[must_use]
+    pub fn engine(mut self, name: impl Into<Arc<str>>, setup: impl Into<EngineSetup>) -> Self {
+        self.engines.push((name.into(), setup.into()));
+        self.several_engines()
+    }
+
+    /// Prepares for further engines at run time ([`WallaEngines`](crate::WallaEngines)), also if
+    /// this plugin has only one. Without it, and without [`engine`](Self::engine), agents use the
+    /// only engine directly.
+    #[must_use]
+    pub fn several_engines(mut self) -> Self {
+        self.has_several = true;
+        self
+    }
+
+    /// Name of the plugin's engine among several. Default: `default`.
+    #[must_use]
+    pub fn default_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.default_name = name.into();
+        self
+    }
+
+    /// When an engine of several is unavailable, so that asks go straight to substitutes. Default:
+    /// see [`HealthRules`].
+    #[must_use]
+    pub fn health(mut self, rules: HealthRules) -> Self {
+        self.health = rules;
+        self
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -394,6 +452,10 @@ impl WallaPlugin {
             schedules: Schedules::default(),
             trace: None,
             ignored: Vec::new(),
+            default_name: "default".into(),
+            engines: Vec::new(),
+            has_several: false,
+            health: HealthRules::default(),
         }
     }
 
@@ -421,29 +483,29 @@ impl WallaPlugin {
         self
     }
 
-    /// Starts the engine, if there is one, and returns a client of it.
-    fn start(&self) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
-        let engine = match &self.source {
-            #[cfg(not(feature = "demo"))]
-            Source::Nothing => return (None, Err(WallaError::NoModel)),
-            Source::EngineClient(new_client) => return (None, Ok(new_client())),
-            #[cfg(feature = "remote")]
-            Source::Remote(options) => {
-                let engine = walla_remote::RemoteEngine::start((**options).clone());
-                let client =
-                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
-                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
-            }
-            Source::Engine(engine) => engine.clone(),
-            Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
-                Ok(engine) => engine,
-                Err(error) => return (None, Err(error.into())),
-            },
-        };
-        match engine.client(self.pacing) {
-            Ok(client) => (Some(engine), Ok(Box::new(client))),
-            Err(error) => (Some(engine), Err(error.into())),
+    /// Adds the resources of the engine, or of several.
+    fn add_engines(&self, app: &mut App) {
+        let (engine, client) = self.source.start(self.pacing);
+        if !self.has_several {
+            app.insert_resource(EngineBridge::new(client)).insert_resource(Walla::new(engine));
+            return;
         }
+        let mut options = RouterOptions::new(Arc::clone(&self.default_name));
+        options.health = self.health;
+        let router = Router::new(options);
+        if let Some(options) = self.options() {
+            router.engines().set_budget(options.budget);
+        }
+        let mut engines = WallaEngines::new(router.engines().clone(), self.pacing);
+        engines.add(&self.default_name, client);
+        for (name, setup) in &self.engines {
+            engines.add(name, setup.start(self.pacing));
+        }
+        app.insert_resource(EngineBridge::new(Ok(Box::new(router))))
+            .insert_resource(Walla::new(engine))
+            .insert_resource(engines)
+            .add_message::<WallaEngineReady>()
+            .add_message::<WallaEngineFailed>();
     }
 }
 
@@ -469,10 +531,8 @@ impl Plugin for WallaPlugin {
             );
         }
         trace::add(app, self.trace.as_deref());
-        let (engine, client) = self.start();
-        app.insert_resource(EngineBridge::new(client))
-            .insert_resource(Walla::new(engine))
-            .add_message::<Ask>()
+        self.add_engines(app);
+        app.add_message::<Ask>()
             .add_message::<Cancel>()
             .add_message::<CancelHeard>()
             .add_message::<WallaReady>()
@@ -496,6 +556,9 @@ impl Plugin for WallaPlugin {
             None => app.init_resource::<WallaSettings>(),
         };
         self.schedules.add_systems(app);
+        if self.has_several {
+            self.schedules.add_publish_system(app, publish_engines);
+        }
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);
     }

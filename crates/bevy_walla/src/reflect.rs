@@ -4,11 +4,12 @@ use bevy_app::App;
 
 use crate::actions::{ActionResult, Actions, AgentCalled, CallRefused};
 use crate::agent::{
-    Agent, AgentConstraint, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed,
-    LevelOfDetail, ReplyLimits, VoiceRate,
+    Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
+    AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
+use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -28,6 +29,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<AgentContext>()
         .register_type::<AgentReasoning>()
         .register_type::<AgentConstraint>()
+        .register_type::<AgentEngine>()
         .register_type::<Actions>()
         .register_type::<AgentCalled>()
         .register_type::<CallRefused>()
@@ -47,5 +49,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<ReplyFailed>()
         .register_type::<WallaReady>()
         .register_type::<WallaFailed>()
+        .register_type::<WallaEngineReady>()
+        .register_type::<WallaEngineFailed>()
         .register_type::<WallaSettings>();
 }

@@ -70,6 +70,15 @@ impl Schedules {
             app.add_systems(PostUpdate, bridge::pause.after(WallaSystems::Publish));
         }
     }
+
+    /// Adds a system behind [`WallaSystems::Publish`].
+    pub fn add_publish_system<M>(
+        self,
+        app: &mut App,
+        system: impl IntoScheduleConfigs<bevy_ecs::system::ScheduleSystem, M>,
+    ) {
+        app.add_systems(self.publish, system.in_set(WallaSystems::Publish).after(bridge::publish));
+    }
 }
 
 impl Default for Schedules {

@@ -157,6 +157,17 @@ impl Walla {
         }
     }
 
+    /// Changes the default engine of an app with several.
+    pub(crate) fn set_engine(&mut self, engine: Option<Engine>) {
+        if let Some(former) = std::mem::replace(&mut self.engine, engine) {
+            // The drop of an engine's last handle waits for its thread, and a frame must not.
+            let thread = std::thread::Builder::new().name("walla-unload".into());
+            if let Err(error) = thread.spawn(move || drop(former)) {
+                tracing::warn!(target: "walla::load", %error, "no thread to unload an engine");
+            }
+        }
+    }
+
     pub(crate) fn update(
         &mut self,
         state: WallaState,

@@ -13,7 +13,9 @@ use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::Engine;
 use bevy_walla::prelude::*;
-use bevy_walla::{EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask};
+use bevy_walla::{
+    EngineOptions, EngineSetup, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
+};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
@@ -474,4 +476,53 @@ fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
     run_until(&mut app, |app| log(app).ends() == 3);
     let cached = &app.world().resource::<Cached>().0;
     assert!(cached.len() == 3 && cached.iter().all(|&tokens| tokens > 60), "{cached:?}");
+}
+
+fn tiny_setup() -> EngineSetup {
+    let mut options = EngineOptions::new(ModelSource::Static(tiny()));
+    (options.device, options.threads) = ("cpu".into(), Some(1));
+    (options.agents_max, options.context_tokens) = (8, 256);
+    options.into()
+}
+
+#[test]
+fn local_engines_share_the_budget_of_their_device() {
+    use bevy_walla::WallaEngines;
+    let plugin = plugin().budget(Duration::from_millis(4)).engine("b", tiny_setup());
+    let mut app = app_with(plugin);
+    let engines = |app: &App| app.world().resource::<WallaEngines>().list();
+    let budgets = |app: &App| -> Vec<_> {
+        engines(app).iter().map(|engine| engine.stats.budget.budget).collect()
+    };
+    run_until(&mut app, |app| budgets(app).iter().all(Option::is_some));
+    let [a, b] = [0, 1].map(|place| guest(&mut app, place));
+    app.world_mut().entity_mut(b).insert(AgentEngine::named("b"));
+    app.world().resource::<WallaEngines>().set_weight("b", 3.0).unwrap();
+    for _ in 0..4 {
+        ask(&mut app, a, "Who are you?");
+        ask(&mut app, b, "Who are you?");
+    }
+    let millis = Duration::from_millis;
+    let is_shared = |app: &App| budgets(app) == [Some(millis(1)), Some(millis(3))];
+    run_until(&mut app, is_shared);
+    run_until(&mut app, |app| log(app).ends() == 8);
+    // An engine that is alone with work has the whole.
+    ask(&mut app, b, "Who are you?");
+    run_until(&mut app, |app| budgets(app)[1] == Some(millis(4)));
+    run_until(&mut app, |app| log(app).ends() == 9);
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+}
+
+#[test]
+fn a_missing_file_is_named_with_the_paths_that_were_tried() {
+    let mut app = app_with(WallaPlugin::model("models/no such file.gguf"));
+    updates(&mut app, 2);
+    let WallaState::Failed(error) = app.world().resource::<Walla>().state() else { panic!() };
+    let error = error.to_string();
+    let name = std::path::Path::new("models").join("no such file.gguf");
+    let work = std::env::current_dir().unwrap().join(&name);
+    let assets = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(&name);
+    for path in [assets, work] {
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
 }

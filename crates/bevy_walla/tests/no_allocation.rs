@@ -59,8 +59,12 @@ fn read(
 }
 
 fn app(engine: &ScriptedEngine) -> App {
+    app_with(WallaPlugin::with_engine_client(engine.new_client()), WallaDiagnosticsPlugin)
+}
+
+fn app_with(plugin: WallaPlugin, more: impl Plugin) -> App {
     let mut app = App::new();
-    app.add_plugins((WallaPlugin::with_engine_client(engine.new_client()), WallaDiagnosticsPlugin))
+    app.add_plugins((plugin, more))
         .init_resource::<Heard>()
         .add_systems(Update, read)
         .add_action::<Give>();
@@ -73,7 +77,11 @@ fn app(engine: &ScriptedEngine) -> App {
 
 /// 64 agents that repeat the same text, each with an observer.
 fn crowd(text: &'static str, tokens_max: u32) -> App {
-    let mut app = app(&ScriptedEngine::new(|_, _| text.to_owned()).endless());
+    let app = app(&ScriptedEngine::new(|_, _| text.to_owned()).endless());
+    crowd_of(app, tokens_max)
+}
+
+fn crowd_of(mut app: App, tokens_max: u32) -> App {
     for i in 0..64 {
         let parts = (Agent::persona("A"), AgentSeed(i), ReplyLimits::tokens(tokens_max));
         let agent = app
@@ -96,7 +104,26 @@ struct Give {
 #[test]
 fn no_frame_allocates() {
     sixty_four_generating_agents_allocate_nothing_per_frame();
+    agents_behind_a_router_allocate_nothing_per_frame();
     idle_agents_with_actions_allocate_nothing_per_frame();
+}
+
+/// Without the diagnostics, which list the engines.
+fn agents_behind_a_router_allocate_nothing_per_frame() {
+    let engine = ScriptedEngine::new(|_, _| "Well met. ".to_owned()).endless();
+    let plugin = WallaPlugin::with_engine_client(engine.new_client());
+    let mut app = crowd_of(app_with(plugin.several_engines(), |_: &mut App| {}), 2_000);
+    for _ in 0..300 {
+        app.update();
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..1_000 {
+        app.update();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let heard = app.world().resource::<Heard>();
+    assert!(heard.deltas > 64 * 1_200, "{} deltas", heard.deltas);
+    assert_eq!(allocations, 0, "in 1,000 frames of 64 speaking agents behind a router");
 }
 
 /// Agents that have acted and are not asked again.

@@ -1,6 +1,7 @@
 //! The interface between a host and an engine of any kind: local, remote or scripted.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::api::{Capabilities, Command, EngineStats, Event};
 use crate::mailbox::TrySendError;
@@ -64,6 +65,12 @@ pub trait EngineClient: Send + Sync + 'static {
     /// Changes the device time of a frame. Without effect on an engine that uses no device of this
     /// machine.
     fn set_budget(&self, _budget: FrameBudget) {}
+
+    /// Time after which the host calls [`try_recv`](Self::try_recv) again although nothing has woken
+    /// it. `None`: no such time. A host that calls it in each frame can ignore it.
+    fn wait_max(&self) -> Option<Duration> {
+        None
+    }
 
     /// Requests the engine to stop, for all its clients, and returns at once. Every reply that has
     /// not ended fails with [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).

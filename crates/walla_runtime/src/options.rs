@@ -65,8 +65,9 @@ pub enum FrameBudget {
 }
 
 impl FrameBudget {
-    /// The limit on a device.
-    pub(crate) fn of_device(self, is_gpu: bool) -> Option<Duration> {
+    /// The limit on a device of this kind.
+    #[must_use]
+    pub fn of_device(self, is_gpu: bool) -> Option<Duration> {
         match self {
             Self::Auto if is_gpu => Some(micros(defaults::BUDGET_MICROS)),
             Self::Auto => Some(micros(defaults::CPU_BUDGET_MICROS)),

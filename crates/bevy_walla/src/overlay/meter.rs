@@ -1,5 +1,7 @@
 //! Counters between two refreshes. Time is passed in, and nothing allocates.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
@@ -23,6 +25,8 @@ pub(super) struct Meters {
     pub tokens: Rate,
     pub background_tokens: Rate,
     pub first_tokens: FirstTokens,
+    /// Tokens of each engine of several.
+    pub engines: HashMap<Arc<str>, Rate>,
     /// When the latest frame began.
     pub frame_start: Option<Instant>,
     /// When the panel was last refreshed.

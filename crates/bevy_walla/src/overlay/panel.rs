@@ -32,6 +32,8 @@ pub(super) enum Line {
     FirstTokenParts,
     /// Tokens evaluated in the background.
     Background,
+    /// Each engine of several, one per line.
+    Engines,
     /// Frame times.
     Frames,
     /// An axis label below the histogram, at this many quarters of its width.
@@ -102,6 +104,7 @@ pub(super) fn spawn(mut commands: Commands) {
             line(panel, Line::FirstToken, PALE);
             line(panel, Line::FirstTokenParts, DIM);
             line(panel, Line::Background, DIM);
+            line(panel, Line::Engines, DIM);
             line(panel, Line::Frames, PALE);
             histogram(panel);
         });

@@ -1,17 +1,20 @@
 //! Counts every frame and refreshes the panel a few times a second.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bevy_color::Color;
 use bevy_ecs::prelude::*;
 use bevy_ui::prelude::*;
+use walla_router::Health;
 use walla_runtime::FirstTokenTimes;
 
 use super::WallaOverlay;
 use super::meter::{BARS, DeviceUse, FirstTokenSpread, Meters, Spread};
 use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
 use crate::agent::Agent;
+use crate::engines::{WallaEngines, state_of};
 use crate::reply::ReplyFinished;
 use crate::speech::Speech;
 use crate::state::WallaState;
@@ -48,6 +51,8 @@ struct Reading {
     first_token: Option<FirstTokenSpread>,
     /// Tokens per second; `None` if there were none since the engine's start.
     background: Option<f64>,
+    /// A line for each engine of several.
+    engines: String,
     frames: Spread,
     bar_micros: u32,
     bars: [f32; BARS],
@@ -57,7 +62,7 @@ struct Reading {
 pub(super) fn refresh(
     overlay: Res<WallaOverlay>,
     mut meters: ResMut<Meters>,
-    walla: Option<Res<Walla>>,
+    (walla, engines): (Option<Res<Walla>>, Option<Res<WallaEngines>>),
     speeches: Query<&Speech, With<Agent>>,
     mut lines: Query<(&Line, &mut Text, &mut Node)>,
     mut bars: Query<(&Bar, &mut Node, &mut BackgroundColor), Without<Line>>,
@@ -79,6 +84,9 @@ pub(super) fn refresh(
         tokens_per_second: meters.tokens.update(now, walla.stats().tokens),
         first_token: meters.first_tokens.spread(),
         background: (background_tokens > 0).then_some(background_rate),
+        engines: engines
+            .map(|engines| write_engines(&engines, &mut meters, now))
+            .unwrap_or_default(),
         frames: meters.frames.spread(),
         bar_micros,
         bars: meters.frames.bars(bar_micros),
@@ -143,6 +151,10 @@ impl Reading {
                 Some(rate) => write!(out, "background prefill {rate:.0} tokens/s"),
                 None => Ok(()),
             },
+            Line::Engines => {
+                out.push_str(&self.engines);
+                Ok(())
+            }
             Line::Frames => {
                 let Spread { p50, p99, max } = self.frames;
                 let [p50, p99, max] = [p50, p99, max].map(|micros| f64::from(micros) / 1e3);
@@ -227,6 +239,32 @@ fn write_engine(walla: &Walla, out: &mut String) -> std::fmt::Result {
         WallaState::Ready => Ok(()),
         WallaState::Failed(error) => write!(out, ", failed: {error}"),
     }
+}
+
+/// "cloud: 12 replies, 210 tokens/s, 3 moved, unavailable"
+fn write_engines(engines: &WallaEngines, meters: &mut Meters, now: Instant) -> String {
+    let mut out = String::new();
+    for status in engines.list() {
+        let rate = meters.engines.entry(Arc::clone(&status.name)).or_default();
+        let rate = rate.update(now, status.stats.tokens);
+        let lines = if out.is_empty() { "" } else { "\n" };
+        // Writing to a string does not fail.
+        let _ =
+            write!(out, "{lines}{}: {} replies, {rate:.0} tokens/s", status.name, status.replies);
+        if status.moved > 0 {
+            let _ = write!(out, ", {} moved", status.moved);
+        }
+        let _ = match (state_of(&status), status.health) {
+            (WallaState::Loading { fraction }, _) => {
+                write!(out, ", loading {:.0} %", fraction * 100.0)
+            }
+            (WallaState::Failed(_), _) => write!(out, ", failed"),
+            (WallaState::Ready, Health::Available) => Ok(()),
+            (WallaState::Ready, Health::Probing) => write!(out, ", probing"),
+            (WallaState::Ready, Health::Unavailable) => write!(out, ", unavailable"),
+        };
+    }
+    out
 }
 
 /// Green below 80 % of the budget, amber up to 100 %, red beyond it.

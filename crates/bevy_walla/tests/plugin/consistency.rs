@@ -72,6 +72,11 @@ fn everything_at_once_in_bounded_conversations() {
     simulate_all(Level { is_bounded: true, ..ALL });
 }
 
+#[test]
+fn everything_at_once_behind_a_router() {
+    simulate_all(Level { is_routed: true, ..ALL });
+}
+
 fn simulate_all(level: Level) {
     for seed in seeds() {
         Simulation::new(seed, level).run();
@@ -101,7 +106,8 @@ impl Simulation {
             ..WallaSettings::default()
         };
         let mut app = App::new();
-        app.add_plugins(WallaPlugin::with_engine_client(engine.new_client()).settings(settings));
+        let plugin = WallaPlugin::with_engine_client(engine.new_client()).settings(settings);
+        app.add_plugins(if level.is_routed { plugin.several_engines() } else { plugin });
         add_game(&mut app, Game::new(dice, engine.clone(), level));
         Self { seed, level, app, engine }
     }

@@ -354,7 +354,7 @@ fn asks_wait_for_the_model() {
 
 #[test]
 fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
-    let mut app = app_with(WallaPlugin::model("smith.gguf").agents_max(0));
+    let mut app = app_with(WallaPlugin::model_bytes(b"no model").agents_max(0));
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
     app.update();

@@ -26,4 +26,5 @@ mod reasoning;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod schedules;
+mod several_engines;
 mod speech_changes;

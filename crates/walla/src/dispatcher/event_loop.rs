@@ -241,7 +241,8 @@ impl EventLoop {
         if !self.backlog.is_empty() || !self.awaiting_end.is_empty() {
             Some(POLL_INTERVAL)
         } else {
-            self.loading.as_ref().map(|_| LOAD_POLL_INTERVAL)
+            let of_load = self.loading.as_ref().map(|_| LOAD_POLL_INTERVAL);
+            of_load.into_iter().chain(self.client.wait_max()).min()
         }
     }
 }

@@ -33,6 +33,15 @@ impl Prompt {
         self.segments.iter().map(Segment::text).collect()
     }
 
+    /// Adds untrusted text to the end.
+    pub fn push_untrusted(&mut self, text: &str) {
+        match self.segments.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Segment::Untrusted(last)) => last.push_str(text),
+            _ => self.segments.push(Segment::Untrusted(text.to_owned())),
+        }
+    }
+
     /// Length of the text in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

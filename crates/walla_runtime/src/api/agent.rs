@@ -1,10 +1,13 @@
 //! Agents: specification, conversation and prompts.
 
+use std::sync::Arc;
+
 use walla_constraint::Constraint;
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
 use super::action::{ActionPolicy, Actions};
+use super::route::Route;
 
 /// Speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +137,8 @@ pub struct AgentSpec {
     /// A reply with a [constraint](Self::constraint) makes no calls. Where the vocabulary has no
     /// special token that opens a call, the text of the opening delimiter opens one.
     pub actions: Option<Actions>,
+    /// The engine of the agent, in an app with several. Default: the default engine.
+    pub route: Route,
     /// Initial turns, oldest first: a restored conversation, an agent's greeting, an observation.
     pub turns: Vec<Turn>,
 }
@@ -156,6 +161,7 @@ impl AgentSpec {
             stop_tokens: Vec::new(),
             constraint: None,
             actions: None,
+            route: Route::default(),
             turns: Vec::new(),
         }
     }
@@ -169,6 +175,11 @@ pub struct AskOptions {
     pub constraint: Option<Constraint>,
     /// When the agent may call its actions, instead of [`Actions::policy`]. `None`: the agent's.
     pub actions: Option<ActionPolicy>,
+    /// Text with which the reply begins: the model continues it. It is not in the reply's events,
+    /// and the conversation keeps only the text behind it. Untrusted, like all text that a player
+    /// can influence. With it the reply has no reasoning, and [`Prompt::Raw`] ignores it. Default:
+    /// none.
+    pub opening: Option<Arc<str>>,
 }
 
 impl AskOptions {
@@ -181,7 +192,8 @@ impl AskOptions {
     /// Bytes of text that they keep.
     #[must_use]
     pub fn source_bytes(&self) -> usize {
-        self.constraint.as_ref().map_or(0, Constraint::source_bytes)
+        let constraint = self.constraint.as_ref().map_or(0, Constraint::source_bytes);
+        constraint + self.opening.as_ref().map_or(0, |opening| opening.len())
     }
 }
 

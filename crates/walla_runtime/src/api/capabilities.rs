@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub raw_prompts: bool,
     /// Token ids in prompts, biases, stop tokens and allowed tokens.
     pub token_ids: bool,
+    /// Openings of replies ([`AskOptions::opening`]).
+    pub openings: bool,
     /// A seed determines the random numbers of a reply.
     pub seeds: bool,
     /// Candidates with log-probabilities ([`ReplyEvent::Token`](crate::ReplyEvent::Token)).
@@ -97,6 +99,7 @@ impl Capabilities {
         actions: true,
         raw_prompts: true,
         token_ids: true,
+        openings: true,
         seeds: true,
         log_probabilities: true,
         determinism: Determinism::Exact,
@@ -115,6 +118,7 @@ impl Capabilities {
         actions: false,
         raw_prompts: false,
         token_ids: false,
+        openings: false,
         seeds: false,
         log_probabilities: false,
         determinism: Determinism::None,
@@ -151,6 +155,10 @@ impl Capabilities {
                 return Err(Unsupported::StopTokens);
             }
         }
+        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
+        if is_chat && options.opening.is_some() && !self.openings {
+            return Err(Unsupported::Openings);
+        }
         if sampling.candidates() > 0 && !self.log_probabilities {
             return Err(Unsupported::LogProbabilities);
         }
@@ -160,8 +168,7 @@ impl Capabilities {
         {
             return Err(Unsupported::Constraint(kind));
         }
-        let acts = matches!(prompt, Prompt::Chat(_) | Prompt::Continue)
-            && spec.actions.as_ref().is_some_and(|actions| !actions.set.is_empty());
+        let acts = is_chat && spec.actions.as_ref().is_some_and(|actions| !actions.set.is_empty());
         if acts && !self.actions {
             return Err(Unsupported::Actions);
         }
@@ -185,6 +192,9 @@ pub enum Unsupported {
     /// [`Prompt::Tokens`].
     #[error("prompts of tokens")]
     TokenPrompts,
+    /// [`AskOptions::opening`].
+    #[error("openings of replies")]
+    Openings,
     /// [`Sampling::biases`](walla_types::Sampling::biases).
     #[error("biases of tokens")]
     Biases,

@@ -109,6 +109,12 @@ pub enum ReplyError {
     /// The device failed several times on this reply but is not lost: ask again.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The app has no engine with the name that the agent's [route](crate::Route) names.
+    #[error("no engine has the name {name:?}")]
+    NoEngine {
+        /// The name.
+        name: Arc<str>,
+    },
     /// The agent's engine lacks a feature that the ask needs: choose another engine, or ask without
     /// it.
     #[error("this engine does not support {0}")]

@@ -8,6 +8,7 @@ mod capabilities;
 mod command;
 mod error;
 mod event;
+mod route;
 mod stats;
 
 pub(crate) use self::action::CALL_BYTES_MAX;
@@ -21,6 +22,7 @@ pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
     DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
 };
+pub use self::route::{AfterFailure, ReplyInProgress, Route};
 pub use self::stats::{BudgetStats, EngineStats};
 
 /// Id of an agent, unique in the process. An agent belongs to the [`Client`](crate::Client) that

@@ -146,7 +146,8 @@ impl Core {
         if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
             return self.fail(slot, ReplyError::Actions(fault));
         }
-        let conversation = || Conversation::of(agent);
+        let opening = ask.options.opening;
+        let conversation = || Box::new(Conversation { opening, ..*Conversation::of(agent) });
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),

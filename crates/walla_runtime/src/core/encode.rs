@@ -68,6 +68,8 @@ pub(super) struct Conversation {
     pub thinking: bool,
     /// Empty: none.
     pub actions: ActionSet,
+    /// Text with which the reply begins.
+    pub opening: Option<Arc<str>>,
 }
 
 impl Conversation {
@@ -80,6 +82,7 @@ impl Conversation {
             policy: agent.spec.context_policy,
             thinking: agent.spec.thinking,
             actions: agent.spec.actions.as_ref().map(|a| a.set.clone()).unwrap_or_default(),
+            opening: None,
         })
     }
 }
@@ -309,7 +312,7 @@ fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
                 template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
             let messages = (conversation.persona.as_str(), turns, Some(other));
             let tools = text.tools(&conversation.actions)?;
-            let settings = (conversation.thinking, tools);
+            let settings = (conversation.thinking, tools, None);
             let (different, _) = encode_chat(text, template, messages, settings)?;
             let same = encoded.tokens.iter().zip(&different).take_while(|(a, b)| a == b).count();
             encoded.tokens.truncate(same);
@@ -328,8 +331,8 @@ fn encode_conversation(
     conversation: &Conversation,
     question: Option<&str>,
 ) -> Result<Encoded, ReplyError> {
-    let Conversation { persona, turns, dropped_size, seed, policy, thinking, actions } =
-        conversation;
+    let Conversation { persona, turns, dropped_size, seed, policy, actions, .. } = conversation;
+    let opening = conversation.opening.as_deref();
     let tools = text.tools(actions)?;
     let Some(template) = &text.template else {
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
@@ -339,7 +342,7 @@ fn encode_conversation(
     let encode = &mut |from: usize| {
         let turns = turns.get(from..).unwrap_or_default();
         let messages = (persona.as_str(), turns, question);
-        let settings = (*thinking, tools.clone());
+        let settings = (conversation.thinking, tools.clone(), opening);
         let (tokens, begins) = encode_chat(text, template, messages, settings)?;
         start = begins;
         Ok(tokens)
@@ -572,7 +575,7 @@ fn encode_chat(
     text: &ModelText,
     template: &ChatTemplate,
     (persona, turns, question): (&str, &[Turn], Option<&str>),
-    (thinking, tools): (bool, Option<Tools>),
+    (thinking, tools, opening): (bool, Option<Tools>, Option<&str>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
     let turns = turns.iter().map(|turn| Message {
@@ -589,7 +592,7 @@ fn encode_chat(
     let messages: Vec<_> = system.into_iter().chain(turns).chain(question).collect();
     let options = RenderOptions {
         add_generation_prompt: true,
-        enable_thinking: thinking,
+        enable_thinking: thinking && opening.is_none(),
         tools,
         ..RenderOptions::default()
     };
@@ -597,12 +600,33 @@ fn encode_chat(
         TemplateError::Runaway(_) | TemplateError::OutputTooLong => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
     })?;
-    let tokens = text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
+    let failed = |error: TokenizerError| match error {
         TokenizerError::TooLong { .. } => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
-    })?;
-    let start = text.reasoning.as_ref().map(|markers| markers.start_of(&text.tokenizer, &prompt));
-    Ok((tokens, start))
+    };
+    let reasoning = text.reasoning.as_ref();
+    let start = reasoning.map(|markers| markers.start_of(&text.tokenizer, &prompt));
+    let Some(opening) = opening else {
+        return Ok((text.tokenizer.encode_prompt(&prompt).map_err(failed)?, start));
+    };
+    // Behind a block of reasoning that the template has opened, the opening would be reasoning.
+    let closing = match (reasoning, start) {
+        (Some(markers), Some(ReplyStart::Reasoning(format) | ReplyStart::Header(format))) => {
+            markers.closing(format)
+        }
+        _ => &[],
+    };
+    let tokens = if closing.is_empty() {
+        let mut prompt = prompt;
+        prompt.push_untrusted(opening);
+        text.tokenizer.encode_prompt(&prompt).map_err(failed)?
+    } else {
+        let mut tokens = text.tokenizer.encode_prompt(&prompt).map_err(failed)?;
+        tokens.extend_from_slice(closing);
+        tokens.extend(text.tokenizer.encode_untrusted(opening).map_err(failed)?);
+        tokens
+    };
+    Ok((tokens, start.map(|_| ReplyStart::Speech)))
 }
 
 #[cfg(test)]

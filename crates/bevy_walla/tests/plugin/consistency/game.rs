@@ -23,6 +23,8 @@ pub struct Level {
     pub takes: bool,
     /// Conversations have few turns. The engine then has more.
     pub is_bounded: bool,
+    /// The engine is one of several.
+    pub is_routed: bool,
 }
 
 pub const PLAIN: Level = Level {
@@ -31,9 +33,10 @@ pub const PLAIN: Level = Level {
     removes_agents: false,
     takes: false,
     is_bounded: false,
+    is_routed: false,
 };
 pub const ALL: Level =
-    Level { interrupts: true, edits: true, removes_agents: true, takes: true, is_bounded: false };
+    Level { interrupts: true, edits: true, removes_agents: true, takes: true, ..PLAIN };
 
 /// Events of the asks that the game has received.
 #[derive(Resource, Default)]

@@ -1,0 +1,390 @@
+//! The engines of an app with several.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
+use walla_router::{EngineStatus, Engines, EnginesError};
+use walla_runtime::{
+    Engine, EngineClient, EngineOptions, EngineState, ModelSource, Pacing, ReplyInProgress,
+};
+
+use crate::error::WallaError;
+use crate::state::WallaState;
+use crate::walla::Walla;
+
+/// What an engine is made of: a model, a server, or an engine that runs already. For
+/// [`WallaPlugin::engine`](crate::WallaPlugin::engine) and [`WallaEngines::load`].
+///
+/// # Examples
+/// ```
+/// use bevy_walla::{EngineSetup, EngineOptions, ModelSource};
+/// let small = EngineSetup::model("models/small.gguf");
+/// let mut options = EngineOptions::new(ModelSource::Path("models/large.gguf".into()));
+/// options.agents_max = 4;
+/// let large = EngineSetup::from(options);
+/// ```
+pub struct EngineSetup(pub(crate) Source);
+
+pub(crate) enum Source {
+    #[cfg(not(feature = "demo"))]
+    Nothing,
+    Options(Box<EngineOptions>),
+    #[cfg(feature = "remote")]
+    Remote(Box<walla_remote::RemoteOptions>),
+    Engine(Engine),
+    EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
+}
+
+impl EngineSetup {
+    /// The model in this GGUF file, on the best device. A relative path is resolved as for
+    /// [`WallaPlugin::model`](crate::WallaPlugin::model).
+    #[must_use]
+    pub fn model(path: impl Into<PathBuf>) -> Self {
+        EngineOptions::new(ModelSource::Path(path.into())).into()
+    }
+
+    /// The clients that `new_client` returns: for other kinds of engines, and for
+    /// [scripts](crate::scripted::ScriptedEngine) in a test.
+    #[must_use]
+    pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
+        Self(Source::EngineClient(Box::new(new_client)))
+    }
+
+    pub(crate) fn start(&self, pacing: Pacing) -> Result<Box<dyn EngineClient>, WallaError> {
+        self.0.start(pacing).1
+    }
+}
+
+impl From<EngineOptions> for EngineSetup {
+    fn from(options: EngineOptions) -> Self {
+        Self(Source::Options(Box::new(options)))
+    }
+}
+
+#[cfg(feature = "remote")]
+impl From<walla_remote::RemoteOptions> for EngineSetup {
+    fn from(options: walla_remote::RemoteOptions) -> Self {
+        Self(Source::Remote(Box::new(options)))
+    }
+}
+
+impl From<Engine> for EngineSetup {
+    fn from(engine: Engine) -> Self {
+        Self(Source::Engine(engine))
+    }
+}
+
+impl Source {
+    /// Starts the engine, if there is one, and returns a client of it.
+    pub fn start(
+        &self,
+        pacing: Pacing,
+    ) -> (Option<Engine>, Result<Box<dyn EngineClient>, WallaError>) {
+        let engine = match self {
+            #[cfg(not(feature = "demo"))]
+            Self::Nothing => return (None, Err(WallaError::NoModel)),
+            Self::EngineClient(new_client) => return (None, Ok(new_client())),
+            #[cfg(feature = "remote")]
+            Self::Remote(options) => {
+                let engine = walla_remote::RemoteEngine::start((**options).clone());
+                let client =
+                    engine.map(|engine| Box::new(engine.client()) as Box<dyn EngineClient>);
+                return (None, client.map_err(|error| WallaError::Remote(error.to_string())));
+            }
+            Self::Engine(engine) => engine.clone(),
+            Self::Options(options) => {
+                let started = resolved(options).and_then(|options| Ok(Engine::start(options)?));
+                match started {
+                    Ok(engine) => engine,
+                    Err(error) => return (None, Err(error)),
+                }
+            }
+        };
+        match engine.client(pacing) {
+            Ok(client) => (Some(engine), Ok(Box::new(client))),
+            Err(error) => (Some(engine), Err(error.into())),
+        }
+    }
+}
+
+/// The options with an absolute path of the model.
+fn resolved(options: &EngineOptions) -> Result<EngineOptions, WallaError> {
+    let mut options = options.clone();
+    if let ModelSource::Path(path) = &options.model {
+        options.model = ModelSource::Path(resolve(path, &bases())?);
+    }
+    Ok(options)
+}
+
+/// Folders that relative paths are resolved against, in this order: Bevy's asset folder, the folder
+/// that contains it, and the working directory.
+///
+/// Bevy's asset folder is `assets` in the folder that `BEVY_ASSET_ROOT` names, otherwise in that of
+/// `CARGO_MANIFEST_DIR` (set by `cargo run`), otherwise in the program's folder. This is the rule of
+/// `bevy_asset::io::file::FileAssetReader::get_base_path` with the default of `AssetPlugin`.
+fn bases() -> Vec<PathBuf> {
+    let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let of_program = || Some(std::env::current_exe().ok()?.parent()?.to_owned());
+    let root = of_variable("BEVY_ASSET_ROOT")
+        .or_else(|| of_variable("CARGO_MANIFEST_DIR"))
+        .or_else(of_program);
+    let assets = root.as_ref().map(|root| root.join("assets"));
+    let bases = assets.into_iter().chain(root).chain(std::env::current_dir().ok());
+    bases.filter_map(|base| std::path::absolute(base).ok()).collect()
+}
+
+fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
+    if path.is_absolute() {
+        return Ok(path.to_owned()); // the engine reports a missing file
+    }
+    let mut tried: Vec<PathBuf> = Vec::new();
+    for candidate in bases.iter().map(|base| base.join(path)) {
+        if candidate.is_file() {
+            return Ok(candidate);
+        }
+        if !tried.contains(&candidate) {
+            tried.push(candidate);
+        }
+    }
+    Err(WallaError::ModelNotFound { tried })
+}
+
+/// The engines of an app with several: [`WallaPlugin::engine`](crate::WallaPlugin::engine) or
+/// [`WallaPlugin::several_engines`](crate::WallaPlugin::several_engines) inserts this resource.
+/// Engines can be loaded, replaced and unloaded while the app runs.
+///
+/// # Examples
+/// A boss brings a large model, which is unloaded afterwards:
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::{EngineSetup, ReplyInProgress, WallaEngines};
+/// fn boss_appears(mut engines: ResMut<WallaEngines>, mut commands: Commands) -> Result {
+///     engines.load("boss", EngineSetup::model("models/boss.gguf"))?;
+///     // Until it is loaded, and if it fails, the default engine answers.
+///     let route = AgentEngine::named("boss").or("default", None);
+///     commands.spawn((Agent::persona("You are the dragon."), route));
+///     Ok(())
+/// }
+/// fn boss_dies(engines: Res<WallaEngines>) -> Result {
+///     engines.unload("boss", ReplyInProgress::Finish)?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Resource, Debug)]
+pub struct WallaEngines {
+    engines: Engines,
+    pacing: Pacing,
+    /// Engines that did not start.
+    failed: Vec<(Arc<str>, WallaError)>,
+}
+
+/// Why an engine was not loaded.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The name cannot be used.
+    #[error("{0}")]
+    Name(#[from] EnginesError),
+    /// The engine could not start. Errors that occur later, while it loads, are
+    /// [`WallaEngineFailed`].
+    #[error("{0}")]
+    Start(#[from] WallaError),
+}
+
+impl WallaEngines {
+    pub(crate) fn new(engines: Engines, pacing: Pacing) -> Self {
+        Self { engines, pacing, failed: Vec::new() }
+    }
+
+    /// Adds an engine of the plugin. An error is published in the first frame.
+    pub(crate) fn add(
+        &mut self,
+        name: &Arc<str>,
+        client: Result<Box<dyn EngineClient>, WallaError>,
+    ) {
+        let added = client
+            .map_err(LoadError::from)
+            .and_then(|client| self.engines.add(Arc::clone(name), client).map_err(LoadError::from));
+        match added {
+            Ok(()) => {}
+            Err(LoadError::Start(error)) => self.failed.push((Arc::clone(name), error)),
+            Err(LoadError::Name(error)) => {
+                self.failed.push((Arc::clone(name), WallaError::Name(error.to_string())));
+            }
+        }
+    }
+
+    /// Loads an engine, on a thread of its own. Asks of agents that name it wait for it. Then
+    /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows.
+    ///
+    /// # Errors
+    /// The name is in use or empty, or the engine could not start: nothing is left of it.
+    pub fn load(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        setup: impl Into<EngineSetup>,
+    ) -> Result<(), LoadError> {
+        let name = name.into();
+        if self.get(&name).is_some() {
+            return Err(EnginesError::Exists(name).into());
+        }
+        let client = setup.into().start(self.pacing)?;
+        Ok(self.engines.add(name, client)?)
+    }
+
+    /// Loads an engine in the place of another. The old one answers until the new one is ready; if
+    /// that fails, the old one stays. To hold only one in memory, unload the old one first.
+    ///
+    /// # Errors
+    /// No engine has this name, or the new one could not start: nothing is left of it.
+    pub fn replace(&mut self, name: &str, setup: impl Into<EngineSetup>) -> Result<(), LoadError> {
+        if self.get(name).is_none() {
+            return Err(EnginesError::Unknown(name.into()).into());
+        }
+        let client = setup.into().start(self.pacing)?;
+        Ok(self.engines.replace(name, client)?)
+    }
+
+    /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
+    /// fail with [`ReplyError::NoEngine`](crate::ReplyError::NoEngine) or go to their substitute.
+    /// Conversations stay. Its memory is released on another thread within the next frames.
+    ///
+    /// # Errors
+    /// No engine has this name.
+    pub fn unload(&self, name: &str, in_progress: ReplyInProgress) -> Result<(), EnginesError> {
+        self.engines.remove(name, in_progress)
+    }
+
+    /// The engines, in the order of their addition.
+    #[must_use]
+    pub fn list(&self) -> Vec<EngineStatus> {
+        self.engines.list()
+    }
+
+    /// The engine with this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<EngineStatus> {
+        self.engines.get(name)
+    }
+
+    /// Changes the share of an engine in the frame budget of its device ([`Engines::set_weight`]).
+    ///
+    /// # Errors
+    /// No engine has this name.
+    pub fn set_weight(&self, name: &str, weight: f32) -> Result<(), EnginesError> {
+        self.engines.set_weight(name, weight)
+    }
+
+    /// Unloaded engines whose memory is not released yet.
+    #[must_use]
+    pub fn unloading(&self) -> usize {
+        self.engines.unloading()
+    }
+
+    /// The handle of the engines, which is independent of Bevy.
+    #[must_use]
+    pub fn engines(&self) -> &Engines {
+        &self.engines
+    }
+}
+
+/// An engine of several is ready: loaded, or in the place of the one that it replaces. Published as
+/// an event and as a message.
+#[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
+pub struct WallaEngineReady {
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// An engine of several has failed. Asks of its agents fail or go to their substitute. An engine that
+/// was to replace another one is gone, and the other one stays. Published as an event and as a
+/// message.
+#[derive(Clone, Debug, Event, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Message, Clone, Debug))]
+pub struct WallaEngineFailed {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The reason.
+    pub error: WallaError,
+}
+
+/// Publishes changes of the engines.
+pub(crate) fn publish_engines(
+    mut engines: ResMut<WallaEngines>,
+    mut walla: ResMut<Walla>,
+    mut ready: MessageWriter<WallaEngineReady>,
+    mut failed: MessageWriter<WallaEngineFailed>,
+    mut commands: Commands,
+) {
+    let engines = engines.bypass_change_detection();
+    let mut fail = |name, error, commands: &mut Commands| {
+        let message = WallaEngineFailed { name, error };
+        failed.write(message.clone());
+        commands.trigger(message);
+    };
+    for (name, error) in engines.failed.drain(..) {
+        fail(name, error, &mut commands);
+    }
+    let changes = engines.engines.take_changes();
+    if changes.is_empty() {
+        return;
+    }
+    for (name, state) in changes {
+        match state {
+            EngineState::Ready => {
+                let message = WallaEngineReady { name };
+                ready.write(message.clone());
+                commands.trigger(message);
+            }
+            EngineState::Failed(error) => fail(name, WallaError::Engine(error), &mut commands),
+            EngineState::Loading { .. } | EngineState::Stopped => {}
+        }
+    }
+    let default = engines.engines.default_name();
+    walla.set_engine(engines.engines.local(&default));
+}
+
+/// Whether the engine with this name can answer: `None` if there is no such engine.
+pub(crate) fn state_of(status: &EngineStatus) -> WallaState {
+    status.state.clone().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_is_found_in_the_asset_folder_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let [assets, work] = ["assets", "work"].map(|name| folder.path().join(name));
+        for (base, names) in
+            [(&assets, ["both.gguf", "assets.gguf"]), (&work, ["both.gguf", "work.gguf"])]
+        {
+            std::fs::create_dir(base).unwrap();
+            for name in names {
+                std::fs::write(base.join(name), "").unwrap();
+            }
+        }
+        let bases = [assets.clone(), work.clone()];
+        let found = |name: &str| resolve(Path::new(name), &bases).ok();
+        assert_eq!(found("both.gguf"), Some(assets.join("both.gguf")));
+        assert_eq!(found("assets.gguf"), Some(assets.join("assets.gguf")));
+        assert_eq!(found("work.gguf"), Some(work.join("work.gguf")));
+        let absolute = work.join("missing.gguf");
+        assert_eq!(resolve(&absolute, &bases).ok(), Some(absolute));
+        let error = resolve(Path::new("missing.gguf"), &bases).unwrap_err().to_string();
+        for base in [assets, work] {
+            let path = base.join("missing.gguf");
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Several engines in an app.
+
+use std::time::Duration;
+
+use bevy_app::prelude::*;
+use bevy_diagnostic::DiagnosticsStore;
+use bevy_ecs::prelude::*;
+use bevy_walla::engine::EngineState;
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{
+    EngineSetup, Health, LoadError, LodRoutes, ReplyInProgress, Route, RoutedByLod,
+    WallaEngineFailed, WallaEngineReady, WallaEngines, WallaError, WallaLodRoutingPlugin,
+};
+
+use crate::common::{app_with, ask, log, messages, run_until, spawn, turns, updates};
+
+/// Agents answer `<name>: <question>`.
+fn named(name: &'static str) -> ScriptedEngine {
+    ScriptedEngine::new(move |_, question| format!("{name}: {question}"))
+}
+
+fn setup(engine: &ScriptedEngine) -> EngineSetup {
+    EngineSetup::client(engine.new_client())
+}
+
+struct Rig {
+    app: App,
+    small: ScriptedEngine,
+    large: ScriptedEngine,
+}
+
+fn rig() -> Rig {
+    let (small, large) = (named("small"), named("large"));
+    let plugin = WallaPlugin::with_engine_client(small.new_client())
+        .default_name("small")
+        .engine("large", setup(&large));
+    Rig { app: app_with(plugin), small, large }
+}
+
+impl Rig {
+    /// The answer to a question.
+    fn answer(&mut self, agent: Entity, question: &str) -> String {
+        let ends = log(&self.app).ends();
+        ask(&mut self.app, agent, question);
+        run_until(&mut self.app, |app| log(app).ends() > ends);
+        turns(&self.app, agent).last().cloned().unwrap_or_default()
+    }
+
+    fn agent(&mut self, engine: AgentEngine) -> Entity {
+        self.app.world_mut().spawn((Agent::persona("p"), engine)).id()
+    }
+
+    fn engines(&mut self) -> Mut<'_, WallaEngines> {
+        self.app.world_mut().resource_mut::<WallaEngines>()
+    }
+}
+
+#[test]
+fn a_component_chooses_the_engine_and_the_conversation_moves_along() {
+    let mut rig = rig();
+    let greta = spawn(&mut rig.app, "Greta");
+    assert_eq!(rig.answer(greta, "a"), "small: a");
+    rig.app.world_mut().entity_mut(greta).insert(AgentEngine::named("large"));
+    assert_eq!(rig.answer(greta, "b"), "large: b");
+    rig.app.world_mut().entity_mut(greta).remove::<AgentEngine>();
+    assert_eq!(rig.answer(greta, "c"), "small: c");
+    assert_eq!(turns(&rig.app, greta), ["a", "small: a", "b", "large: b", "c", "small: c"]);
+    assert_eq!((rig.small.agents(), rig.large.agents()), (1, 0));
+    rig.app.world_mut().despawn(greta);
+    updates(&mut rig.app, 2);
+    assert_eq!((rig.small.agents(), rig.large.agents()), (0, 0));
+}
+
+#[test]
+fn a_substitute_answers_when_the_engine_is_gone() {
+    let mut rig = rig();
+    let agent = rig.agent(AgentEngine::named("large").or("small", Duration::from_secs(5)));
+    assert_eq!(rig.answer(agent, "a"), "large: a");
+    rig.large.set_state(WallaState::Failed(WallaError::Stopped));
+    assert_eq!(rig.answer(agent, "b"), "small: b");
+    updates(&mut rig.app, 2);
+    assert_eq!(messages::<WallaEngineFailed>(&rig.app), 0, "a stop is no failure");
+    // Without a substitute the ask fails, and other agents go on.
+    let alone = rig.agent(AgentEngine::named("large"));
+    rig.answer(alone, "c");
+    assert_eq!(log(&rig.app).only("failed").len(), 1);
+    assert!(rig.app.world().resource::<Walla>().is_ready());
+}
+
+#[test]
+fn engines_are_loaded_replaced_and_unloaded_at_run_time() {
+    let mut rig = rig();
+    updates(&mut rig.app, 1);
+    assert_eq!(messages::<WallaEngineReady>(&rig.app), 2);
+    let agent = rig.agent(AgentEngine::named("new"));
+    rig.answer(agent, "a");
+    assert_eq!(log(&rig.app).only("failed"), [r#"no engine has the name "new""#]);
+    let taken = rig.engines().load("large", setup(&named("x")));
+    assert!(matches!(taken, Err(LoadError::Name(_))), "{taken:?}");
+    let missing = rig.engines().load("new", EngineSetup::model("no such file"));
+    assert!(
+        matches!(missing, Err(LoadError::Start(WallaError::ModelNotFound { .. }))),
+        "{missing:?}"
+    );
+    assert!(rig.engines().get("new").is_none(), "a failed load leaves nothing");
+    rig.engines().load("new", setup(&named("one"))).unwrap();
+    assert_eq!(rig.answer(agent, "b"), "one: b");
+    rig.engines().replace("new", setup(&named("two"))).unwrap();
+    assert_eq!(rig.answer(agent, "c"), "two: c");
+    assert!(rig.engines().replace("other", setup(&named("x"))).is_err());
+    rig.engines().unload("new", ReplyInProgress::Finish).unwrap();
+    assert!(rig.engines().unload("new", ReplyInProgress::Finish).is_err());
+    rig.answer(agent, "d");
+    assert_eq!(log(&rig.app).only("failed").len(), 2);
+    assert_eq!(turns(&rig.app, agent), ["b", "one: b", "c", "two: c"]);
+    let names: Vec<_> = rig.engines().list().iter().map(|engine| engine.name.clone()).collect();
+    assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["small", "large"]);
+    run_until(&mut rig.app, |app| app.world().resource::<WallaEngines>().unloading() == 0);
+}
+
+#[test]
+fn an_engine_that_cannot_start_is_reported_and_the_others_go_on() {
+    let small = named("small");
+    let plugin = WallaPlugin::with_engine_client(small.new_client())
+        .engine("large", EngineSetup::model("no such file"))
+        .engine("default", setup(&small));
+    let mut rig = Rig { app: app_with(plugin), large: small.clone(), small };
+    updates(&mut rig.app, 1);
+    assert_eq!(messages::<WallaEngineFailed>(&rig.app), 2, "a missing file and a name in use");
+    let agent = rig.agent(AgentEngine::named("large").or("default", None));
+    assert_eq!(rig.answer(agent, "a"), "small: a");
+}
+
+#[test]
+fn a_loading_engine_is_waited_for_or_substituted() {
+    let small = named("small");
+    let large = named("large").starting_in(WallaState::Loading { fraction: 0.0 });
+    let plugin = WallaPlugin::with_engine_client(small.new_client()).engine("large", setup(&large));
+    let mut rig = Rig { app: app_with(plugin), small, large };
+    let waits = rig.agent(AgentEngine::named("large"));
+    let moves = rig.agent(AgentEngine::named("large").or("default", Duration::from_millis(5)));
+    ask(&mut rig.app, waits, "a");
+    assert_eq!(rig.answer(moves, "b"), "small: b");
+    assert!(matches!(rig.engines().get("large").unwrap().state, EngineState::Loading { .. }));
+    assert_eq!(rig.engines().get("large").unwrap().moved, 1);
+    rig.large.set_state(WallaState::Ready);
+    run_until(&mut rig.app, |app| log(app).ends() == 2);
+    assert_eq!(turns(&rig.app, waits), ["a", "large: a"]);
+}
+
+#[test]
+fn levels_of_detail_choose_the_engine() {
+    let mut rig = rig();
+    let routes = LodRoutes([Route::engine("large"), Route::default(), Route::default()]);
+    rig.app.insert_resource(routes).add_plugins(WallaLodRoutingPlugin);
+    let agent = rig.app.world_mut().spawn((Agent::persona("p"), RoutedByLod)).id();
+    let manual = rig.agent(AgentEngine::named("small"));
+    assert_eq!(rig.answer(agent, "a"), "large: a");
+    rig.app.world_mut().entity_mut(agent).insert(LevelOfDetail(2));
+    assert_eq!(rig.answer(agent, "b"), "small: b");
+    rig.app.insert_resource(LodRoutes([(); 3].map(|()| Route::engine("large"))));
+    assert_eq!(rig.answer(agent, "c"), "large: c");
+    assert_eq!(rig.answer(manual, "d"), "small: d");
+}
+
+#[test]
+fn each_engine_has_diagnostics() {
+    let mut rig = rig();
+    rig.app.add_plugins(WallaDiagnosticsPlugin);
+    rig.app.init_resource::<DiagnosticsStore>();
+    let agent = rig.agent(AgentEngine::named("large"));
+    rig.answer(agent, "a");
+    let store = rig.app.world().resource::<DiagnosticsStore>();
+    for (name, measurement, expected) in
+        [("large", "moved", 0.0), ("small", "available", 1.0), ("large", "replies", 0.0)]
+    {
+        let path = WallaDiagnosticsPlugin::of_engine(name, measurement);
+        let value = store.get(&path).and_then(bevy_diagnostic::Diagnostic::value);
+        assert_eq!(value, Some(expected), "{path:?}");
+    }
+    let engine = rig.engines().get("large").unwrap();
+    assert!(engine.health == Health::Available && engine.stats.tokens > 0);
+    let stats = rig.app.world().resource::<Walla>().stats();
+    assert_eq!(stats.tokens, engine.stats.tokens, "sums of all engines");
+}

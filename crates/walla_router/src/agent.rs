@@ -1,0 +1,230 @@
+//! An agent behind a router: its conversation, its asks, and the engines that know it.
+
+use std::time::Duration;
+
+use walla_runtime::AgentId;
+use walla_runtime::{
+    AgentSpec, Ask, AskOptions, AskQueue, Command, Exchange, FinishReason, History, Prompt,
+    ReplyId, Turn, Usage,
+};
+
+use crate::child::{Child, Key};
+
+/// Maximum number of turns of a conversation.
+pub(crate) const TURNS_MAX: usize = 4_096;
+
+/// A version that no agent has: what an engine knows is outdated.
+const OUTDATED: u64 = 0;
+
+pub(crate) struct Agent {
+    /// Without turns.
+    pub spec: Box<AgentSpec>,
+    spec_version: u64,
+    history: History,
+    /// Counts the changes of `history`.
+    version: u64,
+    pub asks: AskQueue,
+    pub reply: Option<Reply>,
+    /// Engines that know the agent.
+    places: Vec<Place>,
+    pub is_removed: bool,
+    /// The engine of its latest reply.
+    pub latest: Option<Key>,
+}
+
+/// What an engine knows of an agent.
+struct Place {
+    key: Key,
+    spec_version: u64,
+    version: u64,
+}
+
+/// A reply in progress.
+pub(crate) struct Reply {
+    pub reply_id: ReplyId,
+    /// The engine that it is on.
+    pub on: Key,
+    /// Content of the ask, as long as the reply can move to a substitute.
+    pub ask: Option<(Prompt, AskOptions)>,
+    pub question: Option<String>,
+    /// Whether it becomes part of the conversation.
+    pub is_chat: bool,
+    /// Prompt tokens of a begin that is not published before the first output, because the reply
+    /// may still move.
+    pub begun: Option<u32>,
+    /// `Started` was published.
+    pub is_started: bool,
+    pub has_output: bool,
+    pub speech: String,
+    pub actions: Vec<String>,
+    pub heard_bytes: u32,
+    pub is_cancelled: bool,
+    /// The conversation was replaced after the ask.
+    pub is_outdated: bool,
+    /// It has moved to another engine.
+    pub has_moved: bool,
+    /// Arrival of the ask at the router.
+    pub arrived: Duration,
+    /// When its present engine was asked.
+    pub asked: Duration,
+    /// When it moves to the substitute without output.
+    pub deadline: Option<Duration>,
+    /// Times to the first token at the router, when the text is continued by a substitute.
+    pub first: Option<Usage>,
+}
+
+impl Agent {
+    pub fn new(mut spec: Box<AgentSpec>) -> Self {
+        let mut history = History::default();
+        history.replace(std::mem::take(&mut spec.turns), TURNS_MAX);
+        Self {
+            spec,
+            spec_version: 1,
+            history,
+            version: 1,
+            asks: AskQueue::default(),
+            reply: None,
+            places: Vec::new(),
+            is_removed: false,
+            latest: None,
+        }
+    }
+
+    /// Makes an engine know the agent as it is.
+    pub fn sync(&mut self, id: AgentId, child: &mut Child) {
+        let agent = id;
+        let turns = || self.history.turns().to_vec();
+        let Some(place) = self.places.iter_mut().find(|place| place.key == child.key) else {
+            let spec = Box::new(AgentSpec { turns: turns(), ..(*self.spec).clone() });
+            child.send(Command::AddAgent { agent, spec });
+            let (key, spec_version, version) = (child.key, self.spec_version, self.version);
+            self.places.push(Place { key, spec_version, version });
+            return;
+        };
+        if place.spec_version != self.spec_version {
+            child.send(Command::ChangeAgent { agent, spec: self.spec.clone() });
+            place.spec_version = self.spec_version;
+        }
+        if place.version != self.version {
+            child.send(Command::SetConversation { agent, turns: turns() });
+            place.version = self.version;
+        }
+    }
+
+    /// Whether an engine knows the agent.
+    pub fn is_known_to(&self, key: Key) -> bool {
+        self.places.iter().any(|place| place.key == key)
+    }
+
+    /// Changes the specification, except for the conversation. Engines learn it by
+    /// [`sync_spec`](Self::sync_spec), or when they are asked.
+    pub fn change(&mut self, mut spec: Box<AgentSpec>) {
+        spec.turns = Vec::new();
+        self.spec = spec;
+        self.spec_version += 1;
+    }
+
+    /// Sends the specification to an engine that knows the agent.
+    pub fn sync_spec(&mut self, id: AgentId, child: &mut Child) {
+        if let Some(place) = self.places.iter_mut().find(|place| place.key == child.key)
+            && place.spec_version != self.spec_version
+        {
+            child.send(Command::ChangeAgent { agent: id, spec: self.spec.clone() });
+            place.spec_version = self.spec_version;
+        }
+    }
+
+    /// Adds turns to the end of the conversation, also of the engines that know it.
+    pub fn append(&mut self, id: AgentId, turns: Vec<Turn>, children: &mut [Child]) {
+        if turns.is_empty() {
+            return;
+        }
+        let before = self.version;
+        self.version += 1;
+        for place in self.places.iter_mut().filter(|place| place.version == before) {
+            if let Some(child) = children.iter_mut().find(|child| child.key == place.key) {
+                child.send(Command::AppendTurns { agent: id, turns: turns.clone() });
+                place.version = self.version;
+            }
+        }
+        self.history.extend(turns, TURNS_MAX);
+    }
+
+    /// Replaces the conversation. A reply in progress is not part of the new one.
+    pub fn replace(&mut self, turns: Vec<Turn>) {
+        self.history.replace(turns, TURNS_MAX);
+        self.version += 1;
+        self.asks.take_turns_after();
+        if let Some(reply) = &mut self.reply {
+            reply.is_outdated = true;
+            reply.is_cancelled = true;
+        }
+    }
+
+    /// Shortens a reply that has ended.
+    pub fn shorten(&mut self, reply_id: ReplyId, heard_bytes: u32) {
+        if self.history.shorten_reply(reply_id, heard_bytes) {
+            self.version += 1;
+        }
+    }
+
+    /// Notes that the conversation of an engine may differ.
+    pub fn outdate(&mut self, key: Key) {
+        if let Some(place) = self.places.iter_mut().find(|place| place.key == key) {
+            place.version = OUTDATED;
+        }
+    }
+
+    /// Takes the reply in progress and adds it to the conversation. `reason`: `None` if it failed.
+    pub fn end_reply(&mut self, reason: Option<(FinishReason, &Usage)>) -> Option<Reply> {
+        let mut reply = self.reply.take()?;
+        let (before, on) = (self.version, reply.on);
+        let is_finished = reason.is_some_and(|(reason, usage)| {
+            reason != FinishReason::Cancelled && usage.reasoning_tokens == 0
+        });
+        if reply.is_chat && reply.is_started && !reply.is_outdated {
+            let exchange = Exchange {
+                reply_id: reply.reply_id,
+                question: reply.question.take(),
+                speech: std::mem::take(&mut reply.speech),
+                actions: std::mem::take(&mut reply.actions),
+            };
+            // Nothing of it was heard: it is no empty answer.
+            let is_answer = is_finished && reply.heard_bytes == u32::MAX;
+            self.history.end_reply(exchange, reply.heard_bytes, is_answer);
+            self.version += 1;
+        }
+        // An engine ends a reply of its own in the same way, unless it has not said all of it, or
+        // was told otherwise.
+        let is_same = is_finished && reply.is_started && reply.first.is_none();
+        for place in self.places.iter_mut().filter(|place| place.key == on) {
+            let is_known = is_same && place.version == before && !reply.is_cancelled;
+            if is_known {
+                place.version = self.version;
+            } else if !reply.is_outdated {
+                place.version = OUTDATED;
+            }
+        }
+        Some(reply)
+    }
+
+    /// The next ask, if none is in progress, and the turns before it.
+    pub fn next_ask(&mut self) -> Option<(Ask, Vec<Turn>)> {
+        let mut ask = self.asks.pop_front()?;
+        let turns = std::mem::take(&mut ask.turns_before);
+        Some((ask, turns))
+    }
+
+    /// Removes the agent from engines that are gone or, unless `keeps` is true, not used any more.
+    pub fn leave(&mut self, id: AgentId, children: &mut [Child], keeps: impl Fn(&Child) -> bool) {
+        self.places.retain(|place| {
+            let child = children.iter_mut().find(|child| child.key == place.key);
+            let Some(child) = child else { return false };
+            let is_kept = keeps(child);
+            if !is_kept {
+                child.send(Command::RemoveAgent { agent: id });
+            }
+            is_kept
+        });
+    }
+}

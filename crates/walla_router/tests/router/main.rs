@@ -1,0 +1,5 @@
+//! Routers over engines of the tests.
+
+mod routes;
+mod stories;
+mod talker;

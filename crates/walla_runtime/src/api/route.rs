@@ -1,0 +1,68 @@
+//! The engine of an agent, in an app with several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which engine an agent uses, in an app with several named engines. An engine that is alone ignores
+/// it.
+///
+/// A change of the engine applies from the next reply on, and the conversation stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Route {
+    /// Name of the engine. `None`: the default engine.
+    pub engine: Option<Arc<str>>,
+    /// Name of the engine that takes over an ask: if the other one fails before its first output,
+    /// lacks a feature that the ask needs, is unavailable after several failures, or exceeds
+    /// [`first_token_max`](Self::first_token_max). `None`: such an ask fails. Default: `None`.
+    pub substitute: Option<Arc<str>>,
+    /// Time from the begin of an ask to its first output (speech, reasoning or a call). After it
+    /// the substitute takes the ask over. Pauses do not count. `None`: no limit. Default: `None`.
+    /// Without effect without a substitute.
+    pub first_token_max: Option<Duration>,
+    /// What happens if the engine fails within a reply.
+    pub after_failure: AfterFailure,
+    /// What happens to a reply in progress when the engine of its agent changes.
+    pub reply_in_progress: ReplyInProgress,
+}
+
+/// What happens if an engine fails behind the first output of a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AfterFailure {
+    /// The reply fails. Its text so far stays in the conversation.
+    #[default]
+    End,
+    /// The [substitute](Route::substitute) continues the text
+    /// ([`AskOptions::opening`](crate::AskOptions::opening)). A reply with a call or under a
+    /// constraint fails all the same.
+    Continue,
+}
+
+/// What happens to a reply in progress when the engine of its agent changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReplyInProgress {
+    /// The old engine finishes it.
+    #[default]
+    Finish,
+    /// It is cancelled, and its text so far stays in the conversation.
+    Cancel,
+}
+
+impl Route {
+    /// The engine with this name.
+    #[must_use]
+    pub fn engine(name: impl Into<Arc<str>>) -> Self {
+        Self { engine: Some(name.into()), ..Self::default() }
+    }
+
+    /// With this substitute, which takes over after `first_token_max`.
+    #[must_use]
+    pub fn or(
+        self,
+        substitute: impl Into<Arc<str>>,
+        first_token_max: impl Into<Option<Duration>>,
+    ) -> Self {
+        let (substitute, first_token_max) = (Some(substitute.into()), first_token_max.into());
+        Self { substitute, first_token_max, ..self }
+    }
+}
