@@ -12,7 +12,6 @@ use walla_runtime::{
 };
 
 use crate::error::WallaError;
-use crate::state::WallaState;
 use crate::walla::Walla;
 
 /// What an engine is made of: a model, a server, or an engine that runs already. For
@@ -351,11 +350,6 @@ pub(crate) fn publish_engines(
     }
     let default = engines.engines.default_name();
     walla.set_engine(engines.engines.local(&default));
-}
-
-/// Whether the engine with this name can answer: `None` if there is no such engine.
-pub(crate) fn state_of(status: &EngineStatus) -> WallaState {
-    status.state.clone().into()
 }
 
 #[cfg(test)]

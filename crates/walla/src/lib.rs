@@ -45,6 +45,9 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
+/// Several named engines behind one, for [`Engine::with_client`]: substitutes, health, loading at
+/// run time.
+pub use walla_router as router;
 /// An engine without the async API, shared with Bevy apps: [`Engine::runtime`], [`Engine::join`].
 pub use walla_runtime::Engine as RuntimeEngine;
 #[cfg(feature = "cuda")]
@@ -52,14 +55,14 @@ pub use walla_runtime::cuda;
 #[cfg(feature = "actions")]
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
-    ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, BudgetStats,
-    BuiltInTemplate, Call, CallError, CallId, Capabilities, Constraint, ConstraintError,
-    ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX, EngineClient,
-    EngineError, EngineOptions, EngineState, EngineStats, FinishReason, FirstTokenTimes,
-    FrameBudget, GpuContext, InlineText, MalformedCall, MatchError, ModelCard, ModelSource, Prompt,
-    RefusedCall, RemoteError, ReplyError, ReplyEvent, SentenceSplitter, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Turn, Unsupported, Usage,
-    VocabularyError, default_registry,
+    ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
+    BudgetStats, BuiltInTemplate, Call, CallError, CallId, Capabilities, Constraint,
+    ConstraintError, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX,
+    EngineClient, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
+    FirstTokenTimes, FrameBudget, GpuContext, InlineText, MalformedCall, MatchError, ModelCard,
+    ModelSource, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyInProgress, Route,
+    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
+    TokenLogprobs, Turn, Unsupported, Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

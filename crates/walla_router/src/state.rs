@@ -438,7 +438,7 @@ impl State {
         }
         let (from, mut options, prompt) = (reply.on, options.clone(), prompt.clone());
         if reply.has_output {
-            options.opening = Some(reply.speech.as_str().into());
+            options.opening = Some(Arc::new(reply.speech.clone()));
         }
         let Some(name) = agent.spec.route.substitute.clone() else { return false };
         let spec = &agent.spec;

@@ -9,5 +9,6 @@ mod oracle_cpu;
 mod reasoning;
 mod sequences;
 mod serve;
+mod several_engines;
 mod step_failures;
 mod two_apis;

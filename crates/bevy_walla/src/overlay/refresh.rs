@@ -14,7 +14,7 @@ use super::WallaOverlay;
 use super::meter::{BARS, DeviceUse, FirstTokenSpread, Meters, Spread};
 use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
 use crate::agent::Agent;
-use crate::engines::{WallaEngines, state_of};
+use crate::engines::WallaEngines;
 use crate::reply::ReplyFinished;
 use crate::speech::Speech;
 use crate::state::WallaState;
@@ -254,7 +254,7 @@ fn write_engines(engines: &WallaEngines, meters: &mut Meters, now: Instant) -> S
         if status.moved > 0 {
             let _ = write!(out, ", {} moved", status.moved);
         }
-        let _ = match (state_of(&status), status.health) {
+        let _ = match (WallaState::from(status.state), status.health) {
             (WallaState::Loading { fraction }, _) => {
                 write!(out, ", loading {:.0} %", fraction * 100.0)
             }

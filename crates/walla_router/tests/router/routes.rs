@@ -280,7 +280,7 @@ fn an_engine_that_ends_loses_no_ask() {
             _ => assert!(matches!(end, ReplyEvent::Failed(ReplyError::EngineGone(_))), "{end:?}"),
         }
     }
-    assert_eq!(rig.router.state().is_over(), false);
+    assert!(!rig.router.state().is_over());
 }
 
 #[test]

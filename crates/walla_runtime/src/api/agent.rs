@@ -179,7 +179,7 @@ pub struct AskOptions {
     /// and the conversation keeps only the text behind it. Untrusted, like all text that a player
     /// can influence. With it the reply has no reasoning, and [`Prompt::Raw`] ignores it. Default:
     /// none.
-    pub opening: Option<Arc<str>>,
+    pub opening: Option<Arc<String>>,
 }
 
 impl AskOptions {

@@ -69,7 +69,7 @@ pub(super) struct Conversation {
     /// Empty: none.
     pub actions: ActionSet,
     /// Text with which the reply begins.
-    pub opening: Option<Arc<str>>,
+    pub opening: Option<Arc<String>>,
 }
 
 impl Conversation {
@@ -332,7 +332,7 @@ fn encode_conversation(
     question: Option<&str>,
 ) -> Result<Encoded, ReplyError> {
     let Conversation { persona, turns, dropped_size, seed, policy, actions, .. } = conversation;
-    let opening = conversation.opening.as_deref();
+    let opening = conversation.opening.as_ref().map(|opening| opening.as_str());
     let tools = text.tools(actions)?;
     let Some(template) = &text.template else {
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
