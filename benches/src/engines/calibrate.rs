@@ -62,5 +62,5 @@ pub fn measure(url: &str) -> Result<Latencies, Box<dyn Error>> {
             }
         }
     }
-    Ok(Latencies::new(first, next).ok_or("the server says nothing")?)
+    Ok(Latencies::new(first, next).ok_or("the server sent no text")?)
 }

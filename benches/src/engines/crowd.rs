@@ -160,8 +160,8 @@ pub fn measure(plan: Plan) -> Result<Value, Box<dyn Error>> {
             ..Talk::default()
         }
     };
-    let mut updates = Histogram::<u64>::new(3)?;
-    let mut systems = Histogram::<u64>::new(3)?;
+    let mut updates = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?;
+    let mut systems = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?;
     let (mut memory, mut threads) = (0, 0);
     let begin = Instant::now();
     run(&mut app, frame, frames(Duration::from_secs(plan.seconds.into())), &mut |app, time| {
@@ -227,7 +227,7 @@ fn run(app: &mut App, frame: Duration, frames: u32, each: &mut dyn FnMut(&App, D
     }
 }
 
-/// Threads of this process, and its resident memory in bytes. Zero where the system does not tell.
+/// Threads of this process, and its resident memory in bytes. Zero on systems without `/proc`.
 pub fn use_of_process() -> (usize, u64) {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     let pages = std::fs::read_to_string("/proc/self/statm").ok();

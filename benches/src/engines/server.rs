@@ -1,5 +1,5 @@
-//! A server of the chat completions protocol inside the program. It says the same words to everyone,
-//! at times that were measured with a real server.
+//! A server of the chat completions protocol inside the program. Its replies have the same
+//! words, at times that were measured with a real server.
 
 use std::error::Error;
 use std::net::SocketAddr;

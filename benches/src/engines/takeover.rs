@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_millis(250);
 struct Firsts(Vec<(Entity, Instant)>);
 
 pub fn measure(asks: usize, frame_rate: u32) -> Result<Value, Box<dyn Error>> {
-    // It accepts connections, in the queue of the system, and says nothing.
+    // It accepts connections, in the queue of the system, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}/v1", silent.local_addr()?);
     let mut options = RemoteOptions::new(url, "silent");

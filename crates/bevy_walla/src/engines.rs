@@ -14,7 +14,7 @@ use walla_runtime::{
 use crate::error::WallaError;
 use crate::walla::Walla;
 
-/// What an engine is made of: a model, a server, or an engine that runs already. For
+/// Source of an engine: a model, a server, or an engine that runs already. For
 /// [`WallaPlugin::engine`](crate::WallaPlugin::engine) and [`WallaEngines::load`].
 ///
 /// # Examples
@@ -156,7 +156,7 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// Engines can be loaded, replaced and unloaded while the app runs.
 ///
 /// # Examples
-/// A boss brings a large model, which is unloaded afterwards:
+/// A large model for the time in which a boss exists:
 /// ```
 /// # use bevy_ecs::prelude::*;
 /// use bevy_walla::prelude::*;
@@ -217,7 +217,7 @@ impl WallaEngines {
         }
     }
 
-    /// Loads an engine, on a thread of its own. Asks of agents that name it wait for it. Then
+    /// Loads an engine, on a separate thread. Asks of agents that name it wait for it. Then
     /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::child::{Child, Key};
 /// Maximum number of turns of a conversation.
 pub(crate) const TURNS_MAX: usize = 4_096;
 
-/// A version that no agent has: what an engine knows is outdated.
+/// A version that no agent has: the copy in an engine is outdated.
 const OUTDATED: u64 = 0;
 
 pub(crate) struct Agent {
@@ -32,7 +32,7 @@ pub(crate) struct Agent {
     pub latest: Option<Key>,
 }
 
-/// What an engine knows of an agent.
+/// The copy of an agent in an engine.
 struct Place {
     key: Key,
     spec_version: u64,
@@ -194,8 +194,8 @@ impl Agent {
             self.history.end_reply(exchange, reply.heard_bytes, is_answer);
             self.version += 1;
         }
-        // An engine ends a reply of its own in the same way, unless it has not said all of it, or
-        // was told otherwise.
+        // The engine has recorded the same exchange, unless it has only a part of the text, or the
+        // reply was cancelled.
         let is_same = is_finished && reply.is_started && reply.first.is_none();
         for place in self.places.iter_mut().filter(|place| place.key == on) {
             let is_known = is_same && place.version == before && !reply.is_cancelled;

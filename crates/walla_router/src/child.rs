@@ -142,7 +142,7 @@ impl Child {
 }
 
 /// Drops the client of an engine. The drop of an engine's last handle waits for its thread, so it
-/// happens on a thread of its own. `unloading` counts clients that are not dropped yet.
+/// happens on a separate thread. `unloading` counts clients that are not dropped yet.
 pub(crate) fn drop_aside(client: Box<dyn EngineClient>, unloading: &Arc<AtomicUsize>) {
     struct Counted(Option<Box<dyn EngineClient>>, Arc<AtomicUsize>);
     impl Drop for Counted {

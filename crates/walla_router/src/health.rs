@@ -27,7 +27,7 @@ pub struct HealthRules {
     /// An exceeded [`first_token_max`](walla_runtime::Route::first_token_max) is a failure. Errors
     /// of an ask itself are not: a prompt that is too long, a request that the server refuses.
     pub failures_max: u32,
-    /// Time for which it is unavailable, before the first probe. It doubles with each failed probe.
+    /// Time from the last failure to the first probe. It doubles with each failed probe.
     /// Default: 5 s.
     pub wait: Duration,
     /// Its maximum. Default: 60 s.

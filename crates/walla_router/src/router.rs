@@ -201,8 +201,8 @@ impl Engines {
 
     /// Removes an engine. Its replies in progress go on or are cancelled; later asks of its agents
     /// fail with [`ReplyError::NoEngine`](walla_runtime::ReplyError::NoEngine), or go to their
-    /// substitute. Conversations stay. The client is dropped on a thread of its own, so that no
-    /// frame waits for the engine's end; [`unloading`](Self::unloading) counts such clients.
+    /// substitute. Conversations stay. The client is dropped on a separate thread, so that no frame
+    /// waits for the engine's end; [`unloading`](Self::unloading) counts such clients.
     ///
     /// # Errors
     /// No engine has this name.
@@ -228,8 +228,8 @@ impl Engines {
         Ok(())
     }
 
-    /// Sets the frame budget of each device. The local engines on one device divide it by weight,
-    /// those with work only. Without a budget, each engine keeps its own.
+    /// Sets the frame budget of each device. The local engines on one device that have work divide it
+    /// by weight. Without a budget, each engine keeps its own.
     pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
         let mut locked = self.lock();
         locked.state.budget = Some(budget.into());
@@ -274,7 +274,7 @@ impl Engines {
         std::mem::take(&mut self.lock().state.changes)
     }
 
-    /// The local engine with this name. `None`: there is none, or it is of another kind. A handle
+    /// The local engine with this name. `None`: no engine has this name, or it is of another kind. A handle
     /// keeps the engine and its memory.
     #[must_use]
     pub fn local(&self, name: &str) -> Option<Engine> {
@@ -369,7 +369,7 @@ impl EngineClient for Router {
         }
     }
 
-    /// Sums over all engines; the budget and the latest step are those of the default engine.
+    /// Sums over all engines; budget and latest step of the default engine.
     fn stats(&self) -> EngineStats {
         let mut locked = self.lock();
         let state = &mut locked.state;
@@ -404,7 +404,7 @@ impl EngineClient for Router {
         let now = self.now(&locked);
         let deadline = state.next_deadline().map(|deadline| deadline.saturating_sub(now));
         let of_children = state.children.iter().filter_map(|child| child.client.wait_max()).min();
-        // A successor wakes nobody when it is ready.
+        // A successor does not wake the host when it is ready.
         let is_replacing = state.children.iter().any(|child| child.successor.is_some());
         let of_successor = is_replacing.then_some(SUCCESSOR_POLL);
         deadline.into_iter().chain(of_children).chain(of_successor).min()

@@ -2,7 +2,7 @@
 //!
 //! Rules:
 //! 1. The router owns the conversation of each agent, and gives an engine one ask of an agent at a
-//!    time. An engine is told a conversation that differs from what it knows before it is asked.
+//!    time. A copy in an engine that differs is replaced before the ask.
 //! 2. Ids pass through. A reply that has moved to another engine keeps its id; events of the engine
 //!    that had it before are ignored ([`Reply::on`]).
 //! 3. A reply ends once: [`State::end`] takes it from its agent.
@@ -614,8 +614,8 @@ impl State {
 
     // Time.
 
-    /// Does what is due: moves replies behind their deadline, ends those of lost engines, replaces
-    /// engines by their successors and drops retired ones.
+    /// Moves replies behind their deadline, ends replies of lost engines, replaces engines by their
+    /// successors and drops retired ones.
     pub fn advance(&mut self, now: Duration) {
         while let Some(&(deadline, id, reply_id)) = self.deadlines.first()
             && deadline <= now

@@ -39,7 +39,7 @@ fn client(engine: &Engine) -> Box<dyn EngineClient> {
     Box::new(runtime.client(Pacing::FreeRunning).unwrap())
 }
 
-/// A server that says some text and then closes the connection.
+/// A server that sends some text and then closes the connection.
 async fn cutting_server(said: &'static str) -> RemoteOptions {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
