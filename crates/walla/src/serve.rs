@@ -138,11 +138,13 @@ fn router(engine: Engine, options: ServeOptions) -> Router {
 pub(crate) struct Refusal {
     status: StatusCode,
     message: String,
+    /// The prompt does not fit in the context.
+    is_too_long: bool,
 }
 
 impl Refusal {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), is_too_long: false }
     }
 
     fn bad(message: impl Into<String>) -> Self {
@@ -152,7 +154,8 @@ impl Refusal {
 
 impl From<&ReplyError> for Refusal {
     fn from(error: &ReplyError) -> Self {
-        Self::new(status_of(error), error.to_string())
+        let is_too_long = matches!(error, ReplyError::PromptTooLong { .. });
+        Self { is_too_long, ..Self::new(status_of(error), error.to_string()) }
     }
 }
 
@@ -175,8 +178,12 @@ fn status_of(error: &ReplyError) -> StatusCode {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, message } = self;
-        let body = Json(error_body(status, &message));
+        let Self { status, message, is_too_long } = self;
+        let mut error = error_body(status, &message);
+        if is_too_long {
+            error["error"]["code"] = "context_length_exceeded".into();
+        }
+        let body = Json(error);
         if status == StatusCode::TOO_MANY_REQUESTS {
             return (status, [(header::RETRY_AFTER, "1")], body).into_response();
         }

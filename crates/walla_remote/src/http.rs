@@ -189,7 +189,7 @@ impl Server {
         if status == StatusCode::OK && is_event_stream(&response) {
             return Ok(response);
         }
-        let mut message = error_body(response).await;
+        let (mut message, is_context) = error_body(response).await;
         if let Some(key) = key {
             message = message.replace(&key, "[key]");
         }
@@ -197,6 +197,7 @@ impl Server {
         let error = match code {
             200 => RemoteError::Protocol(format!("no stream of events: {message}")),
             401 | 403 => RemoteError::Unauthorized { status: code, message },
+            400..500 if is_context => RemoteError::ContextExceeded { status: code, message },
             408 | 429 | 503 => RemoteError::Busy { status: code, message },
             500.. => RemoteError::Failed { status: code, message },
             _ => RemoteError::Refused { status: code, message },
@@ -293,7 +294,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The message in the body of an error.
-async fn error_body(mut response: Response) -> String {
+async fn error_body(mut response: Response) -> (String, bool) {
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await {
         let left = ERROR_BYTES_MAX - body.len();
@@ -303,9 +304,22 @@ async fn error_body(mut response: Response) -> String {
         }
     }
     match serde_json::from_slice::<Value>(&body) {
-        Ok(json) => error_message(&json),
-        Err(_) => shortened(&String::from_utf8_lossy(&body)),
+        Ok(json) => (error_message(&json), is_context_error(&json)),
+        Err(_) => (shortened(&String::from_utf8_lossy(&body)), false),
     }
+}
+
+/// Whether the conversation exceeds the context: by OpenAI's code, llama.cpp's type, or the text of
+/// vLLM and SGLang, which have neither (documentation and sources of November 2026).
+fn is_context_error(json: &Value) -> bool {
+    let error = json.get("error").unwrap_or(json);
+    let is = |field: &str, value: &str| error[field].as_str() == Some(value);
+    let message = error["message"].as_str().unwrap_or_default();
+    is("code", "context_length_exceeded")
+        || is("type", "exceed_context_size_error")
+        || ["maximum context length", "model's context length"]
+            .iter()
+            .any(|text| message.contains(text))
 }
 
 /// An error with its causes, without the address, which may contain secrets.

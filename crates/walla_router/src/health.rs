@@ -124,7 +124,10 @@ pub(crate) fn is_of_engine(error: &ReplyError) -> bool {
         ReplyError::EngineGone(_) | ReplyError::Device(_) | ReplyError::NotFinite => true,
         ReplyError::Remote { error, .. } => !matches!(
             error,
-            RemoteError::Refused { .. } | RemoteError::Filtered | RemoteError::TooLarge { .. }
+            RemoteError::Refused { .. }
+                | RemoteError::ContextExceeded { .. }
+                | RemoteError::Filtered
+                | RemoteError::TooLarge { .. }
         ),
         _ => false,
     }

@@ -251,6 +251,9 @@ async fn keys_and_limits_hold() {
         assert!(matches!(error, RemoteError::Unauthorized { status: 401, .. }), "{error:?}");
     }
     let engine = with_key("sk-emberfall");
+    let agent = engine.agent_with(greedy(GRETA));
+    let error = refused(end(agent.ask("word ".repeat(3_000))).await);
+    assert!(matches!(error, RemoteError::ContextExceeded { status: 400, .. }), "{error:?}");
     // Without an end of the turn, until it is cancelled.
     let endless = AgentSpec {
         constraint: Some(Constraint::regex("(a|b|c| )*")),

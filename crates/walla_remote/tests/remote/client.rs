@@ -334,6 +334,18 @@ fn failures_have_their_reasons() {
         let message = r#"{"error": {"message": "no such model: m", "code": 404}}"#;
         match request.question() {
             "status 404" => vec![response("404 Not Found", json, message)],
+            "context of OpenAI" => {
+                let body = r#"{"error": {"message": "m", "code": "context_length_exceeded"}}"#;
+                vec![response("400 Bad Request", json, body)]
+            }
+            "context of llama.cpp" => {
+                let body = r#"{"error": {"code": 400, "message": "m", "type": "exceed_context_size_error"}}"#;
+                vec![response("400 Bad Request", json, body)]
+            }
+            "context of vLLM" => {
+                let body = r#"{"error": {"message": "This model's maximum context length is 64 tokens.", "code": 400}}"#;
+                vec![response("400 Bad Request", json, body)]
+            }
             "status 401" => vec![response("401 Unauthorized", json, message)],
             "status 429" => {
                 vec![response("429 Too Many Requests", "retry-after: 7200\r\n", "slow down")]
@@ -373,6 +385,10 @@ fn failures_have_their_reasons() {
         *error(&heard("status 401")),
         RemoteError::Unauthorized { status: 401, message: message() }
     );
+    for server in ["OpenAI", "llama.cpp", "vLLM"] {
+        let heard = heard(&format!("context of {server}"));
+        assert!(matches!(error(&heard), RemoteError::ContextExceeded { status: 400, .. }));
+    }
     let busy = RemoteError::Busy { status: 429, message: "slow down".into() };
     assert_eq!(*error(&heard("status 429")), busy, "an answer after two hours is no answer");
     assert_eq!(

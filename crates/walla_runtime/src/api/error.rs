@@ -166,6 +166,15 @@ pub enum RemoteError {
         /// The server's message, shortened.
         message: String,
     },
+    /// The conversation exceeds the context of the server's model: shorten it, or choose another
+    /// model.
+    #[error("the conversation exceeds the context (status {status}): {message}")]
+    ContextExceeded {
+        /// Status code of HTTP.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
     /// The server failed (status 500 and above), or reported a failure within the reply.
     #[error("failed (status {status}): {message}")]
     Failed {
