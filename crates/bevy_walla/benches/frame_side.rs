@@ -88,13 +88,16 @@ struct Give {
 struct Crowd {
     agents: usize,
     acting: usize,
+    /// The engine is one of several.
+    is_routed: bool,
 }
 
-/// The rows: only speech, speech and actions, many agents.
-const CROWDS: [Crowd; 3] = [
-    Crowd { agents: 64, acting: 0 },
-    Crowd { agents: 64, acting: 16 },
-    Crowd { agents: 1_024, acting: 0 },
+/// The rows: only speech, speech and actions, many agents, only speech behind a router.
+const CROWDS: [Crowd; 4] = [
+    Crowd { agents: 64, acting: 0, is_routed: false },
+    Crowd { agents: 64, acting: 16, is_routed: false },
+    Crowd { agents: 1_024, acting: 0, is_routed: false },
+    Crowd { agents: 64, acting: 0, is_routed: true },
 ];
 
 struct Row {
@@ -183,7 +186,8 @@ fn act(call: On<ActionCall<Give>>, mut acted: ResMut<Acted>, mut commands: Comma
 
 fn measure(crowd: Crowd, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let mut app = App::new();
-    app.add_plugins(WallaPlugin::with_engine_client(engine().new_client()))
+    let plugin = WallaPlugin::with_engine_client(engine().new_client());
+    app.add_plugins(if crowd.is_routed { plugin.several_engines() } else { plugin })
         .init_resource::<Heard>()
         .init_resource::<Acted>()
         .add_action::<Give>()
@@ -286,10 +290,13 @@ fn print_table(rows: &[Row], frames: usize, bare: Duration) {
         "| agents | of them act | systems p50 | p99 | frame p50 | p99 | calls | allocations/frame |"
     );
     println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
-    for Row { crowd: Crowd { agents, acting }, calls, systems, frame, allocations } in rows {
+    for Row { crowd: Crowd { agents, acting, is_routed }, calls, systems, frame, allocations } in
+        rows
+    {
         println!(
-            "| {agents} | {acting} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {calls} | \
+            "| {agents}{} | {acting} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {calls} | \
              {allocations:.2} |",
+            if *is_routed { ", behind a router" } else { "" },
             micros(systems, 0.5),
             micros(systems, 0.99),
             micros(frame, 0.5),
@@ -305,6 +312,7 @@ fn to_json(rows: &[Row], frames: usize, bare: Duration) -> String {
             serde_json::json!({
                 "agents": row.crowd.agents,
                 "acting": row.crowd.acting,
+                "routed": row.crowd.is_routed,
                 "calls": row.calls,
                 "systems_micros": { "p50": micros(&row.systems, 0.5), "p99": micros(&row.systems, 0.99) },
                 "frame_micros": { "p50": micros(&row.frame, 0.5), "p99": micros(&row.frame, 0.99) },

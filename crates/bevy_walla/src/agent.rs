@@ -335,8 +335,9 @@ impl Default for AgentReasoning {
 pub struct AgentConstraint(pub Constraint);
 
 /// The engine of an agent, in an app with several
-/// ([`WallaPlugin::engine`](crate::WallaPlugin::engine)). Without the component, or with its default,
-/// it is the default engine. A change applies from the next reply on, and the conversation stays.
+/// ([`WallaPlugin::engine`](crate::WallaPlugin::engine)). Without the component, or with its
+/// default, it is the default engine. A change applies from the next reply on, and the conversation
+/// stays.
 ///
 /// # Examples
 /// ```

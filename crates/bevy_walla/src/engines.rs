@@ -122,7 +122,8 @@ fn resolved(options: &EngineOptions) -> Result<EngineOptions, WallaError> {
 /// that contains it, and the working directory.
 ///
 /// Bevy's asset folder is `assets` in the folder that `BEVY_ASSET_ROOT` names, otherwise in that of
-/// `CARGO_MANIFEST_DIR` (set by `cargo run`), otherwise in the program's folder. This is the rule of
+/// `CARGO_MANIFEST_DIR` (set by `cargo run`), otherwise in the program's folder. This is the rule
+/// of
 /// `bevy_asset::io::file::FileAssetReader::get_base_path` with the default of `AssetPlugin`.
 fn bases() -> Vec<PathBuf> {
     let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
@@ -304,8 +305,8 @@ pub struct WallaEngineReady {
     pub name: Arc<str>,
 }
 
-/// An engine of several has failed. Asks of its agents fail or go to their substitute. An engine that
-/// was to replace another one is gone, and the other one stays. Published as an event and as a
+/// An engine of several has failed. Asks of its agents fail or go to their substitute. An engine
+/// that was to replace another one is gone, and the other one stays. Published as an event and as a
 /// message.
 #[derive(Clone, Debug, Event, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(opaque, Event, Message, Clone, Debug))]

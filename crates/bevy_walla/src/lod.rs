@@ -135,11 +135,11 @@ impl Plugin for WallaLodPlugin {
 }
 
 /// Chooses the engine of agents with [`RoutedByLod`] by their [`LevelOfDetail`], with the routes in
-/// the resource [`LodRoutes`]: for instance near agents on a large model and distant ones on a small
-/// or remote one. The levels come from [`WallaLodPlugin`], or from the game.
+/// the resource [`LodRoutes`]: for instance near agents on a large model and distant ones on a
+/// small or remote one. The levels come from [`WallaLodPlugin`], or from the game.
 ///
-/// The plugin runs [`route_by_level`] in [`WallaSystems::UpdateLod`]. For other rules, write a system
-/// that sets [`AgentEngine`] instead of adding this plugin.
+/// The plugin runs [`route_by_level`] in [`WallaSystems::UpdateLod`]. For other rules, write a
+/// system that sets [`AgentEngine`] instead of adding this plugin.
 ///
 /// # Examples
 /// ```

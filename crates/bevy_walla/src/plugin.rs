@@ -145,8 +145,8 @@ impl WallaPlugin {
     /// ([`default_name`](Self::default_name)). With several engines the resource
     /// [`WallaEngines`](crate::WallaEngines) loads, replaces and unloads engines at run time.
     ///
-    /// The [pacing](Self::steps_per_frame) is that of the plugin. Local engines on one device divide
-    /// the [budget](Self::budget) of this plugin's engine by their
+    /// The [pacing](Self::steps_per_frame) is that of the plugin. Local engines on one device
+    /// divide the [budget](Self::budget) of this plugin's engine by their
     /// [weights](crate::WallaEngines::set_weight), and a budget in the setup has no effect; with a
     /// default engine that is not made of options, each keeps its own.
     /// [`Walla::engine`](crate::Walla::engine) is the default engine;

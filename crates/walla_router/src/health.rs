@@ -11,14 +11,15 @@ pub enum Health {
     /// Asks are sent to it.
     #[default]
     Available,
-    /// It was unavailable. One ask at a time is sent to it, as a probe; others go to the substitute.
+    /// It was unavailable. One ask at a time is sent to it, as a probe; others go to the
+    /// substitute.
     Probing,
     /// Asks go straight to the substitute. An agent without one still asks this engine.
     Unavailable,
 }
 
-/// When the [`Health`] of an engine changes. Between the changes are several outcomes and a wait, so
-/// it does not oscillate.
+/// When the [`Health`] of an engine changes. Between the changes are several outcomes and a wait,
+/// so it does not oscillate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthRules {
     /// Consecutive failures after which an engine is unavailable. Minimum: `0` counts as `1`.

@@ -1,15 +1,15 @@
 //! Several named engines behind walla's [interface of an engine](walla_runtime::EngineClient).
 //!
 //! A [`Router`] is an engine whose agents are on other engines: local, remote or scripted ones. The
-//! [route](walla_runtime::Route) in the specification of an agent names its engine, and a substitute
-//! for the time in which that engine does not answer. Engines can be added, replaced and removed at
-//! any time ([`Engines`]).
+//! [route](walla_runtime::Route) in the specification of an agent names its engine, and a
+//! substitute for the time in which that engine does not answer. Engines can be added, replaced and
+//! removed at any time ([`Engines`]).
 //!
 //! # Rules
-//! - The router keeps the conversation of each agent, so an agent that moves to another engine takes
-//!   it along.
-//! - An ask is on one engine at a time and has one end. If its engine fails before the first output,
-//!   or exceeds the agent's limit of time, the substitute gets the same ask from the same
+//! - The router keeps the conversation of each agent, so an agent that moves to another engine
+//!   takes it along.
+//! - An ask is on one engine at a time and has one end. If its engine fails before the first
+//!   output, or exceeds the agent's limit of time, the substitute gets the same ask from the same
 //!   conversation. `Started` then follows with the first output.
 //! - An engine that fails repeatedly is [unavailable](Health) for a while: asks go straight to the
 //!   substitute.

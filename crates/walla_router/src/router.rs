@@ -112,8 +112,8 @@ pub struct EngineStatus {
 }
 
 impl Router {
-    /// A router without engines: add some with [`engines`](Self::engines). Until then each ask fails
-    /// with [`ReplyError::NoEngine`](walla_runtime::ReplyError::NoEngine).
+    /// A router without engines: add some with [`engines`](Self::engines). Until then each ask
+    /// fails with [`ReplyError::NoEngine`](walla_runtime::ReplyError::NoEngine).
     #[must_use]
     pub fn new(options: RouterOptions) -> Self {
         let state = State::new(options.default, options.health);
@@ -228,8 +228,8 @@ impl Engines {
         Ok(())
     }
 
-    /// Sets the frame budget of each device. The local engines on one device that have work divide it
-    /// by weight. Without a budget, each engine keeps its own.
+    /// Sets the frame budget of each device. The local engines on one device that have work divide
+    /// it by weight. Without a budget, each engine keeps its own.
     pub fn set_budget(&self, budget: impl Into<FrameBudget>) {
         let mut locked = self.lock();
         locked.state.budget = Some(budget.into());
@@ -274,8 +274,8 @@ impl Engines {
         std::mem::take(&mut self.lock().state.changes)
     }
 
-    /// The local engine with this name. `None`: no engine has this name, or it is of another kind. A handle
-    /// keeps the engine and its memory.
+    /// The local engine with this name. `None`: no engine has this name, or it is of another kind.
+    /// A handle keeps the engine and its memory.
     #[must_use]
     pub fn local(&self, name: &str) -> Option<Engine> {
         self.lock().state.named(name)?.client.local().cloned()
@@ -354,8 +354,8 @@ impl EngineClient for Router {
     }
 
     /// `Loading` while the default engine loads, `Stopped` after [`stop`](EngineClient::stop),
-    /// otherwise `Ready`: an engine that has failed is reported by [`Engines::list`] and by each ask
-    /// that needs it.
+    /// otherwise `Ready`: an engine that has failed is reported by [`Engines::list`] and by each
+    /// ask that needs it.
     fn state(&self) -> EngineState {
         let mut locked = self.lock();
         let state = &mut locked.state;

@@ -11,8 +11,8 @@ pub(crate) struct Use {
 }
 
 /// The budget of each engine on one device: the total, divided among the engines with work in
-/// proportion to their weights. An engine without work gets the share that it would have with work, so
-/// that its first step does not wait for the next division.
+/// proportion to their weights. An engine without work gets the share that it would have with work,
+/// so that its first step does not wait for the next division.
 pub(crate) fn divide(total: Duration, engines: &[Use]) -> Vec<Duration> {
     let weight = |engine: &Use| f64::from(engine.weight.max(0.0));
     let of_working = |engine: &&Use| engine.has_work;

@@ -66,8 +66,8 @@ pub trait EngineClient: Send + Sync + 'static {
     /// machine.
     fn set_budget(&self, _budget: FrameBudget) {}
 
-    /// Time after which the host calls [`try_recv`](Self::try_recv) again although nothing has woken
-    /// it. `None`: no such time. A host that calls it in each frame can ignore it.
+    /// Time after which the host calls [`try_recv`](Self::try_recv) again although nothing has
+    /// woken it. `None`: no such time. A host that calls it in each frame can ignore it.
     fn wait_max(&self) -> Option<Duration> {
         None
     }

@@ -1,5 +1,5 @@
-//! Seeded stories: random routes, asks, cancels and faults. Each ask ends once, and each engine sees
-//! the conversation that the host has seen.
+//! Seeded stories: random routes, asks, cancels and faults. Each ask ends once, and each engine
+//! sees the conversation that the host has seen.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which engine an agent uses, in an app with several named engines. An engine that is alone ignores
-/// it.
+/// Which engine an agent uses, in an app with several named engines. An engine that is alone
+/// ignores it.
 ///
 /// A change of the engine applies from the next reply on, and the conversation stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
