@@ -58,6 +58,22 @@ fn is_shown(app: &mut App) -> bool {
 }
 
 #[test]
+fn several_engines_have_a_line_each() {
+    let [small, large] = [(); 2].map(|()| ScriptedEngine::new(|_, _| "Well.".to_owned()));
+    let plugin = WallaPlugin::with_engine_client(small.new_client())
+        .engine("large", bevy_walla::EngineSetup::client(large.new_client()));
+    let mut app = app_with_overlay(plugin);
+    refresh(&mut app);
+    let shown = visible_lines(&mut app).join("\n");
+    assert!(shown.contains("default: 0 replies, "), "{shown}");
+    assert!(shown.contains("large: 0 replies, 0 tokens/s"), "{shown}");
+    large.set_state(WallaState::Loading { fraction: 0.5 });
+    refresh(&mut app);
+    let shown = visible_lines(&mut app).join("\n");
+    assert!(shown.contains("large: 0 replies, 0 tokens/s, loading 50 %"), "{shown}");
+}
+
+#[test]
 fn the_overlay_shows_the_number_of_active_agents() {
     let mut app = app();
     refresh(&mut app);

@@ -48,7 +48,8 @@ pub struct Router {
     engines: Engines,
 }
 
-/// The engines of a [`Router`]. Clones refer to the same router.
+/// The engines of a [`Router`]. Clones refer to the same router. When the router is dropped, its
+/// engines are gone, and [`Engines::add`] fails with [`EnginesError::Stopped`].
 #[derive(Clone)]
 pub struct Engines {
     shared: Arc<Shared>,
@@ -353,20 +354,29 @@ impl EngineClient for Router {
         }
     }
 
-    /// `Loading` while the default engine loads, `Stopped` after [`stop`](EngineClient::stop),
-    /// otherwise `Ready`: an engine that has failed is reported by [`Engines::list`] and by each
-    /// ask that needs it.
+    /// `Ready` if the default engine is ready, or if it is missing or has failed and another engine is
+    /// ready. `Stopped` after [`stop`](EngineClient::stop), otherwise `Loading`. Never `Failed`,
+    /// because engines can be added at any time: [`Engines::list`] and each ask that needs an engine
+    /// report its failure.
     fn state(&self) -> EngineState {
-        let mut locked = self.lock();
-        let state = &mut locked.state;
+        let locked = self.lock();
+        let state = &locked.state;
         if state.is_stopped {
             return EngineState::Stopped;
         }
-        let default = Arc::clone(&state.default);
-        match state.named(&default).map(|child| child.client.state()) {
-            Some(EngineState::Loading { fraction }) => EngineState::Loading { fraction },
-            _ => EngineState::Ready,
+        let (mut is_any_ready, mut fraction) = (false, 0.0);
+        for child in state.children.iter().filter(|child| !child.is_retired) {
+            match child.client.state() {
+                EngineState::Ready if child.name == state.default => return EngineState::Ready,
+                EngineState::Ready => is_any_ready = true,
+                EngineState::Loading { fraction } if child.name == state.default => {
+                    return EngineState::Loading { fraction };
+                }
+                EngineState::Loading { fraction: loaded } => fraction = loaded.max(fraction),
+                EngineState::Failed(_) | EngineState::Stopped => {}
+            }
         }
+        if is_any_ready { EngineState::Ready } else { EngineState::Loading { fraction } }
     }
 
     /// Sums over all engines; budget and latest step of the default engine.
@@ -466,6 +476,17 @@ fn add(sum: &mut EngineStats, other: &EngineStats) {
     sum.masks += other.masks;
     sum.masks_late += other.masks_late;
     sum.mask_time += other.mask_time;
+}
+
+/// Drops the clients, also if a holder of [`Engines`] remains.
+impl Drop for Router {
+    fn drop(&mut self) {
+        let mut locked = self.lock();
+        locked.state.is_stopped = true;
+        let children = std::mem::take(&mut locked.state.children);
+        drop(locked);
+        drop(children);
+    }
 }
 
 impl fmt::Debug for Router {

@@ -46,7 +46,7 @@ async fn cutting_server(said: &'static str) -> RemoteOptions {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 65_536];
-            stream.read(&mut request).await.unwrap();
+            assert!(stream.read(&mut request).await.unwrap() > 0);
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                 content-length: 100000\r\n\r\n";
             let delta = json!({"choices": [{"index": 0, "delta": {"content": said}}]});

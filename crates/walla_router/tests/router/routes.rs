@@ -284,6 +284,41 @@ fn an_engine_that_ends_loses_no_ask() {
 }
 
 #[test]
+fn a_dropped_router_leaves_no_client() {
+    let rig = rig();
+    let engines = rig.router.engines().clone();
+    drop(rig.router);
+    assert_eq!([&rig.a, &rig.b].map(|talker| std::sync::Arc::strong_count(&talker.0)), [1, 1]);
+    assert!(engines.list().is_empty());
+    assert_eq!(engines.add("c", Talker::new("c").client()), Err(EnginesError::Stopped));
+}
+
+#[test]
+fn the_state_is_that_of_the_default_engine_or_of_any_other() {
+    let ready = |router: &Router| matches!(router.state(), EngineState::Ready);
+    let router = Router::new(RouterOptions::new("a"));
+    assert!(matches!(router.state(), EngineState::Loading { .. }));
+    let (a, b) = (Talker::new("a"), Talker::new("b"));
+    b.set(|b| b.state = EngineState::Loading { fraction: 0.5 });
+    router.engines().add("b", b.client()).expect("new");
+    assert!(matches!(router.state(), EngineState::Loading { fraction: 0.5 }));
+    b.set(|b| b.state = EngineState::Ready);
+    assert!(ready(&router));
+    a.set(|a| a.state = EngineState::Loading { fraction: 0.25 });
+    router.engines().add("a", a.client()).expect("new");
+    assert!(matches!(router.state(), EngineState::Loading { fraction: 0.25 }));
+    a.die();
+    assert!(ready(&router));
+    b.die();
+    assert!(matches!(router.state(), EngineState::Loading { .. }), "an engine may be added");
+    router.stop();
+    assert!(matches!(router.state(), EngineState::Stopped));
+    let agent = AgentId::unique();
+    let refused = router.try_send(Command::RemoveAgent { agent });
+    assert!(refused.is_err_and(|error| !error.is_full()));
+}
+
+#[test]
 fn unknown_names_are_errors() {
     let mut rig = rig();
     let engines = rig.router.engines().clone();
