@@ -50,9 +50,9 @@ pub fn measure(url: &str) -> Result<Latencies, Box<dyn Error>> {
                     let Some((then, is_first)) = latest.get_mut(&event.reply_id) else { continue };
                     let millis = then.elapsed().as_secs_f64() * 1e3;
                     if std::mem::take(is_first) {
-                        first.push(millis)
+                        first.push(millis);
                     } else {
-                        next.push(millis)
+                        next.push(millis);
                     }
                     *then = Instant::now();
                 }

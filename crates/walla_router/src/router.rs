@@ -354,10 +354,10 @@ impl EngineClient for Router {
         }
     }
 
-    /// `Ready` if the default engine is ready, or if it is missing or has failed and another engine is
-    /// ready. `Stopped` after [`stop`](EngineClient::stop), otherwise `Loading`. Never `Failed`,
-    /// because engines can be added at any time: [`Engines::list`] and each ask that needs an engine
-    /// report its failure.
+    /// `Ready` if the default engine is ready, or if it is missing or has failed and another engine
+    /// is ready. `Stopped` after [`stop`](EngineClient::stop), otherwise `Loading`. Never `Failed`,
+    /// because engines can be added at any time: [`Engines::list`] and each ask that needs an
+    /// engine report its failure.
     fn state(&self) -> EngineState {
         let locked = self.lock();
         let state = &locked.state;
