@@ -222,7 +222,9 @@ impl WallaEngines {
     /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows.
     ///
     /// # Errors
-    /// The name is in use or empty, or the engine could not start: nothing is left of it.
+    /// The name is in use or empty, or the engine could not start (options, a missing relative
+    /// path, a defect that was found at once): nothing is left of it. An engine that fails later
+    /// stays in the list until it is unloaded.
     pub fn load(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -251,7 +253,10 @@ impl WallaEngines {
 
     /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
     /// fail with [`ReplyError::NoEngine`](crate::ReplyError::NoEngine) or go to their substitute.
-    /// Conversations stay. Its memory is released on another thread within the next frames.
+    /// The default engine can be unloaded too, which concerns all agents that name no engine. This
+    /// method applies at once, so asks of the same frame, which are sent in
+    /// [`WallaSystems::Submit`](crate::WallaSystems::Submit), follow it. Conversations stay. Its
+    /// memory is released on another thread within the next frames.
     ///
     /// # Errors
     /// No engine has this name.
@@ -292,8 +297,8 @@ impl WallaEngines {
     }
 }
 
-/// An engine of several is ready: loaded, or in the place of the one that it replaces. Published as
-/// an event and as a message.
+/// An engine of several is ready: loaded, or in the place of the one that it replaces. A remote
+/// engine is ready at once, before its server has answered. Published as an event and as a message.
 #[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
 #[cfg_attr(
     feature = "reflect",

@@ -33,12 +33,14 @@
 //! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
 //! | [`Actions`] | optional: actions of the game that the agent can call |
+//! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
 //!
 //! | state | |
 //! |---|---|
 //! | [`Speech`] | the reply in progress: state, question, text so far |
 //! | [`Conversation`] | the history: readable, editable, saveable (feature `serialize`), restorable |
 //! | [`Walla`] | the engine: state, model, counters, host time of its systems |
+//! | [`WallaEngines`] | the engines of an app with several: load, replace, unload, list |
 //!
 //! | request | |
 //! |---|---|
@@ -57,6 +59,7 @@
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
+//! | [`WallaEngineReady`], [`WallaEngineFailed`] | the same for one engine of several |
 //!
 //! An event is a message and an event on the agent's entity, in the order of occurrence.
 //! [`WallaSystems::Publish`] writes messages and components at once, and triggers the events when

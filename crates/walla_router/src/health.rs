@@ -14,7 +14,8 @@ pub enum Health {
     /// It was unavailable. One ask at a time is sent to it, as a probe; others go to the
     /// substitute.
     Probing,
-    /// Asks go straight to the substitute. An agent without one still asks this engine.
+    /// Asks go straight to the substitute. An agent without one still asks this engine;
+    /// its success counts as a probe.
     Unavailable,
 }
 
@@ -53,6 +54,8 @@ pub(crate) struct Breaker {
     wait: Duration,
     /// End of the wait while unavailable.
     until: Duration,
+    /// The latest ask that has failed.
+    failed: Option<ReplyId>,
     probe: Option<ReplyId>,
 }
 
@@ -80,21 +83,28 @@ impl Breaker {
     /// The engine has produced output.
     pub fn succeeded(&mut self, ask: ReplyId, rules: &HealthRules) {
         match self.health {
-            Health::Available => self.count = 0,
-            Health::Probing => {
-                self.ended(ask);
-                self.count += 1;
-                if self.count >= rules.probes.max(1) {
-                    *self = Self::default();
-                }
+            Health::Available => {
+                self.count = 0;
+                return;
             }
-            Health::Unavailable => {} // it was asked before
+            Health::Probing => self.ended(ask),
+            // Ids increase: this ask preceded the failure.
+            Health::Unavailable if self.failed.is_some_and(|failed| ask < failed) => return,
+            // An agent without a substitute has asked it.
+            Health::Unavailable => {
+                (self.health, self.count, self.probe) = (Health::Probing, 0, None);
+            }
+        }
+        self.count += 1;
+        if self.count >= rules.probes.max(1) {
+            *self = Self::default();
         }
     }
 
     /// The engine has failed, or exceeded a limit of time.
     pub fn failed(&mut self, ask: ReplyId, rules: &HealthRules, now: Duration) {
         self.ended(ask);
+        self.failed = self.failed.max(Some(ask));
         match self.health {
             Health::Available => {
                 self.count += 1;
@@ -191,14 +201,25 @@ mod tests {
     }
 
     #[test]
+    fn successes_of_agents_without_a_substitute_count_as_probes() {
+        let mut breaker = broken(10);
+        breaker.succeeded(ReplyId(1), &RULES); // an ask from before the last failure
+        assert_eq!(breaker.health(), Health::Unavailable);
+        breaker.succeeded(ReplyId(7), &RULES);
+        assert_eq!(breaker.health(), Health::Probing);
+        breaker.succeeded(ReplyId(8), &RULES);
+        assert_eq!(breaker.health(), Health::Available);
+    }
+
+    #[test]
     fn the_wait_doubles_up_to_its_maximum() {
         let mut breaker = broken(0);
         let mut now = 0;
         for wait in [5, 10, 15, 15] {
             assert!(!breaker.admits(ReplyId(now), at(now + wait - 1)), "{wait}");
             now += wait;
-            assert!(breaker.admits(ReplyId(now), at(now)), "{wait}");
-            breaker.failed(ReplyId(now), &RULES, at(now));
+            assert!(breaker.admits(ReplyId(1_000 + now), at(now)), "{wait}");
+            breaker.failed(ReplyId(1_000 + now), &RULES, at(now));
             // Late outcomes of earlier asks change nothing.
             breaker.failed(ReplyId(900), &RULES, at(now));
             breaker.succeeded(ReplyId(901), &RULES);
