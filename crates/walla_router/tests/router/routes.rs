@@ -21,7 +21,7 @@ struct Rig {
 /// A router with the engines `a` (the default) and `b`.
 fn rig() -> Rig {
     let mut options = RouterOptions::new("a");
-    options.health = HealthRules { wait: Duration::from_millis(40), ..HealthRules::default() };
+    options.health = HealthRules { wait: Duration::from_secs(1), ..HealthRules::default() };
     let router = Router::new(options);
     let (a, b) = (Talker::new("a"), Talker::new("b"));
     router.engines().add("a", a.client()).expect("new");
@@ -241,7 +241,7 @@ fn repeated_failures_send_asks_straight_to_the_substitute() {
     let alone = rig.agent(Route::default());
     let reply = rig.ask(alone, "?");
     assert!(matches!(rig.finish(reply).1, ReplyEvent::Failed(ReplyError::Device(_))));
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(1_010));
     rig.a.conducts(Conduct::Speak(1));
     let asked = rig.a.seen().len();
     for _ in 0..2 {
@@ -409,15 +409,15 @@ fn engines_are_removed_and_replaced_within_replies() {
 fn a_pause_stops_deadlines() {
     let mut rig = rig();
     rig.a.conducts(Conduct::Stall);
-    let agent = rig.agent(hybrid());
+    let agent = rig.agent(Route::engine("a").or("b", Duration::from_millis(200)));
     rig.ask(agent, "?");
     rig.router.set_paused(true);
-    std::thread::sleep(Duration::from_millis(40));
+    std::thread::sleep(Duration::from_millis(300));
     rig.frame();
     rig.router.set_paused(false);
     rig.frame();
     assert!(rig.b.seen().is_empty());
-    std::thread::sleep(Duration::from_millis(25));
+    std::thread::sleep(Duration::from_millis(210));
     assert!(rig.router.wait_max().is_some_and(|wait| wait.is_zero()));
     rig.frame();
     assert_eq!(rig.b.seen().len(), 1);
