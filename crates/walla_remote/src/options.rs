@@ -272,6 +272,9 @@ impl RemoteOptions {
         let mut url = match Url::parse(&self.url) {
             Ok(url) => url,
             // It may contain a password at any place.
+            Err(url::ParseError::RelativeUrlWithoutBase) => {
+                return invalid("…".into(), "it does not begin with https:// or http://");
+            }
             Err(error) => return invalid("…".into(), &error.to_string()),
         };
         let mut shown = url.clone();
