@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let all = vec![Group::new("default", *local), Group::new("cloud", *remote)];
             let rows = [Vec::new(), few, all].map(|groups| {
                 let setup = vec![("cloud".to_owned(), options.clone().into())];
-                run(&args, None, setup, groups, 0.0)
+                run(&args, true, setup, groups, 0.0)
             });
             ("crowd", json!(collect(rows)?))
         }
@@ -118,7 +118,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             options.asks_max = u32::MAX;
             let rows = [0, *agents].map(|agents| {
                 let setup = vec![("cloud".to_owned(), options.clone().into())];
-                run(&args, None, setup, vec![Group::new("cloud", agents)], 60.0)
+                run(&args, true, setup, vec![Group::new("cloud", agents)], 60.0)
             });
             ("simulate", json!({"rows": collect(rows)?, "latencies": latencies.json()}))
         }
@@ -136,7 +136,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for count in [1, devices.len()] {
                 for agents in [0, *agents] {
                     let groups = groups(count, agents);
-                    rows.push(run(&args, Some("none"), engines(&devices[..count]), groups, 0.0)?);
+                    rows.push(run(&args, false, engines(&devices[..count]), groups, 0.0)?);
                 }
             }
             ("devices", json!(rows))
@@ -162,15 +162,14 @@ fn collect<const N: usize>(
     rows.into_iter().collect()
 }
 
-/// Runs one crowd. `default`: `None` for the demo model as the engine `default`.
+/// Runs one crowd. `has_default`: the demo model is the engine `default`.
 fn run(
     args: &Args,
-    default: Option<&str>,
+    has_default: bool,
     engines: Vec<(String, bevy_walla::EngineSetup)>,
     groups: Vec<Group>,
     pause_seconds: f64,
 ) -> Result<Value, Box<dyn Error>> {
-    let has_default = default.is_none();
     let plan = Plan {
         has_default,
         engines,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
-use walla_runtime::{Engine, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer};
+use walla_runtime::{
+    Engine, EngineStats, FrameBudget, ModelCard, TemplateState, Tokenizer, drop_on_thread,
+};
 
 use crate::error::WallaError;
 use crate::state::WallaState;
@@ -160,11 +162,7 @@ impl Walla {
     /// Changes the default engine of an app with several.
     pub(crate) fn set_engine(&mut self, engine: Option<Engine>) {
         if let Some(former) = std::mem::replace(&mut self.engine, engine) {
-            // The drop of an engine's last handle waits for its thread, and a frame must not.
-            let thread = std::thread::Builder::new().name("walla-unload".into());
-            if let Err(error) = thread.spawn(move || drop(former)) {
-                tracing::warn!(target: "walla::load", %error, "no thread to unload an engine");
-            }
+            drop_on_thread(former);
         }
     }
 

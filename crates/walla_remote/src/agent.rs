@@ -39,13 +39,10 @@ pub(crate) struct Agent {
     pub place: Option<(i64, ReplyId)>,
 }
 
-/// Maximum number of turns of a conversation.
-pub(crate) const TURNS_MAX: usize = 4_096;
-
 impl Agent {
     pub fn new(mut spec: AgentSpec) -> Self {
         let mut history = History::default();
-        history.replace(std::mem::take(&mut spec.turns), TURNS_MAX);
+        history.replace(std::mem::take(&mut spec.turns), History::TURNS_MAX);
         Self { spec, next_spec: None, history, asks: AskQueue::default(), reply: None, place: None }
     }
 
@@ -61,7 +58,7 @@ impl Agent {
     }
 
     pub fn append(&mut self, turns: Vec<Turn>) {
-        self.asks.append_turns(turns, TURNS_MAX);
+        self.asks.append_turns(turns, History::TURNS_MAX);
         self.settle();
     }
 
@@ -70,13 +67,13 @@ impl Agent {
         if self.reply.is_none() && self.asks.is_empty() {
             let turns = self.asks.take_turns_after();
             if !turns.is_empty() {
-                self.history.extend(turns, TURNS_MAX);
+                self.history.extend(turns, History::TURNS_MAX);
             }
         }
     }
 
     pub fn replace(&mut self, turns: Vec<Turn>) {
-        self.history.replace(turns, TURNS_MAX);
+        self.history.replace(turns, History::TURNS_MAX);
         self.asks.take_turns_after();
     }
 
@@ -89,7 +86,7 @@ impl Agent {
         if let Some(spec) = self.next_spec.take() {
             self.spec = *spec;
         }
-        self.history.extend(std::mem::take(&mut ask.turns_before), TURNS_MAX);
+        self.history.extend(std::mem::take(&mut ask.turns_before), History::TURNS_MAX);
         Some(ask)
     }
 

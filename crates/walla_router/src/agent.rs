@@ -8,10 +8,7 @@ use walla_runtime::{
     ReplyId, Turn, Usage,
 };
 
-use crate::child::{Child, Key};
-
-/// Maximum number of turns of a conversation.
-pub(crate) const TURNS_MAX: usize = 4_096;
+use crate::child::{Child, Key, find};
 
 /// A version that no agent has: the copy in an engine is outdated.
 const OUTDATED: u64 = 0;
@@ -61,22 +58,20 @@ pub(crate) struct Reply {
     pub is_cancelled: bool,
     /// The conversation was replaced after the ask.
     pub is_outdated: bool,
-    /// It has moved to another engine.
-    pub has_moved: bool,
     /// Arrival of the ask at the router.
     pub arrived: Duration,
     /// When its present engine was asked.
     pub asked: Duration,
     /// When it moves to the substitute without output.
     pub deadline: Option<Duration>,
-    /// Times to the first token at the router, when the text is continued by a substitute.
-    pub first: Option<Usage>,
+    /// Time to the first token at the router, if a substitute continues the text.
+    pub first_token_micros: Option<u64>,
 }
 
 impl Agent {
     pub fn new(mut spec: Box<AgentSpec>) -> Self {
         let mut history = History::default();
-        history.replace(std::mem::take(&mut spec.turns), TURNS_MAX);
+        history.replace(std::mem::take(&mut spec.turns), History::TURNS_MAX);
         Self {
             spec,
             spec_version: 1,
@@ -142,17 +137,17 @@ impl Agent {
         let before = self.version;
         self.version += 1;
         for place in self.places.iter_mut().filter(|place| place.version == before) {
-            if let Some(child) = children.iter_mut().find(|child| child.key == place.key) {
+            if let Some(child) = find(children, place.key) {
                 child.send(Command::AppendTurns { agent: id, turns: turns.clone() });
                 place.version = self.version;
             }
         }
-        self.history.extend(turns, TURNS_MAX);
+        self.history.extend(turns, History::TURNS_MAX);
     }
 
     /// Replaces the conversation. A reply in progress is not part of the new one.
     pub fn replace(&mut self, turns: Vec<Turn>) {
-        self.history.replace(turns, TURNS_MAX);
+        self.history.replace(turns, History::TURNS_MAX);
         self.version += 1;
         self.asks.take_turns_after();
         if let Some(reply) = &mut self.reply {
@@ -196,7 +191,7 @@ impl Agent {
         }
         // The engine has recorded the same exchange, unless it has only a part of the text, or the
         // reply was cancelled.
-        let is_same = is_finished && reply.is_started && reply.first.is_none();
+        let is_same = is_finished && reply.is_started && reply.first_token_micros.is_none();
         for place in self.places.iter_mut().filter(|place| place.key == on) {
             let is_known = is_same && place.version == before && !reply.is_cancelled;
             if is_known {
@@ -218,7 +213,7 @@ impl Agent {
     /// Removes the agent from engines that are gone or, unless `keeps` is true, not used any more.
     pub fn leave(&mut self, id: AgentId, children: &mut [Child], keeps: impl Fn(&Child) -> bool) {
         self.places.retain(|place| {
-            let child = children.iter_mut().find(|child| child.key == place.key);
+            let child = find(children, place.key);
             let Some(child) = child else { return false };
             let is_kept = keeps(child);
             if !is_kept {

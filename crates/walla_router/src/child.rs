@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use walla_runtime::{
-    AgentId, Command, Engine, EngineClient, EngineState, FrameBudget, ReplyId, TrySendError,
+    AgentId, AgentSpec, AskOptions, Command, Engine, EngineClient, EngineState, FrameBudget,
+    Prompt, ReplyId, TrySendError, drop_on_thread,
 };
 
 use crate::health::Breaker;
@@ -75,6 +76,11 @@ impl Child {
         self.is_closed || self.client.state().is_over()
     }
 
+    /// Whether it can answer and has the features that an ask needs.
+    pub fn can_do(&self, spec: &AgentSpec, prompt: &Prompt, options: &AskOptions) -> bool {
+        !self.is_over() && self.client.capabilities().check(spec, prompt, options).is_ok()
+    }
+
     pub fn is_full(&self) -> bool {
         self.outbox.len() >= OUTBOX_MAX
     }
@@ -141,8 +147,13 @@ impl Child {
     }
 }
 
-/// Drops the client of an engine. The drop of an engine's last handle waits for its thread, so it
-/// happens on a separate thread. `unloading` counts clients that are not dropped yet.
+/// The engine with this key.
+pub(crate) fn find(children: &mut [Child], key: Key) -> Option<&mut Child> {
+    children.iter_mut().find(|child| child.key == key)
+}
+
+/// Drops the client of an engine on a separate thread. `unloading` counts clients that are not
+/// dropped yet.
 pub(crate) fn drop_aside(client: Box<dyn EngineClient>, unloading: &Arc<AtomicUsize>) {
     struct Counted(Option<Box<dyn EngineClient>>, Arc<AtomicUsize>);
     impl Drop for Counted {
@@ -152,10 +163,5 @@ pub(crate) fn drop_aside(client: Box<dyn EngineClient>, unloading: &Arc<AtomicUs
         }
     }
     unloading.fetch_add(1, Ordering::AcqRel);
-    let counted = Counted(Some(client), Arc::clone(unloading));
-    let thread = std::thread::Builder::new().name("walla-unload".into());
-    // Without a thread the client is dropped here.
-    if let Err(error) = thread.spawn(move || drop(counted)) {
-        tracing::warn!(target: "walla::load", %error, "no thread to unload an engine");
-    }
+    drop_on_thread(Counted(Some(client), Arc::clone(unloading)));
 }

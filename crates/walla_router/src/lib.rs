@@ -38,7 +38,9 @@
 
 mod agent;
 mod child;
+mod commands;
 mod health;
+mod replies;
 mod router;
 mod shares;
 mod state;

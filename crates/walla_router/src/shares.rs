@@ -2,6 +2,71 @@
 
 use std::time::Duration;
 
+use walla_runtime::FrameBudget;
+
+use crate::child::{Child, Key};
+use crate::state::State;
+
+/// The properties of an engine that decide about the division.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Share {
+    key: Key,
+    has_device: bool,
+    weight: f32,
+    has_work: bool,
+}
+
+impl Child {
+    fn share(&mut self) -> Share {
+        let (key, weight, has_work) = (self.key, self.weight, self.has_work());
+        Share { key, has_device: self.find_device().is_some(), weight, has_work }
+    }
+}
+
+impl State {
+    /// Divides the budget among engines on the same device, if it has changed, or the engines with
+    /// work have.
+    pub fn share_budget(&mut self) {
+        let Some(total) = self.budget else { return };
+        let shares = self.children.iter_mut().map(Child::share);
+        if self.shared == Some(total) && shares.eq(self.sharing.iter().copied()) {
+            return;
+        }
+        self.shared = Some(total);
+        self.sharing.clear();
+        self.sharing.extend(self.children.iter_mut().map(Child::share));
+        for at in 0..self.children.len() {
+            let Some((name, is_gpu)) = &self.children[at].device else { continue };
+            let is_same = |other: &usize| {
+                let device = &self.children[*other].device;
+                device.as_ref().is_some_and(|(other, _)| other == name)
+            };
+            if (0..at).any(|earlier| is_same(&earlier)) {
+                continue; // divided with the first engine of the device
+            }
+            let same: Vec<usize> = (at..self.children.len()).filter(is_same).collect();
+            let budgets: Vec<FrameBudget> = match total.of_device(*is_gpu) {
+                None => vec![FrameBudget::Unlimited; same.len()],
+                Some(_) if same.len() == 1 => vec![total],
+                Some(time) => {
+                    let uses: Vec<Use> = same
+                        .iter()
+                        .map(|at| &self.children[*at])
+                        .map(|child| Use { weight: child.weight, has_work: child.has_work() })
+                        .collect();
+                    divide(time, &uses).into_iter().map(FrameBudget::Time).collect()
+                }
+            };
+            for (at, budget) in same.into_iter().zip(budgets) {
+                let child = &mut self.children[at];
+                if child.budget.replace(budget) != Some(budget) {
+                    child.client.set_budget(budget);
+                }
+            }
+        }
+    }
+}
+
 /// An engine that uses a device of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {

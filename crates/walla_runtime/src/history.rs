@@ -53,6 +53,9 @@ pub struct Exchange {
 }
 
 impl History {
+    /// Maximum number of turns that remote engines and routers keep.
+    pub const TURNS_MAX: usize = 4_096;
+
     /// A conversation with these turns.
     #[must_use]
     pub fn new(turns: Vec<Turn>) -> Self {

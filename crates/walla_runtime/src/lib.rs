@@ -52,7 +52,7 @@ pub use options::{
     CARRY_FRAMES_MAX, Deadlines, EngineError, EngineOptions, FrameBudget, ModelSource,
 };
 pub use sentence::SentenceSplitter;
-pub use shell::{Client, Engine};
+pub use shell::{Client, Engine, drop_on_thread};
 pub use status::{EngineState, ModelCard};
 #[cfg(feature = "actions")]
 pub use walla_action::{Action, action_name, schemars};

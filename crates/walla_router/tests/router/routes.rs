@@ -1,4 +1,4 @@
-//! Which engine an ask goes to, and what the host sees.
+//! The engine of each ask, and the events for the host.
 
 use std::time::{Duration, Instant};
 
@@ -177,7 +177,7 @@ fn the_substitute_takes_over_after_the_deadline() {
     assert_eq!(usage.first_token.waiting_micros + 1, usage.first_token_micros);
     let status = rig.router.engines().get("a").expect("exists");
     assert_eq!((status.moved, status.replies), (1, 0));
-    // The first engine has cancelled it, and is told the conversation before its next ask.
+    // The first engine has cancelled it, and gets the conversation before its next ask.
     rig.a.conducts(Conduct::Speak(1));
     let next = rig.ask(agent, "two?");
     rig.finish(next);
@@ -204,7 +204,7 @@ fn the_substitute_takes_over_before_the_first_output_only() {
             let opening = seen.opening.as_deref().unwrap_or_default();
             assert!(text.starts_with(opening) && opening.is_empty() != continues);
         }
-        // Whatever happened, the conversation has the whole text.
+        // In each case the conversation has the whole text.
         rig.a.conducts(Conduct::Speak(1));
         let next = rig.ask(agent, "two?");
         rig.finish(next);
@@ -353,7 +353,7 @@ fn engines_are_removed_and_replaced_within_replies() {
     let agent = rig.agent(Route::default());
     let reply = rig.ask(agent, "one?");
     (0..3).for_each(|_| rig.frame());
-    // A successor that loads: the old engine goes on.
+    // While its successor loads, the old engine answers.
     let new = Talker::new("new");
     new.set(|new| new.state = EngineState::Loading { fraction: 0.5 });
     engines.replace("a", new.client()).expect("exists");

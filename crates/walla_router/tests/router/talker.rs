@@ -10,14 +10,14 @@ use walla_runtime::{
     ReplyId, TrySendError, Turn, Usage,
 };
 
-/// What an engine does with an ask.
+/// Conduct of an engine at an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
     /// Speaks this many words.
     Speak(u32),
     /// Fails after this many words.
     Fail(u32),
-    /// Begins, and says nothing.
+    /// Begins, and has no output.
     Stall,
 }
 

@@ -98,6 +98,22 @@ pub enum Command {
 }
 
 impl Command {
+    /// The agent that it concerns.
+    #[must_use]
+    pub fn agent(&self) -> AgentId {
+        match self {
+            Self::AddAgent { agent, .. }
+            | Self::ChangeAgent { agent, .. }
+            | Self::SetDetail { agent, .. }
+            | Self::SetConversation { agent, .. }
+            | Self::AppendTurns { agent, .. }
+            | Self::RemoveAgent { agent }
+            | Self::Ask { agent, .. }
+            | Self::Cancel { agent, .. }
+            | Self::CancelHeard { agent, .. } => *agent,
+        }
+    }
+
     /// An ask with the agent's settings.
     #[must_use]
     pub fn ask(agent: AgentId, reply_id: ReplyId, prompt: Prompt) -> Self {

@@ -147,7 +147,11 @@ impl Core {
             return self.fail(slot, ReplyError::Actions(fault));
         }
         let opening = ask.options.opening;
-        let conversation = || Box::new(Conversation { opening, ..*Conversation::of(agent) });
+        let conversation = || {
+            let mut conversation = Conversation::of(agent);
+            conversation.opening = opening;
+            conversation
+        };
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),

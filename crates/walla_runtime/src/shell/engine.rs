@@ -184,6 +184,16 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// Drops a handle of an engine, or an owner of one, on a separate thread: the drop of the last
+/// handle waits for the device thread, which a frame must not do. If no thread can be started, the
+/// caller drops it.
+pub fn drop_on_thread(handle: impl Send + 'static) {
+    let thread = thread::Builder::new().name("walla-unload".into());
+    if let Err(error) = thread.spawn(move || drop(handle)) {
+        tracing::warn!(target: "walla::load", %error, "no thread to unload an engine");
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);

@@ -58,4 +58,4 @@ mod watchdog;
 mod tests;
 
 pub use client::Client;
-pub use engine::Engine;
+pub use engine::{Engine, drop_on_thread};
