@@ -91,6 +91,7 @@ pub fn print(without: &Run, with: &Run) {
     let model = if with.model.is_empty() { "a remote engine" } else { &with.model };
     println!("\n{} frames of each; {model}", with.work.count());
     println!("p50 / p99 / longest:");
+    let of_device = |text| if with.steps == 0 { "not known".to_owned() } else { text };
     print_table(
         &["", "without walla", "with walla"],
         &[
@@ -100,16 +101,17 @@ pub fn print(without: &Run, with: &Run) {
             ("  Publish", vec![String::new(), with.publish.micros()]),
             ("  Collect", vec![String::new(), with.collect.micros()]),
             ("  Submit", vec![String::new(), with.submit.micros()]),
-            ("step on the device", vec![String::new(), with.step.millis()]),
+            ("step on the device", vec![String::new(), of_device(with.step.millis())]),
             ("time to first token", vec![String::new(), with.first_token.millis()]),
-            ("  at p99", vec![String::new(), with.first_token_p99()]),
+            ("  at p99", vec![String::new(), of_device(with.first_token_p99())]),
         ],
     );
+    let steps = format!(", {:.1} steps/s", with.steps as f64 / seconds);
     println!(
-        "{} tokens in {seconds:.1} s: {:.1} tokens/s, {:.1} steps/s; {} replies, {} failed",
+        "{} tokens in {seconds:.1} s: {:.1} tokens/s{}; {} replies, {} failed",
         with.tokens,
         with.tokens as f64 / seconds,
-        with.steps as f64 / seconds,
+        if with.steps == 0 { "" } else { &steps },
         with.replies,
         with.replies_failed,
     );

@@ -30,7 +30,11 @@ pub enum Dialect {
     /// Only what OpenAI documents: the default, for any server.
     #[default]
     OpenAi,
-    /// vLLM.
+    /// vLLM, tested with 0.25.1. For calls, the server needs `--enable-auto-tool-choice` and
+    /// `--tool-call-parser`; for JSON without white space up to the token limit,
+    /// `--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'`; for
+    /// [cached tokens](walla_runtime::Usage::cached_tokens), `--enable-prompt-tokens-details`; for
+    /// priorities, `--scheduling-policy priority`.
     Vllm,
     /// SGLang.
     Sglang,

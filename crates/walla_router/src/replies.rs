@@ -17,6 +17,9 @@ use crate::state::State;
 /// Maximum tokens of a reply for whose text memory is reserved.
 const TOKENS_MAX: u32 = 4_096;
 
+/// Maximum names of substitutes that are reported as unknown.
+const REPORTED_MAX: usize = 64;
+
 /// The engine for an ask.
 struct Choice {
     key: Key,
@@ -56,6 +59,12 @@ impl State {
         let engine = find(name);
         let can_do = |at: &usize| self.children[*at].can_do(&agent.spec, &ask.prompt, &ask.options);
         let substitute = route.substitute.as_ref().and_then(find);
+        if let (Some(name), None) = (&route.substitute, substitute)
+            && self.unknown_substitutes.len() < REPORTED_MAX
+            && self.unknown_substitutes.insert(Arc::clone(name))
+        {
+            tracing::warn!(target: "walla::router", substitute = %name, "no engine has the name of a substitute");
+        }
         let substitute = substitute.filter(|at| Some(*at) != engine).filter(can_do);
         let (at, is_substitute) = match (engine, substitute) {
             (None, None) => return Err(ReplyError::NoEngine { name: Arc::clone(name) }),

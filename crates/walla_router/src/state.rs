@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub waker: Option<Waker>,
     /// Engines that have become ready, have failed or were removed, for the host.
     pub changes: Vec<(Arc<str>, EngineState)>,
+    /// Substitutes of routes that no engine has the name of, as reported.
+    pub unknown_substitutes: BTreeSet<Arc<str>>,
     /// Clients that are not dropped yet.
     pub unloading: Arc<AtomicUsize>,
     pub inbox: Vec<Event>,
@@ -71,6 +73,7 @@ impl State {
             is_stopped: false,
             waker: None,
             changes: Vec::new(),
+            unknown_substitutes: BTreeSet::new(),
             unloading: Arc::default(),
             inbox: Vec::new(),
         }

@@ -14,7 +14,8 @@ pub struct Route {
     pub engine: Option<Arc<str>>,
     /// Name of the engine that takes over an ask: if the other one fails before its first output,
     /// lacks a feature that the ask needs, is unavailable after several failures, or exceeds
-    /// [`first_token_max`](Self::first_token_max). `None`: such an ask fails. Default: `None`.
+    /// [`first_token_max`](Self::first_token_max). A name that no engine has is as `None`, and is
+    /// in the log once. `None`: such an ask fails. Default: `None`.
     pub substitute: Option<Arc<str>>,
     /// Time from the begin of an ask to its first output (speech, reasoning or a call). After it
     /// the substitute takes the ask over. Pauses do not count. `None`: no limit. Default: `None`.
