@@ -18,6 +18,7 @@ use crate::actions::Actions;
 use crate::ask::{Ask, asks_written};
 use crate::bridge::EngineBridge;
 use crate::conversation::Conversation;
+use crate::fork::ForkOf;
 use crate::speech::Speech;
 
 /// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
@@ -396,6 +397,7 @@ pub(crate) struct AgentParts {
     constraint: Option<Ref<'static, AgentConstraint>>,
     actions: Option<Ref<'static, Actions>>,
     engine: Option<Ref<'static, AgentEngine>>,
+    fork_of: Option<&'static ForkOf>,
 }
 
 /// Components of an agent in [`AgentParts`].
@@ -482,6 +484,11 @@ impl AgentPartsItem<'_, '_> {
             route: self.engine.as_ref().map(|engine| engine.0.clone()).unwrap_or_default(),
             ..AgentSpec::new(self.agent.persona.clone())
         }
+    }
+
+    /// The agent that it begins as a copy of.
+    pub(crate) fn fork_of(&self) -> Option<Entity> {
+        self.fork_of.map(|source| source.0)
     }
 
     /// Maximum tokens of one reply.

@@ -79,6 +79,20 @@ impl Ask {
         Self { kind: AskKind::Continue, ..Self::new(agent, "") }
     }
 
+    /// An ask for the agent's last reply once more ([`AskKind::Again`]).
+    #[must_use]
+    pub fn again(agent: Entity) -> Self {
+        Self { kind: AskKind::Again, ..Self::new(agent, "") }
+    }
+
+    /// Sets the seed of the reply's random numbers, instead of the agent's
+    /// [`AgentSeed`](crate::AgentSeed).
+    #[must_use]
+    pub fn seeded(self, seed: u64) -> Self {
+        let options = AskOptions { seed: Some(seed), ..self.options };
+        Self { options, ..self }
+    }
+
     /// Changes the kind to [raw text](AskKind::Raw) to continue.
     #[must_use]
     pub fn raw(self) -> Self {
@@ -126,6 +140,12 @@ pub enum AskKind {
     /// answers an observation, continues after the result of an action, or speaks first
     /// ([`Prompt::Continue`]).
     Continue,
+    /// The agent's last reply once more; the text is ignored. The reply and all later turns are
+    /// removed from the [`Conversation`](crate::Conversation), and the same is asked again
+    /// ([`Prompt::Again`]). It counts as an edit of the conversation: earlier asks are cancelled.
+    /// With the same [seed](Ask::seeded) the same words come. Without a reply in the conversation
+    /// the ask fails with [`ReplyError::NoReply`](crate::ReplyError::NoReply).
+    Again,
     /// Text to continue, without template, persona and conversation. The reply does not become part
     /// of the conversation. The text may come from a player: it is never parsed for special tokens
     /// ([`Prompt::Raw`]).
@@ -139,7 +159,7 @@ pub enum AskKind {
 impl AskKind {
     /// Whether the reply becomes part of the conversation.
     pub(crate) fn is_in_conversation(self) -> bool {
-        matches!(self, Self::Chat | Self::Continue)
+        matches!(self, Self::Chat | Self::Continue | Self::Again)
     }
 
     /// The engine's prompt for this text.
@@ -147,6 +167,7 @@ impl AskKind {
         match self {
             Self::Chat => Prompt::Chat(text),
             Self::Continue => Prompt::Continue,
+            Self::Again => Prompt::Again,
             Self::Raw => Prompt::Raw(text),
             Self::RawTrusted => Prompt::RawTrusted(text),
         }

@@ -1,6 +1,7 @@
 //! The conversation of an agent: readable, saveable, restorable.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bevy_ecs::lifecycle::HookContext;
@@ -8,7 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn};
+use walla_runtime::{EXCHANGES_KNOWN_MAX, History, Prompt, ReplyId, Speaker, Turn};
 
 /// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
 /// from the plugin's own additions.
@@ -156,6 +157,41 @@ impl Conversation {
         let text = self.turns.drain(question..).next().map(|turn| turn.text);
         self.edited();
         text
+    }
+
+    /// Removes turns from the end. Returns them, oldest first.
+    ///
+    /// As all edits it cancels open asks. The engine keeps what it has evaluated of the turns that
+    /// stay: the next reply evaluates only its question.
+    pub fn rewind(&mut self, turns: usize) -> Vec<Turn> {
+        let removed = self.turns.split_off(self.turns.len().saturating_sub(turns));
+        if !removed.is_empty() {
+            self.edited();
+        }
+        removed
+    }
+
+    /// Replaces the text of a turn, and keeps its speaker. Returns the old text; `None` if there is
+    /// no turn with this index. It cancels open asks; the next reply evaluates the conversation
+    /// from this turn on.
+    pub fn set_text(&mut self, index: usize, text: impl Into<String>) -> Option<String> {
+        let old = std::mem::replace(&mut self.turns.get_mut(index)?.text, text.into());
+        self.edited();
+        Some(old)
+    }
+
+    /// Removes the last reply and all later turns. Returns its question, if it had one. `None`: the
+    /// conversation has no reply.
+    pub(crate) fn take_last_reply(&mut self) -> Option<Option<String>> {
+        let mut history = History::new(std::mem::take(&mut self.turns));
+        let prompt = history.take_reply();
+        self.turns = Arc::unwrap_or_clone(history.into_turns());
+        let question = match prompt? {
+            Prompt::Chat(question) => Some(question),
+            _ => None,
+        };
+        self.edited();
+        Some(question)
     }
 
     /// Marks the conversation as replaced.

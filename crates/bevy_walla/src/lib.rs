@@ -33,6 +33,7 @@
 //! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
 //! | [`Actions`] | optional: actions of the game that the agent can call |
+//! | [`ForkOf`] | optional: the agent that this one begins as a copy of |
 //! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
 //!
 //! | state | |
@@ -174,6 +175,7 @@ mod diagnostics;
 pub mod engine;
 mod engines;
 mod error;
+mod fork;
 #[cfg(feature = "lod")]
 mod lod;
 #[cfg(feature = "overlay")]
@@ -204,6 +206,7 @@ pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
+pub use fork::{ForkCommands, ForkOf};
 #[cfg(feature = "lod")]
 pub use lod::{
     InView, Listener, LodDistances, LodRoutes, ManualLevelOfDetail, RoutedByLod, WallaLodPlugin,
@@ -247,10 +250,10 @@ pub mod prelude {
         ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
         AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint,
-        ContextPolicy, Conversation, FinishReason, LevelOfDetail, ReplyDelta, ReplyFailed,
-        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
-        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
-        WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        ContextPolicy, Conversation, FinishReason, ForkCommands, ForkOf, LevelOfDetail, ReplyDelta,
+        ReplyFailed, ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted,
+        Sampling, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin,
+        WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

@@ -10,6 +10,7 @@ use crate::agent::{
 use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
+use crate::fork::ForkOf;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -30,6 +31,7 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<AgentReasoning>()
         .register_type::<AgentConstraint>()
         .register_type::<AgentEngine>()
+        .register_type::<ForkOf>()
         .register_type::<Actions>()
         .register_type::<AgentCalled>()
         .register_type::<CallRefused>()

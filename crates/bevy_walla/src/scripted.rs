@@ -24,8 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Capabilities, Command,
-    DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, InlineText,
-    MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
+    ConversationEdit, DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason,
+    History, InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId,
+    TrySendError, Usage,
 };
 
 use crate::error::WallaError;
@@ -284,6 +285,27 @@ impl Inner {
                     scripted.spec.turns.extend(turns);
                 }
             }
+            Command::EditConversation { agent, edit } => {
+                let copied = match &edit {
+                    ConversationEdit::CopyOf { source } => self.agents.get(source),
+                    _ => None,
+                };
+                let copied = copied.map(|source| History::new(source.spec.turns.clone()));
+                let Some(scripted) = self.agents.get_mut(&agent) else { return };
+                let mut history = History::new(std::mem::take(&mut scripted.spec.turns));
+                history.edit(edit, copied);
+                scripted.spec.turns = history.turns().to_vec();
+                for reply in std::mem::take(&mut scripted.asks) {
+                    self.cancelled(agent, Some(reply));
+                }
+            }
+            Command::ForkAgent { agent, source, spec } => {
+                let spec = spec.map(|spec| *spec);
+                let known = || Some(self.agents.get(&source)?.spec.clone());
+                if let Some(spec) = spec.or_else(known) {
+                    self.agents.insert(agent, ScriptedAgent { spec, asks: VecDeque::new() });
+                }
+            }
             Command::RemoveAgent { agent } => {
                 for reply in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
                     self.cancelled(agent, Some(reply));
@@ -302,7 +324,7 @@ impl Inner {
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let question = match prompt {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => Some(text),
-            Prompt::Continue => None,
+            Prompt::Continue | Prompt::Again => None,
             Prompt::Tokens(tokens) => Some(format!("{tokens:?}")),
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {

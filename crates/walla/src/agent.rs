@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use walla_runtime::{AgentSpec, AskOptions, Detail, Prompt, ReplyError, Speaker, Turn};
+use walla_runtime::{
+    AgentSpec, AskOptions, ConversationEdit, Detail, Prompt, ReplyError, Speaker, Turn,
+};
 
 use crate::dispatcher::{Changes, Dispatcher};
 use crate::reply::Reply;
@@ -139,6 +141,74 @@ impl Agent {
         if let Some(changes) = &self.changes {
             self.dispatcher.set_detail(changes, detail);
         }
+    }
+
+    /// Asks for the last reply once more with another seed: the reply and all later turns are
+    /// removed, and the same is asked again. Only the new reply is evaluated. The seed follows from
+    /// the number of the reply, so that each call gives other words; for the same words, or a
+    /// certain seed, ask with [`Prompt::Again`] and [`AskOptions::seed`].
+    #[must_use = "dropping the reply cancels it"]
+    pub fn regenerate(&self) -> Reply {
+        let seed = self.dispatcher.new_seed();
+        self.ask_with_options(Prompt::Again, AskOptions::seed(seed))
+    }
+
+    /// Removes turns from the end of the conversation. A question and its reply are two turns; each
+    /// [action](Speaker::Action) is one more. Cancels the reply in progress, whose text so far is a
+    /// turn, and all waiting asks. The next reply evaluates only what is new.
+    ///
+    /// # Errors
+    /// [`ReplyError::TooManyAsks`] beyond the bounds of [all open
+    /// asks](crate::EngineBuilder::asks_max), [`ReplyError::TooManyAgents`] for an agent that was
+    /// not added. Then nothing changes.
+    pub fn rewind(&self, turns: usize) -> Result<(), ReplyError> {
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        self.edit(ConversationEdit::Rewind { turns })
+    }
+
+    /// Replaces the text of the turn that `turns_after` turns follow: 0 is the last one. Without
+    /// such a turn nothing changes. Cancels as [`rewind`](Self::rewind).
+    ///
+    /// # Errors
+    /// As for [`rewind`](Self::rewind).
+    pub fn edit_turn(&self, turns_after: usize, text: impl Into<String>) -> Result<(), ReplyError> {
+        let turns_after = u32::try_from(turns_after).unwrap_or(u32::MAX);
+        self.edit(ConversationEdit::Text { turns_after, text: text.into() })
+    }
+
+    /// Replaces the conversation by a copy of another agent's of the same engine. Cancels as
+    /// [`rewind`](Self::rewind). It includes all replies of `source` that have ended.
+    ///
+    /// # Errors
+    /// As for [`rewind`](Self::rewind).
+    pub async fn copy_conversation(&self, source: &Agent) -> Result<(), ReplyError> {
+        let (Some(changes), Some(source)) = (&self.changes, &source.changes) else {
+            return Err(self.dispatcher.too_many_agents());
+        };
+        let edit = ConversationEdit::CopyOf { source: source.id() };
+        self.dispatcher.edit(changes, edit)?.await;
+        Ok(())
+    }
+
+    /// A copy of this agent: the same specification and conversation, and a separate future. The
+    /// engine shares what it has evaluated of both, so the next reply of the copy evaluates only
+    /// its question. A reply in progress and waiting asks are not copied.
+    ///
+    /// The copy has the agent as it is when the engine's thread takes the command, which the future
+    /// awaits; the engine may still be loading. The same question gets the same reply: ask with
+    /// another [`AskOptions::seed`] for another branch.
+    ///
+    /// # Errors
+    /// [`ReplyError::TooManyAgents`].
+    pub async fn fork(&self) -> Result<Agent, ReplyError> {
+        let Some(source) = &self.changes else { return Err(self.dispatcher.too_many_agents()) };
+        let changes = self.dispatcher.fork(source).await?;
+        Ok(Self { dispatcher: Arc::clone(&self.dispatcher), changes: Some(changes) })
+    }
+
+    fn edit(&self, edit: ConversationEdit) -> Result<(), ReplyError> {
+        let Some(changes) = &self.changes else { return Err(self.dispatcher.too_many_agents()) };
+        self.dispatcher.edit(changes, edit).map(drop)
     }
 
     /// Replaces the conversation, which may have any order of turns and contain observations

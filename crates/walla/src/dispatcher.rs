@@ -36,8 +36,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, AskOptions, Detail, EngineClient, EngineError, EngineState, Prompt,
-    ReplyError, ReplyEvent, ReplyId, Turn,
+    AgentId, AgentSpec, AskOptions, ConversationEdit, Detail, EngineClient, EngineError,
+    EngineState, Prompt, ReplyError, ReplyEvent, ReplyId, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
@@ -61,11 +61,45 @@ enum Message {
         events: UnboundedSender<ReplyEvent>,
         permit: AskPermit,
     },
+    /// Changes turns of a conversation.
+    Edit {
+        agent: Arc<Changes>,
+        /// Number among the replies: a later conversation replaces this one.
+        number: ReplyId,
+        edit: ConversationEdit,
+        permit: AskPermit,
+        /// Receives the end of the change.
+        taken: oneshot::Sender<()>,
+    },
+    /// Adds a copy of an agent.
+    Fork { agent: Arc<Changes>, source: Arc<Changes>, taken: oneshot::Sender<()> },
     /// Cancels a reply. `heard_bytes`: the part of its text that was heard, if it is to be
     /// shortened.
     Cancel { agent: AgentId, reply_id: ReplyId, heard_bytes: Option<u32> },
     /// Replies after the device thread has ended.
     AwaitEnd(oneshot::Sender<()>),
+}
+
+/// Removes an agent, unless it is kept.
+struct RemoveOnDrop<'a> {
+    dispatcher: &'a Dispatcher,
+    agent: Arc<Changes>,
+    is_kept: bool,
+}
+
+impl RemoveOnDrop<'_> {
+    fn keep(mut self) -> Arc<Changes> {
+        self.is_kept = true;
+        Arc::clone(&self.agent)
+    }
+}
+
+impl Drop for RemoveOnDrop<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.dispatcher.remove_agent(&self.agent);
+        }
+    }
 }
 
 /// Shared by all handles of an engine.
@@ -148,6 +182,49 @@ impl Dispatcher {
         if agent.set_turns(turns, asked_before) {
             self.send(Message::Changed(Arc::clone(agent)));
         }
+    }
+
+    /// Changes turns of a conversation. The future ends when the event loop has taken the change.
+    ///
+    /// # Errors
+    /// [`ReplyError::TooManyAsks`].
+    pub fn edit(
+        &self,
+        agent: &Arc<Changes>,
+        edit: ConversationEdit,
+    ) -> Result<impl Future<Output = ()> + use<>, ReplyError> {
+        let bytes = match &edit {
+            ConversationEdit::Text { text, .. } => text.len(),
+            _ => 0,
+        };
+        let permit = Bounds::reserve_bytes(&self.bounds, bytes as u64)?;
+        let (taken, end) = oneshot::channel();
+        let (agent, number) = (Arc::clone(agent), ReplyId::unique());
+        self.send(Message::Edit { agent, number, edit, permit, taken });
+        // An error means that the event loop has ended, and with it all conversations.
+        Ok(async move { _ = end.await })
+    }
+
+    /// Adds a copy of an agent, once the event loop has taken all earlier changes of the source.
+    ///
+    /// # Errors
+    /// [`ReplyError::TooManyAgents`].
+    pub async fn fork(&self, source: &Arc<Changes>) -> Result<Arc<Changes>, ReplyError> {
+        let permit = Bounds::reserve_agent(&self.bounds).ok_or_else(|| self.too_many_agents())?;
+        let agent = Arc::new(Changes::of_fork(AgentId::unique(), permit));
+        let (taken, end) = oneshot::channel();
+        let message =
+            Message::Fork { agent: Arc::clone(&agent), source: Arc::clone(source), taken };
+        self.send(message);
+        // If the caller drops this future, nobody is left to remove the copy.
+        let guard = RemoveOnDrop { dispatcher: self, agent, is_kept: false };
+        _ = end.await;
+        Ok(guard.keep())
+    }
+
+    /// A seed that no earlier call in this process has returned.
+    pub fn new_seed(&self) -> u64 {
+        ReplyId::unique().0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     pub fn remove_agent(&self, agent: &Arc<Changes>) {

@@ -17,12 +17,14 @@ pub struct Draw<'a> {
     pub sampling: &'a Sampling,
     /// Tokens that may be drawn; `None`: all.
     pub mask: Option<&'a Arc<TokenMask>>,
+    /// Seed of the draw; `None`: of the sampling parameters.
+    pub seed: Option<u64>,
 }
 
 impl<'a> From<&'a Sampling> for Draw<'a> {
     /// A draw with the mask of the sampling parameters.
     fn from(sampling: &'a Sampling) -> Self {
-        Self { sampling, mask: sampling.allowed_tokens() }
+        Self { sampling, mask: sampling.allowed_tokens(), seed: None }
     }
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn extras(
 ) -> Result<(u32, bool), ExecError> {
     let (mut biases, mut candidates) = (0, false);
     for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
-        let Some(Draw { sampling, mask }) = draw(row.seq) else { continue };
+        let Some(Draw { sampling, mask, .. }) = draw(row.seq) else { continue };
         biases += sampling.biases().len() as u32;
         candidates |= sampling.candidates() > 0;
         if let Some(mask) = mask
@@ -87,11 +89,14 @@ pub(crate) fn fill(
     for (index, row) in ubatch.rows().iter().enumerate() {
         let Some(output) = row.output_row else { continue };
         let place = &mut view.outputs[(output - first_output) as usize];
-        let Some(Draw { sampling, mask }) = draw(row.seq).filter(|_| row.output.samples()) else {
+        let Some(Draw { sampling, mask, seed }) = draw(row.seq).filter(|_| row.output.samples())
+        else {
             *place = logits_only(row, index as u32);
             continue;
         };
         *place = output_row(row, index as u32, sampling, biases);
+        let seed = seed.unwrap_or(sampling.seed());
+        place.seed = [seed as u32, (seed >> 32) as u32];
         place.mask = mask.and_then(|mask| place_of(masks, mask)).map_or(0, |place| place + 1);
         for bias in sampling.biases() {
             view.biases[biases as usize] = BiasRow { token: bias.token.0, bias: bias.bias };
@@ -135,7 +140,7 @@ fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> Ou
         presence_penalty: sampling.presence_penalty(),
         frequency_penalty: sampling.frequency_penalty(),
         penalty_window: if sampling.has_penalties() { sampling.penalty_window() } else { 0 },
-        seed: [sampling.seed() as u32, (sampling.seed() >> 32) as u32],
+        seed: [0; 2],
         candidates: sampling.candidates(),
         bias_first,
         bias_count: sampling.biases().len() as u32,

@@ -46,6 +46,12 @@ impl Agent {
         Self { spec, next_spec: None, history, asks: AskQueue::default(), reply: None, place: None }
     }
 
+    /// A copy with its conversation, without its asks.
+    pub fn fork(&self) -> Self {
+        let spec = self.next_spec.as_deref().unwrap_or(&self.spec).clone();
+        Self { history: self.history.clone(), ..Self::new(spec) }
+    }
+
     /// Changes the specification, except for the conversation.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
         spec.turns = Vec::new();

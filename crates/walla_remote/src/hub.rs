@@ -21,8 +21,8 @@ use tokio::task::{self, JoinSet};
 use walla_action::call_json;
 use walla_runtime::{
     ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Ask, Call, CallId, Command, ContextPolicy,
-    DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
-    ReplyId, Turn, Usage,
+    ConversationEdit, DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall,
+    ReplyError, ReplyEvent, ReplyId, Turn, Usage,
 };
 
 use crate::agent::{Agent, Reply};
@@ -197,6 +197,28 @@ impl Hub {
                     known.append(turns);
                 }
             }
+            Command::EditConversation { agent, edit } => {
+                self.cancel_all(agent);
+                let copied = match &edit {
+                    ConversationEdit::CopyOf { source } => self.agents.get(source),
+                    _ => None,
+                };
+                let copied = copied.map(|source| source.history.clone());
+                if let Some(known) = self.agents.get_mut(&agent) {
+                    known.history.edit(edit, copied);
+                }
+            }
+            Command::ForkAgent { agent, source, spec } => {
+                let copy = match (spec, self.agents.get(&source)) {
+                    (Some(spec), _) => Some(Agent::new(*spec)),
+                    (None, Some(source)) => Some(source.fork()),
+                    (None, None) => None,
+                };
+                let has_room = self.agents.len() < self.server.options.agents_max as usize;
+                if let Some(copy) = copy.filter(|_| has_room) {
+                    self.agents.entry(agent).or_insert(copy);
+                }
+            }
             Command::RemoveAgent { agent } => {
                 self.cancel_all(agent);
                 self.agents.remove(&agent);
@@ -312,16 +334,23 @@ impl Hub {
     fn begin(
         &mut self,
         id: AgentId,
-        ask: Ask,
+        mut ask: Ask,
         permit: OwnedSemaphorePermit,
         now_micros: u64,
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
-        let prepared = prepare(&self.server, id, agent, &ask);
+        let kept = agent.history.clone();
+        let again = if ask.prompt == Prompt::Again { agent.history.take_reply() } else { None };
+        ask.prompt = again.unwrap_or(ask.prompt);
+        let prepared = match ask.prompt {
+            Prompt::Again => Err(ReplyEvent::Failed(ReplyError::NoReply)),
+            _ => prepare(&self.server, id, agent, &ask),
+        };
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => {
+                agent.history = kept;
                 agent.settle();
                 self.asks_open -= 1;
                 self.ask_bytes -= bytes;
@@ -566,6 +595,7 @@ fn prepare(
         question,
         constraint: ask.options.constraint.as_ref().or(spec.constraint.as_ref()),
         policy,
+        seed: ask.options.seed,
         cache_key: &format!("walla-{}-{}", std::process::id(), id.0),
     };
     let body = request::body(options, &asked).map_err(failed)?;

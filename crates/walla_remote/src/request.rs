@@ -21,6 +21,8 @@ pub(crate) struct Asked<'a> {
     pub constraint: Option<&'a Constraint>,
     /// When the reply may call actions. `None`: the request has no tools.
     pub policy: Option<ActionPolicy>,
+    /// Instead of the seed of the sampling parameters.
+    pub seed: Option<u64>,
     /// Names the conversation for the prefix cache of the server.
     pub cache_key: &'a str,
 }
@@ -39,6 +41,8 @@ pub(crate) fn body(options: &RemoteOptions, asked: &Asked<'_>) -> Result<Vec<u8>
     set("stream", true.into());
     set("stream_options", json!({"include_usage": true}));
     set_sampling(options.dialect, spec, &mut set);
+    let seed = asked.seed.unwrap_or(spec.sampling.seed());
+    set("seed", (seed & i64::MAX as u64).into());
     let tools = asked.policy.zip(spec.actions.as_ref()).filter(|(_, its)| !its.set.is_empty());
     if let Some((policy, actions)) = tools {
         set_tools(policy, &actions.set, &mut set);
@@ -101,7 +105,6 @@ fn set_sampling(dialect: Dialect, spec: &AgentSpec, set: &mut impl FnMut(&str, V
     set("temperature", number(sampling.temperature()));
     set("top_p", number(sampling.top_p()));
     // Servers read a signed number.
-    set("seed", (sampling.seed() & i64::MAX as u64).into());
     let reasoning_tokens = if spec.thinking { spec.reasoning_tokens_max } else { 0 };
     let tokens = spec.reply_tokens_max.saturating_add(reasoning_tokens);
     // OpenAI's newer models accept only the first name, other servers only the second.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use walla_runtime::AgentId;
 use walla_runtime::{
-    AgentSpec, Ask, AskOptions, AskQueue, Command, Exchange, FinishReason, History, Prompt,
-    ReplyId, Turn, Usage,
+    AgentSpec, Ask, AskOptions, AskQueue, Command, ConversationEdit, Exchange, FinishReason,
+    History, Prompt, ReplyId, Turn, Usage,
 };
 
 use crate::child::{Child, Key, find};
@@ -27,6 +27,8 @@ pub(crate) struct Agent {
     pub is_removed: bool,
     /// The engine of its latest reply.
     pub latest: Option<Key>,
+    /// The agent that it began as a copy of, until an engine knows it.
+    pub fork_of: Option<AgentId>,
 }
 
 /// The copy of an agent in an engine.
@@ -82,7 +84,18 @@ impl Agent {
             places: Vec::new(),
             is_removed: false,
             latest: None,
+            fork_of: None,
         }
+    }
+
+    /// A copy with its conversation, without its asks.
+    pub fn copy(&self) -> Self {
+        Self { history: self.history(), ..Self::new(self.spec.clone()) }
+    }
+
+    /// A copy of its conversation.
+    pub fn history(&self) -> History {
+        self.history.clone()
     }
 
     /// Makes an engine know the agent as it is.
@@ -91,7 +104,10 @@ impl Agent {
         let turns = || self.history.turns().to_vec();
         let Some(place) = self.places.iter_mut().find(|place| place.key == child.key) else {
             let spec = Box::new(AgentSpec { turns: turns(), ..(*self.spec).clone() });
-            child.send(Command::AddAgent { agent, spec });
+            child.send(match self.fork_of.take() {
+                Some(source) => Command::ForkAgent { agent, source, spec: Some(spec) },
+                None => Command::AddAgent { agent, spec },
+            });
             let (key, spec_version, version) = (child.key, self.spec_version, self.version);
             self.places.push(Place { key, spec_version, version });
             return;
@@ -148,8 +164,37 @@ impl Agent {
     /// Replaces the conversation. A reply in progress is not part of the new one.
     pub fn replace(&mut self, turns: Vec<Turn>) {
         self.history.replace(turns, History::TURNS_MAX);
-        self.version += 1;
         self.asks.take_turns_after();
+        self.replaced();
+    }
+
+    /// Changes turns. The text so far of a reply in progress is one of them.
+    pub fn edit(&mut self, edit: ConversationEdit, copied: Option<History>) {
+        let begun = self.reply.as_ref();
+        if let Some(reply) = begun.filter(|r| r.is_chat && r.is_started && !r.is_outdated) {
+            let exchange = Exchange {
+                reply_id: reply.reply_id,
+                question: reply.question.clone(),
+                speech: reply.speech.clone(),
+                actions: reply.actions.clone(),
+            };
+            self.history.end_reply(exchange, reply.heard_bytes, false);
+        }
+        let turns = self.asks.take_turns_after();
+        self.history.extend(turns, History::TURNS_MAX);
+        self.history.edit(edit, copied);
+        self.replaced();
+    }
+
+    /// Removes the last reply. Returns the prompt that asks the same again.
+    pub fn take_reply(&mut self) -> Option<Prompt> {
+        let prompt = self.history.take_reply()?;
+        self.version += 1;
+        Some(prompt)
+    }
+
+    fn replaced(&mut self) {
+        self.version += 1;
         if let Some(reply) = &mut self.reply {
             reply.is_outdated = true;
             reply.is_cancelled = true;

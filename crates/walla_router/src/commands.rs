@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, Command, Event, FinishReason, History, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, Command, ConversationEdit, Event, FinishReason,
+    History, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Usage,
 };
 
 use crate::agent::Agent;
@@ -47,10 +47,28 @@ impl State {
                 self.cancel_asks(id, |_| true);
                 let Some(agent) = self.agents.get_mut(&id) else { return };
                 agent.replace(turns);
-                let on = agent.reply.as_ref().map(|reply| reply.on);
-                if let Some(child) = self.children.iter_mut().find(|child| Some(child.key) == on) {
-                    agent.sync(id, child);
-                }
+                self.conversation_changed(id);
+            }
+            Command::EditConversation { agent: id, edit } => {
+                self.cancel_asks(id, |_| true);
+                let copied = match &edit {
+                    ConversationEdit::CopyOf { source } => self.agents.get(source),
+                    _ => None,
+                };
+                let copied = copied.filter(|source| !source.is_removed).map(Agent::history);
+                let Some(agent) = self.agents.get_mut(&id) else { return };
+                agent.edit(edit, copied);
+                self.conversation_changed(id);
+            }
+            Command::ForkAgent { agent: id, source, spec } => {
+                let known = self.agents.get(&source).filter(|source| !source.is_removed);
+                let mut copy = match (spec, known) {
+                    (Some(spec), _) => Agent::new(spec),
+                    (None, Some(source)) => source.copy(),
+                    (None, None) => return,
+                };
+                copy.fork_of = Some(source);
+                self.agents.entry(id).or_insert(copy);
                 self.prepare(id);
             }
             Command::AppendTurns { agent: id, turns } => {
@@ -90,6 +108,16 @@ impl State {
                 self.cancel(agent, reply_id, Some(heard_bytes));
             }
         }
+    }
+
+    /// Tells the engine of an agent's reply, or its next engine, of a changed conversation.
+    fn conversation_changed(&mut self, id: AgentId) {
+        let Some(agent) = self.agents.get_mut(&id) else { return };
+        let on = agent.reply.as_ref().map(|reply| reply.on);
+        if let Some(child) = self.children.iter_mut().find(|child| Some(child.key) == on) {
+            agent.sync(id, child);
+        }
+        self.prepare(id);
     }
 
     fn change(&mut self, id: AgentId, spec: Box<AgentSpec>) {

@@ -37,15 +37,24 @@ impl State {
         while let Some(agent) = self.agents.get_mut(&id)
             && agent.reply.is_none()
             && !agent.is_removed
-            && let Some((ask, turns)) = agent.next_ask()
+            && let Some((mut ask, turns)) = agent.next_ask()
         {
             agent.append(id, turns, &mut self.children);
-            match self.choose(id, &ask, now) {
+            match self.choose(id, &ask, now).and_then(|choice| self.again(id, &mut ask, choice)) {
                 Ok(choice) => self.begin(id, ask, &choice, now),
                 Err(error) => self.fail(id, ask.reply_id, error),
             }
         }
         self.settle(id);
+    }
+
+    /// Turns an ask for the last reply again into the ask that it was.
+    fn again(&mut self, id: AgentId, ask: &mut Ask, choice: Choice) -> Result<Choice, ReplyError> {
+        if ask.prompt == Prompt::Again {
+            let agent = self.agents.get_mut(&id).ok_or(ReplyError::UnknownAgent)?;
+            ask.prompt = agent.take_reply().ok_or(ReplyError::NoReply)?;
+        }
+        Ok(choice)
     }
 
     /// The engine for an ask.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use walla_action::ActionError;
 
 use crate::api::{
-    ActionPolicy, AgentSpec, AskOptions, EXCHANGES_KNOWN_MAX, ReplyId, Speaker, Turn,
+    ActionPolicy, AgentSpec, AskOptions, ConversationEdit, EXCHANGES_KNOWN_MAX, Prompt, ReplyId,
+    Speaker, Turn,
 };
 
 /// Number of consecutive replies to results, without anything new, that may call actions. So a game
@@ -66,6 +67,12 @@ impl History {
     #[must_use]
     pub fn turns(&self) -> &Arc<Vec<Turn>> {
         &self.turns
+    }
+
+    /// The turns alone.
+    #[must_use]
+    pub fn into_turns(self) -> Arc<Vec<Turn>> {
+        self.turns
     }
 
     /// Number of exchanges that were removed from the middle because nothing of them was heard.
@@ -160,6 +167,58 @@ impl History {
             later.answer -= answer + 1 - begin;
         }
         true
+    }
+
+    /// Changes turns. `copied`: the conversation that a copy is of; without it a copy changes
+    /// nothing.
+    pub fn edit(&mut self, edit: ConversationEdit, copied: Option<Self>) {
+        match edit {
+            ConversationEdit::Rewind { turns } => self.rewind(turns as usize),
+            ConversationEdit::Text { turns_after, text } => {
+                self.set_text(turns_after as usize, text);
+            }
+            ConversationEdit::CopyOf { .. } => {
+                if let Some(copied) = copied {
+                    *self = copied;
+                }
+            }
+        }
+    }
+
+    /// Removes turns from the end.
+    pub fn rewind(&mut self, turns: usize) {
+        self.cut(self.turns.len().saturating_sub(turns));
+    }
+
+    /// Replaces the text of the turn that `turns_after` turns follow. Returns whether there is one.
+    pub fn set_text(&mut self, turns_after: usize, text: String) -> bool {
+        let Some(at) = self.turns.len().checked_sub(turns_after.saturating_add(1)) else {
+            return false;
+        };
+        let turn = Arc::make_mut(&mut self.turns).get_mut(at);
+        turn.map(|turn| turn.text = text).is_some()
+    }
+
+    /// Removes the agent's last turn and all later ones, and the question before it. Returns the
+    /// prompt that asks the same again; `None` if the agent has no turn.
+    pub fn take_reply(&mut self) -> Option<Prompt> {
+        let answer = self.turns.iter().rposition(|turn| turn.speaker == Speaker::Agent)?;
+        let question = answer
+            .checked_sub(1)
+            .and_then(|before| self.turns.get(before))
+            .filter(|turn| turn.speaker == Speaker::User)
+            .map(|turn| turn.text.clone());
+        self.cut(answer - usize::from(question.is_some()));
+        Some(question.map_or(Prompt::Continue, Prompt::Chat))
+    }
+
+    /// Keeps the first `length` turns.
+    fn cut(&mut self, length: usize) {
+        if length < self.turns.len() {
+            Arc::make_mut(&mut self.turns).truncate(length);
+            self.known.retain(|exchange| exchange.answer < length);
+            self.rounds = 0;
+        }
     }
 
     /// When a reply to this conversation may call actions. `None`: its calls are not separated from
@@ -287,6 +346,43 @@ mod tests {
         assert_eq!(texts(&history), ["words", "q3", "w"]);
         history.drop_oldest(usize::MAX);
         assert_eq!(texts(&history), [""; 0]);
+    }
+
+    #[test]
+    fn turns_are_removed_from_the_end_and_edited() {
+        let mut history = History::default();
+        for reply_id in 1..=3 {
+            history.push_exchange(exchange(reply_id, "words"));
+        }
+        assert!(history.set_text(1, "why?".into()) && !history.set_text(6, "x".into()));
+        assert!(!history.set_text(usize::MAX, "x".into()));
+        assert_eq!(texts(&history)[3..], ["words", "why?", "words"]);
+        history.rewind(1);
+        assert!(!history.shorten_reply(ReplyId(3), 1), "its reply is gone");
+        assert!(history.shorten_reply(ReplyId(2), 1));
+        assert_eq!(texts(&history), ["q1", "words", "q2", "w", "why?"]);
+        history.rewind(usize::MAX);
+        assert_eq!(texts(&history), [""; 0]);
+        history.rewind(1);
+    }
+
+    #[test]
+    fn a_reply_is_taken_with_its_question_and_all_behind_it() {
+        let mut history = History::default();
+        assert_eq!(history.take_reply(), None);
+        history.push_exchange(exchange(1, "one"));
+        let actions = vec![r#"{"name": "wave", "arguments": {}}"#.to_owned()];
+        history.push_exchange(Exchange { actions, ..exchange(2, "two") });
+        let result = Turn { speaker: Speaker::ActionResult, text: "done".into() };
+        history.extend(vec![result], TURNS_MAX);
+        history.push_exchange(Exchange { question: None, ..exchange(3, "three") });
+        history.extend(pushed("later"), TURNS_MAX);
+        assert_eq!(history.take_reply(), Some(Prompt::Continue));
+        assert_eq!(texts(&history).last(), Some(&"done"));
+        assert_eq!(history.take_reply(), Some(Prompt::Chat("q2".into())));
+        assert_eq!(texts(&history), ["q1", "one"]);
+        assert_eq!(history.take_reply(), Some(Prompt::Chat("q1".into())));
+        assert_eq!(history.take_reply(), None);
     }
 
     #[test]

@@ -38,9 +38,10 @@ mod status;
 pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
     BudgetStats, Call, CallId, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
-    DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason,
-    FirstTokenTimes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent,
-    ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, Turn, Unsupported, Usage,
+    ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
+    FinishReason, FirstTokenTimes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError,
+    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs,
+    Turn, Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use devices::default_registry;

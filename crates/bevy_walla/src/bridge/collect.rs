@@ -8,7 +8,7 @@ use walla_trace::Stage;
 
 use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem, changed_column};
-use crate::ask::{Ask, Cancel, CancelHeard};
+use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
@@ -214,6 +214,11 @@ impl EngineBridge {
         {
             return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
+        let again = match self.ask_of_again(ask, agents) {
+            Ok(again) => again,
+            Err(error) => return self.end_unopened(ask, Err(error), agents),
+        };
+        let ask = again.as_ref().unwrap_or(ask);
         match self.open_ask(ask, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
@@ -232,6 +237,26 @@ impl EngineBridge {
             }
             Err(error) => self.end_unopened(ask, Err(error), agents),
         }
+    }
+
+    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation. `None`
+    /// for other kinds, and without the component: then the engine does the same.
+    fn ask_of_again(
+        &mut self,
+        ask: &Ask,
+        agents: &mut Query<Agents>,
+    ) -> Result<Option<Ask>, ReplyError> {
+        if ask.kind != AskKind::Again || !self.id_by_entity.contains_key(&ask.agent) {
+            return Ok(None);
+        }
+        if let Some(gone) = self.engine_gone() {
+            return Err(gone);
+        }
+        let Ok((.., Some(mut conversation))) = agents.get_mut(ask.agent) else { return Ok(None) };
+        let question = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
+        self.conversation_changed(ask.agent, &conversation);
+        let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
+        Ok(Some(Ask { kind, text: question.unwrap_or_default(), ..ask.clone() }))
     }
 
     /// Ends an ask that was not opened. Without other asks the agent is silent again.

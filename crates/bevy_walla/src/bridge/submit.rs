@@ -139,7 +139,12 @@ impl EngineBridge {
             record.added = true;
             record.pending.conversation = false;
             let history = record.turns_to_send(conversation).unwrap_or_default();
-            Command::AddAgent { agent: id, spec: Box::new(AgentSpec { turns: history, ..spec }) }
+            let spec = Box::new(AgentSpec { turns: history, ..spec });
+            let source = parts.fork_of().and_then(|source| self.id_by_entity.get(&source));
+            match source.copied() {
+                Some(source) => Command::ForkAgent { agent: id, source, spec: Some(spec) },
+                None => Command::AddAgent { agent: id, spec },
+            }
         };
         self.send(command, outbox)
     }

@@ -6,6 +6,7 @@ mod common;
 mod actions;
 mod changes;
 mod consistency;
+mod conversation_control;
 mod dialogue;
 mod disabled;
 mod files_and_prompts;

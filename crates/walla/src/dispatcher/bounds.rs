@@ -41,9 +41,13 @@ impl Bounds {
         prompt: &Prompt,
         options: &AskOptions,
     ) -> Result<AskPermit, ReplyError> {
-        let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
         let of_turns: usize = turns.iter().map(|turn| turn.text.len()).sum();
-        let bytes = (prompt.bytes() + of_turns + options.source_bytes()) as u64;
+        Self::reserve_bytes(bounds, (prompt.bytes() + of_turns + options.source_bytes()) as u64)
+    }
+
+    /// Counts one more ask with this number of bytes until the permit is dropped.
+    pub fn reserve_bytes(bounds: &Arc<Self>, bytes: u64) -> Result<AskPermit, ReplyError> {
+        let BoundsMax { asks: asks_max, ask_bytes: bytes_max, .. } = bounds.max;
         let too_many = || ReplyError::TooManyAsks {
             asks: bounds.asks.load(Ordering::Relaxed),
             asks_max,

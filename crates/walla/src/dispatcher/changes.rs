@@ -82,6 +82,24 @@ impl Changes {
         }
     }
 
+    /// Changes of a copy of another agent, which the event loop adds with
+    /// [`added`](Self::added).
+    pub fn of_fork(id: AgentId, permit: AgentPermit) -> Self {
+        let changes = Self::new(id, AgentSpec::new(""), permit);
+        (changes.spec.take(), changes.turns.take());
+        changes.is_told.store(false, Ordering::Relaxed);
+        changes
+    }
+
+    /// The engine knows the agent. Returns `false` if the host has dropped it before. Called by the
+    /// event loop.
+    #[must_use]
+    pub fn added(&self) -> bool {
+        let is_wanted = !self.is_removed.load(Ordering::SeqCst);
+        self.is_added.store(is_wanted, Ordering::Relaxed);
+        is_wanted
+    }
+
     pub fn id(&self) -> AgentId {
         self.id
     }

@@ -148,6 +148,20 @@ impl EventLoop {
                 }
                 backlog.push_back(Command::Ask { agent, reply_id, prompt, options });
             }
+            Message::Edit { agent, number, edit, permit, taken } => {
+                if !agent.cancels(number) {
+                    backlog.push_back(Command::EditConversation { agent: agent.id(), edit });
+                }
+                drop(permit);
+                notify(|| _ = taken.send(()));
+            }
+            Message::Fork { agent, source, taken } => {
+                if agent.added() {
+                    let (agent, source) = (agent.id(), source.id());
+                    backlog.push_back(Command::ForkAgent { agent, source, spec: None });
+                }
+                notify(|| _ = taken.send(()));
+            }
             Message::Cancel { agent, reply_id, heard_bytes: Some(heard_bytes) } => {
                 backlog.push_back(Command::CancelHeard { agent, reply_id, heard_bytes });
             }

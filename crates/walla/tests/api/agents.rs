@@ -279,3 +279,116 @@ async fn a_broken_template_is_reported_and_can_be_replaced() {
     let agent = engine.agent_with(speaker(1, 5));
     assert_eq!(soon("the end", agent.ask("Hi").finish()).await.unwrap().usage.reply_tokens, 5);
 }
+
+#[tokio::test]
+async fn a_fork_has_the_conversation_and_its_own_future() {
+    let engine = engine().await;
+    let agent = engine.agent_with(AgentSpec { turns: turns(), ..speaker(3, 12) });
+    let first = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    let copy = soon("the fork", agent.fork()).await.unwrap();
+    // Its source may go at once.
+    let both = [soon("the end", copy.ask("And?").finish()).await.unwrap(), {
+        let reply = soon("the end", agent.ask("And?").finish()).await.unwrap();
+        drop(agent);
+        reply
+    }];
+    assert_eq!(both[0].text, both[1].text, "the same conversation and seed");
+    assert_eq!(both[0].usage.prompt_tokens, both[1].usage.prompt_tokens);
+    // All of the first exchange is in the cache.
+    let cached = both[0].usage.cached_tokens;
+    assert!(cached >= first.usage.prompt_tokens, "{cached} of {:?}", first.usage);
+    let grandchild = soon("the fork", copy.fork()).await.unwrap();
+    drop(copy);
+    assert!(soon("the end", grandchild.ask("So?").finish()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reply_is_regenerated_and_turns_are_removed_and_edited() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(3, 12));
+    let first = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    let prompt_tokens = first.usage.prompt_tokens;
+    let mut texts = vec![first.text];
+    for _ in 0..3 {
+        let again = soon("the end", agent.regenerate().finish()).await.unwrap();
+        assert_eq!(again.usage.prompt_tokens, prompt_tokens);
+        assert_eq!(again.usage.cached_tokens, prompt_tokens - 1);
+        texts.push(again.text);
+    }
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts.len(), 4, "other words each time");
+    let same = || agent.ask_with(Prompt::Again);
+    let [one, two] = [same().finish().await.unwrap(), same().finish().await.unwrap()];
+    assert_eq!(one.text, two.text, "the agent's seed");
+    // Back to the beginning.
+    agent.rewind(2).unwrap();
+    let restarted = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    assert_eq!((&restarted.text, restarted.usage.prompt_tokens), (&one.text, prompt_tokens));
+    agent.edit_turn(0, "Hi.").unwrap();
+    let other = engine.agent_with(AgentSpec {
+        turns: vec![
+            Turn { speaker: Speaker::User, text: "Hello".into() },
+            Turn { speaker: Speaker::Agent, text: "Hi.".into() },
+        ],
+        ..speaker(3, 12)
+    });
+    let third = engine.agent_with(speaker(3, 12));
+    soon("the copy", third.copy_conversation(&agent)).await.unwrap();
+    let asked = [&agent, &other, &third].map(|agent| agent.ask("And?"));
+    let mut heard = Vec::new();
+    for reply in asked {
+        heard.push(soon("the end", reply.finish()).await.unwrap().text);
+    }
+    assert!(heard[0] == heard[1] && heard[1] == heard[2], "{heard:?}");
+    agent.rewind(usize::MAX).unwrap();
+    let none = soon("the end", agent.regenerate().finish()).await;
+    assert_eq!(none.unwrap_err(), ReplyError::NoReply);
+}
+
+#[tokio::test]
+async fn an_edit_that_a_later_conversation_replaces_has_no_effect() {
+    let (engine, clock) = held(options()).await;
+    let agent = engine.agent_with(speaker(2, 8));
+    for _ in 0..50 {
+        agent.rewind(1).unwrap();
+        agent.set_conversation(turns());
+        agent.rewind(1).unwrap();
+        agent.set_conversation(turns());
+    }
+    let restored = engine.agent_with(AgentSpec { turns: turns(), ..speaker(2, 8) });
+    let both = async {
+        (
+            agent.ask("Go on.").finish().await.unwrap(),
+            restored.ask("Go on.").finish().await.unwrap(),
+        )
+    };
+    let (one, other) = working("both end", &clock, both).await;
+    assert_eq!((&one.text, one.usage.prompt_tokens), (&other.text, other.usage.prompt_tokens));
+}
+
+#[tokio::test]
+async fn forks_count_as_agents() {
+    let (builder, _) = on(FaultPlan::new(0), EngineOptions { agents_parked_max: 1, ..options() });
+    let engine = builder.start().await.unwrap();
+    let agent = engine.agent_with(speaker(1, 4));
+    let mut copies = Vec::new();
+    let refused = loop {
+        match soon("the fork", agent.fork()).await {
+            Ok(copy) => copies.push(copy),
+            Err(error) => break error,
+        }
+        assert!(copies.len() < 5_000, "no bound");
+    };
+    assert!(matches!(refused, ReplyError::TooManyAgents { .. }), "{refused}");
+    // A fork that nobody waits for leaves no agent.
+    copies.clear();
+    eventually("the copies are gone", || engine.stats().agents == 1).await;
+    for _ in 0..10 {
+        drop(agent.fork());
+        _ = poll(agent.fork(), Waker::noop());
+    }
+    eventually("there is one agent", || engine.stats().agents == 1).await;
+    let copy = soon("the fork", agent.fork()).await.unwrap();
+    assert!(soon("the end", copy.ask("?").finish()).await.is_ok());
+}

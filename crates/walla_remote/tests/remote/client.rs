@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
-    AgentId, AgentSpec, AskOptions, Command, ContextPolicy, EngineClient, EngineState, Event,
-    FinishReason, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
+    AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
+    EngineState, Event, FinishReason, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId,
+    Speaker, TimeLimit, Turn,
 };
 
 use crate::server::{Part, Request, STREAM, Server, bytes, finish, reply, response, text};
@@ -481,4 +482,45 @@ fn open_asks_are_bounded() {
     client.try_send(Command::Cancel { agent: agents[2], reply_id: next }).unwrap();
     let end = hear(&client, next).end;
     assert!(matches!(end, Some(ReplyEvent::Finished { .. })), "{end:?}");
+}
+
+#[test]
+fn conversations_are_rewound_copied_and_asked_again_with_another_seed() {
+    let (server, requests) = recording(|_| reply("Yes."));
+    let client = client(options(&server));
+    let agent = add(&client, AgentSpec::new("p"));
+    for question in ["one?", "two?"] {
+        hear(&client, ask(&client, agent, question));
+    }
+    let again = ask_with(&client, agent, Prompt::Again, AskOptions::seed(77));
+    assert_eq!(hear(&client, again).text, "Yes.");
+    let copy = AgentId::unique();
+    client.try_send(Command::ForkAgent { agent: copy, source: agent, spec: None }).unwrap();
+    let edit = ConversationEdit::Rewind { turns: 3 };
+    client.try_send(Command::EditConversation { agent, edit }).unwrap();
+    hear(&client, ask_with(&client, agent, Prompt::Continue, AskOptions::default()));
+    hear(&client, ask(&client, copy, "three?"));
+    let other = add(&client, AgentSpec::new("q"));
+    let edit = ConversationEdit::CopyOf { source: copy };
+    client.try_send(Command::EditConversation { agent: other, edit }).unwrap();
+    let edit = ConversationEdit::Text { turns_after: 1, text: "THREE?".into() };
+    client.try_send(Command::EditConversation { agent: other, edit }).unwrap();
+    hear(&client, ask(&client, other, "four?"));
+    let none =
+        ask_with(&client, add(&client, AgentSpec::new("")), Prompt::Again, AskOptions::default());
+    assert_eq!(hear(&client, none).end, Some(ReplyEvent::Failed(ReplyError::NoReply)));
+    let requests = requests.lock().unwrap();
+    let texts = |at: usize| -> Vec<String> {
+        let messages = requests[at].body["messages"].as_array().unwrap();
+        let texts = messages.iter().skip(1).map(|message| message["content"].as_str().unwrap());
+        texts.map(str::to_owned).collect()
+    };
+    assert_eq!(texts(1), ["one?", "Yes.", "two?"]);
+    assert_eq!(texts(2), texts(1), "the same again");
+    assert_eq!(requests[2].body["seed"], json!(77));
+    assert_ne!(requests[1].body["seed"], json!(77));
+    assert_eq!(texts(3), ["one?"]);
+    assert_eq!(texts(4), ["one?", "Yes.", "two?", "Yes.", "three?"]);
+    assert_eq!(texts(5), ["one?", "Yes.", "two?", "Yes.", "THREE?", "Yes.", "four?"]);
+    assert_eq!(requests.len(), 6);
 }

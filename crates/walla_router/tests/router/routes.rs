@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use walla_router::{EnginesError, Health, HealthRules, Router, RouterOptions};
 use walla_runtime::{
-    AfterFailure, AgentId, AgentSpec, AskOptions, Capabilities, Command, Constraint, EngineClient,
-    EngineState, Event, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, ReplyInProgress,
-    Route, Speaker, Turn,
+    AfterFailure, AgentId, AgentSpec, AskOptions, Capabilities, Command, Constraint,
+    ConversationEdit, EngineClient, EngineState, Event, FinishReason, Prompt, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, Turn,
 };
 
 use crate::talker::{Conduct, Talker};
@@ -59,6 +59,12 @@ impl Rig {
 
     fn ask_with(&self, agent: AgentId, question: &str, options: AskOptions) -> ReplyId {
         let (reply_id, prompt) = (ReplyId::unique(), Prompt::Chat(question.into()));
+        self.send(Command::Ask { agent, reply_id, prompt, options });
+        reply_id
+    }
+
+    fn ask_prompt(&self, agent: AgentId, prompt: Prompt) -> ReplyId {
+        let (reply_id, options) = (ReplyId::unique(), AskOptions::default());
         self.send(Command::Ask { agent, reply_id, prompt, options });
         reply_id
     }
@@ -130,6 +136,72 @@ fn an_agent_takes_its_conversation_to_another_engine() {
     let (more, _) = rig.finish(second);
     assert_eq!(rig.b.turns(agent), ["one?", &text, "two?", &more]);
     assert_eq!(rig.router.engines().engine_of(agent).as_deref(), Some("b"));
+}
+
+#[test]
+fn conversations_are_rewound_edited_copied_and_asked_again() {
+    let mut rig = rig();
+    let agent = rig.agent(Route::default());
+    let mut said = Vec::new();
+    for question in ["one?", "two?"] {
+        let reply_id = rig.ask(agent, question);
+        said.push(rig.finish(reply_id).0);
+    }
+    let edit = |edit| Command::EditConversation { agent, edit };
+    rig.send(edit(ConversationEdit::Rewind { turns: 1 }));
+    rig.send(edit(ConversationEdit::Text { turns_after: 2, text: "ONE?".into() }));
+    assert_eq!(rig.b.turns(agent), [""; 0]);
+    let reply_id = rig.ask_prompt(agent, Prompt::Continue);
+    let (text, _) = rig.finish(reply_id);
+    assert_eq!(rig.a.turns(agent), ["ONE?", &said[0], "two?", &text]);
+    let reply_id = rig.ask_prompt(agent, Prompt::Again);
+    let (again, _) = rig.finish(reply_id);
+    let now = ["ONE?", &said[0], "two?", &again];
+    assert_eq!(rig.a.turns(agent), now);
+    // A copy, on the other engine too.
+    let copy = AgentId::unique();
+    rig.send(Command::ForkAgent { agent: copy, source: agent, spec: None });
+    assert_eq!(rig.a.turns(copy), now);
+    rig.route(copy, Route::engine("b"));
+    let other = rig.agent(Route::engine("b"));
+    let edit = ConversationEdit::CopyOf { source: copy };
+    rig.send(Command::EditConversation { agent: other, edit });
+    for agent in [copy, other] {
+        assert_eq!(rig.b.turns(agent), now);
+        let reply_id = rig.ask(agent, "three?");
+        assert!(is_finished(&rig.finish(reply_id).1));
+    }
+    assert_eq!(rig.a.turns(agent), now, "the source has its own future");
+    let nobody = AgentId::unique();
+    rig.send(Command::ForkAgent { agent: nobody, source: AgentId::unique(), spec: None });
+    let reply_id = rig.ask(nobody, "?");
+    let (_, end) = rig.finish(reply_id);
+    assert_eq!(end, ReplyEvent::Failed(ReplyError::UnknownAgent));
+    let silent = rig.agent(Route::default());
+    let reply_id = rig.ask_prompt(silent, Prompt::Again);
+    let (_, end) = rig.finish(reply_id);
+    assert_eq!(end, ReplyEvent::Failed(ReplyError::NoReply));
+}
+
+#[test]
+fn a_rewind_ends_the_reply_in_progress_whose_text_is_a_turn() {
+    let mut rig = rig();
+    rig.a.conducts(Conduct::Speak(50));
+    let agent = rig.agent(Route::default());
+    let speaking = rig.ask(agent, "one?");
+    let waiting = rig.ask(agent, "two?");
+    while rig.text(speaking).is_empty() {
+        rig.frame();
+    }
+    rig.send(Command::EditConversation { agent, edit: ConversationEdit::Rewind { turns: 1 } });
+    for reply_id in [speaking, waiting] {
+        let (_, end) = rig.finish(reply_id);
+        assert!(matches!(end, ReplyEvent::Finished { reason: FinishReason::Cancelled, .. }));
+    }
+    rig.a.conducts(Conduct::Speak(2));
+    let reply_id = rig.ask_prompt(agent, Prompt::Continue);
+    let (text, _) = rig.finish(reply_id);
+    assert_eq!(rig.a.turns(agent), ["one?", &text]);
 }
 
 #[test]
@@ -229,7 +301,8 @@ fn a_call_or_a_constraint_is_not_continued() {
 fn repeated_failures_send_asks_straight_to_the_substitute() {
     let mut rig = rig();
     rig.a.conducts(Conduct::Fail(0));
-    let agent = rig.agent(hybrid());
+    // A late answer is a failure too, and this machine may be slow.
+    let agent = rig.agent(Route::engine("a").or("b", Duration::from_secs(10)));
     for asks in 1..=5 {
         let reply = rig.ask(agent, "?");
         let (_, end) = rig.finish(reply);

@@ -153,11 +153,16 @@ pub fn texts(turns: &[Turn]) -> Vec<String> {
 impl Inner {
     fn command(&mut self, command: Command) {
         match command {
-            Command::AddAgent { agent, mut spec } => {
+            // Each router sends the whole specification of a copy.
+            Command::ForkAgent { agent, spec: Some(mut spec), .. }
+            | Command::AddAgent { agent, mut spec } => {
                 let history = History::new(std::mem::take(&mut spec.turns));
                 let (reply, asks) = (None, VecDeque::new());
                 let before = self.agents.insert(agent, Agent { spec: *spec, history, reply, asks });
                 assert!(before.is_none(), "added twice");
+            }
+            Command::ForkAgent { spec: None, .. } | Command::EditConversation { .. } => {
+                panic!("an engine would do this with its own copy of a conversation")
             }
             Command::ChangeAgent { agent, spec } => {
                 self.agents.get_mut(&agent).expect("known").spec = *spec;

@@ -180,6 +180,9 @@ pub struct AskOptions {
     /// can influence. With it the reply has no reasoning, and [`Prompt::Raw`] ignores it. Default:
     /// none.
     pub opening: Option<Arc<String>>,
+    /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
+    /// same conversation with another seed gets another reply, unless the temperature is 0.
+    pub seed: Option<u64>,
 }
 
 impl AskOptions {
@@ -187,6 +190,12 @@ impl AskOptions {
     #[must_use]
     pub fn constraint(constraint: Constraint) -> Self {
         Self { constraint: Some(constraint), ..Self::default() }
+    }
+
+    /// A reply with this seed.
+    #[must_use]
+    pub fn seed(seed: u64) -> Self {
+        Self { seed: Some(seed), ..Self::default() }
     }
 
     /// Bytes of text that they keep.
@@ -206,6 +215,15 @@ pub enum Prompt {
     /// No new turn: the agent replies to its conversation as it is. So it continues after the
     /// results of its actions, answers an observation, or speaks first.
     Continue,
+    /// The last reply once more: the engine removes the agent's last turn and all later turns from
+    /// the conversation, and asks the same again. A question is asked again as
+    /// [`Chat`](Self::Chat); a reply to the conversation itself as [`Continue`](Self::Continue).
+    ///
+    /// With the same [seed](AskOptions::seed) the same words come, with another one others. The
+    /// cache holds the prompt already, so only the new reply is evaluated. Turns that are appended
+    /// before this ask are removed too. Without a reply in the conversation the ask fails with
+    /// [`ReplyError::NoReply`](crate::ReplyError::NoReply).
+    Again,
     /// Raw text to continue, without template or conversation. The text may come from a player: it
     /// yields no control, unknown or user-defined token and no token that ends a generation
     /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). The whole reply is
@@ -226,7 +244,7 @@ impl Prompt {
         match self {
             Self::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
             Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text.len(),
-            Self::Continue => 0,
+            Self::Continue | Self::Again => 0,
         }
     }
 }

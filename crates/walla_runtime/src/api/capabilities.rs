@@ -155,7 +155,7 @@ impl Capabilities {
                 return Err(Unsupported::StopTokens);
             }
         }
-        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
+        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue | Prompt::Again);
         if is_chat && options.opening.is_some() && !self.openings {
             return Err(Unsupported::Openings);
         }

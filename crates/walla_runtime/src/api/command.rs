@@ -3,6 +3,7 @@
 use walla_plan::Detail;
 
 use super::agent::{AgentSpec, AskOptions, Prompt, Turn};
+use super::edit::ConversationEdit;
 use super::{AgentId, ReplyId};
 
 /// Command from a host to its engine.
@@ -57,6 +58,31 @@ pub enum Command {
         /// Oldest first.
         turns: Vec<Turn>,
     },
+    /// Changes turns of a conversation. A reply in progress and all waiting asks are cancelled
+    /// first; the text so far of that reply is a turn. The cache is kept: the next prompt is
+    /// evaluated from the first token that differs.
+    EditConversation {
+        /// The agent.
+        agent: AgentId,
+        /// The change.
+        edit: ConversationEdit,
+    },
+    /// Adds an agent that begins as a copy of another one, with a separate future.
+    ///
+    /// Both share the evaluated tokens of the source: pages are shared until one of them writes,
+    /// which copies at most one page. A recurrent state is copied. Without a free slot the copy is
+    /// [parked](Self::AddAgent), and its next prompt is evaluated as that of any agent. The reply
+    /// in progress and waiting asks of the source are not copied.
+    ForkAgent {
+        /// The new agent, as for [`AddAgent`](Self::AddAgent).
+        agent: AgentId,
+        /// An agent of the same client.
+        source: AgentId,
+        /// Specification of the new agent, with its conversation (`turns`): tokens that do not
+        /// begin as the source's are evaluated. `None`: specification and conversation of the
+        /// source; if the source is unknown, the new agent is not added.
+        spec: Option<Box<AgentSpec>>,
+    },
     /// Removes an agent, cancels its reply and frees its memory.
     RemoveAgent {
         /// The agent.
@@ -107,6 +133,8 @@ impl Command {
             | Self::SetDetail { agent, .. }
             | Self::SetConversation { agent, .. }
             | Self::AppendTurns { agent, .. }
+            | Self::EditConversation { agent, .. }
+            | Self::ForkAgent { agent, .. }
             | Self::RemoveAgent { agent }
             | Self::Ask { agent, .. }
             | Self::Cancel { agent, .. }

@@ -103,6 +103,9 @@ pub enum ReplyError {
     /// the model: build the mask for the model's vocabulary.
     #[error("none of the model's tokens is allowed")]
     NothingAllowed,
+    /// The conversation has no reply that could be given [again](crate::Prompt::Again).
+    #[error("the conversation has no reply to give again")]
+    NoReply,
     /// The model's output contains a NaN or infinity.
     #[error("the model's output is not finite")]
     NotFinite,

@@ -6,6 +6,7 @@ mod action;
 mod agent;
 mod capabilities;
 mod command;
+mod edit;
 mod error;
 mod event;
 mod route;
@@ -18,6 +19,7 @@ pub use self::capabilities::{
     Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache, Unsupported,
 };
 pub use self::command::{ASKS_WAITING_MAX, Command, EXCHANGES_KNOWN_MAX, Pacing};
+pub use self::edit::ConversationEdit;
 pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
     DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,

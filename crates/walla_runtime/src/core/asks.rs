@@ -129,21 +129,29 @@ impl Core {
         let context_tokens = self.prompt_context_tokens();
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
-        let is_chat = matches!(ask.prompt, Prompt::Chat(_) | Prompt::Continue);
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
+        let is_again = ask.prompt == Prompt::Again;
+        // Put back if the ask is refused at once.
+        let kept = is_again.then(|| agent.history.clone());
+        let prompt = if is_again { agent.take_last_reply() } else { Some(ask.prompt) };
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
+        let Some(prompt) = prompt else { return self.fail(slot, ReplyError::NoReply) };
+        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
         agent.is_chat = is_chat;
-        let is_question = matches!(ask.prompt, Prompt::Chat(_));
+        let is_question = matches!(prompt, Prompt::Chat(_));
         let refused = || {
             let policy = agent.history.call_policy(&agent.spec, &ask.options, is_question);
             policy.err().map(Arc::new)
         };
         if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
+            if let Some(kept) = kept {
+                agent.history = kept;
+            }
             return self.fail(slot, ReplyError::Actions(fault));
         }
         let opening = ask.options.opening;
@@ -152,7 +160,7 @@ impl Core {
             conversation.opening = opening;
             conversation
         };
-        let source = match ask.prompt {
+        let source = match prompt {
             Prompt::Tokens(tokens) => return self.start_generation(slot, tokens, None, now_micros),
             Prompt::Raw(text) => PromptSource::Raw(text),
             Prompt::RawTrusted(text) => PromptSource::RawTrusted(text),
@@ -160,7 +168,7 @@ impl Core {
                 let asked = Asked::Question(question);
                 PromptSource::Chat { conversation: conversation(), asked }
             }
-            Prompt::Continue => {
+            Prompt::Continue | Prompt::Again => {
                 let asked = Asked::Conversation;
                 PromptSource::Chat { conversation: conversation(), asked }
             }

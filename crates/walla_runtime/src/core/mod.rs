@@ -18,6 +18,7 @@ mod cost_file;
 mod deadline;
 mod encode;
 mod fallback;
+mod fork;
 mod in_flight;
 mod kv_cache;
 mod load;
@@ -227,7 +228,9 @@ impl EngineCore for Core {
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         let now_micros = self.clients.now_micros(client, now_micros);
         match command {
-            Command::AddAgent { agent, spec } => self.agents.add(client, agent, *spec),
+            Command::AddAgent { agent, spec } => {
+                self.agents.add(client, agent, *spec);
+            }
             Command::ChangeAgent { agent, spec } => self.agents.change(client, agent, spec),
             Command::SetDetail { agent, detail } => {
                 if let Some(state) = self.agents.of_client(client, agent) {
@@ -247,6 +250,10 @@ impl EngineCore for Core {
                     state.append_turns(turns, turns_max);
                 }
             }
+            Command::EditConversation { agent, edit } => {
+                self.edit(client, agent, edit, now_micros);
+            }
+            Command::ForkAgent { agent, source, spec } => self.fork(client, agent, source, spec),
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, reply_id, prompt, options } => {
                 self.ask(client, agent, Ask::new(reply_id, prompt, options, now_micros));

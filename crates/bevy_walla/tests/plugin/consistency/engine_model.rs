@@ -220,6 +220,12 @@ impl State {
                 let (persona, turns) = (spec.persona, spec.turns);
                 self.agents.insert(agent, Character { persona, turns, ..Character::default() });
             }
+            Command::ForkAgent { agent, spec, .. } => {
+                let spec = spec.expect("the plugin knows the components of a copy");
+                let (persona, turns) = (spec.persona, spec.turns);
+                self.agents.insert(agent, Character { persona, turns, ..Character::default() });
+            }
+            Command::EditConversation { .. } => panic!("the plugin edits its components"),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(character) = self.agents.get_mut(&agent) {
                     character.persona = spec.persona;
@@ -312,7 +318,24 @@ impl Character {
     fn begin_next_ask(&mut self, dice: &mut Dice) {
         let Some(ask) = self.asks.pop_front() else { return };
         self.turns.extend(ask.turns_before);
-        self.reply = Some(Reply::new(ask.reply_id, ask.prompt, dice));
+        let prompt = match ask.prompt {
+            Prompt::Again => self.take_last_reply(),
+            prompt => Some(prompt),
+        };
+        let mut reply = Reply::new(ask.reply_id, prompt.clone().unwrap_or(Prompt::Again), dice);
+        reply.will_fail |= prompt.is_none();
+        self.reply = Some(reply);
+    }
+
+    /// Removes the last reply, the question before it and all behind it.
+    fn take_last_reply(&mut self) -> Option<Prompt> {
+        let answer = self.turns.iter().rposition(|turn| turn.speaker == Speaker::Agent)?;
+        let question = self.turns[..answer].last().filter(|turn| turn.speaker == Speaker::User);
+        let question = question.map(|turn| turn.text.clone());
+        self.turns.truncate(answer - usize::from(question.is_some()));
+        let left = self.turns.len();
+        self.exchanges.retain(|(.., answer)| *answer < left);
+        Some(question.map_or(Prompt::Continue, Prompt::Chat))
     }
 
     /// The next event of the reply in progress. A reply that fails does so before it begins or

@@ -155,6 +155,11 @@ const EDITS: &[Action] = &[
     ("swap by insertion", Game::swap_by_insertion),
     ("swap in place", Game::swap_in_place),
     ("swap in place", Game::swap_in_place),
+    ("rewind", Game::rewind),
+    ("edit a turn", Game::edit_turn),
+    ("ask again", Game::ask_again),
+    ("ask again", Game::ask_again),
+    ("fork", Game::fork),
 ];
 const REMOVALS: &[Action] = &[
     ("despawn", Game::despawn),
@@ -291,6 +296,38 @@ impl Game {
     fn forget(&mut self, world: &mut World, agent: Entity) {
         if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
             talk.forget_last_exchange();
+        }
+    }
+
+    fn rewind(&mut self, world: &mut World, agent: Entity) {
+        if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
+            let before = talk.turns().len();
+            let removed = talk.rewind(self.dice.throw(4) as usize);
+            assert_eq!(talk.turns().len() + removed.len(), before);
+        }
+    }
+
+    fn edit_turn(&mut self, world: &mut World, agent: Entity) {
+        self.pushed += 1;
+        let text = format!("e{}", self.pushed);
+        if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
+            talk.set_text(self.dice.throw(6) as usize, text);
+        }
+    }
+
+    fn ask_again(&mut self, world: &mut World, agent: Entity) {
+        self.asked += 1;
+        world.trigger(Ask::again(agent).seeded(self.asked).tagged(self.asked));
+    }
+
+    /// A copy under another persona, by which it is found in the engine.
+    fn fork(&mut self, world: &mut World, agent: Entity) {
+        if self.agents.len() < 4 {
+            let copy = world.commands().fork_agent(agent);
+            world.flush();
+            let persona = self.new_agent();
+            world.entity_mut(copy).insert(persona);
+            self.agents.push(copy);
         }
     }
 

@@ -114,6 +114,11 @@ impl AgentState {
         self.background.outdate();
     }
 
+    /// The specification of the next reply.
+    pub fn latest_spec(&self) -> &AgentSpec {
+        self.next_spec.as_deref().unwrap_or(&self.spec)
+    }
+
     pub fn set_detail(&mut self, detail: Detail) {
         self.spec.detail = detail;
         if let Some(next) = &mut self.next_spec {
@@ -152,7 +157,9 @@ impl AgentState {
         let sampling = &self.spec.sampling;
         let mask = self.constraint().and_then(ReplyConstraint::mask);
         let of_speech = || self.reply.as_ref()?.speech_mask.as_ref();
-        Draw { sampling, mask: mask.or_else(of_speech).or_else(|| sampling.allowed_tokens()) }
+        let mask = mask.or_else(of_speech).or_else(|| sampling.allowed_tokens());
+        let seed = self.reply.as_ref().and_then(|reply| reply.options.seed);
+        Draw { sampling, mask, seed }
     }
 
     /// Number of earlier tokens that the agent's penalties consider.

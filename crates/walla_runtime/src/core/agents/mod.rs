@@ -115,10 +115,10 @@ impl Agents {
     }
 
     /// Adds an agent. A known id has no effect, and nor has an agent beyond the bounds: its asks
-    /// are refused.
-    pub fn add(&mut self, client: ClientKey, id: AgentId, spec: AgentSpec) {
+    /// are refused. Returns whether it was added.
+    pub fn add(&mut self, client: ClientKey, id: AgentId, spec: AgentSpec) -> bool {
         if self.slot_of.contains_key(&id) || self.parked.get(id).is_some() {
-            return;
+            return false;
         }
         let agent = Box::new(AgentState::new(client, id, spec));
         if let Some(slot) = self.free_slot() {
@@ -127,7 +127,9 @@ impl Agents {
             self.parked.insert(agent);
         } else {
             tracing::warn!(target: "walla::reply", agent = id.0, "no capacity for another agent");
+            return false;
         }
+        true
     }
 
     /// Changes the specification of an agent.

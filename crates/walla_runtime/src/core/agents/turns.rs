@@ -4,7 +4,7 @@
 //! open follow the exchanges of these asks.
 
 use super::{AgentState, Asked, Reply, ReplyPhase};
-use crate::api::{ReplyId, Turn};
+use crate::api::{Prompt, ReplyId, Turn};
 use crate::history::Exchange;
 
 impl AgentState {
@@ -29,6 +29,14 @@ impl AgentState {
             let turns = self.asks.take_turns_after();
             self.extend_turns(turns, turns_max);
         }
+    }
+
+    /// Removes the agent's last turn and all later ones. Returns the prompt that asks the same
+    /// again.
+    pub fn take_last_reply(&mut self) -> Option<Prompt> {
+        let prompt = self.history.take_reply()?;
+        self.background.outdate();
+        Some(prompt)
     }
 
     /// Adds turns to the end of the conversation.

@@ -6,6 +6,7 @@ mod background;
 mod budget;
 mod clients;
 mod constraints;
+mod conversations;
 mod deadlines;
 mod determinism;
 mod fallback;

@@ -26,7 +26,7 @@ use super::simulation_kit::{
     seeds, source,
 };
 use super::*;
-use crate::api::{Speaker, Turn};
+use crate::api::{ConversationEdit, Speaker, Turn};
 use crate::engine_core::Control;
 use crate::options::EngineError;
 
@@ -110,7 +110,7 @@ impl Simulation {
 
     /// A random action of a host, a device or the environment.
     fn act(&mut self) {
-        match self.setting.draws.draw(24) {
+        match self.setting.draws.draw(26) {
             0..=3 if self.agents.len() < 8 => {
                 let spec = self.setting.draws.spec();
                 self.add(spec);
@@ -165,6 +165,31 @@ impl Simulation {
             21 if self.setting.draws.one_in(8) => {
                 self.setting.clock.advance(3_600_000_000);
                 self.progress_micros = self.setting.clock.now_micros();
+            }
+            23 => {
+                let Some(source) = self.pick_agent().filter(|_| self.agents.len() < 8) else {
+                    return;
+                };
+                let is_copy = self.setting.draws.one_in(2);
+                let spec = (!is_copy).then(|| Box::new(self.setting.draws.spec()));
+                let agent = AgentId(self.name());
+                self.agents.push(agent);
+                self.command(Command::ForkAgent { agent, source, spec });
+            }
+            24 => {
+                let (Some(agent), Some(source)) = (self.pick_agent(), self.pick_agent()) else {
+                    return;
+                };
+                let edit = match self.setting.draws.draw(4) {
+                    0 => ConversationEdit::CopyOf { source },
+                    1 => ConversationEdit::Text { turns_after: 1, text: "Lo é.".into() },
+                    turns => ConversationEdit::Rewind { turns },
+                };
+                self.command(Command::EditConversation { agent, edit });
+            }
+            25 => {
+                let Some(agent) = self.pick_agent() else { return };
+                self.ask(agent, Prompt::Again);
             }
             22 => {
                 let is_paused = !self.is_paused && self.setting.draws.one_in(2);

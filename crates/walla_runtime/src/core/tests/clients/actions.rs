@@ -3,6 +3,7 @@
 use walla_plan::Detail;
 
 use super::*;
+use crate::api::ConversationEdit;
 
 impl Simulation {
     pub(super) fn act(&mut self) {
@@ -46,6 +47,16 @@ impl Simulation {
             3 if self.one_in(3) => {
                 let turns = self.turns();
                 self.command(client, Command::SetConversation { agent, turns });
+            }
+            5 if self.agents.len() < AGENTS_MAX => {
+                let source = agent;
+                let agent = AgentId(self.name());
+                self.agents.push((agent, client));
+                self.command(client, Command::ForkAgent { agent, source, spec: None });
+            }
+            6 => {
+                let edit = ConversationEdit::Rewind { turns: 1 };
+                self.command(client, Command::EditConversation { agent, edit });
             }
             4 if count > 2 => {
                 self.agents.swap_remove(at);

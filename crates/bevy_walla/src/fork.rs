@@ -1,0 +1,85 @@
+//! Copies of agents.
+
+use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
+
+use crate::actions::Actions;
+use crate::agent::{
+    Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
+    AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
+};
+use crate::conversation::Conversation;
+
+/// Marks a new agent as a copy of another one: insert it together with
+/// [`Agent`](crate::Agent), or before it. [`ForkCommands::fork_agent`] does that.
+///
+/// The engine then shares the evaluated tokens of both, as far as they begin equally: the copy's
+/// first reply evaluates only its question. Afterwards the component has no effect and may stay.
+/// Without a free slot in the engine, or on another engine, the copy evaluates its conversation as
+/// any new agent.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
+pub struct ForkOf(#[entities] pub Entity);
+
+/// Copies of agents, as methods of [`Commands`].
+pub trait ForkCommands {
+    /// Spawns a copy of an agent: the same persona, settings and conversation, and a separate
+    /// future. A reply in progress and waiting asks are not copied, nor are components of the game.
+    ///
+    /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
+    /// copy another seed for another branch. If the agent is gone when the command runs, the entity
+    /// stays empty, and asks of it fail with
+    /// [`ReplyError::UnknownAgent`](crate::ReplyError::UnknownAgent).
+    ///
+    /// # Examples
+    /// ```
+    /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::prelude::*;
+    /// /// What would Greta say if the player lied?
+    /// fn branch(greta: Single<Entity, With<Agent>>, mut commands: Commands) {
+    ///     let other = commands.fork_agent(*greta);
+    ///     commands.entity(other).insert(AgentSeed(2));
+    ///     commands.ask(other, "I have paid already.");
+    /// }
+    /// ```
+    fn fork_agent(&mut self, agent: Entity) -> Entity;
+}
+
+impl ForkCommands for Commands<'_, '_> {
+    fn fork_agent(&mut self, agent: Entity) -> Entity {
+        let copy = self.spawn_empty().id();
+        self.queue(move |world: &mut World| fork(world, agent, copy));
+        copy
+    }
+}
+
+fn fork(world: &mut World, source: Entity, copy: Entity) {
+    fn part<C: Component + Clone>(world: &mut World, source: Entity, copy: Entity) {
+        if let Some(part) = world.get::<C>(source).cloned()
+            && let Ok(mut copy) = world.get_entity_mut(copy)
+        {
+            copy.insert(part);
+        }
+    }
+    if world.get::<Agent>(source).is_none() {
+        tracing::warn!(%source, "no agent to copy");
+        return;
+    }
+    if let Ok(mut copy) = world.get_entity_mut(copy) {
+        copy.insert(ForkOf(source));
+    }
+    part::<AgentSampling>(world, source, copy);
+    part::<AgentSeed>(world, source, copy);
+    part::<VoiceRate>(world, source, copy);
+    part::<AgentPriority>(world, source, copy);
+    part::<LevelOfDetail>(world, source, copy);
+    part::<ReplyLimits>(world, source, copy);
+    part::<AgentContext>(world, source, copy);
+    part::<AgentReasoning>(world, source, copy);
+    part::<AgentConstraint>(world, source, copy);
+    part::<Actions>(world, source, copy);
+    part::<AgentEngine>(world, source, copy);
+    part::<Conversation>(world, source, copy);
+    part::<Agent>(world, source, copy);
+}

@@ -1,0 +1,117 @@
+//! Conversations that a game rewinds, edits, asks again and copies.
+
+use bevy_ecs::prelude::*;
+use bevy_walla::ReplyError;
+use bevy_walla::engine::{Command, Prompt};
+use bevy_walla::prelude::*;
+
+use crate::common::*;
+
+/// A scripted engine that counts its asks, an app with an agent, and the agent.
+fn talk() -> (bevy_app::App, bevy_walla::scripted::ScriptedEngine, Entity) {
+    let engine = echo();
+    let mut app = app(&engine);
+    let agent = spawn(&mut app, "A");
+    for question in ["one", "two"] {
+        app.world_mut().trigger(Ask::new(agent, question));
+        updates(&mut app, 20);
+    }
+    (app, engine, agent)
+}
+
+fn texts(app: &bevy_app::App, agent: Entity) -> Vec<String> {
+    let talk = app.world().get::<Conversation>(agent).expect("an agent has one");
+    talk.turns().iter().map(|turn| turn.text.clone()).collect()
+}
+
+#[test]
+fn a_reply_is_asked_again_with_its_question_and_a_seed() {
+    let (mut app, engine, agent) = talk();
+    let before = texts(&app, agent);
+    let sent = engine.commands().len();
+    app.world_mut().trigger(Ask::again(agent).seeded(7).tagged(3));
+    updates(&mut app, 20);
+    let commands = engine.commands().split_off(sent);
+    let [Command::SetConversation { turns, .. }, Command::Ask { prompt, options, .. }] =
+        &commands[..]
+    else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(turns.len(), 2);
+    assert_eq!((prompt, options.seed), (&Prompt::Chat("two".into()), Some(7)));
+    assert_eq!(texts(&app, agent), before, "the same question, and an echo");
+    // What follows the reply is removed too.
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::Observation, "rain");
+    app.world_mut().trigger(Ask::again(agent));
+    updates(&mut app, 20);
+    assert_eq!(texts(&app, agent), before);
+}
+
+#[test]
+fn without_a_reply_an_ask_for_it_fails_and_nothing_changes() {
+    let (mut app, _engine, agent) = talk();
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().clear();
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "hello");
+    updates(&mut app, 2);
+    let mut failures = Vec::new();
+    app.add_observer(|failed: On<ReplyFailed>, mut failures: ResMut<Failures>| {
+        failures.0.push(failed.error.clone());
+    });
+    app.insert_resource(Failures(Vec::new()));
+    app.world_mut().trigger(Ask::again(agent));
+    updates(&mut app, 3);
+    failures.append(&mut app.world_mut().resource_mut::<Failures>().0);
+    assert_eq!(failures, [ReplyError::NoReply]);
+    assert_eq!(texts(&app, agent), ["hello"]);
+}
+
+#[derive(Resource)]
+struct Failures(Vec<ReplyError>);
+
+#[test]
+fn a_conversation_is_rewound_and_edited() {
+    let (mut app, engine, agent) = talk();
+    let before = texts(&app, agent);
+    let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+    let removed = talk.rewind(1);
+    assert_eq!(removed.len(), 1);
+    assert_eq!(talk.set_text(0, "ONE").as_deref(), Some("one"));
+    assert_eq!(talk.set_text(99, "x"), None);
+    assert!(talk.rewind(0).is_empty());
+    let sent = engine.commands().len();
+    updates(&mut app, 2);
+    let commands = engine.commands().split_off(sent);
+    assert!(matches!(&commands[..], [Command::SetConversation { .. }]), "{commands:?}");
+    assert_eq!(texts(&app, agent), ["ONE", &before[1], "two"]);
+    assert_eq!(app.world_mut().get_mut::<Conversation>(agent).unwrap().rewind(99).len(), 3);
+}
+
+#[test]
+fn a_copy_of_an_agent_is_a_fork_in_the_engine() {
+    let (mut app, engine, agent) = talk();
+    app.world_mut().entity_mut(agent).insert((AgentSeed(5), VoiceRate::tokens_per_second(4.0)));
+    updates(&mut app, 1);
+    let sent = engine.commands().len();
+    let copy = app.world_mut().commands().fork_agent(agent);
+    let gone = app.world_mut().spawn_empty().id();
+    app.world_mut().despawn(gone);
+    let empty = app.world_mut().commands().fork_agent(gone);
+    app.world_mut().flush();
+    updates(&mut app, 2);
+    let commands = engine.commands().split_off(sent);
+    let [Command::ForkAgent { agent: forked, source, spec: Some(spec) }] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let first = engine.commands().iter().find_map(|command| match command {
+        Command::AddAgent { agent, .. } => Some(*agent),
+        _ => None,
+    });
+    assert!(forked != source && Some(*source) == first);
+    assert_eq!((spec.persona.as_str(), spec.voice_rate, spec.turns.len()), ("A", Some(4.0), 4));
+    assert_eq!(texts(&app, copy), texts(&app, agent));
+    assert!(app.world().get::<Agent>(empty).is_none());
+    // Each goes on alone.
+    app.world_mut().trigger(Ask::new(copy, "three"));
+    updates(&mut app, 20);
+    assert_eq!((texts(&app, copy).len(), texts(&app, agent).len()), (6, 4));
+}
