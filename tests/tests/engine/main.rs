@@ -2,6 +2,7 @@
 
 mod background;
 mod constraints;
+mod conversations;
 mod demo_model;
 mod experts;
 mod masks;

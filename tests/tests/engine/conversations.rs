@@ -1,0 +1,71 @@
+//! Forks, repeated replies and rewinds of long conversations on the demo model: what is evaluated.
+
+use walla::{AgentSpec, AskOptions, Engine, Finished, Prompt, Reply, Sampling, Speaker, Turn};
+
+const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
+
+async fn demo() -> Engine {
+    let builder = Engine::demo().device("cpu").threads(1).agents_max(8).context_tokens(2_048);
+    builder.start().await.unwrap()
+}
+
+/// A conversation of about 800 tokens.
+fn long() -> AgentSpec {
+    let lines = [
+        "What does a horseshoe cost?",
+        "3 silver for a horseshoe.",
+        "Who are you?",
+        "Greta. Everybody knows me.",
+    ];
+    let turns = lines.iter().cycle().take(2 * 28).enumerate().map(|(at, text)| {
+        let speaker = if at % 2 == 0 { Speaker::User } else { Speaker::Agent };
+        Turn { speaker, text: (*text).to_owned() }
+    });
+    let sampling = Sampling::builder().temperature(0.8).seed(1).build().unwrap();
+    AgentSpec { sampling, reply_tokens_max: 24, turns: turns.collect(), ..AgentSpec::new(GRETA) }
+}
+
+async fn end(reply: Reply) -> Finished {
+    reply.finish().await.unwrap()
+}
+
+fn evaluated(finished: &Finished) -> u32 {
+    finished.usage.prompt_tokens - finished.usage.cached_tokens
+}
+
+#[tokio::test]
+async fn a_fork_of_a_long_conversation_evaluates_only_its_question() {
+    let engine = demo().await;
+    let agent = engine.agent_with(long());
+    let whole = end(agent.ask("Hello.")).await;
+    assert!(whole.usage.prompt_tokens >= 800, "{:?}", whole.usage);
+    let mut copies = Vec::new();
+    for seed in 0..5 {
+        let copy = agent.fork().await.unwrap();
+        let options = AskOptions::seed(seed);
+        let reply = copy.ask_with_options(Prompt::Chat("And a sword?".into()), options);
+        copies.push((copy, end(reply).await));
+    }
+    let own = end(agent.ask("And a sword?")).await;
+    // The question and its markers.
+    for reply in copies.iter().map(|(_, reply)| reply).chain([&own]) {
+        assert!(evaluated(reply) <= 20, "{:?}", reply.usage);
+    }
+    // Each copy shares all full pages: six conversations need little more room than one.
+    let stats = engine.stats();
+    let of_one = own.usage.prompt_tokens.div_ceil(16) + 3;
+    assert!(stats.pages_used <= of_one + 5 * 6, "{} pages, {of_one} of one", stats.pages_used);
+}
+
+#[tokio::test]
+async fn a_repeated_reply_and_a_rewind_evaluate_only_what_is_new() {
+    let engine = demo().await;
+    let agent = engine.agent_with(long());
+    end(agent.ask("Hello.")).await;
+    let again = end(agent.regenerate()).await;
+    assert_eq!(evaluated(&again), 1, "the last token, whose output gives the first word");
+    agent.rewind(6).unwrap();
+    let next = end(agent.ask("And a sword?")).await;
+    assert!(evaluated(&next) <= 20, "{:?}", next.usage);
+    assert!(next.usage.prompt_tokens < again.usage.prompt_tokens);
+}
