@@ -21,11 +21,11 @@ pub(super) fn fuse<'s>(
     by_vectors: &[Place<f32>],
 ) -> Vec<Hit<'s>> {
     let mut parts: BTreeMap<(usize, EntryId), Parts> = BTreeMap::new();
-    for (rank, place) in (1..).zip(by_words) {
+    for (rank, place) in ranks(by_words) {
         let of = parts.entry((place.store, place.id)).or_default();
         (of.slot, of.words) = (place.slot, Some((rank, place.value)));
     }
-    for (rank, place) in (1..).zip(by_vectors) {
+    for (rank, place) in ranks(by_vectors) {
         let of = parts.entry((place.store, place.id)).or_default();
         (of.slot, of.vectors) = (place.slot, Some((rank, place.value)));
     }
@@ -46,6 +46,18 @@ pub(super) fn fuse<'s>(
     hits.sort_by(|a, b| b.score.total_cmp(&a.score));
     hits.truncate(query.most);
     hits
+}
+
+/// The places with their ranks from 1. Equal values share the rank of the first of them, so that
+/// importance and recency decide between them.
+fn ranks<T: PartialEq>(places: &[Place<T>]) -> impl Iterator<Item = (usize, &Place<T>)> {
+    let equal = places.chunk_by(|a, b| a.value == b.value);
+    let first = |next: &mut usize, equal: &[Place<T>]| {
+        *next += equal.len();
+        Some(*next - equal.len())
+    };
+    let firsts = equal.clone().scan(1, move |next, equal| first(next, equal));
+    firsts.zip(equal).flat_map(|(rank, equal)| equal.iter().map(move |place| (rank, place)))
 }
 
 /// `61 / (60 + rank)`: 1 for the first place. Cormack et al. have 1 in the numerator; the factor

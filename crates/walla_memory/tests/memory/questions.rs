@@ -1,5 +1,7 @@
 //! The lore of Emberfall and questions about it.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
 use walla_memory::{EntryId, Hit, Query, Store, Tags, search};
 
@@ -39,24 +41,22 @@ pub fn questions() -> Vec<Question> {
 }
 
 /// A reader of everything: the questions are about secrets too.
-pub fn everyone() -> Tags {
-    ["guards", "millers", "manor", "monastery", "thieves"].into_iter().collect()
-}
+static EVERYONE: LazyLock<Tags> =
+    LazyLock::new(|| ["guards", "millers", "manor", "monastery", "thieves"].into_iter().collect());
 
 /// Recall at 1, 5 and 10, in percent, of all, direct and paraphrased questions.
 pub type Recall = [[f64; 3]; 3];
 
 /// Searches for each question as `change` has it.
-pub fn recall(
+pub fn recall<'q>(
     store: &Store,
-    questions: &[Question],
-    change: impl for<'q> Fn(usize, Query<'q>) -> Query<'q>,
+    questions: &'q [Question],
+    change: impl Fn(usize, Query<'q>) -> Query<'q>,
 ) -> Recall {
-    let reader = everyone();
     let ranks: Vec<(Kind, Option<usize>)> = (0..)
         .zip(questions)
         .map(|(at, of)| {
-            let query = Query { reader: &reader, most: 10, ..Query::new(&of.question) };
+            let query = Query { reader: &EVERYONE, most: 10, ..Query::new(&of.question) };
             let hits: Vec<Hit<'_>> = search(&[store], &change(at, query)).unwrap();
             (of.kind, hits.iter().position(|hit| of.is_answered_by(hit.id)))
         })
