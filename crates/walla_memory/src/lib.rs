@@ -1,5 +1,4 @@
 //! Memories of agents and shared lore of a game, with deterministic retrieval.
-#![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod entry;

@@ -58,17 +58,17 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Weights of the parts of a score. The unit is the first place of a ranking.
+/// Weights of the parts of a score. Each default is the result of a measurement with the questions
+/// of `tests/data`, in `tests/memory/recall.rs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     /// Ranking by words. Default: 1.
     pub words: f32,
     /// Ranking by vectors. Default: 1.
     pub vectors: f32,
-    /// Importance, 0 to 1. Default: 0.01, less than the distance of the first two ranks (0.016):
-    /// it decides between entries that match equally. With a random importance and age, 0.01 costs
-    /// no recall on the questions of `tests/data`; 0.02 costs 4 points of recall at 1, 0.05 costs
-    /// 29 (`tests/memory/recall.rs`).
+    /// Importance, 0 to 1. Default: 0.01, which is less than the distance of the first two ranks
+    /// (0.016), so that it decides between entries that match equally. A larger weight puts
+    /// important entries before better answers.
     pub importance: f32,
     /// Recency, `2^(-age / half_life)`. Default: 0.01, as for the importance.
     pub recency: f32,
@@ -118,10 +118,12 @@ pub struct Hit<'s> {
     pub id: EntryId,
     /// The entry.
     pub entry: &'s Entry,
-    /// Sum of the weighted parts. Only comparable within a search.
+    /// Weighted sum of both rankings. Only comparable within a search.
     pub score: f64,
     /// BM25 score, if the entry is in the ranking by words.
     pub bm25: Option<f64>,
+    /// Share of the query's words that the entry has, weighted by rarity, 0 to 1.
+    pub coverage: Option<f64>,
     /// Cosine similarity, if the entry is in the ranking by vectors.
     pub cosine: Option<f32>,
 }
@@ -137,9 +139,17 @@ pub struct Hit<'s> {
 ///    entries that are left out as well, so scores of a small and a large store are comparable.
 /// 3. The ranking by vectors has the entries with a cosine similarity of at least
 ///    [`Weights::cosine_min`].
-/// 4. An entry in a ranking gets `weight * (60 + 1) / (60 + rank)`, ranks from 1 ([`RRF_K`]), and
-///    its weighted importance and recency. Entries with equal values share a rank. Each ranking
-///    ends after 100 places, or `4 * most`.
+/// 4. Both are combined by rank ([`RRF_K`]). Ranks count from 1, and equal values share one:
+///
+///    ```text
+///    score = (words * coverage^2 * 61 / (60 + rank by words) + vectors * 61 / (60 + rank by vectors))
+///            * (1 + importance * importance of the entry + recency * 2^(-age / half_life))
+///    ```
+///
+///    `coverage` is the share of the query's words that the entry has, each with the logarithm of
+///    its rarity as in BM25. Without this factor, which Cormack et al. do not have, an entry with
+///    one common word of the query comes before the best vector.
+/// 5. Each ranking ends after 100 places, or `4 * most`.
 ///
 /// An entry in neither ranking is no hit.
 ///

@@ -16,8 +16,16 @@ pub const BM25_B: f64 = 0.75;
 /// search.
 pub const QUERY_WORDS_MAX: usize = 256;
 
+/// How well an entry matches the words of a query.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Score {
+    pub(super) bm25: f64,
+    /// Share of the query's words that the entry has, each with its inverse frequency, 0 to 1.
+    pub(super) coverage: f64,
+}
+
 /// The best `places` permitted entries by BM25, of those with a score above zero.
-pub(super) fn ranking(stores: &[&Store], query: &Query<'_>, places: usize) -> Vec<Place<f64>> {
+pub(super) fn ranking(stores: &[&Store], query: &Query<'_>, places: usize) -> Vec<Place<Score>> {
     let words = distinct_words(query.text);
     let entries: usize = stores.iter().map(|store| store.len()).sum();
     if words.is_empty() || entries == 0 {
@@ -27,18 +35,21 @@ pub(super) fn ranking(stores: &[&Store], query: &Query<'_>, places: usize) -> Ve
     let length_mean = (length as f64 / entries as f64).max(1.0);
     let weights = words.iter().map(|word| inverse_frequency(stores, word, entries));
     let weights: Vec<f64> = weights.collect();
+    let total: f64 = weights.iter().sum();
     let mut ranking = Vec::new();
     for (at, store) in stores.iter().enumerate() {
-        for (slot, value) in scores(store, &words, &weights, length_mean) {
-            if let Some((id, entry)) = store.entry(slot)
+        for (slot, score) in (0..).zip(scores(store, &words, &weights, length_mean)) {
+            if score.bm25 > 0.0
+                && let Some((id, entry)) = store.entry(slot)
                 && is_permitted(store, query, entry)
             {
-                ranking.push(Place { store: at, slot, id, value });
+                let score = Score { coverage: score.coverage / total, ..score };
+                ranking.push(Place { store: at, slot, id, value: score });
             }
         }
     }
-    let by_rank = |a: &Place<f64>, b: &Place<f64>| -> Ordering {
-        b.value.total_cmp(&a.value).then((a.store, a.id).cmp(&(b.store, b.id)))
+    let by_rank = |a: &Place<Score>, b: &Place<Score>| -> Ordering {
+        b.value.bm25.total_cmp(&a.value.bm25).then((a.store, a.id).cmp(&(b.store, b.id)))
     };
     if ranking.len() > places {
         ranking.select_nth_unstable_by(places, by_rank);
@@ -68,24 +79,20 @@ fn inverse_frequency(stores: &[&Store], word: &str, entries: usize) -> f64 {
     libm::log(1.0 + (entries - with + 0.5) / (with + 0.5))
 }
 
-/// Scores of the entries with a word of the query, by slot. Each score adds up the words in the
-/// order of the query.
-fn scores(
-    store: &Store,
-    words: &[String],
-    weights: &[f64],
-    length_mean: f64,
-) -> impl Iterator<Item = (u32, f64)> {
-    let mut scores = vec![0.0_f64; store.slots_len()];
+/// Scores of all slots; zero for entries without a word of the query. Each score adds up the words
+/// in the order of the query. Coverage is the sum of weights here.
+fn scores(store: &Store, words: &[String], weights: &[f64], length_mean: f64) -> Vec<Score> {
+    let mut scores = vec![Score::default(); store.slots_len()];
     for (word, weight) in words.iter().zip(weights) {
         for posting in store.index.postings(word) {
             let length = f64::from(store.index.words_of(posting.slot)) / length_mean;
             let count = f64::from(posting.count);
             let saturation = BM25_K1 * (1.0 - BM25_B + BM25_B * length);
             if let Some(score) = scores.get_mut(posting.slot as usize) {
-                *score += weight * count * (BM25_K1 + 1.0) / (count + saturation);
+                score.bm25 += weight * count * (BM25_K1 + 1.0) / (count + saturation);
+                score.coverage += weight;
             }
         }
     }
-    (0_u32..).zip(scores).filter(|(_, score)| *score > 0.0)
+    scores
 }

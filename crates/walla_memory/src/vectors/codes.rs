@@ -14,6 +14,8 @@
 //! `n` dimensions (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section
 //! 3.1); twice as much is added. `p q` is an exact i32.
 
+use super::products::products;
+
 /// Largest code of a vector.
 const CODE_MAX: f64 = 127.0;
 
@@ -22,6 +24,9 @@ const LENGTH_MAX: f64 = 1.0 + 1e-6;
 
 /// For what rounding in f64 adds to a bound.
 const SLACK: f64 = 1e-9;
+
+/// Rows of a block of the scan.
+const BLOCK: usize = 64;
 
 /// Bounds of a similarity in f32.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +77,15 @@ impl QueryCodes {
         let rounding = dimensions as f64 * f64::from(f32::EPSILON);
         Self { codes, scale, error: error * LENGTH_MAX, rounding }
     }
+
+    /// Bounds from the product of the codes.
+    fn bounds(&self, row: &Row, product: i32) -> Bounds {
+        let middle = self.scale * f64::from(row.scale) * f64::from(product);
+        let error = f64::from(row.error);
+        let error = LENGTH_MAX * error + self.error * (LENGTH_MAX + error);
+        let error = error + self.rounding + SLACK;
+        Bounds { lower: middle - error, upper: middle + error }
+    }
 }
 
 impl Codes {
@@ -110,22 +124,18 @@ impl Codes {
 
     /// Calls `found` with the bounds of each row.
     pub(super) fn scan(&self, query: &QueryCodes, mut found: impl FnMut(usize, Bounds)) {
-        let all = self.codes.chunks_exact(query.codes.len().max(1));
-        for (at, (codes, row)) in all.zip(&self.rows).enumerate() {
-            let product = f64::from(product(codes, &query.codes));
-            let middle = query.scale * f64::from(row.scale) * product;
-            let error = f64::from(row.error);
-            let error = LENGTH_MAX * error + query.error * (LENGTH_MAX + error);
-            let error = error + query.rounding + SLACK;
-            found(at, Bounds { lower: middle - error, upper: middle + error });
+        let block_codes = BLOCK * query.codes.len().max(1);
+        let blocks = self.codes.chunks(block_codes).zip(self.rows.chunks(BLOCK));
+        let mut at = 0;
+        for (codes, rows) in blocks {
+            let mut sums = [0; BLOCK];
+            products(codes, &query.codes, &mut sums);
+            for (row, sum) in rows.iter().zip(sums) {
+                found(at, query.bounds(row, sum));
+                at += 1;
+            }
         }
     }
-}
-
-/// Exact: `QueryCodes::new` limits the sum to an i32.
-#[inline]
-fn product(codes: &[i8], query: &[i16]) -> i32 {
-    codes.iter().zip(query).map(|(&code, &of)| i32::from(code) * i32::from(of)).sum()
 }
 
 /// Writes the codes of a vector.

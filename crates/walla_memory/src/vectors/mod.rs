@@ -7,6 +7,7 @@
 
 mod codes;
 mod dot;
+mod products;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -1,5 +1,6 @@
 //! Searches against a scorer that follows the documented formulas literally.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,19 +68,23 @@ fn naive(stores: &[&Store], query: &Query<'_>, unit: Option<&[f32]>) -> Vec<Foun
             && stores[*store].limits().age_max.is_none_or(|most| entry.time + most >= query.now)
     });
     let (mut by_words, mut by_vectors) = (Vec::new(), Vec::new());
+    let mut coverage = BTreeMap::new();
     for &(store, id, entry) in permitted.clone() {
         let of = words(&entry.text);
-        let mut score = 0.0;
+        let (mut score, mut covered, mut total) = (0.0, 0.0, 0.0);
         for term in &terms {
             let with = all.iter().filter(|(.., of)| words(&of.text).contains(term)).count() as f64;
             let idf = (1.0 + (all.len() as f64 - with + 0.5) / (with + 0.5)).ln();
             let count = of.iter().filter(|word| *word == term).count() as f64;
             let length = of.len() as f64 / mean;
             let saturation = BM25_K1 * (1.0 - BM25_B + BM25_B * length);
+            total += idf;
+            covered += if count > 0.0 { idf } else { 0.0 };
             score += idf * count * (BM25_K1 + 1.0) / (count + saturation);
         }
         if score > 0.0 {
             by_words.push((store, id, score));
+            coverage.insert((store, id), covered / total);
         }
         if let Some((unit, vector)) = unit.zip(stores[store].vector(id)) {
             let cosine = cosine(unit, vector);
@@ -104,10 +109,12 @@ fn naive(stores: &[&Store], query: &Query<'_>, unit: Option<&[f32]>) -> Vec<Foun
         let age = query.now.saturating_sub(entry.time).as_secs_f64();
         let recency = (-age / query.weights.half_life.as_secs_f64()).exp2();
         let weights = &query.weights;
-        let score = f64::from(weights.words) * of_rank(ranks[0])
-            + f64::from(weights.vectors) * of_rank(ranks[1])
-            + f64::from(weights.importance) * f64::from(entry.importance)
-            + f64::from(weights.recency) * recency;
+        let coverage = coverage.get(&(store, id)).copied().unwrap_or(0.0);
+        let score = (f64::from(weights.words) * of_rank(ranks[0]) * coverage * coverage
+            + f64::from(weights.vectors) * of_rank(ranks[1]))
+            * (1.0
+                + f64::from(weights.importance) * f64::from(entry.importance)
+                + f64::from(weights.recency) * recency);
         scores.push((store, id, score));
     }
     scores.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));

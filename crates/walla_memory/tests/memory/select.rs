@@ -14,7 +14,10 @@ fn store(texts: &[&str]) -> Store {
 }
 
 fn hits(store: &Store) -> Vec<Hit<'_>> {
-    let hit = |(id, entry)| Hit { store: 0, id, entry, score: 0.0, bm25: None, cosine: None };
+    let hit = |(id, entry)| {
+        let (bm25, coverage, cosine) = (None, None, None);
+        Hit { store: 0, id, entry, score: 0.0, bm25, coverage, cosine }
+    };
     store.iter().map(hit).collect()
 }
 
