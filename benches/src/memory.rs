@@ -205,7 +205,7 @@ impl Random {
         self.vector(centres.get(at).map(Vec::as_slice), dimensions)
     }
 
-    /// Components around zero, or around a centre with a spread of its own size.
+    /// Components around zero, or around a centre with an equal spread.
     fn vector(&mut self, centre: Option<&[f32]>, dimensions: usize) -> Vec<f32> {
         let at = |i: usize| centre.and_then(|centre| centre.get(i)).copied().unwrap_or(0.0);
         (0..dimensions).map(|i| at(i) + (2.0 * self.number() - 1.0) as f32).collect()

@@ -140,7 +140,7 @@ impl Entry {
         Self { tags: names.into_iter().collect(), ..self }
     }
 
-    /// Sets the tags of which a reader needs one.
+    /// Sets the tags that permit a reader: one of them is enough.
     #[must_use]
     pub fn visible_to<T: Into<Arc<str>>>(self, names: impl IntoIterator<Item = T>) -> Self {
         Self { visible_to: names.into_iter().collect(), ..self }

@@ -36,7 +36,7 @@ pub enum EntryError {
     #[error("a tag is empty")]
     EmptyTag,
     /// The limits of the store allow no entry, or fewer bytes in total than this entry has.
-    #[error("the limits of the store leave no room for an entry of {bytes} bytes")]
+    #[error("the limits of the store allow no entry of {bytes} bytes")]
     NoRoom {
         /// Bytes of text and names.
         bytes: u64,

@@ -48,7 +48,7 @@ impl Index {
         let mut words: u32 = 0;
         let mut terms = Vec::new();
         for_each_word(text, |word| {
-            words += 1;
+            words = words.saturating_add(1);
             terms.push(self.term(word));
         });
         terms.sort_unstable();

@@ -87,11 +87,11 @@ impl Store {
     }
 
     /// Adds an entry. A full store evicts first, by [`StoreLimits::retention`]; the new entry is
-    /// never evicted by its own addition, whatever its value. Expired entries are not preferred:
+    /// not evicted in the same call, even if its value is the lowest. Expired entries are not preferred:
     /// call [`expire`](Self::expire) for them.
     ///
     /// # Errors
-    /// [`EntryError`]: the entry is invalid, or the limits leave no room for any entry of its
+    /// [`EntryError`]: the entry is invalid, or the limits allow no entry of its
     /// length. The store is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
         entry.check(&self.limits)?;
@@ -193,7 +193,7 @@ impl Store {
     }
 
     /// States the model of the following vectors. Another name than the current one removes all
-    /// vectors, also those that were set before any name. Returns whether vectors were removed.
+    /// vectors, also vectors that were set before any name. Returns whether vectors were removed.
     ///
     /// # Errors
     /// [`VectorError::ModelName`]: the name is longer than 256 bytes.

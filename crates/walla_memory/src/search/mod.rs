@@ -133,16 +133,18 @@ pub struct Hit<'s> {
 ///
 /// 1. Entries that are [expired](crate::StoreLimits::is_expired), not visible to the reader or
 ///    without a wanted tag are left out.
-/// 2. The ranking by words has the entries with a word of the query, by BM25 (Robertson and Zaragoza,
-///    "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with `k1` [`BM25_K1`] and
-///    `b` [`BM25_B`]. Numbers of entries and lengths are those of all searched stores together, of
-///    entries that are left out as well, so scores of a small and a large store are comparable.
+/// 2. The ranking by words has the entries with a word of the query, by BM25 (Robertson and
+///    Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with `k1`
+///    [`BM25_K1`] and `b` [`BM25_B`]. Numbers of entries and lengths are counted over all searched
+///    stores, with the entries that are left out, so scores of a small and a large store are
+///    comparable.
 /// 3. The ranking by vectors has the entries with a cosine similarity of at least
 ///    [`Weights::cosine_min`].
 /// 4. Both are combined by rank ([`RRF_K`]). Ranks count from 1, and equal values share one:
 ///
 ///    ```text
-///    score = (words * coverage^2 * 61 / (60 + rank by words) + vectors * 61 / (60 + rank by vectors))
+///    score = (words * coverage^2 * 61 / (60 + rank by words)
+///                + vectors * 61 / (60 + rank by vectors))
 ///            * (1 + importance * importance of the entry + recency * 2^(-age / half_life))
 ///    ```
 ///
@@ -152,6 +154,12 @@ pub struct Hit<'s> {
 /// 5. Each ranking ends after 100 places, or `4 * most`.
 ///
 /// An entry in neither ranking is no hit.
+///
+/// # Words
+/// Words are divided by the rules of Unicode and at apostrophes, in lower case, without accents.
+/// English words are reduced to stems (Porter 1980, and a table of irregular forms), and English
+/// function words of a query ("who", "the") are left out. Chinese, Japanese, Korean, Thai, Lao,
+/// Khmer and Burmese text is searched by pairs of characters.
 ///
 /// # Errors
 /// [`SearchError`]: a weight is not finite or negative, or the vector does not fit a store.

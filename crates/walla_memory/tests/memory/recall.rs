@@ -27,18 +27,17 @@ fn floor(name: &str, found: &Recall, floors: Recall) {
     }
 }
 
-/// Measured: all 42.3, 46.8, 49.2; direct 96.8, 100, 100; paraphrase 4.4, 9.7, 13.8 (without the
-/// stemmer: direct 94.1 at 1, paraphrase 11.0 at 10). A paraphrase has at most one word of its
-/// entry: it is what vectors are for.
+/// Measured: all 43.8, 46.9, 49.2; direct 98.2, 100, 100; paraphrase 6.3, 10.3, 14.1. A paraphrase
+/// has at most one word of its entry: vectors must find it.
 #[test]
 fn of_words_alone() {
     let found = recall(&lore(), &questions(), |_, query| query);
-    floor("words", &found, [[42.0, 46.5, 48.5], [96.0, 99.5, 99.5], [4.0, 9.5, 13.0]]);
+    floor("words", &found, [[43.5, 46.5, 49.0], [98.0, 99.9, 99.9], [6.0, 10.0, 14.0]]);
 }
 
 /// Importance and age that have nothing to do with the answers may cost little. This is the
-/// measurement behind the default weights: recall at 1 of direct questions is 97.7 without them,
-/// 97.7 with 0.01, 93.6 with 0.02, 68.6 with 0.05.
+/// measurement behind the default weights: recall at 1 of direct questions is 98.2 without them,
+/// 98.2 with 0.01, 97.7 with 0.02, 96.8 with 0.05.
 #[test]
 fn small_weights_of_importance_and_recency_cost_little() {
     let mut store = Store::new(lore().limits().clone());
@@ -65,6 +64,8 @@ fn small_weights_of_importance_and_recency_cost_little() {
     }
 }
 
+/// Measured with all-MiniLM-L6-v2, 2026-11-27: vectors alone 63.5, 83.3, 87.8; both 59.0, 83.1,
+/// 87.9, of direct questions 99.5, 100, 100, of paraphrases 31.0, 71.5, 79.6.
 #[test]
 #[ignore = "needs vectors of an embedding model: WALLA_MEMORY_VECTORS=FILE"]
 fn of_vectors() {
@@ -85,7 +86,7 @@ fn of_vectors() {
     print(&format!("vectors of {}", vectors.model), &alone);
     print("both", &both);
     let ([words, ..], [both_all, direct, paraphrase]) = (words, both);
-    assert!(both_all[1] > words[1] + 10.0, "vectors raise recall at 5");
-    assert!(direct[1] >= 98.0, "direct questions keep their answers");
-    assert!(paraphrase[1] >= 40.0, "{paraphrase:?}");
+    assert!(both_all[1] > words[1] + 30.0, "vectors raise recall at 5");
+    assert!(direct[0] >= 99.0, "direct questions keep their answers: {direct:?}");
+    assert!(paraphrase[1] >= 70.0, "{paraphrase:?}");
 }

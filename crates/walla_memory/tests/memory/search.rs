@@ -181,7 +181,7 @@ fn long_queries_are_cut() {
 }
 
 proptest! {
-    /// An entry is found by its own text, if a word of it is no stop word.
+    /// The text of an entry finds this entry, if a word of it is no stop word.
     #[test]
     fn any_text_finds_itself(text in "\\PC{1,60}", noise in any::<String>()) {
         let mut store = store([Entry::new("another text, another mill")]);
