@@ -61,8 +61,8 @@
 //! | both, without `coverage` ([`search`]) | 48.8, 63.3, 76.8 | 98.6, 100, 100 | 14.4, 37.9, 60.8 |
 //! | words, without [stems](search#words) | 41.4, 45.8, 47.5 | 95.9, 100, 100 | 3.8, 8.5, 11.3 |
 //!
-//! Words cannot help with these paraphrases, so vectors alone are better there at 1. They help with
-//! names, which no embedding model knows.
+//! Words cannot find these paraphrases, so vectors alone are better for them at 1. For direct
+//! questions, both together are better than each alone.
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod entry;

@@ -87,12 +87,12 @@ impl Store {
     }
 
     /// Adds an entry. A full store evicts first, by [`StoreLimits::retention`]; the new entry is
-    /// not evicted in the same call, even if its value is the lowest. Expired entries are not preferred:
-    /// call [`expire`](Self::expire) for them.
+    /// not evicted in the same call, even if its value is the lowest. Expired entries are not
+    /// preferred: call [`expire`](Self::expire) for them.
     ///
     /// # Errors
-    /// [`EntryError`]: the entry is invalid, or the limits allow no entry of its
-    /// length. The store is unchanged.
+    /// [`EntryError`]: the entry is invalid, or the limits allow no entry of its length. The store
+    /// is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
         entry.check(&self.limits)?;
         let bytes = entry.bytes();

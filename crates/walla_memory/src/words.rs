@@ -1,8 +1,8 @@
 //! Words of a text: the units that the index counts.
 //!
-//! 1. Unicode Standard Annex 29 divides a text into words. An apostrophe, a full stop or a colon inside a
-//!    word divides it, unless it begins with a digit; a single letter behind the division ("s" of
-//!    "smith's") is no word.
+//! 1. Unicode Standard Annex 29 divides a text into words. An apostrophe, a full stop or a colon
+//!    inside a word divides it further, unless it begins with a digit; a single letter behind the
+//!    division ("s" of "smith's") is no word.
 //! 2. Letters are in lower case, in compatibility form (NFKC), without the accents of U+0300 to
 //!    U+036F: "Café", "CAFE" and "café" with a combining accent are equal.
 //! 3. Scripts without spaces (Han, kana, Thai, Lao, Khmer, Burmese), and Hangul, whose words
@@ -15,8 +15,8 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use crate::stem::stem;
 
 /// English function words. Queries leave them out; entries keep them. Words that are names or nouns
-/// too ("will", "may", "can") are not in the list. Without the list, recall at 1 of direct questions
-/// (`tests/data`) is 94.5 in place of 98.2.
+/// too ("will", "may", "can") are not in the list. Without the list, recall at 1 of direct
+/// questions (`tests/data`) is 94.5 in place of 98.2.
 const STOP_WORDS: &[&str] = &[
     "a", "about", "am", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "did",
     "do", "does", "done", "for", "from", "had", "has", "have", "he", "her", "here", "him", "his",
