@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(path) = &args.output {
         output::check(path, &[] as &[PathBuf])?;
     }
-    println!("| measurement | entries | best | median | p95, µs | bytes |");
-    println!("|---|---|---|---|---|---|");
+    println!("| measurement | entries | best | median | p95 | processor, mean, µs | bytes |");
+    println!("|---|---|---|---|---|---|---|");
     let mut rows = Vec::new();
     for &entries in &args.vectors {
         for clusters in [0, 100] {
@@ -159,25 +159,48 @@ fn words(entries: usize, rounds: usize) -> Result<Vec<Value>, Box<dyn Error>> {
     ])
 }
 
-/// Microseconds of each call, sorted.
-fn measure<T>(inputs: &[T], mut call: impl FnMut(&T)) -> Vec<f64> {
+/// Times of calls.
+struct Times {
+    /// Microseconds of each call, sorted.
+    micros: Vec<f64>,
+    /// Mean processor time of a call: less than the clock where other programs had the core. Only
+    /// for calls of 100 ms in total, because the system counts in ticks of up to 10 ms.
+    processor_micros: Option<f64>,
+}
+
+fn measure<T>(inputs: &[T], mut call: impl FnMut(&T)) -> Times {
     let time = |input: &T| {
         let start = Instant::now();
         call(input);
         start.elapsed().as_secs_f64() * 1e6
     };
+    let before = processor_micros();
     let mut micros: Vec<f64> = inputs.iter().map(time).collect();
+    let processor_micros = before
+        .zip(processor_micros())
+        .map(|(before, after)| after - before)
+        .filter(|micros| *micros >= 1e5)
+        .map(|micros| micros / inputs.len().max(1) as f64);
     micros.sort_by(f64::total_cmp);
-    micros
+    Times { micros, processor_micros }
 }
 
-fn row(name: &str, entries: usize, micros: &[f64], bytes: usize) -> Value {
+/// Processor time of this thread, if the system reports it: only Linux does.
+fn processor_micros() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos: f64 = text.split(' ').next()?.parse().ok()?;
+    Some(nanos / 1e3)
+}
+
+fn row(name: &str, entries: usize, times: &Times, bytes: usize) -> Value {
+    let micros = &times.micros;
     let at = |share: f64| {
         let last = micros.len().saturating_sub(1);
         micros.get((last as f64 * share) as usize).copied().unwrap_or(f64::NAN)
     };
     let (best, median, p95) = (at(0.0), at(0.5), at(0.95));
-    println!("| {name} | {entries} | {best:.1} | {median:.1} | {p95:.1} | {bytes} |");
+    let processor = times.processor_micros.map_or("-".into(), |micros| format!("{micros:.1}"));
+    println!("| {name} | {entries} | {best:.1} | {median:.1} | {p95:.1} | {processor} | {bytes} |");
     json!({
         "name": name,
         "entries": entries,
@@ -185,6 +208,7 @@ fn row(name: &str, entries: usize, micros: &[f64], bytes: usize) -> Value {
         "micros_min": best,
         "micros_median": median,
         "micros_p95": p95,
+        "processor_micros_mean": times.processor_micros,
     })
 }
 
