@@ -1,17 +1,4 @@
 //! Lore files: entries that authors of a game write.
-//!
-//! ```text
-//! # The village. Lines that begin with # are comments.
-//! Emberfall has forty houses
-//! and one well.
-//!
-//! [tags: mill, river; visible to: millers, guards; importance: 0.8]
-//! The mill wheel broke in spring.
-//! ```
-//!
-//! Paragraphs are divided by blank lines; the lines of a paragraph are joined by spaces. A first
-//! line that begins with `[` is a header, with each field at most once. A backslash before `[` or
-//! `#` at the start of a line is removed, and the line is text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +9,20 @@ use crate::{Entry, EntryError, LoreError, Store, StoreLimits, Tags};
 
 impl Store {
     /// A store with the entries of a lore text, in their order: the id of an entry is its index.
-    /// The limits are [`StoreLimits::lore`]. The module docs of `lore` describe the format, which
-    /// the example in the docs of the crate shows.
+    /// The limits are [`StoreLimits::lore`].
+    ///
+    /// ```text
+    /// # The village. Lines that begin with # are comments.
+    /// Emberfall has forty houses
+    /// and one well.
+    ///
+    /// [tags: mill, river; visible_to: millers, guards; importance: 0.8]
+    /// The mill wheel broke in spring.
+    /// ```
+    ///
+    /// Blank lines divide paragraphs; the lines of a paragraph are joined by spaces. A first line
+    /// that begins with `[` is a header, with each field at most once. A backslash before `[` or
+    /// `#` at the start of a line is removed, and the line is text. Comments divide nothing.
     ///
     /// # Errors
     /// [`LoreError`], which names the line. Nothing is ever evicted: too many entries are an error.

@@ -24,8 +24,8 @@ pub struct Query<'a> {
     /// Text whose words are searched: at most [`QUERY_WORDS_MAX`] distinct words count. Empty: no
     /// search by words.
     pub text: &'a str,
-    /// Vector of the text by the model of the stores' vectors, of any length but zero. `None`: no
-    /// search by vectors.
+    /// Vector of the text by the model of the stores' vectors. It need not have length 1. `None`:
+    /// no search by vectors.
     pub vector: Option<&'a [f32]>,
     /// Tags of the reader. Entries with `visible_to` need one of them.
     pub reader: &'a [Arc<str>],
