@@ -90,7 +90,14 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     (
         "walla_memory",
         1,
-        &["libm", "serde", "serde_json", "thiserror", "unicode-normalization", "unicode-segmentation"],
+        &[
+            "libm",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "unicode-normalization",
+            "unicode-segmentation",
+        ],
     ),
     ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
