@@ -87,6 +87,18 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "lzma-rust2", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "crossbeam-utils", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
+    (
+        "walla_memory",
+        1,
+        &[
+            "libm",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "unicode-normalization",
+            "unicode-segmentation",
+        ],
+    ),
     ("walla_model", 1, &["half", "libc", "minijinja", "serde_json", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     // Trace marks, used on several layers.

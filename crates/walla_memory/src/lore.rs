@@ -1,0 +1,192 @@
+//! Lore files: entries that authors of a game write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::{Entry, EntryError, LoreError, Store, StoreLimits, Tags};
+
+impl Store {
+    /// A store with the entries of a lore text, in their order: the id of an entry is its index.
+    /// The limits are [`StoreLimits::lore`].
+    ///
+    /// ```text
+    /// # The village. Lines that begin with # are comments.
+    /// Emberfall has forty houses
+    /// and one well.
+    ///
+    /// [tags: mill, river; visible_to: millers, guards; importance: 0.8]
+    /// The mill wheel broke in spring.
+    /// ```
+    ///
+    /// Blank lines divide paragraphs; the lines of a paragraph are joined by spaces. A first line
+    /// that begins with `[` is a header, with each field at most once. A backslash before `[` or
+    /// `#` at the start of a line is removed, and the line is text. Comments divide nothing.
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line. Nothing is ever evicted: too many entries are an error.
+    pub fn from_lore_text(text: &str) -> Result<Self, LoreError> {
+        Self::from_lore_text_with(text, StoreLimits::lore())
+    }
+
+    /// As [`from_lore_text`](Self::from_lore_text), with other limits.
+    ///
+    /// # Errors
+    /// [`LoreError`].
+    pub fn from_lore_text_with(text: &str, limits: StoreLimits) -> Result<Self, LoreError> {
+        let mut store = Self::new(limits);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut paragraph: Option<Paragraph> = None;
+        for (line, content) in (1..).zip(text.lines()) {
+            let content = content.trim();
+            if content.is_empty() {
+                if let Some(paragraph) = paragraph.take() {
+                    paragraph.finish(&mut store)?;
+                }
+            } else if !content.starts_with('#') {
+                match &mut paragraph {
+                    Some(paragraph) => paragraph.push(content),
+                    None => paragraph = Some(Paragraph::begin(line, content)?),
+                }
+            }
+        }
+        if let Some(paragraph) = paragraph {
+            paragraph.finish(&mut store)?;
+        }
+        Ok(store)
+    }
+
+    /// A store with the entries of a JSON array, in their order. The limits are
+    /// [`StoreLimits::lore`]. An entry is an object with `text`, and optionally `tags`,
+    /// `visible_to`, `importance` and `time_seconds`.
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
+    pub fn from_lore_json(json: &str) -> Result<Self, LoreError> {
+        Self::from_lore_json_with(json, StoreLimits::lore())
+    }
+
+    /// As [`from_lore_json`](Self::from_lore_json), with other limits.
+    ///
+    /// # Errors
+    /// [`LoreError`].
+    pub fn from_lore_json_with(json: &str, limits: StoreLimits) -> Result<Self, LoreError> {
+        let entries: Vec<JsonEntry> = serde_json::from_str(json)?;
+        let mut store = Self::new(limits);
+        for (number, of) in (1..).zip(entries) {
+            let entry = Entry {
+                text: of.text,
+                time: Duration::from_secs(of.time_seconds),
+                importance: of.importance.unwrap_or(Entry::IMPORTANCE),
+                tags: of.tags,
+                visible_to: of.visible_to,
+            };
+            add(&mut store, entry, number)?;
+        }
+        Ok(store)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonEntry {
+    text: Arc<str>,
+    #[serde(default)]
+    time_seconds: u64,
+    importance: Option<f32>,
+    #[serde(default)]
+    tags: Tags,
+    #[serde(default)]
+    visible_to: Tags,
+}
+
+fn add(store: &mut Store, entry: Entry, line: usize) -> Result<(), LoreError> {
+    let wrong = |error: EntryError| LoreError::Entry { line, error };
+    entry.check(store.limits()).map_err(wrong)?;
+    let StoreLimits { entries_max, bytes_max, .. } = *store.limits();
+    let is_full = store.len() >= entries_max as usize || store.bytes() + entry.bytes() > bytes_max;
+    if is_full {
+        return Err(LoreError::Full { line, entries_max, bytes_max });
+    }
+    store.add(entry).map(drop).map_err(wrong)
+}
+
+struct Paragraph {
+    line: usize,
+    header: Header,
+    text: String,
+}
+
+impl Paragraph {
+    fn begin(line: usize, content: &str) -> Result<Self, LoreError> {
+        if content.starts_with('[') {
+            return Ok(Self { line, header: Header::parse(line, content)?, text: String::new() });
+        }
+        let mut paragraph = Self { line, header: Header::default(), text: String::new() };
+        paragraph.push(content);
+        Ok(paragraph)
+    }
+
+    fn push(&mut self, content: &str) {
+        let is_escaped = content.starts_with("\\[") || content.starts_with("\\#");
+        let content = if is_escaped { content.strip_prefix('\\') } else { None }.unwrap_or(content);
+        if !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        self.text.push_str(content);
+    }
+
+    fn finish(self, store: &mut Store) -> Result<(), LoreError> {
+        if self.text.is_empty() {
+            return Err(LoreError::NoText { line: self.line });
+        }
+        let entry = Entry {
+            text: self.text.into(),
+            time: Duration::ZERO,
+            importance: self.header.importance.unwrap_or(Entry::IMPORTANCE),
+            tags: self.header.tags.unwrap_or_default(),
+            visible_to: self.header.visible_to.unwrap_or_default(),
+        };
+        add(store, entry, self.line)
+    }
+}
+
+#[derive(Default)]
+struct Header {
+    tags: Option<Tags>,
+    visible_to: Option<Tags>,
+    importance: Option<f32>,
+}
+
+impl Header {
+    fn parse(line: usize, content: &str) -> Result<Self, LoreError> {
+        let wrong = || LoreError::Header { line };
+        let fields = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let mut header = Self::default();
+        for field in fields.ok_or_else(wrong)?.split(';') {
+            let (name, value) = field.split_once(':').ok_or_else(wrong)?;
+            let is_doubled = match name.trim() {
+                "tags" => header.tags.replace(names(value)).is_some(),
+                "visible_to" | "visible to" => header.visible_to.replace(names(value)).is_some(),
+                "importance" => {
+                    let number = value.trim().parse().map_err(|_| LoreError::Number { line })?;
+                    header.importance.replace(number).is_some()
+                }
+                other => {
+                    let field = other.chars().take(40).collect();
+                    return Err(LoreError::UnknownField { line, field });
+                }
+            };
+            if is_doubled {
+                return Err(wrong());
+            }
+        }
+        Ok(header)
+    }
+}
+
+/// Names between commas. An empty one is an error of the entry.
+fn names(value: &str) -> Tags {
+    value.split(',').map(str::trim).collect()
+}
