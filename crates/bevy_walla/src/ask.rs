@@ -1,13 +1,15 @@
 //! Asks and cancels: [`Ask`], [`Cancel`] and [`CancelHeard`], as events, as messages or by a
 //! method of `Commands`.
 
+use std::sync::Arc;
+
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 #[cfg(feature = "reflect")]
 use bevy_reflect::std_traits::ReflectDefault;
-use walla_runtime::{ActionPolicy, AskOptions, Constraint, Prompt, ReplyId};
+use walla_runtime::{ActionPolicy, AskOptions, Constraint, Notes, Prompt, ReplyId};
 
 use crate::sentence::ReplySentence;
 
@@ -83,6 +85,13 @@ impl Ask {
     #[must_use]
     pub fn again(agent: Entity) -> Self {
         Self { kind: AskKind::Again, ..Self::new(agent, "") }
+    }
+
+    /// Sets texts that the agent knows for this reply, such as memories: see [`Notes`].
+    #[must_use]
+    pub fn knowing(self, notes: Notes) -> Self {
+        let options = AskOptions { notes: Some(Arc::new(notes)), ..self.options };
+        Self { options, ..self }
     }
 
     /// Sets the seed of the reply's random numbers, instead of the agent's

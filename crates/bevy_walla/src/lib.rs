@@ -221,6 +221,9 @@ pub use speech::{Speech, SpeechState};
 pub use state::WallaState;
 pub use systems::WallaSystems;
 pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
+/// Memories of agents and shared lore: stores with deterministic search. Pass what a search finds to
+/// [`Ask::knowing`].
+pub use walla_memory as memory;
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
@@ -234,9 +237,9 @@ pub use walla_runtime::{
     BuiltInTemplate, Call, CallId, Constraint, ConstraintError, ConstraintKind, ContextPolicy,
     DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError,
     EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
-    KvType, MatchError, ModelCard, ModelSource, RemoteError, ReplyError, ReplyId, ReplyInProgress,
-    Route, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs,
-    Tokenizer, TokenizerError, Turn, Unsupported, Usage, VocabularyError,
+    KvType, MatchError, ModelCard, ModelSource, Notes, RemoteError, ReplyError, ReplyId,
+    ReplyInProgress, Route, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
+    TokenLogprobs, Tokenizer, TokenizerError, Turn, Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

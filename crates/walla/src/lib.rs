@@ -41,6 +41,9 @@ pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
+/// Memories of agents and shared lore: stores with deterministic search. Pass what a search finds as
+/// [`AskOptions::notes`].
+pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
@@ -60,8 +63,8 @@ pub use walla_runtime::{
     ConstraintError, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail, EXCHANGES_KNOWN_MAX,
     EngineClient, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
     FirstTokenTimes, FrameBudget, GpuContext, InlineText, MalformedCall, MatchError, ModelCard,
-    ModelSource, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyInProgress, Route,
-    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
+    ModelSource, Notes, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent, ReplyInProgress,
+    Route, SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
     TokenLogprobs, Turn, Unsupported, Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{

@@ -589,9 +589,12 @@ fn prepare(
         return Err(ReplyEvent::Finished { reason, usage: Usage::default() });
     }
     let spec = &agent.spec;
+    let tokens = |text: &str| (text.len() / BYTES_PER_TOKEN) as u32;
+    let note = ask.options.notes.as_ref().and_then(|notes| notes.text(tokens));
     let asked = Asked {
         spec,
         turns: agent.history.turns(),
+        note: note.as_deref(),
         question,
         constraint: ask.options.constraint.as_ref().or(spec.constraint.as_ref()),
         policy,

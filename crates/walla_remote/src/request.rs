@@ -17,6 +17,8 @@ use crate::options::RemoteOptions;
 pub(crate) struct Asked<'a> {
     pub spec: &'a AgentSpec,
     pub turns: &'a [Turn],
+    /// Texts that the agent knows for this reply.
+    pub note: Option<&'a str>,
     pub question: Option<&'a str>,
     pub constraint: Option<&'a Constraint>,
     /// When the reply may call actions. `None`: the request has no tools.
@@ -82,8 +84,9 @@ fn messages(options: &RemoteOptions, asked: &Asked<'_>) -> Vec<Value> {
     let persona = Message { role: Role::System, content: &asked.spec.persona };
     let question = asked.question.map(|content| Message { role: Role::User, content });
     let persona = Some(persona).filter(|persona| !persona.content.is_empty());
-    let list: Vec<_> =
-        persona.into_iter().chain(asked.turns.iter().map(message)).chain(question).collect();
+    let note = asked.note.map(|content| Message { role: Role::Observation, content });
+    let turns = asked.turns.iter().map(message);
+    let list: Vec<_> = persona.into_iter().chain(turns).chain(note).chain(question).collect();
     // Servers accept calls of earlier replies only in requests with tools.
     let tools = asked.policy.is_some() && asked.spec.actions.is_some();
     wire_messages(&list, WireForm { system_anywhere: options.system_anywhere, tools })

@@ -39,7 +39,7 @@ pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
     BudgetStats, Call, CallId, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
     ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
-    FinishReason, FirstTokenTimes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError,
+    FinishReason, FirstTokenTimes, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError,
     ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs,
     Turn, Unsupported, Usage,
 };

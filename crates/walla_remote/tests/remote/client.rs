@@ -7,7 +7,7 @@ use serde_json::json;
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
-    EngineState, Event, FinishReason, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId,
+    EngineState, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId,
     Speaker, TimeLimit, Turn,
 };
 
@@ -523,4 +523,20 @@ fn conversations_are_rewound_copied_and_asked_again_with_another_seed() {
     assert_eq!(texts(4), ["one?", "Yes.", "two?", "Yes.", "three?"]);
     assert_eq!(texts(5), ["one?", "Yes.", "two?", "Yes.", "THREE?", "Yes.", "four?"]);
     assert_eq!(requests.len(), 6);
+}
+
+#[test]
+fn notes_are_an_observation_before_the_question_of_one_request() {
+    let (server, requests) = recording(|_| reply("Yes."));
+    let client = client(options(&server));
+    let agent = add(&client, AgentSpec::new("p"));
+    let notes = AskOptions::notes(Notes::new(["It rains."]));
+    hear(&client, ask_with(&client, agent, Prompt::Chat("one?".into()), notes));
+    hear(&client, ask(&client, agent, "two?"));
+    let requests = requests.lock().unwrap();
+    let bodies: Vec<_> = requests.iter().map(|r| r.body["messages"].to_string()).collect();
+    assert!(bodies[0].contains("You know:\\n- It rains."), "{}", bodies[0]);
+    let (note, question) = (bodies[0].find("It rains."), bodies[0].find("one?"));
+    assert!(note < question, "{}", bodies[0]);
+    assert!(!bodies[1].contains("It rains."), "{}", bodies[1]);
 }

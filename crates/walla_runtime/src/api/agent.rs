@@ -7,6 +7,7 @@ use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
 use super::action::{ActionPolicy, Actions};
+use super::notes::Notes;
 use super::route::Route;
 
 /// Speaker of a turn.
@@ -180,6 +181,9 @@ pub struct AskOptions {
     /// can influence. With it the reply has no reasoning, and [`Prompt::Raw`] ignores it. Default:
     /// none.
     pub opening: Option<Arc<String>>,
+    /// Texts that the agent knows for this reply, such as memories. [`Prompt::Raw`] ignores them.
+    /// Default: none.
+    pub notes: Option<Arc<Notes>>,
     /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
     /// same conversation with another seed gets another reply, unless the temperature is 0.
     pub seed: Option<u64>,
@@ -192,6 +196,12 @@ impl AskOptions {
         Self { constraint: Some(constraint), ..Self::default() }
     }
 
+    /// A reply of an agent that knows these texts.
+    #[must_use]
+    pub fn notes(notes: Notes) -> Self {
+        Self { notes: Some(Arc::new(notes)), ..Self::default() }
+    }
+
     /// A reply with this seed.
     #[must_use]
     pub fn seed(seed: u64) -> Self {
@@ -202,7 +212,8 @@ impl AskOptions {
     #[must_use]
     pub fn source_bytes(&self) -> usize {
         let constraint = self.constraint.as_ref().map_or(0, Constraint::source_bytes);
-        constraint + self.opening.as_ref().map_or(0, |opening| opening.len())
+        let notes = self.notes.as_ref().map_or(0, |notes| notes.bytes());
+        constraint + notes + self.opening.as_ref().map_or(0, |opening| opening.len())
     }
 }
 

@@ -9,6 +9,7 @@ mod command;
 mod edit;
 mod error;
 mod event;
+mod notes;
 mod route;
 mod stats;
 
@@ -24,6 +25,7 @@ pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
     DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
 };
+pub use self::notes::Notes;
 pub use self::route::{AfterFailure, ReplyInProgress, Route};
 pub use self::stats::{BudgetStats, EngineStats};
 

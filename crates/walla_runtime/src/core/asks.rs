@@ -154,10 +154,10 @@ impl Core {
             }
             return self.fail(slot, ReplyError::Actions(fault));
         }
-        let opening = ask.options.opening;
+        let (opening, notes) = (ask.options.opening, ask.options.notes);
         let conversation = || {
             let mut conversation = Conversation::of(agent);
-            conversation.opening = opening;
+            (conversation.opening, conversation.notes) = (opening, notes);
             conversation
         };
         let source = match prompt {

@@ -15,7 +15,7 @@ use walla_model::tokenizer::TokenizerError;
 use walla_types::TokenId;
 
 use super::agents::{AgentState, Asked};
-use crate::api::{AgentId, ContextPolicy, Prompt, ReplyError, ReplyId, Speaker, Turn};
+use crate::api::{AgentId, ContextPolicy, Notes, Prompt, ReplyError, ReplyId, Speaker, Turn};
 use crate::hash::fnv1a;
 use crate::model_text::ModelText;
 
@@ -70,6 +70,8 @@ pub(super) struct Conversation {
     pub actions: ActionSet,
     /// Text with which the reply begins.
     pub opening: Option<Arc<String>>,
+    /// Texts that the agent knows for this reply.
+    pub notes: Option<Arc<Notes>>,
 }
 
 impl Conversation {
@@ -83,6 +85,7 @@ impl Conversation {
             thinking: agent.spec.thinking,
             actions: agent.spec.actions.as_ref().map(|a| a.set.clone()).unwrap_or_default(),
             opening: None,
+            notes: None,
         })
     }
 }
@@ -310,7 +313,7 @@ fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
             let template = text.template.as_ref();
             let template =
                 template.ok_or_else(|| ReplyError::NoTemplate(Arc::clone(&text.state)))?;
-            let messages = (conversation.persona.as_str(), turns, Some(other));
+            let messages = (conversation.persona.as_str(), turns, None, Some(other));
             let tools = text.tools(&conversation.actions)?;
             let settings = (conversation.thinking, tools, None);
             let (different, _) = encode_chat(text, template, messages, settings)?;
@@ -338,10 +341,18 @@ fn encode_conversation(
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
     };
     let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
+    let count = |part: &str| text.tokenizer.encode_untrusted(part).map_or(0, |tokens| tokens.len());
+    let note = conversation.notes.as_ref().and_then(|notes| {
+        // The conversation needs room too.
+        let tokens_max = notes.tokens_max.min(u32::try_from(limit / 4).unwrap_or(u32::MAX));
+        let notes = Notes { tokens_max, ..Notes::clone(notes) };
+        notes.text(|part| u32::try_from(count(part)).unwrap_or(u32::MAX))
+    });
+    let note = note.as_deref();
     let mut start = None;
     let encode = &mut |from: usize| {
         let turns = turns.get(from..).unwrap_or_default();
-        let messages = (persona.as_str(), turns, question);
+        let messages = (persona.as_str(), turns, note, question);
         let settings = (conversation.thinking, tools.clone(), opening);
         let (tokens, begins) = encode_chat(text, template, messages, settings)?;
         start = begins;
@@ -358,9 +369,7 @@ fn encode_conversation(
     };
     let (tokens, dropped) = match policy {
         ContextPolicy::DropOldest => {
-            let question_tokens = question.map(|question| {
-                text.tokenizer.encode_untrusted(question).map_or(0, |tokens| tokens.len())
-            });
+            let question_tokens = question.map(|question| count(question) + note.map_or(0, count));
             let fitting = Fitting {
                 turns,
                 dropped_size: *dropped_size,
@@ -574,7 +583,7 @@ fn last_exchange(turns: &[Turn]) -> usize {
 fn encode_chat(
     text: &ModelText,
     template: &ChatTemplate,
-    (persona, turns, question): (&str, &[Turn], Option<&str>),
+    (persona, turns, note, question): (&str, &[Turn], Option<&str>, Option<&str>),
     (thinking, tools, opening): (bool, Option<Tools>, Option<&str>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
@@ -589,7 +598,8 @@ fn encode_chat(
         content: &turn.text,
     });
     let question = question.map(|content| Message { role: Role::User, content });
-    let messages: Vec<_> = system.into_iter().chain(turns).chain(question).collect();
+    let note = note.map(|content| Message { role: Role::Observation, content });
+    let messages: Vec<_> = system.into_iter().chain(turns).chain(note).chain(question).collect();
     let options = RenderOptions {
         add_generation_prompt: true,
         enable_thinking: thinking && opening.is_none(),

@@ -4,7 +4,7 @@
 use walla_types::SeqId;
 
 use super::*;
-use crate::api::{ConversationEdit, Speaker, Turn};
+use crate::api::{ConversationEdit, Notes, Speaker, Turn};
 
 /// Several pages.
 const PERSONA: &str =
@@ -330,4 +330,62 @@ fn a_conversation_is_copied_to_another_agent() {
     assert_eq!(turns(&mut rig, other), turns(&mut rig, source), "a copy of itself");
     let heard = said(&mut rig, other, "And now?");
     assert!(heard.ends[0].is_ok());
+}
+
+fn knowing(texts: &[&str]) -> AskOptions {
+    AskOptions::notes(Notes::new(texts.iter().copied()))
+}
+
+#[test]
+fn notes_precede_the_question_of_one_reply_and_leave_the_cache_valid() {
+    let mut rig = rig(&wide());
+    let agent = talked(&mut rig, chatty(SEED));
+    let twin = talked(&mut rig, chatty(SEED));
+    let before = turns(&mut rig, agent);
+    let plain = said(&mut rig, twin, "And now?");
+    let options = knowing(&["The bridge is closed.", "<|im_end|> is no marker."]);
+    let with = asked(&mut rig, agent, chat("And now?"), options);
+    assert!(with.ends[0].is_ok());
+    // Persona and conversation are in the cache; the notes are new.
+    let notes = with.usage.prompt_tokens - plain.usage.prompt_tokens;
+    assert!(notes > 20, "{:?}", with.usage);
+    assert!(
+        evaluated(&with) <= evaluated(&plain) + notes + 20,
+        "{:?} {:?}",
+        with.usage,
+        plain.usage
+    );
+    // They are no turn.
+    let after = turns(&mut rig, agent);
+    assert_eq!(after[..before.len()], before);
+    assert_eq!((after.len(), after[before.len()].text.as_str()), (before.len() + 2, "And now?"));
+    // The prompt equals one with an observation at the same place.
+    let slot = rig.core.agents.slot_of(agent).expect("it has a slot");
+    let known = rig.core.agents.get(slot).expect("it lives").sequence.tokens();
+    let known = known[..with.usage.prompt_tokens as usize].to_vec();
+    let note = "You know:\n- The bridge is closed.\n- <|im_end|> is no marker.";
+    let observed = Turn { speaker: Speaker::Observation, text: note.into() };
+    let spec = AgentSpec { turns: [before, vec![observed]].concat(), ..chatty(SEED) };
+    let other = rig.agent(spec);
+    let same = said(&mut rig, other, "And now?");
+    let slot = rig.core.agents.slot_of(other).expect("it has a slot");
+    let tokens = rig.core.agents.get(slot).expect("it lives").sequence.tokens();
+    assert_eq!(tokens[..same.usage.prompt_tokens as usize], known);
+    assert_eq!(same.text, with.text);
+}
+
+#[test]
+fn notes_have_a_limit_and_need_no_question() {
+    let mut rig = rig(&options());
+    let agent = rig.agent(AgentSpec { persona: String::new(), ..chatty(SEED) });
+    let question = Turn { speaker: Speaker::User, text: "Who?".into() };
+    rig.command(Command::AppendTurns { agent, turns: vec![question] });
+    let many: Vec<String> = (0..50).map(|nth| format!("This is note number {nth}.")).collect();
+    let many = AskOptions::notes(Notes { tokens_max: u32::MAX, ..Notes::new(many) });
+    let heard = asked(&mut rig, agent, Prompt::Continue, many.clone());
+    assert!(heard.ends[0].is_ok(), "{:?}", heard.ends);
+    let heard = asked(&mut rig, agent, chat("And?"), many);
+    assert!(heard.ends[0].is_ok() && heard.usage.prompt_tokens < 128, "{heard:?}");
+    let none = asked(&mut rig, agent, Prompt::Again, knowing(&[]));
+    assert!(none.ends[0].is_ok());
 }

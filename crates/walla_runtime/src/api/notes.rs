@@ -1,0 +1,92 @@
+//! Texts that an agent knows for one reply.
+
+use std::sync::Arc;
+
+/// Texts that an agent knows for one reply: memories, lore, what it sees. They are no part of the
+/// conversation.
+///
+/// # Place in the prompt
+/// The notes are one observation ([`Speaker::Observation`](crate::Speaker::Observation)) between
+/// the conversation and the question, or behind the conversation without a question. So persona and
+/// conversation are still the beginning of the prompt, and stay in the cache. The next prompt has
+/// the question and the reply at another place: these are evaluated again, usually in the
+/// background. Where a template has no place for an observation, it becomes a part of the user's
+/// message, as all observations. Remote engines put the same observation into the request.
+///
+/// The texts are untrusted: they yield no control token.
+///
+/// # Examples
+/// ```
+/// use walla_runtime::Notes;
+///
+/// let notes = Notes::new(["The player has paid.", "It rains."]);
+/// let words = |text: &str| text.split(' ').count() as u32;
+/// assert_eq!(notes.text(words).as_deref(), Some("You know:\n- The player has paid.\n- It rains."));
+/// let few = Notes { tokens_max: 6, ..notes };
+/// assert_eq!(few.text(words).as_deref(), Some("You know:\n- It rains."));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notes {
+    /// First line. Default: `You know:`. Empty: none.
+    pub heading: Arc<str>,
+    /// The texts, the most important first. Each becomes a line that begins with `- `.
+    pub texts: Vec<Arc<str>>,
+    /// Maximum tokens of all lines, as the engine's tokenizer counts them; remote engines count
+    /// four bytes as a token. At most a quarter of the agent's context. A text that does not fit is
+    /// left out, and later ones may fit. Together with the question, 128 tokens never change which
+    /// old turns are dropped from a full context; more may. Default: 256.
+    pub tokens_max: u32,
+}
+
+impl Notes {
+    /// These texts, with the default heading and limit.
+    #[must_use]
+    pub fn new<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
+        let texts = texts.into_iter().map(Into::into).collect();
+        Self { heading: "You know:".into(), texts, tokens_max: 256 }
+    }
+
+    /// The observation, of the texts that fit in [`tokens_max`](Self::tokens_max). `count` returns
+    /// the tokens of a text. `None`: no text fits.
+    #[must_use]
+    pub fn text(&self, mut count: impl FnMut(&str) -> u32) -> Option<String> {
+        let mut text = self.heading.to_string();
+        let mut left = self.tokens_max.checked_sub(count(&text))?;
+        let mut is_empty = true;
+        for note in self.texts.iter().map(|note| note.trim()).filter(|note| !note.is_empty()) {
+            let line = format!("- {note}");
+            // One token for the end of the line before.
+            let Some(rest) = left.checked_sub(count(&line).saturating_add(1)) else { continue };
+            left = rest;
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&line);
+            is_empty = false;
+        }
+        (!is_empty).then_some(text)
+    }
+
+    /// Bytes of all texts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.heading.len() + self.texts.iter().map(|note| note.len()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_that_do_not_fit_are_left_out() {
+        let bytes = |text: &str| text.len() as u32;
+        let notes = Notes { heading: "".into(), tokens_max: 20, ..Notes::new(["a", "", "  "]) };
+        assert_eq!(notes.text(bytes).as_deref(), Some("- a"));
+        let notes = Notes { texts: vec!["x".repeat(30).into(), "bc".into()], ..notes };
+        assert_eq!(notes.text(bytes).as_deref(), Some("- bc"));
+        assert_eq!(Notes { tokens_max: 4, ..notes.clone() }.text(bytes), None);
+        assert_eq!(Notes { heading: "x".repeat(30).into(), ..notes }.text(bytes), None);
+        assert_eq!(Notes::new([""; 0]).text(bytes), None);
+    }
+}
