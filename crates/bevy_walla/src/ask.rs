@@ -81,7 +81,7 @@ impl Ask {
         Self { kind: AskKind::Continue, ..Self::new(agent, "") }
     }
 
-    /// An ask for the agent's last reply once more ([`AskKind::Again`]).
+    /// A repetition of the ask that led to the agent's last reply ([`AskKind::Again`]).
     #[must_use]
     pub fn again(agent: Entity) -> Self {
         Self { kind: AskKind::Again, ..Self::new(agent, "") }

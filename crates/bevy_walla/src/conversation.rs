@@ -161,8 +161,8 @@ impl Conversation {
 
     /// Removes turns from the end. Returns them, oldest first.
     ///
-    /// As all edits it cancels open asks. The engine keeps what it has evaluated of the turns that
-    /// stay: the next reply evaluates only its question.
+    /// As all edits it cancels open asks. The turns that stay are still evaluated in the engine, so
+    /// the next reply evaluates only its question.
     pub fn rewind(&mut self, turns: usize) -> Vec<Turn> {
         let removed = self.turns.split_off(self.turns.len().saturating_sub(turns));
         if !removed.is_empty() {

@@ -221,8 +221,8 @@ pub use speech::{Speech, SpeechState};
 pub use state::WallaState;
 pub use systems::WallaSystems;
 pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
-/// Memories of agents and shared lore: stores with deterministic search. Pass what a search finds to
-/// [`Ask::knowing`].
+/// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
+/// passed to [`Ask::knowing`].
 pub use walla_memory as memory;
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]

@@ -143,8 +143,8 @@ impl Agent {
         }
     }
 
-    /// Asks for the last reply once more with another seed: the reply and all later turns are
-    /// removed, and the same is asked again. Only the new reply is evaluated. The seed follows from
+    /// Repeats the ask that led to the last reply, with another seed: the reply and all later turns
+    /// are removed first. Only the new reply is evaluated. The seed follows from
     /// the number of the reply, so that each call gives other words; for the same words, or a
     /// certain seed, ask with [`Prompt::Again`] and [`AskOptions::seed`].
     #[must_use = "dropping the reply cancels it"]
@@ -155,7 +155,7 @@ impl Agent {
 
     /// Removes turns from the end of the conversation. A question and its reply are two turns; each
     /// [action](Speaker::Action) is one more. Cancels the reply in progress, whose text so far is a
-    /// turn, and all waiting asks. The next reply evaluates only what is new.
+    /// turn, and all waiting asks. The next reply evaluates only new tokens.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] beyond the bounds of [all open
@@ -191,8 +191,8 @@ impl Agent {
     }
 
     /// A copy of this agent: the same specification and conversation, and a separate future. The
-    /// engine shares what it has evaluated of both, so the next reply of the copy evaluates only
-    /// its question. A reply in progress and waiting asks are not copied.
+    /// engine shares the evaluated tokens of both, so the next reply of the copy evaluates only its
+    /// question. A reply in progress and waiting asks are not copied.
     ///
     /// The copy has the agent as it is when the engine's thread takes the command, which the future
     /// awaits; the engine may still be loading. The same question gets the same reply: ask with

@@ -216,7 +216,7 @@ impl Dispatcher {
         let message =
             Message::Fork { agent: Arc::clone(&agent), source: Arc::clone(source), taken };
         self.send(message);
-        // If the caller drops this future, nobody is left to remove the copy.
+        // If the caller drops this future, the copy is removed here.
         let guard = RemoveOnDrop { dispatcher: self, agent, is_kept: false };
         _ = end.await;
         Ok(guard.keep())

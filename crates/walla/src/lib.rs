@@ -41,8 +41,8 @@ pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
-/// Memories of agents and shared lore: stores with deterministic search. Pass what a search finds as
-/// [`AskOptions::notes`].
+/// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
+/// passed as [`AskOptions::notes`].
 pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).

@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Tells the engine of an agent's reply, or its next engine, of a changed conversation.
+    /// Sends a changed conversation to the engine of an agent's reply, or to its next engine.
     fn conversation_changed(&mut self, id: AgentId) {
         let Some(agent) = self.agents.get_mut(&id) else { return };
         let on = agent.reply.as_ref().map(|reply| reply.on);

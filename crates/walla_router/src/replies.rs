@@ -48,7 +48,7 @@ impl State {
         self.settle(id);
     }
 
-    /// Turns an ask for the last reply again into the ask that it was.
+    /// Replaces a repetition by the ask that led to the last reply.
     fn again(&mut self, id: AgentId, ask: &mut Ask, choice: Choice) -> Result<Choice, ReplyError> {
         if ask.prompt == Prompt::Again {
             let agent = self.agents.get_mut(&id).ok_or(ReplyError::UnknownAgent)?;

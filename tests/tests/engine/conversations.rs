@@ -1,4 +1,5 @@
-//! Forks, repeated replies and rewinds of long conversations on the demo model: what is evaluated.
+//! Forks, repeated replies and rewinds of long conversations on the demo model: the
+//! tokens that are evaluated.
 
 use walla::{AgentSpec, AskOptions, Engine, Finished, Prompt, Reply, Sampling, Speaker, Turn};
 

@@ -239,8 +239,8 @@ impl EngineBridge {
         }
     }
 
-    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation. `None`
-    /// for other kinds, and without the component: then the engine does the same.
+    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation.
+    /// `None` for other kinds, and without the component: then the engine does the same.
     fn ask_of_again(
         &mut self,
         ask: &Ask,

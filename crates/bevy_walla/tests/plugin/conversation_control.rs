@@ -110,7 +110,7 @@ fn a_copy_of_an_agent_is_a_fork_in_the_engine() {
     assert_eq!((spec.persona.as_str(), spec.voice_rate, spec.turns.len()), ("A", Some(4.0), 4));
     assert_eq!(texts(&app, copy), texts(&app, agent));
     assert!(app.world().get::<Agent>(empty).is_none());
-    // Each goes on alone.
+    // Each has its own future.
     app.world_mut().trigger(Ask::new(copy, "three"));
     updates(&mut app, 20);
     assert_eq!((texts(&app, copy).len(), texts(&app, agent).len()), (6, 4));

@@ -381,7 +381,7 @@ async fn forks_count_as_agents() {
         assert!(copies.len() < 5_000, "no bound");
     };
     assert!(matches!(refused, ReplyError::TooManyAgents { .. }), "{refused}");
-    // A fork that nobody waits for leaves no agent.
+    // A fork whose future is dropped leaves no agent.
     copies.clear();
     eventually("the copies are gone", || engine.stats().agents == 1).await;
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! What a router writes to the log.
+//! Warnings of a router in the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};

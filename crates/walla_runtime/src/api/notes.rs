@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// Texts that an agent knows for one reply: memories, lore, what it sees. They are no part of the
-/// conversation.
+/// Texts that an agent knows for one reply: memories, lore, the things in its sight. They are no
+/// part of the conversation.
 ///
 /// # Place in the prompt
 /// The notes are one observation ([`Speaker::Observation`](crate::Speaker::Observation)) between
