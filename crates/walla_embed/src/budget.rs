@@ -8,7 +8,7 @@ const DEBT_FRAMES_MAX: u32 = 16;
 /// The value of no budget.
 const NONE: u64 = u64::MAX;
 
-/// What the host sets.
+/// Settings and frames of the host.
 #[derive(Debug)]
 pub(crate) struct Grants {
     /// Nanoseconds per frame, or [`NONE`].

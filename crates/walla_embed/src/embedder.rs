@@ -83,8 +83,10 @@ impl Embedder {
         let threads_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("walla-embed".to_owned());
         let thread = thread.spawn(move || {
-            // Before the threads of the model are started, which inherit it.
-            priority::lower();
+            if options.low_priority {
+                // Before the threads of the model are started, which inherit it.
+                priority::lower();
+            }
             let model = match load_in_thread(&file, options) {
                 Ok((model, info)) => {
                     drop(file);

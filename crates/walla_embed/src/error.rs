@@ -126,7 +126,7 @@ pub struct Refused {
     pub bytes_max: usize,
 }
 
-/// Why a request was not queued. The texts come back.
+/// Why a request was not queued. It returns the texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrySubmitError {
     /// Other requests fill the queue: try again later.

@@ -1,7 +1,7 @@
 //! Embedding models: one vector for each text, so that texts of similar meaning have similar
 //! vectors.
 //!
-//! [`Embedder`] loads a GGUF file of the architecture `bert` (all-MiniLM, bge, e5 and others), or
+//! [`Embedder`] loads a GGUF file of the architecture `bert` (all-MiniLM, bge and others), or
 //! of an architecture that generates text whose file names a pooling of the last token
 //! (Qwen3-Embedding). It runs on the CPU, on a thread of low priority.
 //!

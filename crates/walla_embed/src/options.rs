@@ -31,11 +31,14 @@ pub struct EmbedderOptions {
     /// Threads that compute, with the embedder's own. Default 1: the host and the engine need the
     /// others. At least 1; more than the machine has are lowered to them.
     pub threads: u32,
+    /// Whether the threads have a lower priority than other threads, on Linux. Default `true`;
+    /// `false` for tools that do nothing else.
+    pub low_priority: bool,
     /// Ceiling of the model's memory, in bytes. Default `None`: 15/16 of the available memory, on
     /// Linux.
     pub memory_bytes_max: Option<u64>,
     /// Tokens of one batch: more are faster together, but a batch is not interrupted. A longer text
-    /// of an encoder is a batch of its own. Default 512; from 1 to 65,536, and at most 512 for
+    /// of an encoder is a separate batch. Default 512; from 1 to 65,536, and at most 512 for
     /// models that generate text.
     pub batch_tokens_max: u32,
     /// Tokens of the longest text, with the tokens at its ends; longer than the model's context has
@@ -67,6 +70,7 @@ impl Default for EmbedderOptions {
     fn default() -> Self {
         Self {
             threads: 1,
+            low_priority: true,
             memory_bytes_max: None,
             batch_tokens_max: 512,
             context_tokens_max: None,

@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     waits_for_frame: AtomicBool,
     /// The thread shall end.
     stop: AtomicBool,
-    /// The thread has ended: nobody takes requests.
+    /// The thread has ended and takes no requests.
     ended: AtomicBool,
     thread: OnceLock<Thread>,
 }

@@ -51,7 +51,7 @@ struct Job {
     /// Index of the next text to encode.
     next: usize,
     done: Vec<Embedding>,
-    /// The result was stored, or nobody wants it.
+    /// The result was stored, or the host dropped its side.
     has_ended: bool,
 }
 

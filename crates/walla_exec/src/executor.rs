@@ -479,8 +479,8 @@ impl Executor {
         if found == step { Ok(()) } else { Err(ExecError::ForeignResults { step, found }) }
     }
 
-    /// Passes row `row` of a completed step's logits, or hidden states, to `read`. Rows are in the order of the
-    /// outputs that requested them.
+    /// Passes row `row` of a completed step's logits, or hidden states, to `read`. Rows are in the
+    /// order of the outputs that requested them.
     ///
     /// # Errors
     /// [`ExecError::StepTooLarge`] if the step has fewer rows of logits, or a device error.

@@ -1,5 +1,5 @@
-//! Computes the hidden state of the last token of texts, for embeddings. It waits for the device, so
-//! it is not for use in a frame.
+//! Computes the hidden state of the last token of texts, for embeddings. It waits for the device,
+//! so it is not for use in a frame.
 
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Source: Devlin et al. 2018; the encoder of Vaswani et al. 2017 with its norms after the sums.
-//! [`LayerNorm`] and GELU are those of Ba, Kiros and Hinton 2016 and of Hendrycks and Gimpel 2016.
+//! [`LayerNorm`]: Ba, Kiros and Hinton 2016. GELU: Hendrycks and Gimpel 2016.
 //!
 //! The rows of all texts of a call share each matrix product. Attention is computed for each text.
 //! A row's result depends on its text only: neither on the other texts nor on the threads.

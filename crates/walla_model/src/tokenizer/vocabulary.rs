@@ -33,7 +33,8 @@ pub struct Vocabulary<'a> {
     pub add_eos: Option<bool>,
     /// `add_space_prefix`: used only by "llama".
     pub add_space_prefix: Option<bool>,
-    /// `normalizer.lowercase`: whether a "bert" vocabulary changes text to lower case. Default: yes.
+    /// `normalizer.lowercase`: whether a "bert" vocabulary changes text to lower case. Default:
+    /// yes.
     pub lowercase: Option<bool>,
     /// `normalizer.strip_accents`: whether a "bert" vocabulary removes accents. Default: as
     /// `lowercase`.
