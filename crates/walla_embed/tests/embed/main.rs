@@ -2,7 +2,6 @@
 //! code (`tools/embedding`), and of a published model (ignored without it).
 
 #![expect(
-    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
