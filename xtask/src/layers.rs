@@ -81,6 +81,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
+    ("walla_embed", 5, &["atomic-waker", "crossbeam-queue", "libc", "thiserror", "tracing"]),
     ("walla_action", 3, &["schemars", "serde", "serde_json", "thiserror"]),
     ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),

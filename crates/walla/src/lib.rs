@@ -27,6 +27,7 @@
 //! | [`Engine`] | a loaded model on a device; clones share it |
 //! | [`Agent`] | persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
+//! | [`Embedder`] | an embedding model with its own thread: vectors of texts, for search by meaning |
 
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,11 @@ pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
+/// Embedding models.
+pub use walla_embed::{
+    EmbedError, Embedder, EmbedderOptions, Embedding, LoadError as EmbedderLoadError, LongTexts,
+    Pending, Pooling, Purpose, TrySubmitError, cosine,
+};
 /// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
 /// passed as [`AskOptions::notes`].
 pub use walla_memory as memory;

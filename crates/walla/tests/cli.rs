@@ -2,6 +2,8 @@
 
 #[path = "cli/command.rs"]
 mod command;
+#[path = "cli/embed.rs"]
+mod embed;
 #[path = "cli/files.rs"]
 mod files;
 #[path = "cli/hints.rs"]

@@ -275,6 +275,11 @@ impl<'a> Checker<'a> {
                 }
                 self.linear(linear, self.program.vocab as usize, width)
             }
+            Op::Hidden { x, norm } => {
+                let width = self.slot(*x)?;
+                self.normed(norm, width)?;
+                same("elements of a result", self.program.vocab as usize, width)
+            }
             Op::Sample => Ok(()),
         }
     }

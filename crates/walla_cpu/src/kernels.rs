@@ -109,6 +109,30 @@ pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y:
     dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
 }
 
+/// Weights of a layer norm.
+#[derive(Clone, Copy)]
+pub(crate) struct Normed<'a> {
+    pub weight: &'a [f32],
+    pub bias: &'a [f32],
+    pub eps: f32,
+}
+
+/// `x[i] = (x[i] - mean(x)) / sqrt(variance(x) + eps) * weight[i] + bias[i]`.
+pub(crate) fn layer_norm(variant: Variant, x: &mut [f32], norm: Normed<'_>) {
+    if variant == Variant::Neon {
+        return math::layer_norm(x, norm);
+    }
+    dispatch!(variant, attention::layer_norm(x, norm), scalar::layer_norm(x, norm));
+}
+
+/// `x[i] = x[i] / 2 * (1 + erf(x[i] / sqrt(2)))`.
+pub(crate) fn gelu(variant: Variant, x: &mut [f32]) {
+    if variant == Variant::Neon {
+        return math::gelu(x);
+    }
+    dispatch!(variant, attention::gelu(x), scalar::gelu(x));
+}
+
 /// `x[i] = x[i] * sigmoid(x[i])`.
 pub(crate) fn silu(variant: Variant, x: &mut [f32]) {
     if variant == Variant::Neon {

@@ -29,6 +29,8 @@
 //! f32. Attention uses vector instructions for f16 caches whose page and head sizes are multiples
 //! of 16, else plain Rust.
 //!
+//! [`encoder`] runs models for embeddings on the same kernels, without a queue.
+//!
 //! # Results do not depend on the batch
 //! Each output number is computed by the same operations in the same order, regardless of the
 //! number of rows in the step, the number of threads and the tile. So a sequence's logits are
@@ -40,6 +42,7 @@ mod cache;
 mod check;
 mod command;
 mod device;
+pub mod encoder;
 mod executor;
 mod experts;
 mod forward;

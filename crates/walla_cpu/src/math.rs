@@ -4,7 +4,7 @@
 use walla_types::Activation;
 
 use crate::cache::STRIP;
-use crate::kernels::DeltaInput;
+use crate::kernels::{DeltaInput, Normed};
 
 /// Partial sums of a reduction.
 const LANES: usize = 16;
@@ -149,6 +149,53 @@ pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
     }
 }
 
+/// See [`kernels::layer_norm`](crate::kernels::layer_norm).
+#[inline(always)]
+pub(crate) fn layer_norm(x: &mut [f32], norm: Normed<'_>) {
+    let count = x.len() as f32;
+    let mean = sum_of(x, |x| x) / count;
+    let variance = sum_of(x, |x| (x - mean) * (x - mean)) / count;
+    let scale = 1.0 / (variance + norm.eps).sqrt();
+    for ((x, w), b) in x.iter_mut().zip(norm.weight).zip(norm.bias) {
+        *x = ((*x - mean) * scale).mul_add(*w, *b);
+    }
+}
+
+/// The sum of a function of each number: number `i` is added to partial sum `i % 16`.
+#[inline(always)]
+fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            sums[lane] += of(chunk[lane]);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum += of(*x);
+    }
+    fold(sums)
+}
+
+/// `x / 2 * (1 + erf(x / sqrt(2)))`, with an absolute error of about `2e-7 * |x|`.
+///
+/// The rational approximation of `erf` is 7.1.26 of Abramowitz and Stegun (Hastings).
+#[inline(always)]
+pub(crate) fn gelu(x: &mut [f32]) {
+    for x in x {
+        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+        let t = 1.0 / z.mul_add(0.327_591_1, 1.0);
+        let mut p = 1.061_405_4_f32;
+        p = p.mul_add(t, -1.453_152);
+        p = p.mul_add(t, 1.421_413_8);
+        p = p.mul_add(t, -0.284_496_74);
+        p = p.mul_add(t, 0.254_829_6);
+        // The tail `1 - erf(z)`, halved: the factor of a negative number.
+        let tail = 0.5 * p * t * exp(-z * z);
+        *x *= if *x < 0.0 { tail } else { 1.0 - tail };
+    }
+}
+
 /// `x[i] = x[i] * sigmoid(x[i])`.
 #[inline(always)]
 pub(crate) fn silu(x: &mut [f32]) {
@@ -247,6 +294,29 @@ mod tests {
                     "{activation:?} {x}: {got} {wanted}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn gelu_and_layer_norms_match_the_scalar_ones() {
+        let x: Vec<f32> = (-4000..4000).map(|i| i as f32 / 500.0).collect();
+        let (mut fast, mut exact) = (x.clone(), x.clone());
+        gelu(&mut fast);
+        scalar::gelu(&mut exact);
+        for ((x, fast), exact) in x.iter().zip(&fast).zip(&exact) {
+            assert!((fast - exact).abs() <= 3e-7 * x.abs(), "{x}: {fast} {exact}");
+        }
+        let mut ends = [0.0, -0.0, f32::INFINITY, -30.0, f32::NAN];
+        gelu(&mut ends);
+        assert!(ends[..4] == [0.0, 0.0, f32::INFINITY, 0.0] && ends[4].is_nan(), "{ends:?}");
+        for len in [1, 15, 16, 33, 384] {
+            let x: Vec<f32> = (0..len).map(|i| ((i * 37 % 101) as f32 - 40.0) / 9.0).collect();
+            let weight: Vec<f32> = (0..len).map(|i| 1.0 + i as f32 / 50.0).collect();
+            let norm = Normed { weight: &weight, bias: &x, eps: 1e-5 };
+            let (mut fast, mut exact) = (x.clone(), x.clone());
+            layer_norm(&mut fast, norm);
+            scalar::layer_norm(&mut exact, norm);
+            assert!(fast.iter().zip(&exact).all(|(a, b)| (a - b).abs() < 1e-4), "{len}");
         }
     }
 

@@ -3,7 +3,7 @@
 use walla_types::{Activation, RopePairs};
 
 use crate::cache::STRIP;
-use crate::kernels::DeltaInput;
+use crate::kernels::{DeltaInput, Normed};
 
 /// Partial sums of a dot product: they let a compiler use vector registers without a change of the
 /// order.
@@ -54,6 +54,41 @@ pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
     for (x, w) in x.iter_mut().zip(weight) {
         *x = *x * scale * w;
     }
+}
+
+/// See [`kernels::layer_norm`](crate::kernels::layer_norm): in f64.
+pub(crate) fn layer_norm(x: &mut [f32], norm: Normed<'_>) {
+    let count = x.len() as f64;
+    let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
+    let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
+    let scale = 1.0 / (variance + f64::from(norm.eps)).sqrt();
+    for ((x, w), b) in x.iter_mut().zip(norm.weight).zip(norm.bias) {
+        *x = ((f64::from(*x) - mean) * scale * f64::from(*w) + f64::from(*b)) as f32;
+    }
+}
+
+/// `x / 2 * (1 + erf(x / sqrt(2)))`, in f64.
+pub(crate) fn gelu(x: &mut [f32]) {
+    for x in x {
+        let exact = f64::from(*x);
+        *x = (exact / 2.0 * (1.0 + erf(exact * std::f64::consts::FRAC_1_SQRT_2))) as f32;
+    }
+}
+
+/// The error function by its series of positive terms, 7.6.2 of the Digital Library of Mathematical
+/// Functions: `2 / sqrt(pi) e^-z^2 sum 2^n z^(2n + 1) / (1 3 5 ... (2n + 1))`.
+fn erf(z: f64) -> f64 {
+    // 1 - erf(6) is 2e-17.
+    if z.is_nan() || z.abs() >= 6.0 {
+        return if z.is_nan() { z } else { z.signum() };
+    }
+    let (mut term, mut sum, mut odd) = (z, z, 1.0);
+    while term.abs() > 1e-17 * sum.abs() {
+        odd += 2.0;
+        term *= 2.0 * z * z / odd;
+        sum += term;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp() * sum
 }
 
 /// Rotates the pairs of one head: `rotations` are `[cos, sin]` of each pair.
@@ -188,6 +223,24 @@ mod tests {
         assert_eq!(activate(Activation::Silu, 0.0), 0.0);
         assert!((activate(Activation::Silu, 1.0) - 0.731_058_6).abs() < 1e-6);
         assert!((activate(Activation::GeluTanh, 1.0) - 0.841_192).abs() < 1e-6);
+    }
+
+    #[test]
+    fn gelu_at_known_points() {
+        // x Phi(x), from tables of the normal distribution.
+        let mut x = [0.0, 1.0, -1.0, 2.0, -3.0, 9.0, -9.0];
+        gelu(&mut x);
+        let wanted = [0.0, 0.841_344_7, -0.158_655_26, 1.954_499_7, -0.004_049_694, 9.0, 0.0];
+        assert!(x.iter().zip(wanted).all(|(x, wanted)| (x - wanted).abs() < 2e-7), "{x:?}");
+    }
+
+    #[test]
+    fn the_layer_norm_has_mean_zero_and_variance_one() {
+        let mut x = numbers(100, 4);
+        layer_norm(&mut x, Normed { weight: &[2.0; 100], bias: &[1.0; 100], eps: 0.0 });
+        let mean: f32 = x.iter().sum::<f32>() / 100.0;
+        let variance: f32 = x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 100.0;
+        assert!((mean - 1.0).abs() < 1e-5 && (variance - 4.0).abs() < 1e-4, "{mean} {variance}");
     }
 
     #[test]

@@ -160,6 +160,7 @@ fn names(ops: &[Op]) -> Vec<&'static str> {
         Op::DeltaNet { .. } => "DeltaNet",
         Op::Gate { .. } => "gate",
         Op::Head { .. } => "head",
+        Op::Hidden { .. } => "hidden state",
         Op::Sample => "sampler",
     };
     ops.iter().enumerate().map(name).collect()

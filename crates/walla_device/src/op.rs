@@ -347,6 +347,15 @@ pub enum Op {
         /// Tokens that the model never generates.
         suppressed: Vec<u32>,
     },
+    /// `h[o] = norm(x[row(o)])`, f32, into the program's logits buffer: for programs that compute
+    /// vectors. Such a program has no [`Head`](Self::Head) and samples nothing, and its
+    /// [`vocab`](Program::vocab) is the width of `x`.
+    Hidden {
+        /// Hidden state.
+        x: Slot,
+        /// Norm of the result.
+        norm: Norm,
+    },
     /// Samples a token for every output with [`SAMPLE`](crate::step::OutputRow::SAMPLE), from a
     /// copy of its logits `l` (the logits buffer is not changed):
     ///
@@ -394,6 +403,8 @@ pub enum OpKind {
     ScaledSum,
     /// [`Op::Head`] with a cap or with suppressed tokens.
     BoundedLogits,
+    /// [`Op::Hidden`].
+    Hidden,
 }
 
 impl OpKind {
@@ -416,6 +427,7 @@ impl OpKind {
             (value_norm, Self::ValueNorm),
             (scaled, Self::ScaledSum),
             (bounded, Self::BoundedLogits),
+            (matches!(op, Op::Hidden { .. }), Self::Hidden),
         ];
         kinds.into_iter().filter_map(|(is, kind)| is.then_some(kind))
     }
@@ -432,6 +444,7 @@ impl fmt::Display for OpKind {
             Self::ValueNorm => "norms of values",
             Self::ScaledSum => "scaled layers",
             Self::BoundedLogits => "soft-capped logits or suppressed tokens",
+            Self::Hidden => "hidden states as results (embeddings)",
         })
     }
 }
@@ -462,7 +475,7 @@ pub struct Program {
     pub outputs_max: u32,
     /// Longest context of any row, in tokens: an exclusive bound on positions.
     pub context_max: u32,
-    /// Elements per row of logits.
+    /// Elements per row of logits, or of the results of [`Op::Hidden`].
     pub vocab: u32,
     /// Activations.
     pub slots: Vec<SlotDesc>,
@@ -522,6 +535,7 @@ mod tests {
             (head(Some(30.0), vec![]), Some(OpKind::BoundedLogits)),
             (head(None, vec![3]), Some(OpKind::BoundedLogits)),
             (input, Some(OpKind::LayerInputs)),
+            (Op::Hidden { x, norm }, Some(OpKind::Hidden)),
             (Op::Sample, None),
         ];
         for (op, kind) in cases {

@@ -8,7 +8,7 @@ use walla_plan::BUCKETS;
 use crate::error::ExecError;
 use crate::load::Weights;
 use crate::options::ExecOptions;
-use crate::program::{self, Bucket, Buffers};
+use crate::program::{self, Bucket, Buffers, Target};
 use crate::ring::StepShape;
 
 /// Context limit, in tokens, of the short-context program tier for a number of rows; `None` if
@@ -87,7 +87,7 @@ pub(crate) fn prepare(
     weights: &Weights,
     options: &ExecOptions,
     layout: StepLayout,
-    buffers: Buffers,
+    (buffers, target): (Buffers, Target),
 ) -> Result<Vec<PreparedBucket>, ExecError> {
     let sizes = sizes(options);
     let mut programs = Vec::with_capacity(sizes.len());
@@ -99,6 +99,7 @@ pub(crate) fn prepare(
             context,
             phase: if is_decode { Phase::Decode } else { Phase::Prefill },
             pure_decode,
+            target,
         };
         programs.push(program::build(model, weights, bucket, layout, buffers)?);
     }

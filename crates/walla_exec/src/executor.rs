@@ -17,7 +17,7 @@ use crate::fill::{self, DrawOf};
 use crate::load::Weights;
 use crate::masks::{Masks, StepMask};
 use crate::options::ExecOptions;
-use crate::program::{self, Buffers};
+use crate::program::{self, Buffers, Target};
 use crate::ring::{Completed, Ring, StepShape};
 
 /// A model on a device, ready to run steps.
@@ -28,6 +28,8 @@ pub struct Executor {
     options: ExecOptions,
     layout: StepLayout,
     vocab: u32,
+    /// Numbers of a row of logits or hidden states.
+    row_numbers: u32,
     is_recurrent: bool,
     compute: StreamId,
     copy: StreamId,
@@ -67,9 +69,35 @@ impl Executor {
     /// [`ExecError::Options`] for invalid capacities, [`ExecError::Stopped`], or an error of the
     /// file or the device.
     pub fn load(
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
         file: &Gguf,
         model: &ModelSpec,
+        options: ExecOptions,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<Self, ExecError> {
+        Self::load_for(Target::Tokens, device, (file, model), options, progress)
+    }
+
+    /// As [`load`](Self::load), without the head: [logits](Self::read_logits) are hidden states
+    /// behind the last norm, and nothing is sampled.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); [`DeviceError::Unsupported`] on a device without
+    /// [`OpKind::Hidden`](walla_device::OpKind::Hidden).
+    pub fn load_hidden(
+        device: Box<dyn Device>,
+        file: &Gguf,
+        model: &ModelSpec,
+        options: ExecOptions,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<Self, ExecError> {
+        Self::load_for(Target::Hidden, device, (file, model), options, progress)
+    }
+
+    fn load_for(
+        target: Target,
+        mut device: Box<dyn Device>,
+        (file, model): (&Gguf, &ModelSpec),
         mut options: ExecOptions,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
@@ -78,7 +106,7 @@ impl Executor {
             options.snapshots_max = 0;
         }
         let layout = options.layout();
-        let weights = Weights::load(&mut *device, file, model, progress)?;
+        let weights = Weights::load(&mut *device, file, model, target, progress)?;
         let cache = device.create_cache(&CacheDesc {
             layers: program::cache_layers(model, &weights),
             pages: options.pages,
@@ -86,7 +114,8 @@ impl Executor {
             sequences_max: options.sequences_max + options.snapshots_max,
             kv_type: options.kv_type,
         })?;
-        let logits_bytes = options.outputs_max as usize * model.vocab * size_of::<f32>();
+        let row_numbers = target.row_numbers(model);
+        let logits_bytes = options.outputs_max as usize * row_numbers * size_of::<f32>();
         let results_bytes = layout.result_bytes() * options.ring as usize;
         let mapped = match options.mapped_results {
             true => device.create_mapped("results", results_bytes)?,
@@ -105,18 +134,20 @@ impl Executor {
         };
         let compute = device.create_stream(StreamPriority::Low)?;
         let copy = device.create_stream(StreamPriority::High)?;
-        let logits_row_bytes = model.vocab * size_of::<f32>();
+        let logits_row_bytes = row_numbers * size_of::<f32>();
         let logits_bytes = options.logits_rows_max as usize * logits_row_bytes;
         let mapped = mapped.map(|(_, host)| host);
         let mask_bytes = masks.bytes();
         let ring =
             Ring::create(&mut *device, options.ring, &layout, logits_bytes, mask_bytes, mapped)?;
-        let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, buffers)?;
+        let programs = (buffers, target);
+        let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, programs)?;
         Ok(Self {
             device,
             options,
             layout,
             vocab: model.vocab as u32,
+            row_numbers: row_numbers as u32,
             is_recurrent: model.is_recurrent(),
             compute,
             copy,
@@ -152,7 +183,7 @@ impl Executor {
         &self.options
     }
 
-    /// Logits per row: the size of the vocabulary.
+    /// Size of the vocabulary.
     #[must_use]
     pub fn vocab(&self) -> u32 {
         self.vocab
@@ -399,7 +430,7 @@ impl Executor {
             let from = index as usize * self.layout.result_bytes();
             self.device.download(self.copy, (self.results, from), slot.results, bytes)?;
         }
-        let row_bytes = self.vocab as usize * size_of::<f32>();
+        let row_bytes = self.row_numbers as usize * size_of::<f32>();
         for (row, &output) in shape.logits.iter().enumerate() {
             let from = (self.logits, output as usize * row_bytes);
             self.device.download(self.copy, from, (slot.logits, row * row_bytes), row_bytes)?;
@@ -448,8 +479,8 @@ impl Executor {
         if found == step { Ok(()) } else { Err(ExecError::ForeignResults { step, found }) }
     }
 
-    /// Passes row `row` of a completed step's logits to `read`. Rows are in the order of the
-    /// outputs that requested them.
+    /// Passes row `row` of a completed step's logits, or hidden states, to `read`. Rows are in the
+    /// order of the outputs that requested them.
     ///
     /// # Errors
     /// [`ExecError::StepTooLarge`] if the step has fewer rows of logits, or a device error.
@@ -463,7 +494,7 @@ impl Executor {
             let max = completed.logits_rows;
             return Err(ExecError::StepTooLarge { what: "rows of logits", wanted: row + 1, max });
         }
-        let row_bytes = self.vocab as usize * size_of::<f32>();
+        let row_bytes = self.row_numbers as usize * size_of::<f32>();
         let host = self.ring.slot(completed.slot).logits;
         Ok(self.device.read_host(host, row as usize * row_bytes, row_bytes, &mut |bytes| {
             read(bytemuck::cast_slice(bytes));

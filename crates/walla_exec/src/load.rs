@@ -14,6 +14,7 @@ use walla_model::spec::{self, FeedForward, Keys, Layer, Mixer};
 use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
+use crate::program::Target;
 
 /// Handles of a model's weights on a device, keyed by their location in the [`ModelSpec`].
 #[derive(Debug, Default)]
@@ -51,9 +52,15 @@ impl Weights {
         device: &mut dyn Device,
         file: &Gguf,
         model: &ModelSpec,
+        target: Target,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<Self, ExecError> {
-        if let Some(missing) = op_kinds(model).into_iter().find(|kind| !device.runs(*kind)) {
+        let mut kinds = op_kinds(model);
+        if target == Target::Hidden {
+            kinds.retain(|kind| *kind != OpKind::BoundedLogits);
+            kinds.push(OpKind::Hidden);
+        }
+        if let Some(missing) = kinds.into_iter().find(|kind| !device.runs(*kind)) {
             let (device, what) = (device.info().name.clone(), missing.to_string());
             return Err(DeviceError::Unsupported { device, what }.into());
         }
@@ -66,7 +73,7 @@ impl Weights {
             };
             weights.ropes.push(device.load_rope(&desc)?);
         }
-        for vector in vectors(model) {
+        for vector in vectors(model, target) {
             if let Entry::Vacant(entry) = weights.vectors.entry(vector_key(&vector)) {
                 let name = tensor_name(file, vector.tensor);
                 entry.insert(device.load_vector(name, &file.vector(&vector)?)?);
@@ -77,7 +84,7 @@ impl Weights {
                 entry.insert(device.load_vector("ones", &vec![1.0; len])?);
             }
         }
-        let matrices = matrices(model);
+        let matrices = matrices(model, target);
         let elements: usize = matrices.iter().map(|(m, _)| m.rows * m.cols).sum();
         let mut elements_loaded = 0;
         for (matrix, usage) in &matrices {
@@ -129,14 +136,17 @@ fn unknown() -> ExecError {
 
 /// A matrix of a file as a weight source for devices. Keeps the file's first error, which has more
 /// detail than the device's.
-struct FileSource<'a> {
+#[derive(Debug)]
+pub struct FileSource<'a> {
     name: &'a str,
     data: TensorData<'a>,
     failure: Mutex<Option<TensorError>>,
 }
 
 impl<'a> FileSource<'a> {
-    fn new(name: &'a str, data: TensorData<'a>) -> Self {
+    /// The data of a matrix, and its name for messages.
+    #[must_use]
+    pub fn new(name: &'a str, data: TensorData<'a>) -> Self {
         Self { name, data, failure: Mutex::new(None) }
     }
 
@@ -147,7 +157,7 @@ impl<'a> FileSource<'a> {
     }
 
     /// The cause of a failed load: the file's error if it caused the device's.
-    fn cause(&self, error: DeviceError) -> ExecError {
+    pub fn cause(&self, error: DeviceError) -> ExecError {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (failure, error) {
             (Some(failure), DeviceError::Source { .. }) => ExecError::Tensor(failure),
@@ -222,7 +232,7 @@ fn to_u32(number: usize) -> Result<u32, ExecError> {
 }
 
 /// Every matrix once, with all its uses: a tied embedding is both gathered and multiplied.
-fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
+fn matrices(model: &ModelSpec, target: Target) -> Vec<(spec::Matrix, MatrixUse)> {
     let mut all: Vec<(spec::Matrix, MatrixUse)> = Vec::new();
     let mut add = |matrix: &spec::Matrix, gather: bool| match all
         .iter_mut()
@@ -248,7 +258,9 @@ fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
             parts.into_iter().for_each(|matrix| add(matrix, false));
         }
     }
-    add(&model.head.matrix, false);
+    if target == Target::Tokens {
+        add(&model.head.matrix, false);
+    }
     all
 }
 
@@ -278,9 +290,9 @@ fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
     linears
 }
 
-fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
+fn vectors(model: &ModelSpec, target: Target) -> Vec<spec::Vector> {
     let mut all = vec![model.output_norm.weight];
-    all.extend(model.head.bias);
+    all.extend(model.head.bias.filter(|_| target == Target::Tokens));
     if let Some(inputs) = &model.layer_inputs {
         all.push(inputs.norm.weight);
         all.extend(inputs.projection.bias);

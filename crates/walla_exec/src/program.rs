@@ -62,6 +62,25 @@ pub(crate) struct Buffers {
     pub masks: Option<BufferId>,
 }
 
+/// Result of a program for each output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Logits, and a sampled token.
+    Tokens,
+    /// The hidden state behind the last norm.
+    Hidden,
+}
+
+impl Target {
+    /// Numbers of a row of results.
+    pub(crate) const fn row_numbers(self, model: &ModelSpec) -> usize {
+        match self {
+            Self::Tokens => model.vocab,
+            Self::Hidden => model.width,
+        }
+    }
+}
+
 /// Shape bucket of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
@@ -75,6 +94,8 @@ pub(crate) struct Bucket {
     pub phase: Phase,
     /// Whether each row of a step belongs to a different sequence.
     pub pure_decode: bool,
+    /// Result of each output.
+    pub target: Target,
 }
 
 /// The forward pass of `model` for one bucket.
@@ -104,14 +125,20 @@ pub(crate) fn build(
     for (index, layer) in model.layers.iter().enumerate() {
         lowering.layer(layer, (index, cache_layer(model, index)), x)?;
     }
-    lowering.ops.push(Op::Head {
-        x,
-        norm: weights.norm(&model.output_norm)?,
-        linear: weights.linear(&model.head)?,
-        soft_cap: model.soft_cap,
-        suppressed: model.suppressed.clone(),
-    });
-    lowering.ops.push(Op::Sample);
+    let norm = weights.norm(&model.output_norm)?;
+    match bucket.target {
+        Target::Hidden => lowering.ops.push(Op::Hidden { x, norm }),
+        Target::Tokens => {
+            lowering.ops.push(Op::Head {
+                x,
+                norm,
+                linear: weights.linear(&model.head)?,
+                soft_cap: model.soft_cap,
+                suppressed: model.suppressed.clone(),
+            });
+            lowering.ops.push(Op::Sample);
+        }
+    }
     Ok(Program {
         name: format!(
             "{:?} {} rows{}, contexts to {}",
@@ -125,7 +152,7 @@ pub(crate) fn build(
         rows_max: bucket.rows,
         outputs_max: bucket.outputs,
         context_max: bucket.context,
-        vocab: model.vocab as u32,
+        vocab: bucket.target.row_numbers(model) as u32,
         slots: lowering.slots.iter().map(|&width| SlotDesc { width }).collect(),
         cache: buffers.cache,
         step: buffers.step,

@@ -16,6 +16,7 @@
 #[deny(clippy::arithmetic_side_effects)]
 mod architecture;
 pub mod chat;
+pub mod embedding;
 pub mod gguf;
 #[expect(
     clippy::indexing_slicing,
@@ -27,6 +28,7 @@ pub mod synth;
 pub mod tokenizer;
 
 pub use architecture::SpecError;
+pub use embedding::EmbeddingSpec;
 pub use gguf::{Gguf, GgufError, MetadataError, TensorError, TensorInfo, Value};
 pub use quant::{dequantise, quantise};
 pub use spec::ModelSpec;

@@ -39,11 +39,13 @@ pub enum Architecture {
     Qwen35Moe,
     /// Gemma 4 (text, dense).
     Gemma4,
+    /// BERT: an encoder, for embeddings only.
+    Bert,
 }
 
 impl Architecture {
     /// Every supported architecture.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -58,6 +60,7 @@ impl Architecture {
         Self::Qwen35,
         Self::Qwen35Moe,
         Self::Gemma4,
+        Self::Bert,
     ];
 
     /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
@@ -78,6 +81,7 @@ impl Architecture {
             Self::Qwen35 => "qwen35",
             Self::Qwen35Moe => "qwen35moe",
             Self::Gemma4 => "gemma4",
+            Self::Bert => "bert",
         }
     }
 
@@ -85,6 +89,12 @@ impl Architecture {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
+    /// Whether models of this architecture are encoders: they compute vectors and generate no text.
+    #[must_use]
+    pub const fn is_encoder(self) -> bool {
+        matches!(self, Self::Bert)
     }
 
     /// Whether the builder reads mixtures of experts.

@@ -44,6 +44,15 @@ impl Frame<'_> {
         }
     }
 
+    /// `h[o] = norm(x[row(o)])`.
+    pub(super) fn hidden(&mut self, x: Slot, norm: &Norm) {
+        let outputs = self.outputs;
+        self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
+        let width = self.vectors[norm.weight.0 as usize].len();
+        let normed = first(&self.workspace.normed, outputs.len() * width);
+        self.logits[..normed.len()].copy_from_slice(normed);
+    }
+
     /// Samples the tokens of all outputs with the `SAMPLE` flag, and writes the result block.
     pub(super) fn sample(&mut self) {
         let (outputs, biases, masks) = (self.outputs, self.biases, self.masks);

@@ -39,20 +39,20 @@ impl Frame<'_> {
 
 /// Matrices whose products are stored next to each other, each from a multiple of [`PANEL`] columns
 /// on.
-pub(super) struct Joined<'a, const N: usize> {
+pub(crate) struct Joined<'a, const N: usize> {
     parts: [&'a Matrix; N],
 }
 
 /// Resources for the matrix products of a device.
 #[derive(Clone, Copy)]
-pub(super) struct Tools<'a> {
+pub(crate) struct Tools<'a> {
     pub variant: Variant,
     pub pool: &'a Pool,
     pub workers: &'a [Mutex<Scratch>],
 }
 
 impl<'a, const N: usize> Joined<'a, N> {
-    pub(super) fn new(parts: [&'a Matrix; N]) -> Self {
+    pub(crate) fn new(parts: [&'a Matrix; N]) -> Self {
         Self { parts }
     }
 
@@ -62,7 +62,7 @@ impl<'a, const N: usize> Joined<'a, N> {
     }
 
     /// First column of each part.
-    pub(super) fn starts(&self) -> [usize; N] {
+    pub(crate) fn starts(&self) -> [usize; N] {
         let mut next = 0;
         self.parts.map(|part| {
             let start = next;
@@ -72,7 +72,7 @@ impl<'a, const N: usize> Joined<'a, N> {
     }
 
     /// Columns of all parts, including padding.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.parts.iter().map(|part| part.panels() * PANEL).sum()
     }
 
@@ -81,7 +81,7 @@ impl<'a, const N: usize> Joined<'a, N> {
     ///
     /// `width` is the row stride of `out`: [`width`](Self::width), or the number of rows of a
     /// single part, whose padding is then dropped.
-    pub(super) fn multiply(
+    pub(crate) fn multiply(
         &self,
         tools: Tools<'_>,
         x: &[f32],
@@ -153,6 +153,6 @@ fn round<'a>(tools: Tools<'_>, x: &[f32], cols: usize, groups: &'a mut Bytes) ->
 }
 
 /// The first `numbers` numbers of a buffer.
-pub(super) fn first(bytes: &Bytes, numbers: usize) -> &[f32] {
+pub(crate) fn first(bytes: &Bytes, numbers: usize) -> &[f32] {
     &bytes.as_slice()[..numbers]
 }

@@ -7,7 +7,7 @@ mod experts;
 mod feed_forward;
 mod head;
 mod layer_inputs;
-mod linear;
+pub(crate) mod linear;
 mod qkv;
 mod short_conv;
 
@@ -131,6 +131,7 @@ impl Frame<'_> {
             Op::Head { x, norm, linear, soft_cap, suppressed } => {
                 self.head(*x, norm, linear, *soft_cap, suppressed);
             }
+            Op::Hidden { x, norm } => self.hidden(*x, norm),
             Op::Sample => self.sample(),
         }
     }
@@ -183,7 +184,7 @@ impl Frame<'_> {
                 Op::Gate { linear, .. } => step.add(product(&[linear], rows)),
                 Op::Head { linear, .. } => step.add(product(&[linear], self.outputs.len())),
                 Op::Sample => step.add(work::sample(self.outputs.len(), self.program.vocab)),
-                Op::Embed { .. } => {}
+                Op::Embed { .. } | Op::Hidden { .. } => {}
             }
         }
         step

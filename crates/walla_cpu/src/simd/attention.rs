@@ -196,6 +196,16 @@ macro_rules! plain_kernels {
         }
 
         #[target_feature(enable = $features)]
+        pub(crate) fn layer_norm(x: &mut [f32], norm: crate::kernels::Normed<'_>) {
+            crate::math::layer_norm(x, norm);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn gelu(x: &mut [f32]) {
+            crate::math::gelu(x);
+        }
+
+        #[target_feature(enable = $features)]
         pub(crate) fn silu(x: &mut [f32]) {
             crate::math::silu(x);
         }

@@ -6,6 +6,7 @@ mod support;
 mod contract;
 mod delta_net;
 mod determinism;
+mod encoder;
 mod experts;
 mod layer_inputs;
 mod reference;

@@ -17,8 +17,8 @@ use walla_device::{
 };
 use walla_types::{Activation, ExpertScore, PositionScale, RopePairs, TensorType};
 
-pub use weights::Random;
-use weights::{floats, matrix_bytes};
+use weights::floats;
+pub use weights::{Random, matrix_bytes};
 
 pub const VOCAB: usize = 70;
 pub const HEADS: usize = 4;

@@ -260,6 +260,10 @@ impl Lowering<'_> {
                 launches.extend(self.head(program, *x, norm, linear)?);
                 launches.extend(self.bound_logits(program, *soft_cap, suppressed)?);
             }
+            Op::Hidden { .. } => {
+                let (device, what) = (self.device.to_owned(), OpKind::Hidden.to_string());
+                return Err(DeviceError::Unsupported { device, what });
+            }
             Op::Sample => launches.extend(self.sample(program)?),
         }
         Ok(())

@@ -255,7 +255,7 @@ impl Ground<'_> {
                 wanted.packed_mixed = packed_bytes(matrix.rows);
                 self.splits(&mut wanted, &[linear], all_rows, LinearMode::Store)?;
             }
-            Op::Embed { .. } | Op::Sample => {}
+            Op::Embed { .. } | Op::Hidden { .. } | Op::Sample => {}
         }
         Ok(wanted)
     }

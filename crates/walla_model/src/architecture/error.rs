@@ -19,6 +19,15 @@ pub enum SpecError {
         /// `general.architecture`.
         found: String,
     },
+    /// The model computes vectors: load it as an embedding model.
+    #[error(
+        "a {architecture} model computes embeddings and generates no text: load it with \
+         walla::Embedder, or use `walla embed`"
+    )]
+    Encoder {
+        /// The architecture.
+        architecture: Architecture,
+    },
     /// The file in memory is one part of a split model: open the first part by its path, or join
     /// all parts first.
     #[error(

@@ -2,6 +2,7 @@
 //!
 //! Key names, tensor names and defaults match llama.cpp, so files made for it load here.
 
+mod bert;
 mod error;
 mod gemma3;
 mod gemma4;
@@ -24,6 +25,7 @@ mod transformer;
 pub use error::SpecError;
 
 use crate::{
+    embedding::{EmbeddingModel, EmbeddingSpec, Pooling},
     gguf::{Gguf, split},
     spec::{Architecture, ModelSpec},
 };
@@ -40,18 +42,12 @@ impl ModelSpec {
     /// # Errors
     /// [`SpecError`] names the key or tensor and the expected value.
     pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
-        // Parts after the first have none of the keys below.
-        let parts = gguf.find::<u64>(split::COUNT)?.unwrap_or(1);
-        if parts > 1 && gguf.parts() as u64 != parts {
-            let part = gguf.find::<u64>(split::NUMBER)?.unwrap_or(0).saturating_add(1);
-            return Err(SpecError::Split { part, parts });
+        let source = source(gguf)?;
+        if source.architecture.is_encoder() {
+            return Err(SpecError::Encoder { architecture: source.architecture });
         }
-        let name: &str = gguf.require("general.architecture")?;
-        let architecture = Architecture::from_name(name)
-            .ok_or_else(|| SpecError::Architecture { found: name.to_owned() })?;
-        let source = source::Source::new(gguf, architecture);
         let mut model = transformer::Transformer::read(&source)?;
-        match architecture {
+        match source.architecture {
             Architecture::Llama => llama::build(&model, context_tokens),
             Architecture::Qwen2 => qwen2::build(&model, context_tokens),
             Architecture::Qwen3 => qwen3::build(&model, context_tokens),
@@ -66,6 +62,46 @@ impl ModelSpec {
             Architecture::Qwen35 => qwen35::build(&mut model, context_tokens),
             Architecture::Qwen35Moe => qwen35moe::build(&mut model, context_tokens),
             Architecture::Gemma4 => gemma4::build(&model, context_tokens),
+            encoder @ Architecture::Bert => Err(SpecError::Encoder { architecture: encoder }),
         }
     }
+}
+
+impl EmbeddingSpec {
+    /// Describes the embedding model in a file, for texts of up to `context_tokens` tokens.
+    ///
+    /// A file of an architecture that generates text is accepted too, with or without a pooling.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the key or tensor and the expected value.
+    pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
+        let source = source(gguf)?;
+        let pooling = match source.find::<u32>("pooling_type")? {
+            None | Some(0) => None,
+            Some(4) => return Err(source.unsupported("pooling_type", 4, "models that rank are")),
+            Some(code) => {
+                let wrong = || source.wrong("pooling_type", code, "0 to 3");
+                Some(Pooling::from_code(code).ok_or_else(wrong)?)
+            }
+        };
+        let model = match source.architecture {
+            Architecture::Bert => EmbeddingModel::Encoder(bert::build(&source)?),
+            _ => EmbeddingModel::Decoder(ModelSpec::from_gguf(gguf, context_tokens)?),
+        };
+        Ok(Self { model, pooling })
+    }
+}
+
+/// The file as its architecture's builder reads it.
+fn source(gguf: &Gguf) -> Result<source::Source<'_>, SpecError> {
+    // Parts after the first have none of the keys below.
+    let parts = gguf.find::<u64>(split::COUNT)?.unwrap_or(1);
+    if parts > 1 && gguf.parts() as u64 != parts {
+        let part = gguf.find::<u64>(split::NUMBER)?.unwrap_or(0).saturating_add(1);
+        return Err(SpecError::Split { part, parts });
+    }
+    let name: &str = gguf.require("general.architecture")?;
+    let architecture = Architecture::from_name(name)
+        .ok_or_else(|| SpecError::Architecture { found: name.to_owned() })?;
+    Ok(source::Source::new(gguf, architecture))
 }

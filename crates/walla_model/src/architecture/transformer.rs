@@ -11,15 +11,15 @@ use crate::{
 
 // Bounds on hyperparameters: several times the values of the largest published models, and small
 // enough that no product of two of them overflows 64 bits.
-const LAYERS_MAX: usize = 512;
+pub(super) const LAYERS_MAX: usize = 512;
 pub(super) const HEADS_MAX: usize = 1024;
 pub(super) const HEAD_DIM_MAX: usize = 1024;
 /// Taps of a convolution. Published models have 3 or 4.
 pub(super) const TAPS_MAX: usize = 16;
 pub(super) const WIDTH_MAX: usize = 65_536;
-const HIDDEN_MAX: usize = 1 << 20;
+pub(super) const HIDDEN_MAX: usize = 1 << 20;
 const EXPERTS_MAX: usize = 1024;
-const VOCAB_MAX: usize = 1 << 22;
+pub(super) const VOCAB_MAX: usize = 1 << 22;
 const CONTEXT_MAX: usize = 1 << 26;
 
 /// Hyperparameters that every architecture reads the same way.

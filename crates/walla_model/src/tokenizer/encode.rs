@@ -15,7 +15,8 @@ use super::{
 /// Options of encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Whether BOS and EOS are added if the file requests them. Default: `false`.
+    /// Whether BOS and EOS are added if the file requests them; always the two ends of a "bert"
+    /// text. Default: `false`.
     pub add_special: bool,
     /// Whether the texts of control tokens become these tokens. Never set this for text from
     /// players: use [`Tokenizer::encode_untrusted`] for it. Use [`Tokenizer::encode_prompt`] for a
@@ -117,6 +118,7 @@ impl Tokenizer {
         let vocabulary = (&self.pieces, &self.index);
         match &self.model {
             Model::Bpe(bpe) => bpe.encode(text, vocabulary, avoided, (merger, tokens)),
+            Model::WordPiece(words) => words.encode(text, vocabulary, avoided, tokens),
             Model::Spm(spm) => {
                 let mut spaced = String::with_capacity(text.len() + 1);
                 if self.adds_space_prefix && is_after_special {

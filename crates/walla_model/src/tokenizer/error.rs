@@ -23,7 +23,8 @@ pub enum VocabularyError {
     },
     /// The tokenizer model is not supported.
     #[error(
-        "tokenizer.ggml.model {0:?} is not supported, expected \"llama\", \"gpt2\" or \"gemma4\""
+        "tokenizer.ggml.model {0:?} is not supported, expected \"llama\", \"gpt2\", \
+         \"gemma4\" or \"bert\""
     )]
     UnknownModel(String),
     /// The file's pre-tokenizer is not supported: choose one with the same splitting by

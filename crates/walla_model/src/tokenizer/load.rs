@@ -14,6 +14,7 @@ use super::{
     spm::Spm,
     vocabulary::{SpecialIds, Vocabulary},
     warning::VocabularyWarning,
+    wordpiece::WordPiece,
 };
 
 /// Maximum number of tokens in a vocabulary; the largest today have 262 144.
@@ -41,7 +42,6 @@ impl Tokenizer {
         special::strip_by_name(vocabulary.model_name, &find, &mut kinds);
         special::mark_markers(vocabulary.tokens.iter().copied(), &mut kinds);
         special::share_kinds(&duplicates, &mut kinds);
-        let is_spm = kind == ModelKind::Spm;
         let (asked, default) = kind.adds_bos(vocabulary.add_bos);
         let adds_bos = adds(
             asked,
@@ -50,7 +50,7 @@ impl Tokenizer {
             ("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id"),
         )?;
         let adds_eos = adds(
-            vocabulary.add_eos,
+            vocabulary.add_eos.or((kind == ModelKind::WordPiece).then_some(true)),
             false,
             ids.eos,
             ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id"),
@@ -60,6 +60,7 @@ impl Tokenizer {
         let (pieces, index, model) = match kind {
             ModelKind::Spm => load_spm(vocabulary, &kinds, &ids, &texts)?,
             ModelKind::Bpe(alphabet) => load_bpe(vocabulary, &kinds, &ids, &texts, alphabet)?,
+            ModelKind::WordPiece => load_wordpiece(vocabulary, &kinds, &ids)?,
         };
         let tokens = vocabulary.tokens.len();
         let piece_bytes_max = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
@@ -74,7 +75,11 @@ impl Tokenizer {
             eot: ids.eot.map(TokenId),
             adds_bos,
             adds_eos,
-            adds_space_prefix: vocabulary.add_space_prefix.unwrap_or(is_spm) && is_spm,
+            adds_space_prefix: match kind {
+                ModelKind::Spm => vocabulary.add_space_prefix.unwrap_or(true),
+                ModelKind::Bpe(_) => false,
+                ModelKind::WordPiece => true,
+            },
             piece_bytes_max,
             text_bytes_max: Self::TEXT_BYTES_MAX,
             warnings,
@@ -123,12 +128,15 @@ enum ModelKind {
     Spm,
     /// "gpt2" or "gemma4".
     Bpe(Alphabet),
+    /// "bert".
+    WordPiece,
 }
 
 impl ModelKind {
     fn of(vocabulary: &Vocabulary<'_>) -> Result<Self, VocabularyError> {
         match vocabulary.model {
             "llama" => Ok(Self::Spm),
+            "bert" => Ok(Self::WordPiece),
             "gemma4" => Ok(Self::Bpe(Alphabet::Characters)),
             "gpt2" => match PreTokenizer::from_name(vocabulary.pre) {
                 Some(pre) => Ok(Self::Bpe(Alphabet::Bytes(pre))),
@@ -145,6 +153,7 @@ impl ModelKind {
             Self::Spm => (asked, true),
             Self::Bpe(Alphabet::Bytes(pre)) => (asked, pre.adds_bos()),
             Self::Bpe(Alphabet::Characters) => (asked.filter(|&asked| asked), true),
+            Self::WordPiece => (Some(true), true),
         }
     }
 }
@@ -390,4 +399,36 @@ fn load_bpe(
     };
     pieces.shrink();
     Ok((pieces, index, Model::Bpe(model)))
+}
+
+fn load_wordpiece(
+    vocabulary: &Vocabulary<'_>,
+    kinds: &[Kind],
+    ids: &SpecialIds,
+) -> Result<(Pieces, Index, Model), VocabularyError> {
+    let unknown = ids.unknown.ok_or_else(|| VocabularyError::Missing {
+        model: vocabulary.model.to_owned(),
+        key: "tokenizer.ggml.unknown_token_id",
+    })?;
+    let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
+    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), bytes);
+    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let mut piece_bytes_max = 0;
+    for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
+        let start = text.strip_prefix('▁').filter(|_| !kind.is_any(Kind::SPECIAL));
+        match start {
+            Some(start) => pieces.push(format!(" {start}").as_bytes()),
+            None => pieces.push(text.as_bytes()),
+        };
+        // Words contain no spaces, so the first character tells starts from continuations.
+        let is_spelled = kind.is_spellable() && !text.is_empty() && !text.contains(' ');
+        if is_spelled && index.insert(&pieces, id).is_ok() {
+            piece_bytes_max = piece_bytes_max.max(pieces.get(id).len());
+        }
+    }
+    let lowercase = vocabulary.lowercase.unwrap_or(true);
+    let strips_accents = vocabulary.strip_accents.unwrap_or(lowercase);
+    pieces.shrink();
+    let model = WordPiece { unknown, lowercase, strips_accents, piece_bytes_max };
+    Ok((pieces, index, Model::WordPiece(model)))
 }

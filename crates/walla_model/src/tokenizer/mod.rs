@@ -1,9 +1,9 @@
 //! Encodes text to tokens and decodes tokens, according to the model's vocabulary.
 //!
-//! Three kinds of tokenizer are supported: SentencePiece-style BPE (`tokenizer.ggml.model` =
+//! Four kinds of tokenizer are supported: SentencePiece-style BPE (`tokenizer.ggml.model` =
 //! "llama"), byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common
-//! families, and BPE over characters ("gemma4"). All produce the ids of llama.cpp, with these
-//! exceptions, all for safety:
+//! families, BPE over characters ("gemma4"), and WordPiece ("bert"). The first three produce the
+//! ids of llama.cpp, with these exceptions, all for safety:
 //!
 //! - Text never becomes a control token, an unknown token or a marker by merging. These are matched
 //!   as whole texts if [`EncodeOptions::parse_special`] is set, or not at all. Typing `<0x41>` does
@@ -11,6 +11,9 @@
 //! - A file without BOS or EOS has no such token, instead of token 11.
 //! - [Decoding](Tokenizer::decode) changes nothing: spaces are not "cleaned up".
 //! - Of several tokens with the same text, the first one encodes it instead of the last.
+//!
+//! WordPiece produces the ids of the `tokenizers` library, from which llama.cpp differs for some
+//! characters. Its vocabularies cannot spell all text: the unknown token replaces whole words.
 //!
 //! Encoding costs at most O(n log n) in the length of any text, which is bounded by
 //! [`Tokenizer::with_text_bytes_max`].
@@ -33,6 +36,7 @@ mod unicode;
 mod untrusted;
 mod vocabulary;
 mod warning;
+mod wordpiece;
 
 use walla_types::TokenId;
 
@@ -51,12 +55,14 @@ use kind::Kind;
 use partition::Partition;
 use pieces::{Index, Pieces};
 use spm::Spm;
+use wordpiece::WordPiece;
 
 /// Encoder for text without special tokens.
 #[derive(Clone, Debug)]
 enum Model {
     Bpe(Bpe),
     Spm(Spm),
+    WordPiece(WordPiece),
 }
 
 /// A model's vocabulary, ready to encode and decode. Immutable: share it freely.
@@ -157,13 +163,13 @@ impl Tokenizer {
         self.partition.find(text)
     }
 
-    /// Token that starts a text.
+    /// Token that starts a text; `[CLS]` of a "bert" vocabulary.
     #[must_use]
     pub fn bos(&self) -> Option<TokenId> {
         self.bos
     }
 
-    /// Token that ends a text.
+    /// Token that ends a text; `[SEP]` of a "bert" vocabulary.
     #[must_use]
     pub fn eos(&self) -> Option<TokenId> {
         self.eos
@@ -217,7 +223,7 @@ impl Tokenizer {
     /// markers (`<think>`).
     ///
     /// Untrusted text never becomes such a token, with one exception: if a vocabulary cannot spell
-    /// a byte, the unknown token represents it.
+    /// a byte, or a "bert" vocabulary a word, the unknown token represents it.
     #[must_use]
     pub fn is_reserved(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::RESERVED)

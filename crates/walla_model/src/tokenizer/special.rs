@@ -126,6 +126,11 @@ pub(super) fn complete(
     kinds: &mut [Kind],
 ) -> SpecialIds {
     let mut ids = with_defaults(ids, model, kinds);
+    if model == "bert" {
+        for role in [ids.bos, ids.eos, ids.unknown] {
+            add(kinds, role, Kind::CONTROL);
+        }
+    }
     let roles = [
         (&mut ids.eot, EOT),
         (&mut ids.eom, EOM),
@@ -155,8 +160,8 @@ pub(super) fn complete(
 
 /// The defaults for files without BOS, EOS and unknown token.
 ///
-/// "llama" has always used 1, 2 and 0. Early "gpt2" files meant Falcon's 11. That is used only if
-/// 11 is a control token, because elsewhere it is a comma.
+/// "llama" has always used 1, 2 and 0, "bert" 101, 102 and 100. Early "gpt2" files meant Falcon's
+/// 11. That is used only if 11 is a control token, because elsewhere it is a comma.
 fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
     let within = |id: u32| ((id as usize) < kinds.len()).then_some(id);
     match model {
@@ -164,6 +169,12 @@ fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
             bos: ids.bos.or_else(|| within(1)),
             eos: ids.eos.or_else(|| within(2)),
             unknown: ids.unknown.or_else(|| within(0)),
+            ..ids
+        },
+        "bert" => SpecialIds {
+            bos: ids.bos.or(ids.cls).or_else(|| within(101)),
+            eos: ids.separator.or_else(|| within(102)),
+            unknown: ids.unknown.or_else(|| within(100)),
             ..ids
         },
         _ => {

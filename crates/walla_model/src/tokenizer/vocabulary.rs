@@ -7,8 +7,8 @@ use crate::gguf::{Floats, Gguf, Integers, Strings};
 /// token id.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary<'a> {
-    /// `model`: "llama" (SentencePiece-style BPE), "gpt2" (byte-level BPE) or "gemma4" (BPE over
-    /// characters).
+    /// `model`: "llama" (SentencePiece-style BPE), "gpt2" (byte-level BPE), "gemma4" (BPE over
+    /// characters) or "bert" (WordPiece).
     pub model: &'a str,
     /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file has no such key. Not used by
     /// the others.
@@ -27,12 +27,18 @@ pub struct Vocabulary<'a> {
     pub merges: Option<Vec<&'a str>>,
     /// `…_token_id`.
     pub special: SpecialIds,
-    /// `add_bos_token`. "gemma4" adds BOS in any case.
+    /// `add_bos_token`. "gemma4" and "bert" add BOS in any case.
     pub add_bos: Option<bool>,
     /// `add_eos_token`.
     pub add_eos: Option<bool>,
     /// `add_space_prefix`: used only by "llama".
     pub add_space_prefix: Option<bool>,
+    /// `normalizer.lowercase`: whether a "bert" vocabulary changes text to lower case. Default:
+    /// yes.
+    pub lowercase: Option<bool>,
+    /// `normalizer.strip_accents`: whether a "bert" vocabulary removes accents. Default: as
+    /// `lowercase`.
+    pub strip_accents: Option<bool>,
     /// Values of the file that were ignored, because the tokenizer works without them.
     pub warnings: Vec<VocabularyWarning>,
 }
@@ -50,6 +56,10 @@ pub struct SpecialIds {
     pub eom: Option<u32>,
     /// Represents text that the vocabulary cannot spell.
     pub unknown: Option<u32>,
+    /// Starts a text of a "bert" vocabulary, unless `bos` does. Default there: 101.
+    pub cls: Option<u32>,
+    /// Ends a text of a "bert" vocabulary. Default there: 102.
+    pub separator: Option<u32>,
     /// Precedes the text before the gap (fill-in-the-middle).
     pub fim_prefix: Option<u32>,
     /// Precedes the text after the gap.
@@ -72,17 +82,20 @@ type Slot = fn(&mut SpecialIds) -> &mut Option<u32>;
 enum Need {
     /// Determines the tokens around a text, the end of a generation, or the token of unknown bytes.
     Used,
-    /// walla does not use fill-in-the-middle.
+    /// Fill-in-the-middle, which walla does not use, and roles with a default.
     Optional,
 }
 
 /// Metadata keys of special tokens; of two keys for one role the later one is used.
-const KEYS: [(&str, Need, Slot); 14] = [
+const KEYS: [(&str, Need, Slot); 16] = [
     ("tokenizer.ggml.bos_token_id", Need::Used, |ids| &mut ids.bos),
     ("tokenizer.ggml.eos_token_id", Need::Used, |ids| &mut ids.eos),
     ("tokenizer.ggml.eot_token_id", Need::Used, |ids| &mut ids.eot),
     ("tokenizer.ggml.eom_token_id", Need::Used, |ids| &mut ids.eom),
     ("tokenizer.ggml.unknown_token_id", Need::Used, |ids| &mut ids.unknown),
+    ("tokenizer.ggml.cls_token_id", Need::Optional, |ids| &mut ids.cls),
+    // The key's spelling is llama.cpp's.
+    ("tokenizer.ggml.seperator_token_id", Need::Optional, |ids| &mut ids.separator),
     ("tokenizer.ggml.fim_pre_token_id", Need::Optional, |ids| &mut ids.fim_prefix),
     ("tokenizer.ggml.fim_suf_token_id", Need::Optional, |ids| &mut ids.fim_suffix),
     ("tokenizer.ggml.fim_mid_token_id", Need::Optional, |ids| &mut ids.fim_middle),
@@ -181,6 +194,11 @@ impl<'a> Vocabulary<'a> {
                 ..common
             },
             "gemma4" => Self { merges: merges(gguf)?, ..common },
+            "bert" => Self {
+                lowercase: gguf.find("tokenizer.ggml.normalizer.lowercase")?,
+                strip_accents: gguf.find("tokenizer.ggml.normalizer.strip_accents")?,
+                ..common
+            },
             _ => common, // refused by `Tokenizer::new`
         })
     }

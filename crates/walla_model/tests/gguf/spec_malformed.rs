@@ -25,7 +25,7 @@ fn an_unknown_architecture_error_lists_the_supported_ones() {
         llama().set("general.architecture", Value::String("mamba")).message(),
         "architecture \"mamba\" is not supported \
          (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2, granite, mistral3, \
-         qwen3moe, lfm2moe, qwen35, qwen35moe, gemma4)"
+         qwen3moe, lfm2moe, qwen35, qwen35moe, gemma4, bert)"
     );
     let message = llama().set("general.architecture", Value::String("granitehybrid")).message();
     assert!(message.contains("not supported: some of its layers are Mamba-2 (supp"), "{message}");

@@ -15,3 +15,4 @@ mod pre;
 mod prompt;
 mod reference;
 mod untrusted;
+mod wordpiece;

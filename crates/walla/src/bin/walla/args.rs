@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use walla::Constraint;
+use walla::{Constraint, Pooling};
 use walla_device::{GpuContext, OpenOptions};
 use walla_model::chat::TemplateChoice;
 
@@ -35,6 +35,10 @@ pub enum Verb {
     Tokenize(Tokenize),
     /// Convert token ids to text
     Detokenize(Detokenize),
+    /// Compute vectors of texts with an embedding model
+    ///
+    /// Writes one line of JSON for each text. Texts of similar meaning have similar vectors.
+    Embed(Embed),
     /// Evaluate token sequences as one batch and write all logits
     Logits(Logits),
     /// Continue a prompt as raw text, without a chat template, reasoning not separated
@@ -76,6 +80,39 @@ pub struct TemplateArgs {
     /// Chat template instead of the model's: chatml, llama3, gemma, mistral, or a Jinja file
     #[arg(long, value_name = "NAME|FILE")]
     pub template: Option<TemplateChoice>,
+}
+
+fn pooling(text: &str) -> Result<Pooling, String> {
+    let all = [Pooling::Mean, Pooling::First, Pooling::Last];
+    let found = all.into_iter().find(|pooling| pooling.name() == text);
+    found.ok_or_else(|| "expected mean, first or last".to_owned())
+}
+
+#[derive(Debug, Args)]
+pub struct Embed {
+    /// GGUF file of an embedding model
+    pub model: PathBuf,
+    /// Texts; `-` reads lines of standard input
+    #[arg(required = true)]
+    pub texts: Vec<String>,
+    /// Write a matrix of cosines instead of vectors
+    #[arg(long)]
+    pub similarity: bool,
+    /// Precede each text with this text, which some models need for questions or for documents
+    #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
+    pub prefix: String,
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    pub threads: u32,
+    /// Tokens of the longest text [default: the model's context; 2048 for models that generate]
+    #[arg(long)]
+    pub context: Option<u32>,
+    /// Replace the pooling of the file: mean, first or last token
+    #[arg(long, value_parser = pooling)]
+    pub pooling: Option<Pooling>,
+    /// Fail for a longer text instead of cutting it
+    #[arg(long)]
+    pub refuse_long: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ use walla::{
     Agent, AgentSpec, Engine, FinishReason, ReplyError, ReplyEvent, TemplateChoice, Usage,
 };
 use walla_model::chat::ChatTemplate;
+use walla_model::{ModelSpec, SpecError};
 
 use crate::Failure;
 use crate::args::{CUT, Chat, Switch, Visibility};
@@ -44,6 +45,10 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
 /// Refuses a model without a working chat template, and lists the remedies.
 fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
     let file = load::open_quietly(model)?;
+    // An embedding model has no template either, but choosing one is no remedy.
+    if let Err(error @ SpecError::Encoder { .. }) = ModelSpec::from_gguf(&file, 1) {
+        return Err(load::named(model, &error));
+    }
     match ChatTemplate::resolve(&file, choice) {
         Ok((Some(_), _)) => Ok(()),
         Ok((None, state)) => Err(format!("{}: {state}; {WAYS_OUT}", model.display()).into()),

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value as Json, json};
 use walla_device::KvType;
 use walla_model::chat::{ChatTemplate, LoadError, LoadedText, Message, Role, TemplateChoice};
+use walla_model::embedding::{EmbeddingModel, EmbeddingSpec, Pooling, is_embedding_model};
 use walla_model::spec::{Layer, Mixer};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec, Value};
@@ -88,6 +89,9 @@ fn tensors(file: &Gguf) -> Json {
 
 /// The specification, or why walla cannot run the model.
 fn spec(file: &Gguf) -> Json {
+    if is_embedding_model(file) {
+        return embedding(file);
+    }
     let spec = match ModelSpec::from_gguf(file, u32::MAX) {
         Ok(spec) => spec,
         Err(error) => return json!({"error": error.to_string()}),
@@ -121,6 +125,31 @@ fn spec(file: &Gguf) -> Json {
         "recurrent": spec.is_recurrent(),
         "kv_bytes_per_token_f16": spec.kv_numbers_per_token() * KvType::F16.bytes(),
         "state_bytes_per_sequence": spec.state_numbers_per_sequence() * size_of::<f32>(),
+    })
+}
+
+/// The specification of an embedding model.
+fn embedding(file: &Gguf) -> Json {
+    let spec = match EmbeddingSpec::from_gguf(file, u32::MAX) {
+        Ok(spec) => spec,
+        Err(error) => return json!({"error": error.to_string()}),
+    };
+    let (architecture, layers, heads) = match &spec.model {
+        EmbeddingModel::Encoder(encoder) => ("bert", encoder.layers.len(), Some(encoder.heads)),
+        EmbeddingModel::Decoder(decoder) => {
+            (decoder.architecture.name(), decoder.layers.len(), None)
+        }
+    };
+    json!({
+        "architecture": architecture,
+        "use": "embeddings: `walla embed`, walla::Embedder",
+        "name": spec.name(),
+        "pooling": spec.pooling.map(Pooling::name),
+        "dimensions": spec.width(),
+        "layers": layers,
+        "heads": heads,
+        "vocab": spec.vocab(),
+        "context_train": spec.context(),
     })
 }
 
@@ -163,6 +192,9 @@ fn template(
     loaded: &Result<LoadedText, LoadError>,
 ) -> Json {
     let present = file.get("tokenizer.chat_template").is_some();
+    if is_embedding_model(file) {
+        return json!({"present": present, "used": null});
+    }
     let resolved = match loaded {
         Ok(loaded) => Ok((loaded.template.clone(), loaded.state.clone())),
         Err(LoadError::Template { reason, .. }) => Err(reason.clone()),

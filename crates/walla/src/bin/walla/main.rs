@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod chat;
 mod devices;
+mod embed;
 mod fit;
 mod generate;
 mod hints;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Tokenize(arguments) => tokenize::run(&arguments),
         Verb::Detokenize(arguments) => tokenize::run_back(&arguments),
+        Verb::Embed(arguments) => embed::run(&arguments),
         Verb::Logits(arguments) => logits::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Chat(arguments) => chat::run(&arguments),

@@ -3,6 +3,8 @@
 //! Splitting must match the training of the vocabulary and llama.cpp. So this crate contains the
 //! tables, pinned to Unicode 15.1, instead of using the version of the standard library.
 
+pub(crate) mod bert;
+mod bert_tables;
 mod changes;
 
 use std::sync::LazyLock;

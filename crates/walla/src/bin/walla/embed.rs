@@ -1,0 +1,107 @@
+//! `walla embed`.
+
+use std::io::Write;
+
+use serde_json::json;
+use tokio::io::BufReader;
+use walla::{Embedder, EmbedderOptions, Embedding, LongTexts, Purpose, cosine};
+
+use crate::Failure;
+use crate::args::Embed;
+use crate::input::{self, Line};
+use crate::load;
+use crate::note::note;
+
+/// Texts that are computed together; of standard input this many are held in memory.
+const PART: usize = 256;
+/// Maximum number of texts of a matrix, which is quadratic.
+const MATRIX_MAX: usize = 2_048;
+
+pub fn run(arguments: &Embed) -> Result<(), Failure> {
+    let options = EmbedderOptions {
+        threads: arguments.threads,
+        low_priority: false,
+        context_tokens_max: arguments.context,
+        long_texts: if arguments.refuse_long { LongTexts::Refuse } else { LongTexts::Cut },
+        query_prefix: arguments.prefix.clone(),
+        pooling: arguments.pooling,
+        ..EmbedderOptions::default()
+    };
+    let file = load::open(&arguments.model)?;
+    let embedder = Embedder::from_gguf(file, options);
+    let embedder = embedder.map_err(|error| load::named(&arguments.model, &error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(write_all(arguments, &embedder))
+}
+
+async fn write_all(arguments: &Embed, embedder: &Embedder) -> Result<(), Failure> {
+    let mut writer = Writer { embedder, is_matrix: arguments.similarity, written: 0, kept: vec![] };
+    let mut part = Vec::new();
+    for text in &arguments.texts {
+        if text != "-" {
+            part.push(text.clone());
+            continue;
+        }
+        let mut lines = BufReader::new(tokio::io::stdin());
+        while let Some(line) = input::line(&mut lines, input::BYTES_MAX).await? {
+            match line {
+                Line::Text(line) => part.push(line),
+                Line::TooLong => {
+                    let what = format!("a line is longer than {} bytes", input::BYTES_MAX);
+                    return Err(what.into());
+                }
+            }
+            if part.len() >= PART {
+                writer.add(std::mem::take(&mut part)).await?;
+            }
+        }
+    }
+    writer.add(part).await?;
+    writer.finish()
+}
+
+/// Computes and writes texts in parts.
+struct Writer<'a> {
+    embedder: &'a Embedder,
+    is_matrix: bool,
+    written: usize,
+    /// For the matrix.
+    kept: Vec<(String, Embedding)>,
+}
+
+impl Writer<'_> {
+    async fn add(&mut self, texts: Vec<String>) -> Result<(), Failure> {
+        if self.is_matrix && self.kept.len() + texts.len() > MATRIX_MAX {
+            return Err(format!("more than {MATRIX_MAX} texts for a matrix").into());
+        }
+        let found = self.embedder.embed(texts.clone(), Purpose::Query).await?;
+        let mut out = std::io::stdout().lock();
+        for (text, found) in texts.into_iter().zip(found) {
+            if found.is_cut {
+                let (nth, tokens) = (self.written + 1, found.tokens);
+                note!("walla: text {nth} was cut to {tokens} tokens, the model's context");
+            }
+            if self.is_matrix {
+                self.kept.push((text, found));
+            } else {
+                let Embedding { vector, tokens, is_cut } = found;
+                let line = json!({"text": text, "tokens": tokens, "cut": is_cut, "vector": vector});
+                writeln!(out, "{line}")?;
+            }
+            self.written += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the matrix: a line for each text, with the text behind its cosines.
+    fn finish(self) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        for (text, row) in &self.kept {
+            for (_, column) in &self.kept {
+                write!(out, "{:6.3} ", cosine(&row.vector, &column.vector))?;
+            }
+            writeln!(out, " {}", text.escape_debug())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Limits computing time per frame.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Frames of work that a batch may take before the rest is forgiven, as in the engine's budget.
+const DEBT_FRAMES_MAX: u32 = 16;
+/// The value of no budget.
+const NONE: u64 = u64::MAX;
+
+/// Settings and frames of the host.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    /// Nanoseconds per frame, or [`NONE`].
+    budget_nanos: AtomicU64,
+    frames: AtomicU64,
+}
+
+impl Grants {
+    pub(crate) fn new(budget: Option<Duration>) -> Self {
+        let grants = Self { budget_nanos: AtomicU64::new(NONE), frames: AtomicU64::new(0) };
+        grants.set(budget);
+        grants
+    }
+
+    pub(crate) fn set(&self, budget: Option<Duration>) {
+        let nanos = |budget: Duration| u64::try_from(budget.as_nanos()).unwrap_or(NONE - 1);
+        self.budget_nanos.store(budget.map_or(NONE, nanos), Ordering::Relaxed);
+    }
+
+    pub(crate) fn frame(&self) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn budget(&self) -> Option<Duration> {
+        let nanos = self.budget_nanos.load(Ordering::Relaxed);
+        (nanos != NONE).then(|| Duration::from_nanos(nanos))
+    }
+}
+
+/// The thread's account: time of the current frame that is left, less the debt of earlier batches.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    frames_seen: u64,
+    left_nanos: i128,
+    /// Estimated nanoseconds of a token.
+    token_nanos: f64,
+}
+
+impl Account {
+    /// Tokens that the next batch may have: `None` without a limit, 0 if it must wait for a frame.
+    /// A positive number may be less than the next text has; it runs all the same.
+    pub(crate) fn tokens(&mut self, grants: &Grants) -> Option<usize> {
+        let frames = grants.frames.load(Ordering::Relaxed);
+        let granted = frames.wrapping_sub(self.frames_seen);
+        self.frames_seen = frames;
+        let Some(budget) = grants.budget() else {
+            self.left_nanos = 0;
+            return None;
+        };
+        let budget = budget.as_nanos() as i128;
+        // Time of earlier frames does not add up; debts do.
+        let paid = self.left_nanos.saturating_add(budget.saturating_mul(i128::from(granted)));
+        self.left_nanos = paid.min(budget);
+        if self.left_nanos <= 0 {
+            return Some(0);
+        }
+        if self.token_nanos <= 0.0 {
+            return Some(1);
+        }
+        Some(((self.left_nanos as f64 / self.token_nanos) as usize).max(1))
+    }
+
+    /// Deducts a batch.
+    pub(crate) fn spend(&mut self, tokens: usize, time: Duration, grants: &Grants) {
+        let sample = time.as_nanos() as f64 / tokens.max(1) as f64;
+        let is_first = self.token_nanos <= 0.0;
+        self.token_nanos = if is_first { sample } else { 0.8 * self.token_nanos + 0.2 * sample };
+        let Some(budget) = grants.budget() else { return };
+        let debt_max = budget.as_nanos().saturating_mul(u128::from(DEBT_FRAMES_MAX)) as i128;
+        let left = self.left_nanos.saturating_sub(time.as_nanos() as i128);
+        self.left_nanos = left.max(debt_max.saturating_neg());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn without_a_budget_nothing_waits() {
+        let (grants, mut account) = (Grants::new(None), Account::default());
+        for _ in 0..3 {
+            assert_eq!(account.tokens(&grants), None);
+            account.spend(100, MS * 50, &grants);
+        }
+    }
+
+    #[test]
+    fn a_budget_holds_on_average() {
+        let (grants, mut account) = (Grants::new(Some(MS)), Account::default());
+        assert_eq!(account.tokens(&grants), Some(0), "no frame yet");
+        let mut spent = Duration::ZERO;
+        for _ in 0..1000 {
+            grants.frame();
+            while account.tokens(&grants) > Some(0) {
+                account.spend(10, MS * 3, &grants);
+                spent += MS * 3;
+            }
+        }
+        assert!((999..=1003).contains(&spent.as_millis()), "{spent:?}");
+    }
+
+    #[test]
+    fn unused_frames_do_not_add_up_and_debts_are_bounded() {
+        let (grants, mut account) = (Grants::new(Some(MS)), Account::default());
+        (0..100).for_each(|_| grants.frame());
+        assert_eq!(account.tokens(&grants), Some(1), "the cost of a token is not known");
+        account.spend(100, MS, &grants);
+        assert_eq!(account.tokens(&grants), Some(0));
+        grants.frame();
+        assert_eq!(account.tokens(&grants), Some(100), "10 µs each");
+        account.spend(1, MS * 1000, &grants);
+        let frames = (1..).find(|_| {
+            grants.frame();
+            account.tokens(&grants) > Some(0)
+        });
+        assert_eq!(frames, Some(17));
+        grants.set(None);
+        assert_eq!(account.tokens(&grants), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! BERT (Devlin et al. 2018): an encoder with norms after each sum, biases, and learned positions.
+//!
+//! Names of keys and tensors are those of llama.cpp.
+
+use super::{
+    SpecError,
+    source::Source,
+    transformer::{HEAD_DIM_MAX, HEADS_MAX, HIDDEN_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX},
+};
+use crate::embedding::{EncoderLayer, EncoderSpec, LayerNorm};
+use crate::{gguf::Strings, spec::Linear};
+
+/// Longest text in tokens: all of its rows are in memory at once. Published models have 512.
+const CONTEXT_MAX: usize = 1 << 16;
+
+pub(super) fn build(source: &Source<'_>) -> Result<EncoderSpec, SpecError> {
+    let layers = source.size("block_count", 1..=LAYERS_MAX)?;
+    let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
+    let hidden = source.size("feed_forward_length", 1..=HIDDEN_MAX)?;
+    let context = source.size("context_length", 1..=CONTEXT_MAX)?;
+    let heads = heads(source, width)?;
+    if let Some(kv_heads) = source.find::<u32>("attention.head_count_kv")?
+        && kv_heads as usize != heads
+    {
+        return Err(source.wrong("attention.head_count_kv", kv_heads, heads.to_string()));
+    }
+    if source.find("attention.causal")? == Some(true) {
+        return Err(source.unsupported("attention.causal", true, "an encoder that looks back is"));
+    }
+    let eps: f32 = source.gguf.require(&source.key("attention.layer_norm_epsilon"))?;
+    if !(eps > 0.0 && eps < 1.0) {
+        return Err(source.wrong("attention.layer_norm_epsilon", eps, "between 0 and 1"));
+    }
+    let vocab = source.gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.len();
+    if !(1..=VOCAB_MAX).contains(&vocab) {
+        return Err(source.wrong("vocab_size", vocab, format!("1..={VOCAB_MAX}")));
+    }
+    let encoder = Encoder { source, width, hidden, eps };
+    let types = match source.shape("token_types.weight") {
+        Some(_) => {
+            let count: u32 = source.gguf.require("tokenizer.ggml.token_type_count")?;
+            Some(source.matrix("token_types.weight", count as usize, width)?)
+        }
+        None => None,
+    };
+    let spec = EncoderSpec {
+        name: source.gguf.find::<&str>("general.name").ok().flatten().map(str::to_owned),
+        width,
+        vocab,
+        context: context as u32, // At most `CONTEXT_MAX`.
+        heads,
+        hidden,
+        tokens: source.matrix("token_embd.weight", vocab, width)?,
+        types,
+        positions: source.matrix("position_embd.weight", context, width)?,
+        norm: encoder.norm("token_embd_norm")?,
+        layers: (0..layers).map(|index| encoder.layer(index)).collect::<Result<_, _>>()?,
+    };
+    source.check_all_used()?;
+    Ok(spec)
+}
+
+fn heads(source: &Source<'_>, width: usize) -> Result<usize, SpecError> {
+    let heads = source.size("attention.head_count", 1..=HEADS_MAX)?;
+    let head_dim = width.checked_div(heads).unwrap_or(0);
+    if !width.is_multiple_of(heads) || !(1..=HEAD_DIM_MAX).contains(&head_dim) {
+        let expected = format!("a divisor of the embedding's length {width}");
+        return Err(source.wrong("attention.head_count", heads, expected));
+    }
+    Ok(heads)
+}
+
+struct Encoder<'s, 'a> {
+    source: &'s Source<'a>,
+    width: usize,
+    hidden: usize,
+    eps: f32,
+}
+
+impl Encoder<'_, '_> {
+    fn norm(&self, name: &str) -> Result<LayerNorm, SpecError> {
+        let vector = |part| self.source.vector(&format!("{name}.{part}"), &[self.width]);
+        Ok(LayerNorm { weight: vector("weight")?, bias: vector("bias")?, eps: self.eps })
+    }
+
+    fn layer(&self, index: usize) -> Result<EncoderLayer, SpecError> {
+        let (width, hidden) = (self.width, self.hidden);
+        let linear = |suffix: &str, rows, cols| {
+            self.source.linear(&format!("blk.{index}.{suffix}"), rows, cols)
+        };
+        let norm = |suffix: &str| self.norm(&format!("blk.{index}.{suffix}"));
+        Ok(EncoderLayer {
+            attention: self.projections(index, &linear)?,
+            output: linear("attn_output", width, width)?,
+            attention_norm: norm("attn_output_norm")?,
+            up: linear("ffn_up", hidden, width)?,
+            down: linear("ffn_down", width, hidden)?,
+            output_norm: norm("layer_output_norm")?,
+        })
+    }
+
+    /// Query, key and value: three matrices, or one with the three along its rows.
+    fn projections(
+        &self,
+        index: usize,
+        linear: &dyn Fn(&str, usize, usize) -> Result<Linear, SpecError>,
+    ) -> Result<[Linear; 3], SpecError> {
+        let width = self.width;
+        if self.source.shape(&format!("blk.{index}.attn_qkv.weight")).is_none() {
+            let of = |suffix| linear(suffix, width, width);
+            return Ok([of("attn_q")?, of("attn_k")?, of("attn_v")?]);
+        }
+        let fused = linear("attn_qkv", width.saturating_mul(3), width)?;
+        Ok([0, 1, 2].map(|part| fused.part(width.saturating_mul(part), width)))
+    }
+}
