@@ -1,12 +1,7 @@
 //! Tests of the embedder on small models with random weights, whose vectors were computed by other
 //! code (`tools/embedding`), and of a published model (ignored without it).
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
+#![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 mod common;
 mod hostile;
