@@ -49,7 +49,7 @@ impl Agent {
     /// A copy with its conversation, without its asks.
     pub fn fork(&self) -> Self {
         let spec = self.next_spec.as_deref().unwrap_or(&self.spec).clone();
-        Self { history: self.history.clone(), ..Self::new(spec) }
+        Self { history: self.history.copy(), ..Self::new(spec) }
     }
 
     /// Changes the specification, except for the conversation.
@@ -107,6 +107,7 @@ impl Agent {
             let exchange = Exchange { reply_id, question, speech, actions };
             self.history.end_reply(exchange, heard_bytes, is_finished && !has_reasoned);
         }
+        self.history.restore_reply();
         self.settle();
         Some(usage)
     }

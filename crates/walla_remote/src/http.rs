@@ -1,7 +1,7 @@
 //! One reply over HTTP: the request, its retries and its time limits.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -23,6 +23,12 @@ use crate::tls;
 /// Maximum bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Keys that are remembered, of a callback that changes them.
+const KEYS_MAX: usize = 8;
+
+/// Bytes of the shortest text that is masked: shorter ones are words.
+const SECRET_BYTES_MIN: usize = 8;
+
 /// Name in `User-Agent`.
 const USER_AGENT: &str = concat!("walla/", env!("CARGO_PKG_VERSION"));
 
@@ -33,6 +39,8 @@ pub(crate) struct Server {
     url: Url,
     /// Host and port.
     name: Arc<str>,
+    /// Values of headers, and the latest keys.
+    secrets: Mutex<Vec<String>>,
 }
 
 /// What arrives of a reply.
@@ -99,7 +107,8 @@ impl Server {
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|error| OptionsError::Tls(reason(&error)))?;
-        Ok(Self { client, options, url, name: server })
+        let secrets = options.headers.iter().map(|(_, value)| value.clone()).collect();
+        Ok(Self { client, options, url, name: server, secrets: Mutex::new(secrets) })
     }
 
     /// Host and port.
@@ -156,6 +165,38 @@ impl Server {
         }
     }
 
+    /// Remembers a key, so that no error repeats it.
+    fn sent_key(&self, key: &str) {
+        let mut sent = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.iter().any(|known| known == key) {
+            return;
+        }
+        // Values of headers stay; of changing keys the latest.
+        let headers = self.options.headers.len();
+        if sent.len() >= headers + KEYS_MAX {
+            sent.remove(headers);
+        }
+        sent.push(key.to_owned());
+    }
+
+    /// A text of the server without keys and values of headers that were sent to it.
+    fn masked(&self, text: &str) -> String {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN);
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[key]"))
+    }
+
+    /// The error of an event, as of an event without secrets: a message may have been shortened
+    /// within a key.
+    fn masked_error(&self, error: RemoteError, event: &str, rules: &Rules) -> RemoteError {
+        let masked = self.masked(event);
+        if masked == event {
+            return error;
+        }
+        let read = Reader::new(rules.clone()).push(&masked, &mut Vec::new());
+        read.err().unwrap_or_else(|| RemoteError::Protocol("an event is no chunk".into()))
+    }
+
     /// Sends the request; returns the response if it has the events of a reply.
     async fn send(&self, body: &Bytes) -> Result<Response, Failure> {
         let mut request = self
@@ -168,6 +209,9 @@ impl Server {
             Some(key) => Some(key.read().map_err(Failure::of)?),
             None => None,
         };
+        if let Some(key) = &key {
+            self.sent_key(key);
+        }
         if let Some(key) = &key {
             let mut value = HeaderValue::try_from(format!("Bearer {key}"))
                 .map_err(|_| Failure::of(RemoteError::NoKey("it is no header".into())))?;
@@ -189,10 +233,7 @@ impl Server {
         if status == StatusCode::OK && is_event_stream(&response) {
             return Ok(response);
         }
-        let (mut message, is_context) = error_body(response).await;
-        if let Some(key) = key {
-            message = message.replace(&key, "[key]");
-        }
+        let (message, is_context) = error_body(response, |text| self.masked(text)).await;
         let code = status.as_u16();
         let error = match code {
             200 => RemoteError::Protocol(format!("no stream of events: {message}")),
@@ -217,9 +258,9 @@ impl Server {
         let RemoteOptions { limits, sizes, .. } = &self.options;
         let reply_end = begin + limits.reply;
         let mut events = events(response, *sizes);
-        let mut reader = Reader::new(rules);
+        let mut reader = Reader::new(rules.clone());
         let mut parts = Vec::new();
-        let mut latest_token = None;
+        let (mut latest_token, mut has_parts, mut bytes) = (None, false, 0);
         loop {
             let (token_end, limit) = match latest_token {
                 None => (begin + limits.first_token, TimeLimit::FirstToken),
@@ -234,27 +275,34 @@ impl Server {
                 Ok(Some(Ok(event))) if event.data == "[DONE]" => {
                     if !reader.is_finished() {
                         let what = "the stream is done without a finish reason";
-                        return Ok(Read::Ended(Err(RemoteError::Protocol(what.into()))));
+                        Err(RemoteError::Protocol(what.into()))
+                    } else {
+                        return Ok(ended(&reader));
                     }
-                    return Ok(ended(&reader));
                 }
-                Ok(Some(Ok(event))) => reader.push(&event.data, &mut parts),
+                Ok(Some(Ok(event))) => {
+                    let read = reader.push(&event.data, &mut parts);
+                    read.map_err(|error| self.masked_error(error, &event.data, &rules))
+                }
             };
+            // Also of a call, which is passed on at its end.
+            if reader.bytes() > bytes {
+                bytes = reader.bytes();
+                latest_token = Some(Instant::now());
+            }
             if read.is_err() && reader.is_finished() {
                 // Only counts are missing.
                 return Ok(ended(&reader));
             }
-            if read.is_err() && latest_token.is_some() {
+            if read.is_err() && bytes > 0 {
                 reader.flush(true, &mut parts);
             }
-            if !parts.is_empty() {
-                latest_token = Some(Instant::now());
-            }
+            has_parts |= !parts.is_empty();
             for part in parts.drain(..) {
                 reporter.send(Progress::Part(part)).await?;
             }
             match read {
-                Err(error @ RemoteError::Interrupted(_)) if latest_token.is_none() => {
+                Err(error @ RemoteError::Interrupted(_)) if !has_parts => {
                     return Ok(Read::Nothing(error));
                 }
                 Err(error) => return Ok(Read::Ended(Err(error))),
@@ -280,7 +328,7 @@ enum Read {
 
 fn is_event_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
 }
 
 /// The pause that a server requests, in seconds or as a date (RFC 9110, section 10.2.3).
@@ -294,7 +342,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The message in the body of an error.
-async fn error_body(mut response: Response) -> (String, bool) {
+async fn error_body(mut response: Response, masked: impl Fn(&str) -> String) -> (String, bool) {
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await {
         let left = ERROR_BYTES_MAX - body.len();
@@ -303,9 +351,11 @@ async fn error_body(mut response: Response) -> (String, bool) {
             break;
         }
     }
-    match serde_json::from_slice::<Value>(&body) {
+    // Before it is shortened: a part of a key is secret too.
+    let body = masked(&String::from_utf8_lossy(&body));
+    match serde_json::from_str::<Value>(&body) {
         Ok(json) => (error_message(&json), is_context_error(&json)),
-        Err(_) => (shortened(&String::from_utf8_lossy(&body)), false),
+        Err(_) => (shortened(&body), false),
     }
 }
 

@@ -203,7 +203,7 @@ impl Hub {
                     ConversationEdit::CopyOf { source } => self.agents.get(source),
                     _ => None,
                 };
-                let copied = copied.map(|source| source.history.clone());
+                let copied = copied.map(|source| source.history.copy());
                 if let Some(known) = self.agents.get_mut(&agent) {
                     known.history.edit(edit, copied);
                 }
@@ -340,7 +340,6 @@ impl Hub {
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
-        let kept = agent.history.clone();
         let again = if ask.prompt == Prompt::Again { agent.history.take_reply() } else { None };
         ask.prompt = again.unwrap_or(ask.prompt);
         let prepared = match ask.prompt {
@@ -350,7 +349,7 @@ impl Hub {
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => {
-                agent.history = kept;
+                agent.history.restore_reply();
                 agent.settle();
                 self.asks_open -= 1;
                 self.ask_bytes -= bytes;

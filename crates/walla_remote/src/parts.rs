@@ -86,6 +86,11 @@ impl Reader {
         }
     }
 
+    /// Bytes of text, reasoning and calls so far.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether the server has said how the reply ends. Counts may follow.
     pub fn is_finished(&self) -> bool {
         self.finish.is_some()
@@ -174,7 +179,8 @@ impl Reader {
         // Without an index, a name begins the next call.
         let index = delta.index.unwrap_or_else(|| match open {
             Some(open) if name.is_empty() => open,
-            Some(open) => open + 1,
+            // No server has so many calls; a hostile one may begin with the last index.
+            Some(open) => open.wrapping_add(1),
             None => 0,
         });
         if open.is_some_and(|open| open != index) {
@@ -243,6 +249,11 @@ impl Reader {
         Ok(match reason {
             "length" => FinishReason::Length,
             "content_filter" => return Err(RemoteError::Filtered),
+            // SGLang and vLLM write it for a reply that they have given up.
+            "error" | "abort" => {
+                let message = format!("the server gave the reply up ({reason})");
+                return Err(RemoteError::Interrupted(message));
+            }
             _ => {
                 let stop = stop.and_then(Value::as_str);
                 let at = |stop| self.rules.stop_strings.iter().position(|text| text == stop);

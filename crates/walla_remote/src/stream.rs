@@ -37,11 +37,16 @@ pub(crate) fn events(response: Response, sizes: SizeLimits) -> Events {
     }))
 }
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+
 /// Passes on whole lines, so that the parser keeps no more than one event, and reads each line
 /// once.
 #[derive(Debug)]
 struct Lines {
     sizes: SizeLimits,
+    /// The first bytes, until it is known whether they are a byte order mark.
+    first: Option<Vec<u8>>,
     /// The begin of a line.
     held: BytesMut,
     /// Bytes since the last empty line.
@@ -57,11 +62,24 @@ impl Lines {
     fn new(sizes: SizeLimits) -> Self {
         let held = BytesMut::new();
         let (event_bytes, line_bytes, response_bytes) = (0, 0, 0);
-        Self { sizes, held, event_bytes, line_bytes, response_bytes, is_after_return: false }
+        let first = Some(Vec::new());
+        let is_after_return = false;
+        Self { sizes, first, held, event_bytes, line_bytes, response_bytes, is_after_return }
     }
 
-    /// The whole lines so far, if there are any.
+    /// The whole lines so far, if there are any. A byte order mark is left out, as the standard of
+    /// event streams demands.
     fn push(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, RemoteError> {
+        let Some(mut first) = self.first.take() else { return self.push_text(bytes) };
+        first.extend_from_slice(bytes);
+        if first.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&first) {
+            self.first = Some(first);
+            return Ok(None);
+        }
+        self.push_text(first.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&first))
+    }
+
+    fn push_text(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, RemoteError> {
         let too_large = |limit| Err(RemoteError::TooLarge { limit });
         self.response_bytes = self.response_bytes.saturating_add(bytes.len());
         if self.response_bytes > self.sizes.response_bytes {
@@ -102,13 +120,27 @@ mod tests {
     }
 
     fn lines(text: &str, piece: usize, sizes: SizeLimits) -> Result<String, RemoteError> {
+        lines_of(text.as_bytes(), piece, sizes)
+    }
+
+    fn lines_of(text: &[u8], piece: usize, sizes: SizeLimits) -> Result<String, RemoteError> {
         let mut lines = Lines::new(sizes);
-        let mut whole = String::new();
-        for bytes in text.as_bytes().chunks(piece) {
-            let more = lines.push(bytes)?.unwrap_or_default();
-            whole.push_str(std::str::from_utf8(&more).unwrap());
+        let mut whole = Vec::new();
+        for bytes in text.chunks(piece) {
+            whole.extend_from_slice(&lines.push(bytes)?.unwrap_or_default());
         }
-        Ok(whole)
+        Ok(String::from_utf8_lossy(&whole).into_owned())
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_left_out() {
+        for piece in 1..=12 {
+            let text = "\u{feff}data: a\n\n\u{feff}b\n";
+            let read = lines_of(text.as_bytes(), piece, SizeLimits::default()).unwrap();
+            assert_eq!(read, "data: a\n\n\u{feff}b\n");
+            let read = lines_of(b"\xef\xbb\n", piece, SizeLimits::default());
+            assert!(read.is_ok(), "an incomplete one is text, or no UTF-8");
+        }
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Agent {
 
     /// A copy of its conversation.
     pub fn history(&self) -> History {
-        self.history.clone()
+        self.history.copy()
     }
 
     /// Makes an engine know the agent as it is.
@@ -232,6 +232,9 @@ impl Agent {
             // Nothing of it was heard: it is no empty answer.
             let is_answer = is_finished && reply.heard_bytes == u32::MAX;
             self.history.end_reply(exchange, reply.heard_bytes, is_answer);
+            self.version += 1;
+        }
+        if self.history.restore_reply() {
             self.version += 1;
         }
         // The engine has recorded the same exchange, unless it has only a part of the text, or the

@@ -11,7 +11,7 @@ use walla_runtime::{
     FrameBudget, ReplyInProgress, TrySendError,
 };
 
-use crate::child::drop_aside;
+use crate::child::{Child, drop_aside};
 use crate::health::{Health, HealthRules};
 use crate::state::State;
 
@@ -245,7 +245,7 @@ impl Engines {
         let mut children: Vec<_> =
             state.children.iter().filter(|child| !child.is_retired).collect();
         children.sort_by_key(|child| child.key);
-        let status = |child: &crate::child::Child| EngineStatus {
+        let status = |child: &Child| EngineStatus {
             name: Arc::clone(&child.name),
             is_default: child.name == state.default,
             state: child.client.state(),
@@ -425,6 +425,9 @@ impl EngineClient for Router {
         locked.state.is_stopped = true;
         for child in &locked.state.children {
             child.client.stop();
+            if let Some(successor) = &child.successor {
+                successor.stop();
+            }
         }
     }
 
@@ -432,7 +435,11 @@ impl EngineClient for Router {
         let locked = self.lock();
         let state = &locked.state;
         let is_over = state.is_stopped && state.unloading.load(Ordering::Acquire) == 0;
-        is_over && state.children.iter().all(|child| child.client.is_ended())
+        let is_ended = |child: &Child| {
+            let successor = child.successor.as_ref();
+            child.client.is_ended() && successor.is_none_or(|successor| successor.is_ended())
+        };
+        is_over && state.children.iter().all(is_ended)
     }
 
     fn register_waker(&self, waker: &Waker) {

@@ -211,7 +211,9 @@ impl State {
             }
         }
         self.report_changes();
-        while let Some(at) = self.children.iter().position(Child::can_be_replaced) {
+        while !self.is_stopped
+            && let Some(at) = self.children.iter().position(Child::can_be_replaced)
+        {
             let child = &mut self.children[at];
             child.is_retired = true;
             let (name, weight) = (Arc::clone(&child.name), child.weight);

@@ -28,6 +28,8 @@ pub struct History {
     dropped_size: u64,
     /// Number of consecutive replies to results of actions, without another new turn.
     rounds: u32,
+    /// The turns that a repetition has removed, until its reply is kept.
+    taken: Vec<Turn>,
 }
 
 /// Place of an exchange among the turns.
@@ -91,6 +93,7 @@ impl History {
         self.turns = Arc::new(turns);
         self.known.clear();
         self.dropped_size = 0;
+        self.taken.clear();
     }
 
     /// Adds turns to the end, and keeps the latest `turns_max`.
@@ -125,6 +128,7 @@ impl History {
     pub fn end_reply(&mut self, mut exchange: Exchange, heard_bytes: u32, is_answer: bool) {
         cut_text(&mut exchange.speech, heard_bytes);
         if is_answer || !exchange.speech.is_empty() || !exchange.actions.is_empty() {
+            self.taken.clear();
             self.push_exchange(exchange);
         }
     }
@@ -201,6 +205,8 @@ impl History {
 
     /// Removes the agent's last turn and all later ones, and the question before it. Returns the
     /// prompt that asks the same again; `None` if the agent has no turn.
+    ///
+    /// [`restore_reply`](Self::restore_reply) puts them back until the new reply is kept.
     pub fn take_reply(&mut self) -> Option<Prompt> {
         let answer = self.turns.iter().rposition(|turn| turn.speaker == Speaker::Agent)?;
         let question = answer
@@ -208,12 +214,35 @@ impl History {
             .and_then(|before| self.turns.get(before))
             .filter(|turn| turn.speaker == Speaker::User)
             .map(|turn| turn.text.clone());
-        self.cut(answer - usize::from(question.is_some()));
+        let length = answer - usize::from(question.is_some());
+        let taken = self.turns[length..].to_vec();
+        self.cut(length);
+        self.taken = taken;
         Some(question.map_or(Prompt::Continue, Prompt::Chat))
+    }
+
+    /// Puts back the turns of a repetition that has ended without an answer, so that no reply is
+    /// lost. Returns whether there are any. Called at the end of each reply.
+    pub fn restore_reply(&mut self) -> bool {
+        let taken = std::mem::take(&mut self.taken);
+        let is_restored = !taken.is_empty();
+        if is_restored {
+            Arc::make_mut(&mut self.turns).extend(taken);
+        }
+        is_restored
+    }
+
+    /// A copy for another agent, without the effects of a repetition that has not ended.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut copy = self.clone();
+        copy.restore_reply();
+        copy
     }
 
     /// Keeps the first `length` turns.
     fn cut(&mut self, length: usize) {
+        self.taken.clear();
         if length < self.turns.len() {
             Arc::make_mut(&mut self.turns).truncate(length);
             self.known.retain(|exchange| exchange.answer < length);

@@ -248,8 +248,13 @@ impl SamplingBuilder {
         self
     }
 
-    /// Adds a bias; a later bias on the same token replaces the earlier one.
+    /// Adds a bias; a later bias on the same token replaces the earlier one. More than
+    /// [`LOGIT_BIASES_MAX`] tokens are refused by [`build`](Self::build).
     pub fn bias(mut self, token: TokenId, bias: f32) -> Self {
+        // The result is an error already: a hostile list must not take long.
+        if self.draft.biases.len() > LOGIT_BIASES_MAX {
+            return self;
+        }
         self.draft.biases.retain(|b| b.token != token);
         self.draft.biases.push(LogitBias { token, bias });
         self
@@ -361,6 +366,15 @@ mod tests {
         let many = (0..33).fold(Sampling::builder(), |b, i| b.bias(TokenId(i), 1.0));
         assert_eq!(many.build(), Err(InvalidSampling::TooManyBiases(33)));
         assert!(Sampling::builder().bias(TokenId(1), f32::NEG_INFINITY).build().is_ok());
+    }
+
+    #[test]
+    fn a_long_list_of_biases_is_refused_in_linear_time() {
+        let begin = std::time::Instant::now();
+        let biases = 0..2_000_000;
+        let builder = biases.fold(Sampling::builder(), |b, token| b.bias(TokenId(token), 1.0));
+        assert!(matches!(builder.build(), Err(InvalidSampling::TooManyBiases(_))));
+        assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
     }
 
     #[test]

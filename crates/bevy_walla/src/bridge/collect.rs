@@ -214,7 +214,7 @@ impl EngineBridge {
         {
             return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
-        let again = match self.ask_of_again(ask, agents) {
+        let again = match self.ask_of_again(ask, agents, settings) {
             Ok(again) => again,
             Err(error) => return self.end_unopened(ask, Err(error), agents),
         };
@@ -245,6 +245,7 @@ impl EngineBridge {
         &mut self,
         ask: &Ask,
         agents: &mut Query<Agents>,
+        settings: &WallaSettings,
     ) -> Result<Option<Ask>, ReplyError> {
         if ask.kind != AskKind::Again || !self.id_by_entity.contains_key(&ask.agent) {
             return Ok(None);
@@ -253,6 +254,11 @@ impl EngineBridge {
             return Err(gone);
         }
         let Ok((.., Some(mut conversation))) = agents.get_mut(ask.agent) else { return Ok(None) };
+        // Before anything changes.
+        let waiting = self.record_of(ask.agent).map_or(0, |record| record.asks.len());
+        if waiting >= settings.asks_per_agent_max as usize {
+            return Err(ReplyError::Busy { waiting: waiting as u32 });
+        }
         let question = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
         self.conversation_changed(ask.agent, &conversation);
         let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };

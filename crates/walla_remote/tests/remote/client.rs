@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
@@ -11,7 +11,9 @@ use walla_runtime::{
     Speaker, TimeLimit, Turn,
 };
 
-use crate::server::{Part, Request, STREAM, Server, bytes, finish, reply, response, text};
+use crate::server::{
+    Part, Request, STREAM, Server, bytes, done, event, finish, reply, response, text,
+};
 
 /// Options with short limits, for a server on this machine.
 pub fn options(server: &Server) -> RemoteOptions {
@@ -539,4 +541,89 @@ fn notes_are_an_observation_before_the_question_of_one_request() {
     let (note, question) = (bodies[0].find("It rains."), bodies[0].find("one?"));
     assert!(note < question, "{}", bodies[0]);
     assert!(!bodies[1].contains("It rains."), "{}", bodies[1]);
+}
+
+/// What a server of the wild sends.
+#[test]
+fn unusual_streams_are_read() {
+    let call = |index: Value, name: &str, arguments: &str| {
+        let function = json!({"name": name, "arguments": arguments});
+        event(
+            &json!({"index": 0, "delta": {"tool_calls": [{"index": index, "function": function}]}}),
+        )
+    };
+    let stream = move |request: &Request| match request.question() {
+        "mark" => STREAM.to_owned() + "\u{feff}" + &text("Yes.") + &finish("stop") + &done(1, 1),
+        "kind" => {
+            let head = STREAM.replace("text/event-stream", "Text/Event-Stream; charset=utf-8");
+            head + &text("Yes.") + &finish("stop") + &done(1, 1)
+        }
+        "index" => {
+            let calls = call(json!(u32::MAX), "wave", "{}") + &call(Value::Null, "wave", "{}");
+            STREAM.to_owned() + &calls + &finish("tool_calls") + &done(1, 1)
+        }
+        "held" => STREAM.to_owned() + &text("a <thin") + "data: [DONE]\n\n",
+        _ => STREAM.to_owned() + &text("Ye") + &finish("abort") + &done(1, 1),
+    };
+    let server = Server::start(move |request| vec![bytes(stream(request)), Part::Close]);
+    let client = client(options(&server));
+    // Each question in its own conversation.
+    let heard = |question| hear(&client, ask(&client, add(&client, AgentSpec::new("")), question));
+    for question in ["mark", "kind"] {
+        let heard = heard(question);
+        assert_eq!(heard.text, "Yes.", "{question}: {heard:?}");
+    }
+    let of_index = heard("index");
+    assert!(matches!(of_index.end, Some(ReplyEvent::Finished { .. })), "{of_index:?}");
+    let of_held = heard("held");
+    assert_eq!(of_held.text, "a <thin");
+    assert!(matches!(error(&of_held), RemoteError::Protocol(_)), "{of_held:?}");
+    let of_abort = heard("abort");
+    assert_eq!(of_abort.text, "Ye");
+    assert!(matches!(error(&of_abort), RemoteError::Interrupted(_)), "a cut reply: {of_abort:?}");
+}
+
+/// Bytes of a call count as output, though the call is passed on at its end.
+#[test]
+fn a_call_whose_arguments_arrive_slowly_is_no_stall() {
+    let part = |arguments: &str| {
+        let call = json!({"index": 0, "id": "x", "function": {"name": "", "arguments": arguments}});
+        event(&json!({"index": 0, "delta": {"tool_calls": [call]}}))
+    };
+    let server = Server::start(move |_| {
+        let mut parts = vec![bytes(STREAM.to_owned() + &text("Look!"))];
+        let name = json!({"index": 0, "function": {"name": "wave", "arguments": "{\"a\": \""}});
+        parts.push(bytes(event(&json!({"index": 0, "delta": {"tool_calls": [name]}}))));
+        for _ in 0..10 {
+            parts.extend([Part::Pause(Duration::from_millis(100)), bytes(part("x"))]);
+        }
+        let end = part("\"}") + &finish("tool_calls") + &done(1, 1);
+        parts.extend([bytes(end), Part::Close]);
+        parts
+    });
+    let mut options = options(&server);
+    options.limits.next_token = Duration::from_millis(600);
+    let client = client(options);
+    let agent = add(&client, AgentSpec::new(""));
+    let heard = hear(&client, ask(&client, agent, "?"));
+    assert!(matches!(heard.end, Some(ReplyEvent::Finished { .. })), "{heard:?}");
+}
+
+#[test]
+fn a_repetition_that_fails_loses_no_reply() {
+    let (server, requests) = recording(|request| match request.body["seed"].as_u64() {
+        Some(13) => vec![response("400 Bad", "", "{}")],
+        _ => reply("Yes."),
+    });
+    let client = client(options(&server));
+    let agent = add(&client, AgentSpec::new(""));
+    hear(&client, ask(&client, agent, "one?"));
+    for seed in [13, 13, 1] {
+        let heard = hear(&client, ask_with(&client, agent, Prompt::Again, AskOptions::seed(seed)));
+        assert_eq!(heard.text.is_empty(), seed == 13, "{heard:?}");
+    }
+    hear(&client, ask(&client, agent, "two?"));
+    let requests = requests.lock().unwrap();
+    let last = requests.last().unwrap().body["messages"].as_array().unwrap().len();
+    assert_eq!((requests.len(), last), (5, 3));
 }

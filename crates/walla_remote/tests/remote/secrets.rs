@@ -10,7 +10,7 @@ use walla_remote::{ApiKey, RemoteEngine};
 use walla_runtime::AgentSpec;
 
 use crate::client::{add, ask, hear, options, recording};
-use crate::server::{reply, response};
+use crate::server::{Part, STREAM, bytes, reply, response};
 
 const SECRET: &str = "sk-Z9f3kQ7x";
 
@@ -54,6 +54,20 @@ fn no_output_has_a_secret() {
             let message = format!("{{\"error\": {{\"message\": \"bad key {SECRET}\"}}}}");
             vec![response("401 Unauthorized", "", &message)]
         }
+        // Within a stream, at a place where no text is, and at the place where messages are cut.
+        "event" => {
+            let event = format!("data: {{\"error\": {{\"message\": \"bad key {SECRET}\"}}}}\n\n");
+            vec![bytes(format!("{STREAM}{event}")), Part::Close]
+        }
+        "chunk" => {
+            let event = format!("data: {{\"choices\": \"{SECRET}\"}}\n\n");
+            vec![bytes(format!("{STREAM}{event}")), Part::Close]
+        }
+        "long" => {
+            let message =
+                format!("{{\"error\": {{\"message\": \"{}{SECRET}\"}}}}", "x".repeat(293));
+            vec![response("401 Unauthorized", "", &message)]
+        }
         _ => reply("Yes."),
     });
     let mut options = options(&server);
@@ -65,7 +79,7 @@ fn no_output_has_a_secret() {
     let engine = RemoteEngine::start(options).unwrap();
     let client = engine.client();
     let agent = add(&client, AgentSpec::new(""));
-    for question in ["?", "busy", "echo"] {
+    for question in ["?", "busy", "echo", "event", "chunk", "long"] {
         let heard = hear(&client, ask(&client, agent, question));
         let _ = write!(output, "{heard:?}");
         if let Some(walla_runtime::ReplyEvent::Failed(error)) = heard.end {
@@ -79,7 +93,7 @@ fn no_output_has_a_secret() {
     let log = log.lock().unwrap();
     assert!(log.contains("walla::remote"), "nothing is logged: {log}");
     for text in [&*output, &*log] {
-        let at = text.find("Z9f3kQ7x");
+        let at = text.find("Z9f3kQ7x").or_else(|| text.find("sk-Z9"));
         assert_eq!(at.map(|at| &text[at.saturating_sub(200)..at]), None);
     }
 }

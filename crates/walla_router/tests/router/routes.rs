@@ -542,3 +542,18 @@ fn a_full_queue_of_one_engine_does_not_delay_the_others() {
     rig.a.set(|a| a.refusals = 0);
     rig.finish(waiting);
 }
+
+/// An engine that takes the place of another one ends with the router.
+#[test]
+fn a_router_ends_while_an_engine_is_replaced() {
+    let rig = rig();
+    let next = Talker::new("a");
+    rig.router.engines().replace("a", next.client()).expect("it is there");
+    rig.router.stop();
+    let begin = Instant::now();
+    while !rig.router.is_ended() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "no end");
+        rig.router.try_recv_many(7, &mut Vec::new());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -29,7 +29,8 @@ use std::sync::Arc;
 pub struct Notes {
     /// First line. Default: `You know:`. Empty: none.
     pub heading: Arc<str>,
-    /// The texts, the most important first. Each becomes a line that begins with `- `.
+    /// The texts, the most important first, at most [`TEXTS_MAX`](Self::TEXTS_MAX). Each becomes a
+    /// line that begins with `- `.
     pub texts: Vec<Arc<str>>,
     /// Maximum tokens of all lines, as the engine's tokenizer counts them; remote engines count
     /// four bytes as a token. At most a quarter of the agent's context. A text that does not fit is
@@ -38,7 +39,13 @@ pub struct Notes {
     pub tokens_max: u32,
 }
 
+/// Minimum tokens of a line with the end of the line before.
+const LINE_TOKENS_MIN: u32 = 3;
+
 impl Notes {
+    /// Maximum number of texts that are considered.
+    pub const TEXTS_MAX: usize = 256;
+
     /// These texts, with the default heading and limit.
     #[must_use]
     pub fn new<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
@@ -53,7 +60,11 @@ impl Notes {
         let mut text = self.heading.to_string();
         let mut left = self.tokens_max.checked_sub(count(&text))?;
         let mut is_empty = true;
-        for note in self.texts.iter().map(|note| note.trim()).filter(|note| !note.is_empty()) {
+        let texts = self.texts.iter().take(Self::TEXTS_MAX).map(|note| note.trim());
+        for note in texts.filter(|note| !note.is_empty()) {
+            if left < LINE_TOKENS_MIN {
+                break;
+            }
             let line = format!("- {note}");
             // One token for the end of the line before.
             let Some(rest) = left.checked_sub(count(&line).saturating_add(1)) else { continue };

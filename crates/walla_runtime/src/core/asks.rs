@@ -132,10 +132,10 @@ impl Core {
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        let is_again = ask.prompt == Prompt::Again;
-        // Put back if the ask is refused at once.
-        let kept = is_again.then(|| agent.history.clone());
-        let prompt = if is_again { agent.take_last_reply() } else { Some(ask.prompt) };
+        let prompt = match ask.prompt {
+            Prompt::Again => agent.take_last_reply(),
+            prompt => Some(prompt),
+        };
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
@@ -149,9 +149,6 @@ impl Core {
             policy.err().map(Arc::new)
         };
         if let Some(fault) = fault.or_else(refused).filter(|_| is_chat) {
-            if let Some(kept) = kept {
-                agent.history = kept;
-            }
             return self.fail(slot, ReplyError::Actions(fault));
         }
         let (opening, notes) = (ask.options.opening, ask.options.notes);
@@ -250,6 +247,13 @@ impl Core {
         let Some(agent) = self.agents.get_mut(slot) else { return };
         if let Some(token) = prompt.iter().find(|token| token.0 >= vocab) {
             let reason = format!("token {token} is not in the vocabulary of {vocab}");
+            return self.fail(slot, ReplyError::Text(reason));
+        }
+        let biases = agent.spec.sampling.biases();
+        if let Some(bias) = biases.iter().find(|bias| bias.token.0 >= vocab) {
+            // A device refuses the whole step, and with it the tokens of other agents.
+            let token = bias.token;
+            let reason = format!("the bias of token {token}: the vocabulary has {vocab} tokens");
             return self.fail(slot, ReplyError::Text(reason));
         }
         if prompt.is_empty() {

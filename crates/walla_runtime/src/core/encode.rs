@@ -341,12 +341,19 @@ fn encode_conversation(
         return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
     };
     let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
-    let count = |part: &str| text.tokenizer.encode_untrusted(part).map_or(0, |tokens| tokens.len());
+    let count = |part: &str| {
+        text.tokenizer.encode_untrusted(part).map_or(usize::MAX, |tokens| tokens.len())
+    };
     let note = conversation.notes.as_ref().and_then(|notes| {
         // The conversation needs room too.
         let tokens_max = notes.tokens_max.min(u32::try_from(limit / 4).unwrap_or(u32::MAX));
         let notes = Notes { tokens_max, ..Notes::clone(notes) };
-        notes.text(|part| u32::try_from(count(part)).unwrap_or(u32::MAX))
+        // A long one is not tokenised: other agents' prompts wait behind it.
+        let bytes_max = (tokens_max as usize).saturating_mul(text.tokenizer.delta_bytes_max());
+        notes.text(|part| {
+            let tokens = if part.len() > bytes_max { usize::MAX } else { count(part) };
+            u32::try_from(tokens).unwrap_or(u32::MAX)
+        })
     });
     let note = note.as_deref();
     let mut start = None;
@@ -369,7 +376,8 @@ fn encode_conversation(
     };
     let (tokens, dropped) = match policy {
         ContextPolicy::DropOldest => {
-            let question_tokens = question.map(|question| count(question) + note.map_or(0, count));
+            let question_tokens =
+                question.map(|question| count(question).saturating_add(note.map_or(0, count)));
             let fitting = Fitting {
                 turns,
                 dropped_size: *dropped_size,

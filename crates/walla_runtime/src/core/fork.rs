@@ -23,7 +23,7 @@ impl Core {
         let copied = match &edit {
             ConversationEdit::CopyOf { source } => {
                 let source = self.agents.of_client(client, *source);
-                source.map(|source| source.history.clone())
+                source.map(|source| source.history.copy())
             }
             _ => None,
         };
@@ -46,7 +46,7 @@ impl Core {
                 let turns = std::mem::take(&mut spec.turns);
                 (*spec, History::new(turns))
             }
-            (None, Some(source)) => (source.latest_spec().clone(), source.history.clone()),
+            (None, Some(source)) => (source.latest_spec().clone(), source.history.copy()),
             (None, None) => return,
         };
         if self.agents.add(client, id, spec)

@@ -389,3 +389,57 @@ fn notes_have_a_limit_and_need_no_question() {
     let none = asked(&mut rig, agent, Prompt::Again, knowing(&[]));
     assert!(none.ends[0].is_ok());
 }
+
+#[test]
+fn a_repetition_without_an_answer_loses_no_reply() {
+    let mut rig = rig(&wide());
+    let agent = talked(&mut rig, chatty(SEED));
+    let before = turns(&mut rig, agent);
+    // Refused, cancelled before its first word, and with a prompt that is too long.
+    let constraint = crate::Constraint::json_schema("{");
+    let refused = asked(&mut rig, agent, Prompt::Again, AskOptions::constraint(constraint));
+    assert!(refused.ends[0].is_err(), "{:?}", refused.ends);
+    assert_eq!(turns(&mut rig, agent), before);
+    let ask = rig.ask(agent, Prompt::Again);
+    rig.advance();
+    let copy = fork(&mut rig, agent, None);
+    assert_eq!(turns(&mut rig, copy), before, "a copy has what was");
+    rig.command(Command::Cancel { agent, reply_id: ask });
+    rig.run();
+    assert_eq!(rig.reply(ask).ends, [Ok(FinishReason::Cancelled)]);
+    if rig.reply(ask).text.is_empty() {
+        assert_eq!(turns(&mut rig, agent), before);
+    }
+    // The next repetition has its reply.
+    let again = asked(&mut rig, agent, Prompt::Again, AskOptions::default());
+    assert!(again.ends[0].is_ok());
+    assert_eq!(turns(&mut rig, agent).len(), before.len());
+}
+
+#[test]
+fn a_bias_outside_the_vocabulary_fails_its_own_ask_only() {
+    let mut rig = rig(&wide());
+    let (good, bad) = (rig.agent(chatty(SEED)), rig.agent(chatty(2)));
+    let sampling = Sampling::builder().bias(TokenId(u32::MAX), 1.0).build().expect("valid");
+    let spec = AgentSpec { sampling, ..chatty(2) };
+    rig.command(Command::ChangeAgent { agent: bad, spec: Box::new(spec) });
+    let asks = [rig.ask(good, chat("Who?")), rig.ask(bad, chat("Who?"))];
+    rig.run();
+    assert!(rig.reply(asks[0]).ends[0].is_ok());
+    let end = &rig.reply(asks[1]).ends[0];
+    assert!(matches!(end, Err(ReplyError::Text(text)) if text.contains("bias")), "{end:?}");
+}
+
+#[test]
+fn huge_notes_are_left_out() {
+    let mut rig = rig(&wide());
+    let agent = rig.agent(chatty(SEED));
+    let huge = "walla ".repeat(2 << 20);
+    let heard = asked(&mut rig, agent, chat("Who?"), knowing(&[&huge, "It rains."]));
+    assert!(heard.ends[0].is_ok(), "{:?}", heard.ends);
+    let many: Vec<String> = (0..300_000).map(|nth| format!("note number {nth}")).collect();
+    let begin = std::time::Instant::now();
+    let many = AskOptions::notes(Notes::new(many));
+    let heard = asked(&mut rig, agent, chat("Who?"), many);
+    assert!(heard.ends[0].is_ok() && begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+}
