@@ -99,7 +99,7 @@ impl Agent {
     ) -> Result<Reply, TryAskError> {
         let Some(changes) = &self.changes else {
             let reason = self.dispatcher.too_many_agents();
-            return Err(TryAskError { prompt, options, reason });
+            return Err(TryAskError { prompt, options: Box::new(options), reason });
         };
         let (reply_id, events) = self.dispatcher.ask(changes, turns, prompt, options)?;
         Ok(Reply::begun(Arc::clone(&self.dispatcher), changes.id(), reply_id, events))
@@ -236,7 +236,7 @@ pub struct TryAskError {
     /// The refused prompt.
     pub prompt: Prompt,
     /// Its options.
-    pub options: AskOptions,
+    pub options: Box<AskOptions>,
     /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] for an agent that was not
     /// added.
     pub reason: ReplyError,

@@ -247,7 +247,10 @@ impl Dispatcher {
     ) -> Result<(ReplyId, UnboundedReceiver<ReplyEvent>), TryAskError> {
         let permit = match Bounds::reserve_ask(&self.bounds, &turns, &prompt, &options) {
             Ok(permit) => permit,
-            Err(reason) => return Err(TryAskError { prompt, options, reason }),
+            Err(reason) => {
+                let options = Box::new(options);
+                return Err(TryAskError { prompt, options, reason });
+            }
         };
         let reply_id = ReplyId::unique();
         let (events, heard) = unbounded_channel();

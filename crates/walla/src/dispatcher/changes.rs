@@ -86,7 +86,8 @@ impl Changes {
     /// [`added`](Self::added).
     pub fn of_fork(id: AgentId, permit: AgentPermit) -> Self {
         let changes = Self::new(id, AgentSpec::new(""), permit);
-        (changes.spec.take(), changes.turns.take());
+        changes.spec.take();
+        changes.turns.take();
         changes.is_told.store(false, Ordering::Relaxed);
         changes
     }
