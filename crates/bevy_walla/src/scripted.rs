@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Capabilities, Command,
-    ConversationEdit, DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason,
-    History, InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId,
-    TrySendError, Usage,
+    DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, History,
+    InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, TrySendError,
+    Usage,
 };
 
 use crate::error::WallaError;
@@ -286,10 +286,7 @@ impl Inner {
                 }
             }
             Command::EditConversation { agent, edit } => {
-                let copied = match &edit {
-                    ConversationEdit::CopyOf { source } => self.agents.get(source),
-                    _ => None,
-                };
+                let copied = edit.source().and_then(|source| self.agents.get(&source));
                 let copied = copied.map(|source| History::new(source.spec.turns.clone()));
                 let Some(scripted) = self.agents.get_mut(&agent) else { return };
                 let mut history = History::new(std::mem::take(&mut scripted.spec.turns));

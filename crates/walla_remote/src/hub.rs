@@ -21,8 +21,8 @@ use tokio::task::{self, JoinSet};
 use walla_action::call_json;
 use walla_runtime::{
     ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Ask, Call, CallId, Command, ContextPolicy,
-    ConversationEdit, DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall,
-    ReplyError, ReplyEvent, ReplyId, Turn, Usage,
+    DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
+    ReplyId, Turn, Usage,
 };
 
 use crate::agent::{Agent, Reply};
@@ -199,10 +199,7 @@ impl Hub {
             }
             Command::EditConversation { agent, edit } => {
                 self.cancel_all(agent);
-                let copied = match &edit {
-                    ConversationEdit::CopyOf { source } => self.agents.get(source),
-                    _ => None,
-                };
+                let copied = edit.source().and_then(|source| self.agents.get(&source));
                 let copied = copied.map(|source| source.history.copy());
                 if let Some(known) = self.agents.get_mut(&agent) {
                     known.history.edit(edit, copied);

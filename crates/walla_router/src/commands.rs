@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, Command, ConversationEdit, Event, FinishReason,
-    History, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, Command, Event, FinishReason, History, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, Usage,
 };
 
 use crate::agent::Agent;
@@ -51,10 +51,7 @@ impl State {
             }
             Command::EditConversation { agent: id, edit } => {
                 self.cancel_asks(id, |_| true);
-                let copied = match &edit {
-                    ConversationEdit::CopyOf { source } => self.agents.get(source),
-                    _ => None,
-                };
+                let copied = edit.source().and_then(|source| self.agents.get(&source));
                 let copied = copied.filter(|source| !source.is_removed).map(Agent::history);
                 let Some(agent) = self.agents.get_mut(&id) else { return };
                 agent.edit(edit, copied);

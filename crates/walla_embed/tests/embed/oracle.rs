@@ -1,4 +1,4 @@
-//! Ids and vectors equal those of another implementation.
+//! Ids and vectors equal the results of another implementation.
 
 use walla_embed::{EmbedderOptions, LongTexts, Pooling, Purpose};
 use walla_model::Gguf;

@@ -1,6 +1,6 @@
 //! BERT (Devlin et al. 2018): an encoder with norms after each sum, biases, and learned positions.
 //!
-//! Names of keys and tensors are those of llama.cpp.
+//! Keys and tensors have llama.cpp's names.
 
 use super::{
     SpecError,

@@ -420,7 +420,7 @@ fn load_wordpiece(
             Some(start) => pieces.push(format!(" {start}").as_bytes()),
             None => pieces.push(text.as_bytes()),
         };
-        // Words contain no spaces, so the first character tells starts from continuations.
+        // Words contain no spaces, so the first character distinguishes starts from continuations.
         let is_spelled = kind.is_spellable() && !text.is_empty() && !text.contains(' ');
         if is_spelled && index.insert(&pieces, id).is_ok() {
             piece_bytes_max = piece_bytes_max.max(pieces.get(id).len());

@@ -25,3 +25,14 @@ pub enum ConversationEdit {
         source: AgentId,
     },
 }
+
+impl ConversationEdit {
+    /// The agent whose conversation is copied.
+    #[must_use]
+    pub fn source(&self) -> Option<AgentId> {
+        match self {
+            Self::CopyOf { source } => Some(*source),
+            _ => None,
+        }
+    }
+}

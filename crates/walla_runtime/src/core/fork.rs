@@ -20,13 +20,8 @@ impl Core {
         now_micros: u64,
     ) {
         self.cancel(client, id, None, now_micros);
-        let copied = match &edit {
-            ConversationEdit::CopyOf { source } => {
-                let source = self.agents.of_client(client, *source);
-                source.map(|source| source.history.copy())
-            }
-            _ => None,
-        };
+        let source = edit.source().and_then(|source| self.agents.of_client(client, source));
+        let copied = source.map(|source| source.history.copy());
         let Some(agent) = self.agents.of_client(client, id) else { return };
         agent.history.edit(edit, copied);
         agent.background.outdate();

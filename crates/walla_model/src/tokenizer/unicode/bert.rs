@@ -13,7 +13,7 @@ pub(crate) fn is_mark(c: char) -> bool {
     !c.is_ascii() && is_in(&MARKS, c)
 }
 
-/// Whether the character is a word of its own.
+/// Whether the character is a separate word.
 pub(crate) fn is_punctuation(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_punctuation() } else { is_in(&PUNCTUATION, c) }
 }

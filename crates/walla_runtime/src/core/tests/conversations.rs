@@ -17,15 +17,6 @@ fn wide() -> EngineOptions {
     EngineOptions { context_tokens: 1_024, kv_tokens: Some(8 * 1_024), ..options() }
 }
 
-fn recurrent() -> EngineOptions {
-    EngineOptions {
-        model: ModelSource::Static(recurrent_model()),
-        context_tokens: 512,
-        agents_max: 12,
-        ..options()
-    }
-}
-
 fn rig(options: &EngineOptions) -> Rig {
     Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
 }

@@ -103,6 +103,16 @@ fn options() -> EngineOptions {
     }
 }
 
+/// Options of a [`recurrent_model`].
+fn recurrent() -> EngineOptions {
+    EngineOptions {
+        model: ModelSource::Static(recurrent_model()),
+        context_tokens: 512,
+        agents_max: 12,
+        ..options()
+    }
+}
+
 fn inline_cpu() -> Registry {
     Registry::new().with(CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() }))
 }

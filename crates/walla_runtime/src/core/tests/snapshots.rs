@@ -5,15 +5,6 @@ use super::*;
 use crate::api::{Speaker, Turn};
 use crate::engine_core::Control;
 
-fn recurrent() -> EngineOptions {
-    EngineOptions {
-        model: ModelSource::Static(recurrent_model()),
-        context_tokens: 512,
-        agents_max: 12,
-        ..options()
-    }
-}
-
 fn free(options: &EngineOptions) -> Rig {
     Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
 }
