@@ -55,6 +55,20 @@ impl std::fmt::Debug for CpuDevice {
     }
 }
 
+/// Description and kernels of these options, if this machine has them.
+pub(crate) fn checked(options: &CpuOptions) -> Result<(DeviceInfo, Variant), DeviceError> {
+    if options.threads == Some(0) {
+        return Err(DeviceError::Invalid("0 threads: at least 1 is needed".to_owned()));
+    }
+    let info = describe(options);
+    let variant = options.variant.unwrap_or_else(Variant::best);
+    if variant.score().is_none() {
+        let what = format!("kernels of variant {variant}");
+        return Err(DeviceError::Unsupported { device: info.description, what });
+    }
+    Ok((info, variant))
+}
+
 impl CpuDevice {
     /// Opens the device.
     ///
@@ -62,15 +76,7 @@ impl CpuDevice {
     /// [`DeviceError::Unsupported`] if this machine cannot run the requested variant,
     /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
-        if options.threads == Some(0) {
-            return Err(DeviceError::Invalid("0 threads: at least 1 is needed".to_owned()));
-        }
-        let info = describe(&options);
-        let variant = options.variant.unwrap_or_else(Variant::best);
-        if variant.score().is_none() {
-            let what = format!("kernels of variant {variant}");
-            return Err(DeviceError::Unsupported { device: info.description, what });
-        }
+        let (info, variant) = checked(&options)?;
         let failed = |error: std::io::Error| DeviceError::Failed {
             call: "starting threads",
             reason: error.to_string(),

@@ -23,7 +23,7 @@ use walla_device::{
     DeviceError, DeviceInfo, Linear, MatrixDesc, MatrixId, MemoryUse, VectorId, WeightSource,
 };
 
-use crate::info::describe;
+use crate::device::checked;
 use crate::matrix::Matrix;
 use crate::memory::filled;
 use crate::memory_budget::MemoryBudget;
@@ -107,15 +107,7 @@ impl CpuEncoder {
     /// [`DeviceError::Unsupported`] if this machine cannot run the requested variant,
     /// [`DeviceError::Invalid`] if [`threads`](CpuOptions::threads) is 0.
     pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
-        if options.threads == Some(0) {
-            return Err(DeviceError::Invalid("0 threads: at least 1 is needed".to_owned()));
-        }
-        let info = describe(&options);
-        let variant = options.variant.unwrap_or_else(Variant::best);
-        if variant.score().is_none() {
-            let what = format!("kernels of variant {variant}");
-            return Err(DeviceError::Unsupported { device: info.description, what });
-        }
+        let (info, variant) = checked(&options)?;
         let costs = ThreadCosts::new(options.thread_cost_nanos.unwrap_or(ThreadCosts::JOIN_NANOS));
         let pool = match options.threads_resolved() as usize {
             1 => Pool::inline(),
