@@ -36,6 +36,8 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "crossbeam-utils",
             "futures-core",
             "futures-util",
+            "hyper",
+            "hyper-util",
             "indicatif",
             "serde",
             "serde_json",
@@ -46,6 +48,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         ],
     ),
     ("walla_router", 6, &["thiserror", "tracing"]),
+    ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "thiserror", "tracing"]),
     (
         "walla_remote",
         6,

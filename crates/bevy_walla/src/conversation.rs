@@ -180,18 +180,25 @@ impl Conversation {
         Some(old)
     }
 
-    /// Removes the last reply and all later turns. Returns its question, if it had one. `None`: the
-    /// conversation has no reply.
-    pub(crate) fn take_last_reply(&mut self) -> Option<Option<String>> {
+    /// Removes the last reply and all later turns. Returns its question, if it had one, and the
+    /// removed turns, among them the question. `None`: the conversation has no reply.
+    pub(crate) fn take_last_reply(&mut self) -> Option<(Option<String>, Vec<Turn>)> {
         let mut history = History::new(std::mem::take(&mut self.turns));
         let prompt = history.take_reply();
+        let removed = history.taken().to_vec();
         self.turns = Arc::unwrap_or_clone(history.into_turns());
         let question = match prompt? {
             Prompt::Chat(question) => Some(question),
             _ => None,
         };
         self.edited();
-        Some(question)
+        Some((question, removed))
+    }
+
+    /// Puts removed turns back, before the last `turns_after` turns, which were pushed later.
+    pub(crate) fn restore(&mut self, turns: Vec<Turn>, turns_after: usize) {
+        let at = self.turns.len().saturating_sub(turns_after);
+        self.turns.splice(at..at, turns);
     }
 
     /// Marks the conversation as replaced.

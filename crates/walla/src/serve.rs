@@ -17,7 +17,11 @@
 //! Each request is a separate agent, and all of them run in one batch. An agent is kept for a
 //! while after its reply, so that the next request of the same conversation finds its beginning in
 //! the cache. A dropped connection cancels its reply.
+//!
+//! Clients cannot exhaust the server: the numbers of connections and requests, the bytes of
+//! requests in progress and the time for a request are bounded ([`ServeOptions`]).
 
+mod connections;
 mod convert;
 mod reply;
 mod wire;
@@ -25,9 +29,10 @@ mod wire;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Json, State};
+use axum::body::Body;
+use axum::extract::{Json, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +40,7 @@ use axum::routing::{get, post};
 use axum::{Router, extract::Request};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use walla_runtime::{EngineState, ReplyError};
 
 use crate::{Agent, Engine};
@@ -53,6 +59,14 @@ pub struct ServeOptions {
     pub requests_max: u32,
     /// Maximum bytes of a request. Default: 4 MiB.
     pub request_bytes_max: usize,
+    /// Maximum bytes of all requests that are being received. Further ones are refused with status
+    /// 429. Default: 64 MiB.
+    pub received_bytes_max: usize,
+    /// Maximum number of connections; further ones wait. Default: 512.
+    pub connections_max: u32,
+    /// Time for the head of a request, also for the next one of a connection, and time for its
+    /// body. Slower connections are closed, slower bodies refused with status 408. Default: 30 s.
+    pub request_time: Duration,
     /// Number of agents that are kept after their replies. Default: 16.
     pub agents_kept: usize,
 }
@@ -64,6 +78,9 @@ impl Default for ServeOptions {
             key: None,
             requests_max: 256,
             request_bytes_max: 4 << 20,
+            received_bytes_max: 64 << 20,
+            connections_max: 512,
+            request_time: Duration::from_secs(30),
             agents_kept: 16,
         }
     }
@@ -84,7 +101,9 @@ impl std::fmt::Debug for ServeOptions {
 pub(crate) struct Server {
     engine: Engine,
     options: ServeOptions,
-    requests: Arc<tokio::sync::Semaphore>,
+    requests: Arc<Semaphore>,
+    /// Memory of requests that are being received: a permit per KiB.
+    received: Arc<Semaphore>,
     /// Agents whose replies have ended, the latest last.
     kept: Mutex<VecDeque<Agent>>,
 }
@@ -100,10 +119,14 @@ impl Server {
     }
 }
 
-/// Serves requests until the future is dropped.
+/// Serves requests until the future is dropped, which closes all connections.
+///
+/// It never ends by itself, except with an error: a connection that cannot be accepted, for example
+/// because the process has too many open files, is reported by tracing, and later ones are
+/// accepted.
 ///
 /// # Errors
-/// The listener failed.
+/// The listener cannot be used by this runtime.
 ///
 /// # Examples
 /// ```no_run
@@ -117,19 +140,19 @@ impl Server {
 /// # }
 /// ```
 pub async fn serve(listener: TcpListener, engine: Engine, options: ServeOptions) -> io::Result<()> {
-    axum::serve(listener, router(engine, options)).await
+    connections::accept(listener, router(engine, options.clone()), &options).await
 }
 
 fn router(engine: Engine, options: ServeOptions) -> Router {
-    let requests = Arc::new(tokio::sync::Semaphore::new(options.requests_max as usize));
-    let request_bytes_max = options.request_bytes_max;
-    let server = Arc::new(Server { engine, options, requests, kept: Mutex::default() });
+    let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+    let requests = semaphore(options.requests_max as usize);
+    let received = semaphore(options.received_bytes_max / 1024);
+    let server = Arc::new(Server { engine, options, requests, received, kept: Mutex::default() });
     Router::new()
         .route("/v1/chat/completions", post(completions))
         .route("/v1/models", get(models))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&server), authorized))
         .route("/health", get(health))
-        .layer(DefaultBodyLimit::max(request_bytes_max))
         .with_state(server)
 }
 
@@ -246,11 +269,19 @@ async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
 
 async fn completions(
     State(server): State<Arc<Server>>,
-    request: Result<Json<wire::Request>, JsonRejection>,
+    headers: HeaderMap,
+    body: Body,
 ) -> Result<Response, Refusal> {
-    let Json(request) = request.map_err(|error| Refusal::new(error.status(), error.body_text()))?;
-    let requests = Arc::clone(&server.requests);
-    let permit = requests.try_acquire_owned().map_err(|_| {
+    if !is_json(&headers) {
+        let message = "the content type is not application/json";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let received = connections::receive(body, &server.received, &server.options).await?;
+    let Json(request) = Json::<wire::Request>::from_bytes(&received.bytes)
+        .map_err(|error| Refusal::new(error.status(), error.body_text()))?;
+    drop(received);
+    // Behind the body: clients that send slowly do not count.
+    let permit = Arc::clone(&server.requests).try_acquire_owned().map_err(|_| {
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests are in progress")
     })?;
     let Ask { spec, prompt, shape } = convert::ask(request)?;
@@ -262,4 +293,11 @@ async fn completions(
     } else {
         reply::whole(open, shape).await
     }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    let kind = kind.to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }

@@ -4,23 +4,40 @@
 //! reference](https://platform.openai.com/docs/api-reference/chat-streaming). Unknown members are
 //! ignored. Extensions: `reasoning_content` (vLLM before 0.12, SGLang, llama.cpp, DeepSeek) and
 //! `reasoning` (vLLM), `stop_reason` (vLLM), `id` of a token (llama.cpp).
+//!
+//! Numbers may be absent, null or written with a fraction: a count that cannot be read is 0, and
+//! does not end a reply.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Chunk {
     #[serde(default)]
-    pub choices: Vec<Choice>,
+    pub choices: Option<Vec<Choice>>,
     #[serde(default)]
     pub usage: Option<Counts>,
     #[serde(default)]
-    pub error: Option<Value>,
+    error: Option<Value>,
+    #[serde(default)]
+    object: Option<Value>,
+}
+
+impl Chunk {
+    /// The error that it reports: in a member, or as vLLM and SGLang also write it, as the whole
+    /// object. `text` is the chunk's.
+    pub fn failure(&self, text: &str) -> Option<Value> {
+        let is_whole = self.object.as_ref().and_then(Value::as_str) == Some("error");
+        if is_whole && self.error.is_none() {
+            return serde_json::from_str(text).ok();
+        }
+        self.error.clone()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Choice {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub index: u32,
     #[serde(default)]
     pub delta: Option<Delta>,
@@ -49,8 +66,10 @@ pub(crate) struct Delta {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct CallDelta {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub index: Option<u32>,
+    #[serde(default)]
+    pub id: Option<String>,
     #[serde(default)]
     pub function: Option<FunctionDelta>,
 }
@@ -71,21 +90,21 @@ pub(crate) struct Logprobs {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Logprob {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     pub token: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub id: Option<u32>,
     #[serde(default)]
     pub logprob: Option<f32>,
     #[serde(default)]
-    pub top_logprobs: Vec<Logprob>,
+    pub top_logprobs: Option<Vec<Logprob>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub prompt_tokens: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub completion_tokens: u32,
     #[serde(default)]
     pub prompt_tokens_details: Option<PromptCounts>,
@@ -95,14 +114,31 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct PromptCounts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub cached_tokens: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct CompletionCounts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub reasoning_tokens: Option<u32>,
+}
+
+/// A number that is not negative, without its fraction; `None` for anything else.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number = value.as_f64().filter(|number| *number >= 0.0);
+    Ok(number.map(|number| number as u32))
+}
+
+/// A number, or 0.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(number(deserializer)?.unwrap_or(0))
+}
+
+/// A text, or none.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The message of an error, from an object `{"error": {"message": …}}`, the inner object, or a

@@ -23,6 +23,9 @@ use crate::tls;
 /// Maximum bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Time for the body of an error: the status is known, and decides.
+const ERROR_BODY_TIME: Duration = Duration::from_secs(2);
+
 /// Keys that are remembered, of a callback that changes them.
 const KEYS_MAX: usize = 8;
 
@@ -341,10 +344,11 @@ fn retry_after(response: &Response) -> Option<Duration> {
     Some(at.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// The message in the body of an error.
+/// The message in the body of an error: what arrives of it in a short time.
 async fn error_body(mut response: Response, masked: impl Fn(&str) -> String) -> (String, bool) {
     let mut body = Vec::new();
-    while let Ok(Some(bytes)) = response.chunk().await {
+    let end = Instant::now() + ERROR_BODY_TIME;
+    while let Ok(Ok(Some(bytes))) = timeout_at(end, response.chunk()).await {
         let left = ERROR_BYTES_MAX - body.len();
         body.extend_from_slice(&bytes[..bytes.len().min(left)]);
         if body.len() >= ERROR_BYTES_MAX {

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod calls;
 mod channels;
 mod chunk;
 mod dialect;

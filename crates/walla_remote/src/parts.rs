@@ -3,10 +3,11 @@
 //! No input or output here: the same chunks give the same parts.
 
 use serde_json::Value;
-use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
+use walla_action::{ActionSet, MalformedCall, ParsedCall};
 use walla_runtime::{FinishReason, RemoteError, TokenLogprobs};
 use walla_types::TokenId;
 
+use crate::calls::OpenCalls;
 use crate::chunk::{CallDelta, Choice, Chunk, Counts, Logprob, error_message};
 
 /// A part of a reply.
@@ -37,8 +38,7 @@ pub(crate) struct Rules {
 pub(crate) struct Reader {
     rules: Rules,
     tags: Tags,
-    /// The call in progress.
-    call: Option<OpenCall>,
+    calls: OpenCalls,
     calls_ended: u32,
     bytes: usize,
     /// Chunks with text: an estimate of the tokens.
@@ -54,14 +54,6 @@ struct Estimate {
     reasoning: u32,
 }
 
-#[derive(Debug)]
-struct OpenCall {
-    index: u32,
-    name: String,
-    arguments: String,
-    is_too_long: bool,
-}
-
 /// How a reply has ended, and its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
@@ -75,9 +67,9 @@ pub(crate) struct End {
 impl Reader {
     pub fn new(rules: Rules) -> Self {
         Self {
+            calls: OpenCalls::new(rules.actions.clone(), rules.call_bytes_max),
             rules,
             tags: Tags::default(),
-            call: None,
             calls_ended: 0,
             bytes: 0,
             texts: Estimate::default(),
@@ -108,14 +100,16 @@ impl Reader {
     pub fn push(&mut self, text: &str, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
         let chunk: Chunk = serde_json::from_str(text)
             .map_err(|error| RemoteError::Protocol(format!("an event is no chunk: {error}")))?;
-        if let Some(error) = &chunk.error {
+        if let Some(error) = chunk.failure(text) {
             let code = error.get("code").and_then(Value::as_u64);
             let status = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
-            return Err(RemoteError::Failed { status, message: error_message(error) });
+            return Err(RemoteError::Failed { status, message: error_message(&error) });
         }
         self.counts = chunk.usage.or(self.counts);
         // Only one choice was requested.
-        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+        for choice in
+            chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0)
+        {
             if self.finish.is_none() {
                 self.read(choice, parts)?;
             }
@@ -171,78 +165,26 @@ impl Reader {
     }
 
     fn read_call(&mut self, delta: CallDelta, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
-        let function = delta.function.unwrap_or_default();
-        let (name, arguments) = (function.name.unwrap_or_default(), function.arguments);
-        let arguments = arguments.unwrap_or_default();
-        self.count(name.len() + arguments.len())?;
-        let open = self.call.as_ref().map(|call| call.index);
-        // Without an index, a name begins the next call.
-        let index = delta.index.unwrap_or_else(|| match open {
-            Some(open) if name.is_empty() => open,
-            // No server has so many calls; a hostile one may begin with the last index.
-            Some(open) => open.wrapping_add(1),
-            None => 0,
-        });
-        if open.is_some_and(|open| open != index) {
-            self.end_call(false, parts);
-            if self.finish.is_some() {
-                return Ok(());
-            }
+        if let Some(function) = &delta.function {
+            let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+            self.count(bytes(&function.name) + bytes(&function.arguments))?;
         }
-        let call = self.call.get_or_insert_with(|| OpenCall {
-            index,
-            name: String::new(),
-            arguments: String::new(),
-            is_too_long: false,
-        });
-        // Some servers repeat the whole name.
-        if call.name != name {
-            call.name.push_str(&name);
-        }
-        let bytes = call.name.len() + call.arguments.len() + arguments.len();
-        if bytes > self.rules.call_bytes_max {
-            call.is_too_long = true;
-        } else {
-            call.arguments.push_str(&arguments);
+        self.calls.push(delta);
+        while self.finish.is_none()
+            && let Some(call) = self.calls.next_whole()
+        {
+            self.end_call(call, parts);
         }
         Ok(())
     }
 
-    /// Ends the call in progress. `is_cut`: the reply ended within it.
-    fn end_call(&mut self, is_cut: bool, parts: &mut Vec<Part>) {
-        let Some(call) = self.call.take() else { return };
+    fn end_call(&mut self, call: Result<ParsedCall, MalformedCall>, parts: &mut Vec<Part>) {
         self.calls_ended += 1;
         if self.rules.calls_max > 0 && self.calls_ended >= self.rules.calls_max {
             self.finish.get_or_insert(FinishReason::CallLimit);
+            self.calls.clear();
         }
-        parts.push(Part::Call(self.checked(&call, is_cut)));
-    }
-
-    fn checked(&self, call: &OpenCall, is_cut: bool) -> Result<ParsedCall, MalformedCall> {
-        let malformed = |error| {
-            let mut text = format!("{} {}", call.name, call.arguments);
-            text.truncate(text.floor_char_boundary(MalformedCall::TEXT_BYTES_MAX));
-            Err(MalformedCall { text, error })
-        };
-        if call.is_too_long {
-            return malformed(CallError::TooLong { bytes_max: self.rules.call_bytes_max });
-        }
-        if is_cut {
-            return malformed(CallError::Unfinished);
-        }
-        let Some(actions) = &self.rules.actions else {
-            let mut name = call.name.clone();
-            name.truncate(name.floor_char_boundary(64));
-            return malformed(CallError::NotAllowed { name });
-        };
-        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        match serde_json::from_str(text) {
-            Ok(Value::Object(arguments)) => {
-                check(actions, ParsedCall::new(call.name.clone(), arguments))
-            }
-            Ok(_) => malformed(CallError::Syntax { reason: "the arguments are no JSON object" }),
-            Err(_) => malformed(CallError::Syntax { reason: "the arguments are not JSON" }),
-        }
+        parts.push(Part::Call(call));
     }
 
     fn reason(&self, reason: &str, stop: Option<&Value>) -> Result<FinishReason, RemoteError> {
@@ -267,7 +209,9 @@ impl Reader {
 
     /// Passes on the text and call that were held back, because the reply has ended.
     pub fn flush(&mut self, is_cut: bool, parts: &mut Vec<Part>) {
-        self.end_call(is_cut, parts);
+        while let Some(call) = self.calls.next_at_end(is_cut) {
+            self.end_call(call, parts);
+        }
         let Self { tags, texts, .. } = self;
         tags.finish(&mut |part| {
             texts.speech += 1;
@@ -310,7 +254,8 @@ impl Reader {
 fn token(of: &Logprob) -> Option<TokenLogprobs> {
     let candidate = |of: &Logprob| Some((token_id(of)?, of.logprob?));
     let (token, log_probability) = candidate(of)?;
-    let candidates = of.top_logprobs.iter().filter_map(candidate).collect();
+    let others = of.top_logprobs.as_deref().unwrap_or_default();
+    let candidates = others.iter().filter_map(candidate).collect();
     Some(TokenLogprobs { token, log_probability, candidates })
 }
 

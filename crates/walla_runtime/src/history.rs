@@ -221,6 +221,12 @@ impl History {
         Some(question.map_or(Prompt::Continue, Prompt::Chat))
     }
 
+    /// The turns that [`take_reply`](Self::take_reply) has removed, among them the question.
+    #[must_use]
+    pub fn taken(&self) -> &[Turn] {
+        &self.taken
+    }
+
     /// Puts back the turns of a repetition that has ended without an answer, so that no reply is
     /// lost. Returns whether there are any. Called at the end of each reply.
     pub fn restore_reply(&mut self) -> bool {

@@ -268,12 +268,87 @@ async fn keys_and_limits_hold() {
     assert!(matches!(busy, RemoteError::Busy { status: 429, .. }), "{busy:?}");
     drop((long, agent));
     // The closed connection ends the reply in the server.
+    wait_for_silence(&local).await;
+    assert!(end(other.ask_with(Prompt::Chat("Hi".into()))).await.is_ok());
+}
+
+/// Waits until the server's engine is silent.
+async fn wait_for_silence(local: &Engine) {
     let start = Instant::now();
     while local.stats().agents_active > 0 {
         assert!(start.elapsed() < TIMEOUT, "the reply goes on");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(end(other.ask_with(Prompt::Chat("Hi".into()))).await.is_ok());
+}
+
+async fn send(port: u16, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+fn head(length: usize) -> String {
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    )
+}
+
+async fn answer(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await;
+    let _length = read.expect("the connection is closed");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Bytes of a next request do not hide that the client has left.
+#[tokio::test]
+async fn a_closed_connection_with_unread_bytes_cancels_its_reply() {
+    let (local, port) = server(ServeOptions::default()).await;
+    let body = json!({
+        "messages": [{"role": "user", "content": "Sing!"}], "max_tokens": 400,
+        "structured_outputs": {"regex": "(a|b|c| )*"},
+    });
+    let body = body.to_string();
+    for is_streamed in [false, true] {
+        let body = body.replace("400,", if is_streamed { "400,\"stream\":true," } else { "400," });
+        let stream = send(port, &(head(body.len()) + &body + "POST /v1/chat")).await;
+        let start = Instant::now();
+        while local.stats().agents_active == 0 {
+            assert!(start.elapsed() < TIMEOUT, "no reply");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let tokens = local.stats().tokens;
+        drop(stream);
+        wait_for_silence(&local).await;
+        let tokens = local.stats().tokens - tokens;
+        assert!(tokens < 400, "the whole reply was generated");
+    }
+}
+
+/// Clients that begin and do not go on keep neither memory nor connections.
+#[tokio::test]
+async fn unfinished_requests_are_bounded() {
+    let mut options = ServeOptions::default();
+    options.connections_max = 4;
+    options.received_bytes_max = 1 << 20;
+    options.request_time = Duration::from_millis(300);
+    let (_local, port) = server(options).await;
+    // No head, half a body, too many bytes of bodies.
+    let silent = send(port, "").await;
+    let half = send(port, &(head(1_000) + "{\"messages\":")).await;
+    let large = send(port, &(head(1_000_000) + &" ".repeat(900_000))).await;
+    let larger = send(port, &(head(1_000_000) + &" ".repeat(900_000))).await;
+    // A fifth connection waits for the others.
+    let health = request(port, "GET /health", "");
+    let health = tokio::time::timeout(TIMEOUT, health).await.expect("a connection becomes free");
+    assert_eq!(health.0, 200);
+    assert!(answer(half).await.starts_with("HTTP/1.1 408"));
+    // Both are refused: the later one for its bytes, the first one for its time.
+    let answers = [answer(large).await, answer(larger).await];
+    let count = |status| answers.iter().filter(|answer| answer.contains(status)).count();
+    assert_eq!((count(" 408 "), count(" 429 ")), (1, 1), "{answers:?}");
+    assert_eq!(answer(silent).await, "");
 }
 
 #[tokio::test]

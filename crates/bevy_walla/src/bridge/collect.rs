@@ -3,12 +3,13 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::ROQueryItem;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{AgentId, FinishReason, ReplyError, ReplyId};
+use walla_runtime::{AgentId, FinishReason, ReplyError, ReplyId, Turn};
 use walla_trace::Stage;
 
+use super::again::Repetition;
 use super::{AskContent, AskId, AskStage, CancelId, EngineBridge, OpenAsk, Record, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem, changed_column};
-use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
+use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
@@ -158,7 +159,7 @@ impl EngineBridge {
 
     /// The plugin's own turns trigger change detection as well. The edit and the number of pushed
     /// turns distinguish them from the game's changes.
-    fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
+    pub(super) fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
         let Some(&id) = self.id_by_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         let pushed = conversation.pushed().wrapping_sub(record.pushed);
@@ -197,7 +198,7 @@ impl EngineBridge {
         }
     }
 
-    fn record_of(&mut self, agent: Entity) -> Option<&mut Record> {
+    pub(super) fn record_of(&mut self, agent: Entity) -> Option<&mut Record> {
         self.records.get_mut(self.id_by_entity.get(&agent)?)
     }
 
@@ -214,12 +215,13 @@ impl EngineBridge {
         {
             return self.end_unopened(ask, Ok(FinishReason::Cancelled), agents);
         }
-        let again = match self.ask_of_again(ask, agents, settings) {
-            Ok(again) => again,
+        let (again, removed) = match self.repetition(ask, agents, settings) {
+            Ok(Some(Repetition { ask, removed })) => (Some(ask), removed),
+            Ok(None) => (None, Vec::new()),
             Err(error) => return self.end_unopened(ask, Err(error), agents),
         };
         let ask = again.as_ref().unwrap_or(ask);
-        match self.open_ask(ask, settings) {
+        match self.open_ask(ask, removed, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
                 if let Some(mut speech) = speech {
@@ -237,32 +239,6 @@ impl EngineBridge {
             }
             Err(error) => self.end_unopened(ask, Err(error), agents),
         }
-    }
-
-    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation.
-    /// `None` for other kinds, and without the component: then the engine does the same.
-    fn ask_of_again(
-        &mut self,
-        ask: &Ask,
-        agents: &mut Query<Agents>,
-        settings: &WallaSettings,
-    ) -> Result<Option<Ask>, ReplyError> {
-        if ask.kind != AskKind::Again || !self.id_by_entity.contains_key(&ask.agent) {
-            return Ok(None);
-        }
-        if let Some(gone) = self.engine_gone() {
-            return Err(gone);
-        }
-        let Ok((.., Some(mut conversation))) = agents.get_mut(ask.agent) else { return Ok(None) };
-        // Before anything changes.
-        let waiting = self.record_of(ask.agent).map_or(0, |record| record.asks.len());
-        if waiting >= settings.asks_per_agent_max as usize {
-            return Err(ReplyError::Busy { waiting: waiting as u32 });
-        }
-        let question = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
-        self.conversation_changed(ask.agent, &conversation);
-        let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
-        Ok(Some(Ask { kind, text: question.unwrap_or_default(), ..ask.clone() }))
     }
 
     /// Ends an ask that was not opened. Without other asks the agent is silent again.
@@ -284,6 +260,7 @@ impl EngineBridge {
     fn open_ask(
         &mut self,
         ask: &Ask,
+        removed: Vec<Turn>,
         settings: &WallaSettings,
     ) -> Result<(usize, usize), ReplyError> {
         if let Some(gone) = self.engine_gone() {
@@ -305,6 +282,7 @@ impl EngineBridge {
                 question: ask.text.clone(),
                 kind: ask.kind,
                 options: ask.options.clone(),
+                removed,
             }),
             turn: String::with_capacity(record.reply_bytes),
             stage: AskStage::Unsent,

@@ -21,6 +21,7 @@
 //!    and precedes all others. This holds in the component and in the engine, which receives asks
 //!    and turns in this order.
 
+mod again;
 mod cancel_heard;
 mod collect;
 mod forward;
@@ -35,7 +36,7 @@ use bevy_ecs::entity::{EntityHashMap, EntityHashSet};
 use bevy_ecs::prelude::*;
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AskOptions, Command, EXCHANGES_KNOWN_MAX, Event, FinishReason,
-    ReplyError, ReplyId, SentenceSplitter,
+    ReplyError, ReplyId, SentenceSplitter, Turn,
 };
 
 use crate::actions::ActionResult;
@@ -177,6 +178,8 @@ struct AskContent {
     kind: AskKind,
     /// Taken when the ask is sent.
     options: AskOptions,
+    /// Turns that a repetition has removed from the conversation.
+    removed: Vec<Turn>,
 }
 
 /// An ask fits in a cache line.
@@ -201,6 +204,10 @@ struct LocalEnd {
     entity: Entity,
     ask: AskId,
     outcome: Result<FinishReason, ReplyError>,
+    /// Turns that it has removed from the conversation, unless that was replaced.
+    removed: Vec<Turn>,
+    /// Turns that the game has pushed after the ask.
+    turns_after: u16,
 }
 
 /// Message number of a [`Cancel`](crate::Cancel) or a [`CancelHeard`](crate::CancelHeard).
@@ -327,14 +334,25 @@ impl EngineBridge {
         self.mark_pending(id);
     }
 
-    /// Ends an ask that was not sent to the engine.
+    /// Ends an ask that was opened and not sent to the engine.
+    fn end_unsent(
+        &mut self,
+        entity: Entity,
+        ask: OpenAsk,
+        outcome: Result<FinishReason, ReplyError>,
+    ) {
+        self.local_ends.push_back(ask.into_local_end(entity, outcome));
+    }
+
+    /// Ends an ask that was not opened.
     fn end_locally(
         &mut self,
         entity: Entity,
         ask: AskId,
         outcome: Result<FinishReason, ReplyError>,
     ) {
-        self.local_ends.push_back(LocalEnd { entity, ask, outcome });
+        let (removed, turns_after) = (Vec::new(), 0);
+        self.local_ends.push_back(LocalEnd { entity, ask, outcome, removed, turns_after });
     }
 
     /// Removes the record of an agent that is gone, once rule 1 allows it.
@@ -356,6 +374,13 @@ impl EngineBridge {
 impl OpenAsk {
     fn id(&self) -> AskId {
         AskId { reply_id: self.reply_id, tag: self.tag }
+    }
+
+    /// Its end without the engine.
+    fn into_local_end(self, entity: Entity, outcome: Result<FinishReason, ReplyError>) -> LocalEnd {
+        let ask = self.id();
+        let removed = if self.outdated { Vec::new() } else { self.content.removed };
+        LocalEnd { entity, ask, outcome, removed, turns_after: self.turns_after }
     }
 }
 

@@ -228,8 +228,13 @@ impl EngineBridge {
     }
 
     /// Publishes the end of an ask that was not sent to the engine.
-    fn publish_local_end(&self, ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
-        let LocalEnd { entity, ask, outcome } = ended;
+    fn publish_local_end(&mut self, mut ended: LocalEnd, voices: &mut Voices, out: &mut Announcer) {
+        if !ended.removed.is_empty()
+            && let Ok(mut conversation) = voices.conversations.get_mut(ended.entity)
+        {
+            self.restore_ended(&mut ended, &mut conversation);
+        }
+        let LocalEnd { entity, ask, outcome, .. } = ended;
         if let Ok(speech) = voices.speeches.get_mut(entity) {
             let record = self.id_by_entity.get(&entity).and_then(|id| self.records.get(id));
             Speech::end_unbegun(speech, record.is_some_and(Record::is_asked_more));
@@ -333,7 +338,7 @@ impl EngineBridge {
 
     /// Resynchronises after the end of an ask: removes the record of an agent that is gone, sends
     /// an ask that now has capacity, and sends the conversation if the engine's copy may differ.
-    fn resync(&mut self, id: AgentId) {
+    pub(super) fn resync(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
         if record.asks.back().is_some_and(|ask| ask.stage == AskStage::Unsent) {
@@ -359,6 +364,17 @@ impl Record {
             speech.begin(&ask.content.question);
         }
         waited
+    }
+
+    /// Whether a reply that ends is an answer. A reply that failed or was cancelled before its first
+    /// text, or of which nothing was heard, is none.
+    fn is_answered(&self, at: usize, end: End, heard_bytes: Option<u32>) -> bool {
+        let Some(ask) = self.asks.get(at).filter(|ask| ask.stage == AskStage::Started) else {
+            return false;
+        };
+        let heard = heard_bytes.map_or(usize::MAX, |bytes| bytes as usize);
+        let has_spoken = ask.turn.floor_char_boundary(heard) > 0 || !self.actions.is_empty();
+        (end.is_finished && heard_bytes.is_none()) || has_spoken
     }
 
     fn push_text(
@@ -392,8 +408,12 @@ impl Record {
         end: End,
         mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
-        let (speech, conversation) = voices.both(self);
+        let (speech, mut conversation) = voices.both(self);
         let heard_bytes = self.heard_bytes_of(at);
+        let is_answered = self.is_answered(at, end, heard_bytes);
+        if let Some(conversation) = conversation.as_mut().filter(|_| !is_answered) {
+            self.restore_removed(at, conversation);
+        }
         let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
         if ask.stage != AskStage::Started {
@@ -422,10 +442,8 @@ impl Record {
             }
         }
         let actions = std::mem::take(&mut self.actions);
-        let has_spoken = !ask.turn.is_empty() || !actions.is_empty();
         // The engine may have received the conversation without these actions since.
         self.needs_resend |= heard_bytes.is_some() && !actions.is_empty();
-        let is_answered = (end.is_finished && heard_bytes.is_none()) || has_spoken;
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation
             && ask.content.kind.is_in_conversation()

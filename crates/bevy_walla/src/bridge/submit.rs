@@ -7,7 +7,7 @@ use walla_runtime::{
 };
 use walla_trace::Stage;
 
-use super::{AskStage, EngineBridge, LocalEnd, OpenAsk, PendingChanges, Record, Stopwatch};
+use super::{AskStage, EngineBridge, OpenAsk, PendingChanges, Record, Stopwatch};
 use crate::agent::AgentParts;
 use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
@@ -187,7 +187,7 @@ impl EngineBridge {
                 // This agent's conversation is sent after its cancels.
                 record.resend_when_idle();
                 self.asks_waiting -= 1;
-                self.end_locally(entity, ask.id(), Ok(FinishReason::Cancelled));
+                self.end_unsent(entity, ask, Ok(FinishReason::Cancelled));
             }
         }
     }
@@ -259,11 +259,9 @@ impl EngineBridge {
             let sent = record.asks.iter().take_while(|ask| ask.stage != AskStage::Unsent).count();
             let entity = record.entity;
             self.asks_waiting -= record.asks.len() - sent;
-            self.local_ends.extend(record.asks.drain(sent..).map(|ask| LocalEnd {
-                entity,
-                ask: ask.id(),
-                outcome: Err(gone.clone()),
-            }));
+            let unsent = record.asks.drain(sent..);
+            let ends = unsent.map(|ask| ask.into_local_end(entity, Err(gone.clone())));
+            self.local_ends.extend(ends);
             self.forget_if_done(id);
         }
     }
@@ -279,7 +277,7 @@ impl EngineBridge {
         let Some(ask) = record.asks.remove(at) else { return };
         let entity = record.entity;
         self.asks_waiting -= 1;
-        self.end_locally(entity, ask.id(), Err(gone));
+        self.end_unsent(entity, ask, Err(gone));
     }
 }
 

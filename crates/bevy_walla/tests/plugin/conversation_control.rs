@@ -1,9 +1,9 @@
 //! Conversations that a game rewinds, edits, asks again and copies.
 
 use bevy_ecs::prelude::*;
-use bevy_walla::ReplyError;
 use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
+use bevy_walla::{ReplyError, WallaError, WallaState};
 
 use crate::common::*;
 
@@ -63,6 +63,66 @@ fn without_a_reply_an_ask_for_it_fails_and_nothing_changes() {
     failures.append(&mut app.world_mut().resource_mut::<Failures>().0);
     assert_eq!(failures, [ReplyError::NoReply]);
     assert_eq!(texts(&app, agent), ["hello"]);
+}
+
+/// A repetition that ends without an answer puts the removed turns back.
+#[test]
+fn a_repetition_without_an_answer_loses_no_turn() {
+    let (mut app, engine, agent) = talk();
+    let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+    talk.push(Speaker::Observation, "rain");
+    updates(&mut app, 2);
+    let before = texts(&app, agent);
+    // Cancelled in the frame of the ask, before the engine has begun, and when it has begun; turns
+    // that are pushed meanwhile follow.
+    let mut expected = before.clone();
+    for frames in 0..4 {
+        app.world_mut().trigger(Ask::again(agent));
+        updates(&mut app, frames);
+        let pushed = format!("after {frames}");
+        let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+        talk.push(Speaker::Observation, pushed.clone());
+        app.world_mut().trigger(CancelHeard::at(agent, 0));
+        updates(&mut app, 20);
+        expected.push(pushed);
+        assert_eq!(texts(&app, agent), expected, "after {frames} frames");
+    }
+    let in_engine = engine.commands().into_iter().rev().find_map(|command| match command {
+        Command::SetConversation { turns, .. } => Some(turns),
+        _ => None,
+    });
+    let in_engine = in_engine.expect("it was sent again");
+    assert_eq!(in_engine.len(), expected.len(), "{in_engine:?}");
+    // Two repetitions in one frame repeat the same reply.
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().rewind(5);
+    updates(&mut app, 2);
+    for _ in 0..2 {
+        app.world_mut().trigger(Ask::again(agent));
+    }
+    updates(&mut app, 20);
+    assert_eq!(texts(&app, agent), before[..4]);
+}
+
+/// Nothing is put back into a conversation that the game has replaced meanwhile.
+#[test]
+fn a_repetition_restores_no_replaced_conversation() {
+    let (mut app, _engine, agent) = talk();
+    app.world_mut().trigger(Ask::again(agent));
+    updates(&mut app, 1);
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().clear();
+    updates(&mut app, 20);
+    assert!(texts(&app, agent).is_empty());
+}
+
+/// Without an engine a repetition fails, and the conversation is as before.
+#[test]
+fn a_repetition_that_the_engine_loses_keeps_the_reply() {
+    let (mut app, engine, agent) = talk();
+    let before = texts(&app, agent);
+    app.world_mut().trigger(Ask::again(agent));
+    engine.set_state(WallaState::Failed(WallaError::Stopped));
+    updates(&mut app, 20);
+    assert_eq!(texts(&app, agent), before);
 }
 
 #[derive(Resource)]

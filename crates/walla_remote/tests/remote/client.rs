@@ -563,6 +563,18 @@ fn unusual_streams_are_read() {
             STREAM.to_owned() + &calls + &finish("tool_calls") + &done(1, 1)
         }
         "held" => STREAM.to_owned() + &text("a <thin") + "data: [DONE]\n\n",
+        "numbers" => {
+            let empty = "data: {\"choices\": null, \"usage\": null}\n\n";
+            let said = json!({"index": null, "delta": {"content": "Yes.", "tool_calls": null}});
+            let counts = "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 7.0, \
+                \"completion_tokens\": 3, \"prompt_tokens_details\": {\"cached_tokens\": null}, \
+                \"completion_tokens_details\": {\"reasoning_tokens\": -1}}}\n\n";
+            STREAM.to_owned() + empty + &event(&said) + &finish("stop") + counts
+        }
+        "error" => {
+            let error = json!({"object": "error", "message": "out of pages", "code": 507});
+            STREAM.to_owned() + &text("Ye") + &format!("data: {error}\n\n")
+        }
         _ => STREAM.to_owned() + &text("Ye") + &finish("abort") + &done(1, 1),
     };
     let server = Server::start(move |request| vec![bytes(stream(request)), Part::Close]);
@@ -578,9 +590,34 @@ fn unusual_streams_are_read() {
     let of_held = heard("held");
     assert_eq!(of_held.text, "a <thin");
     assert!(matches!(error(&of_held), RemoteError::Protocol(_)), "{of_held:?}");
+    let of_numbers = heard("numbers");
+    assert_eq!(of_numbers.text, "Yes.");
+    let Some(ReplyEvent::Finished { usage, .. }) = of_numbers.end else { panic!("{of_numbers:?}") };
+    assert_eq!((usage.prompt_tokens, usage.cached_tokens, usage.reply_tokens), (7, 0, 3));
+    let of_error = heard("error");
+    let failed = RemoteError::Failed { status: 507, message: "out of pages".into() };
+    assert_eq!((of_error.text.as_str(), error(&of_error)), ("Ye", &failed));
     let of_abort = heard("abort");
     assert_eq!(of_abort.text, "Ye");
     assert!(matches!(error(&of_abort), RemoteError::Interrupted(_)), "a cut reply: {of_abort:?}");
+}
+
+/// The status says what is wrong, though the body never ends.
+#[test]
+fn an_error_with_an_endless_body_is_that_error() {
+    let server = Server::start(|_| {
+        let mut parts = vec![bytes("HTTP/1.1 401 Unauthorized\r\n\r\nno such key")];
+        parts.extend((0..100).flat_map(|_| [Part::Pause(Duration::from_millis(200)), bytes(".")]));
+        parts
+    });
+    let mut options = options(&server);
+    options.limits.first_token = Duration::from_secs(20);
+    let client = client(options);
+    let heard = hear(&client, ask(&client, add(&client, AgentSpec::new("")), "?"));
+    let RemoteError::Unauthorized { status: 401, message } = error(&heard) else {
+        panic!("{heard:?}")
+    };
+    assert!(message.starts_with("no such key."), "{message}");
 }
 
 /// Bytes of a call count as output, though the call is passed on at its end.

@@ -368,6 +368,82 @@ fn calls_are_checked_delivered_and_answered() {
     );
 }
 
+/// Fragments of calls may alternate, and some servers count calls by id only.
+#[test]
+fn fragments_belong_to_their_calls() {
+    let delta = |index: Value, id: &str, name: &str, arguments: &str| {
+        let function = json!({"name": name, "arguments": arguments});
+        let call = json!({"index": index, "id": id, "function": function});
+        event(&json!({"index": 0, "delta": {"tool_calls": [call]}}))
+    };
+    let (nails, sword) =
+        ("{\"item\": \"nails\", \"count\": 2}", "{\"item\": \"sword\", \"count\": 1}");
+    let streams: Vec<Vec<String>> = vec![
+        vec![
+            delta(json!(0), "a", "give", ""),
+            delta(json!(1), "b", "give", &sword[..9]),
+            delta(json!(0), "", "", &nails[..12]),
+            delta(json!(1), "", "", &sword[9..]),
+            delta(json!(0), "", "", &nails[12..]),
+        ],
+        vec![
+            delta(json!(0), "a", "give", nails),
+            delta(json!(0), "b", "give", &sword[..9]),
+            delta(json!(0), "b", "give", &sword[9..]),
+        ],
+        vec![
+            delta(Value::Null, "a", "give", nails),
+            delta(Value::Null, "", "give", &sword[..9]),
+            delta(Value::Null, "", "", &sword[9..]),
+        ],
+        // A new id for each fragment.
+        vec![
+            delta(json!(0), "a", "give", &nails[..9]),
+            delta(json!(0), "b", "", &nails[9..]),
+            delta(json!(1.0), "c", "give", sword),
+        ],
+    ];
+    for deltas in streams {
+        let stream = STREAM.to_owned() + &deltas.concat() + &finish("tool_calls") + &done(1, 2);
+        let (server, _) = recording(move |_| vec![bytes(&*stream), Part::Close]);
+        let client = client(options(&server));
+        let spec = AgentSpec { actions: Some(actions()), ..AgentSpec::new("") };
+        let heard = hear(&client, ask(&client, add(&client, spec), "?"));
+        let items: Vec<Value> = heard
+            .others
+            .iter()
+            .filter_map(|event| match event {
+                ReplyEvent::Call(call) => Some(call.arguments["item"].clone()),
+                ReplyEvent::CallRefused(refused) => panic!("{refused:?} of {deltas:?}"),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(items, [json!("nails"), json!("sword")], "{deltas:?}");
+    }
+}
+
+/// A server cannot open calls without end.
+#[test]
+fn open_calls_are_bounded() {
+    let mut stream = STREAM.to_owned();
+    for index in 0..500 {
+        stream.push_str(&event(&call_delta(index, "give", "{")));
+    }
+    stream.push_str(&finish("tool_calls"));
+    stream.push_str(&done(1, 2));
+    let (server, _) = recording(move |_| vec![bytes(&*stream), Part::Close]);
+    let client = client(options(&server));
+    let actions = Actions { calls_max: 100, ..actions() };
+    let agent = add(&client, AgentSpec { actions: Some(actions), ..AgentSpec::new("") });
+    let heard = hear(&client, ask(&client, agent, "?"));
+    let refused = heard.others.iter().filter(|event| matches!(event, ReplyEvent::CallRefused(_)));
+    assert_eq!(refused.count(), 100);
+    assert!(
+        matches!(heard.end, Some(ReplyEvent::Finished { reason: FinishReason::CallLimit, .. })),
+        "{heard:?}"
+    );
+}
+
 #[test]
 fn calls_are_limited() {
     let stream: Arc<str> = {

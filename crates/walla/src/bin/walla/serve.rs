@@ -12,7 +12,9 @@ use crate::load;
 use crate::note::note;
 
 pub fn run(arguments: &Serve) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Long requests are read while others are answered. The engine has its own threads.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(until_interrupted(arguments));
     runtime.shutdown_background();
     result
@@ -23,6 +25,7 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
     let model = arguments.model.as_deref();
     let mut options = ServeOptions::default();
     options.requests_max = arguments.requests;
+    options.connections_max = options.connections_max.max(arguments.requests.saturating_mul(2));
     options.key = arguments.key_env.as_deref().map(key).transpose()?;
     options.agents_kept = *agents as usize;
     if let Some(name) = model.and_then(Path::file_stem) {

@@ -1,0 +1,85 @@
+//! Repetitions of the last reply ([`AskKind::Again`]) of agents with a conversation component.
+//!
+//! The removed turns are kept with the ask, and put back if it ends without an answer.
+
+use bevy_ecs::prelude::*;
+use walla_runtime::{ReplyError, Turn};
+
+use super::collect::Agents;
+use super::{EngineBridge, LocalEnd, OpenAsk, Record};
+use crate::ask::{Ask, AskKind};
+use crate::conversation::Conversation;
+use crate::settings::WallaSettings;
+
+/// The ask that a repetition becomes, and the turns that it has removed from the conversation.
+pub(super) struct Repetition {
+    pub ask: Ask,
+    pub removed: Vec<Turn>,
+}
+
+impl EngineBridge {
+    /// The ask that [`AskKind::Again`] repeats, whose reply is removed from the conversation.
+    /// `None` for other kinds, and without the component: then the engine does the same.
+    pub(super) fn repetition(
+        &mut self,
+        ask: &Ask,
+        agents: &mut Query<Agents>,
+        settings: &WallaSettings,
+    ) -> Result<Option<Repetition>, ReplyError> {
+        if ask.kind != AskKind::Again || !self.id_by_entity.contains_key(&ask.agent) {
+            return Ok(None);
+        }
+        if let Some(gone) = self.engine_gone() {
+            return Err(gone);
+        }
+        let Ok((.., Some(mut conversation))) = agents.get_mut(ask.agent) else { return Ok(None) };
+        // Before anything changes.
+        let waiting = self.record_of(ask.agent).map_or(0, |record| record.asks.len());
+        if waiting >= settings.asks_per_agent_max as usize {
+            return Err(ReplyError::Busy { waiting: waiting as u32 });
+        }
+        // A repetition in progress is cancelled: both repeat the same reply.
+        if let Some(record) = self.record_of(ask.agent)
+            && let Some(at) = record.asks.iter().rposition(OpenAsk::has_removed)
+        {
+            record.restore_removed(at, &mut conversation);
+        }
+        let (question, removed) = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
+        self.conversation_changed(ask.agent, &conversation);
+        let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
+        let ask = Ask { kind, text: question.unwrap_or_default(), ..ask.clone() };
+        Ok(Some(Repetition { ask, removed }))
+    }
+
+    /// Puts back the turns of a repetition that ended without the engine.
+    pub(super) fn restore_ended(&mut self, ended: &mut LocalEnd, conversation: &mut Conversation) {
+        let removed = std::mem::take(&mut ended.removed);
+        let Some(&id) = self.id_by_entity.get(&ended.entity) else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if !removed.is_empty() && conversation.edit() == record.edit {
+            conversation.restore(removed, ended.turns_after.into());
+            record.needs_resend = true;
+            self.resync(id);
+        }
+    }
+}
+
+impl OpenAsk {
+    /// Whether it has removed turns that are put back if it ends without an answer.
+    pub(super) fn has_removed(&self) -> bool {
+        !self.outdated && !self.content.removed.is_empty()
+    }
+}
+
+impl Record {
+    /// Puts back the turns that an ask has removed.
+    pub(super) fn restore_removed(&mut self, at: usize, conversation: &mut Conversation) {
+        let Some(ask) = self.asks.get_mut(at).filter(|ask| ask.has_removed()) else { return };
+        let removed = std::mem::take(&mut ask.content.removed);
+        if conversation.edit() == self.edit {
+            let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
+            conversation.restore(removed, usize::from(ask.turns_after) + unseen);
+            self.needs_resend = true;
+        }
+    }
+}
