@@ -219,6 +219,12 @@ impl Embedder {
         self.owner.shared.frame();
     }
 
+    /// Whether a request waits or is being computed.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.owner.shared.has_work()
+    }
+
     /// Numbers of a vector.
     #[must_use]
     pub fn dimensions(&self) -> usize {

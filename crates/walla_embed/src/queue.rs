@@ -99,6 +99,11 @@ impl Shared {
         self.waiting.push(waker.clone());
     }
 
+    /// Whether a request waits or is in work.
+    pub(crate) fn has_work(&self) -> bool {
+        self.room.is_used()
+    }
+
     pub(crate) fn next(&self) -> Option<Request> {
         self.requests.pop()
     }
@@ -197,6 +202,10 @@ impl Room {
             bytes_max: options.text_bytes_max,
             requests_max: options.requests_max,
         }
+    }
+
+    fn is_used(&self) -> bool {
+        self.requests.load(Ordering::SeqCst) > 0
     }
 
     fn never_fits(&self, size: Size) -> Option<Refused> {

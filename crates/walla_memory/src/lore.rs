@@ -35,7 +35,18 @@ impl Store {
     /// # Errors
     /// [`LoreError`].
     pub fn from_lore_text_with(text: &str, limits: StoreLimits) -> Result<Self, LoreError> {
-        let mut store = Self::new(limits);
+        let mut store = Self::unindexed_lore_text(text, limits)?;
+        store.build_index();
+        Ok(store)
+    }
+
+    /// As [`from_lore_text`](Self::from_lore_text), with other limits and
+    /// [without an index of words](Self::without_index).
+    ///
+    /// # Errors
+    /// [`LoreError`].
+    pub fn unindexed_lore_text(text: &str, limits: StoreLimits) -> Result<Self, LoreError> {
+        let mut store = Self::without_index(limits);
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut paragraph: Option<Paragraph> = None;
         for (line, content) in (1..).zip(text.lines()) {
@@ -72,8 +83,19 @@ impl Store {
     /// # Errors
     /// [`LoreError`].
     pub fn from_lore_json_with(json: &str, limits: StoreLimits) -> Result<Self, LoreError> {
+        let mut store = Self::unindexed_lore_json(json, limits)?;
+        store.build_index();
+        Ok(store)
+    }
+
+    /// As [`from_lore_json`](Self::from_lore_json), with other limits and
+    /// [without an index of words](Self::without_index).
+    ///
+    /// # Errors
+    /// [`LoreError`].
+    pub fn unindexed_lore_json(json: &str, limits: StoreLimits) -> Result<Self, LoreError> {
         let entries: Vec<JsonEntry> = serde_json::from_str(json)?;
-        let mut store = Self::new(limits);
+        let mut store = Self::without_index(limits);
         for (number, of) in (1..).zip(entries) {
             let entry = Entry {
                 text: of.text,

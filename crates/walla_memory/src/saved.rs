@@ -71,6 +71,16 @@ impl Store {
     /// # Errors
     /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
     pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
+        let mut store = Self::load_without_index(saved, limits)?;
+        store.build_index();
+        Ok(store)
+    }
+
+    /// As [`load`](Self::load), [without an index of words](Self::without_index).
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn load_without_index(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
         let (given, newest) = (saved.version, SavedStore::VERSION);
         if given == 0 || given > newest {
             return Err(LoadError::Version { given, newest });
@@ -78,7 +88,7 @@ impl Store {
         if saved.next_id > ID_END {
             return Err(LoadError::Id { id: EntryId::new(saved.next_id) });
         }
-        let mut store = Self::new(limits);
+        let mut store = Self::without_index(limits);
         store.set_next_id(saved.next_id);
         let mut least = 0;
         for SavedEntry { id, entry } in &saved.entries {

@@ -40,6 +40,8 @@ pub struct Store {
     by_time: BTreeSet<(Duration, EntryId)>,
     bytes: u64,
     next_id: u64,
+    /// The entries are not in the index.
+    has_no_index: bool,
     pub(crate) index: Index,
     pub(crate) vectors: Vectors,
 }
@@ -49,6 +51,26 @@ impl Store {
     #[must_use]
     pub fn new(limits: StoreLimits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// An empty store without an index of words, for a copy of entries that is not searched: it
+    /// takes less time and memory. Searches find its entries by vectors only, until
+    /// [`build_index`](Self::build_index).
+    #[must_use]
+    pub fn without_index(limits: StoreLimits) -> Self {
+        Self { has_no_index: true, ..Self::new(limits) }
+    }
+
+    /// Builds the index of words, if there is none. It takes about 10 µs for each entry.
+    pub fn build_index(&mut self) {
+        if !std::mem::take(&mut self.has_no_index) {
+            return;
+        }
+        for (slot, entry) in (0..).zip(&self.slots) {
+            if let Some((_, entry)) = entry {
+                self.index.add(slot, &entry.text);
+            }
+        }
     }
 
     /// The limits.
@@ -116,7 +138,9 @@ impl Store {
         self.by_retention.remove(&(Retention::of(&entry, &self.limits), id));
         self.by_time.remove(&(entry.time, id));
         self.bytes -= entry.bytes();
-        self.index.remove(slot);
+        if !self.has_no_index {
+            self.index.remove(slot);
+        }
         self.vectors.remove(slot);
         self.free.push(slot);
         Some(entry)
@@ -139,7 +163,8 @@ impl Store {
     pub fn clear(&mut self) {
         let model = self.vectors.model().cloned();
         let limits = std::mem::take(&mut self.limits);
-        *self = Self { next_id: self.next_id, ..Self::new(limits) };
+        let (next_id, has_no_index) = (self.next_id, self.has_no_index);
+        *self = Self { next_id, has_no_index, ..Self::new(limits) };
         self.vectors.reset(model);
     }
 
@@ -236,7 +261,9 @@ impl Store {
     /// Inserts an entry that was checked. The id is not used.
     pub(crate) fn insert(&mut self, id: EntryId, entry: Entry) {
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        self.index.add(slot, &entry.text);
+        if !self.has_no_index {
+            self.index.add(slot, &entry.text);
+        }
         self.bytes += entry.bytes();
         self.by_id.insert(id, slot);
         self.by_retention.insert((Retention::of(&entry, &self.limits), id));

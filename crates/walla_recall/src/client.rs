@@ -1,0 +1,388 @@
+//! An engine's client whose agents have memories.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use atomic_waker::AtomicWaker;
+use walla_device::DeviceKind;
+use walla_runtime::{
+    AgentId, Capabilities, Command, Engine, EngineClient, EngineState, EngineStats, Event,
+    FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
+};
+
+use crate::held::{Agents, HELD_MAX, Held, ends_waits, follows, with_notes};
+use crate::{AgentRecall, Recall};
+
+/// A client of an engine of any kind that adds found entries to asks.
+///
+/// Asks of [agents with memories](Self::set_agent) are held back until their search has ended, for
+/// [`RecallOptions::time_max`](crate::RecallOptions::time_max) at most, and are sent at the next
+/// call of [`frame`](EngineClient::frame) or of a receive function. All other commands pass
+/// through. Texts are put into [notes](walla_runtime::Notes): see there for their place in the
+/// prompt.
+///
+/// | ask | searched text |
+/// |---|---|
+/// | a question | the question |
+/// | without a question, or a repetition | the agent's latest question or appended turn |
+/// | raw text or tokens | none: no search |
+///
+/// Clones are handles of the same client.
+#[derive(Clone)]
+pub struct RecallClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    recall: Recall,
+    client: Box<dyn EngineClient>,
+    /// Locked by hosts only, never during a search.
+    agents: Mutex<Agents>,
+    /// Ends of asks that the engine never received.
+    ends: Mutex<VecDeque<Event>>,
+    /// Game time in microseconds.
+    now: AtomicU64,
+    waker: Arc<AtomicWaker>,
+    budget: Mutex<Budget>,
+}
+
+/// The frame budget of a host.
+#[derive(Debug, Default)]
+struct Budget {
+    total: Option<FrameBudget>,
+    /// The embedding model takes its part of it.
+    is_shared: bool,
+}
+
+impl RecallClient {
+    pub(crate) fn new(recall: Recall, client: Box<dyn EngineClient>) -> Self {
+        let inner = Inner {
+            recall,
+            client,
+            agents: Mutex::default(),
+            ends: Mutex::default(),
+            now: AtomicU64::new(0),
+            waker: Arc::new(AtomicWaker::new()),
+            budget: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The service.
+    #[must_use]
+    pub fn recall(&self) -> &Recall {
+        &self.inner.recall
+    }
+
+    /// Sets what an agent knows from its next ask on; `None`: nothing. It may be called before the
+    /// agent is added, and is forgotten when the agent is removed.
+    pub fn set_agent(&self, agent: AgentId, recall: Option<AgentRecall>) {
+        let mut agents = self.inner.agents();
+        match recall {
+            Some(recall) => {
+                agents.known.entry(agent).or_default().recall = Some(Arc::new(recall));
+            }
+            None => {
+                if let Some(known) = agents.known.get_mut(&agent) {
+                    known.recall = None;
+                    if known.held.is_empty() {
+                        agents.known.remove(&agent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the game time of later searches, from which the ages of entries are counted.
+    pub fn set_now(&self, now: Duration) {
+        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        self.inner.now.store(micros, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn agents(&self) -> MutexGuard<'_, Agents> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the asks whose searches have ended, and what waits behind them.
+    fn release(&self, agents: &mut Agents) {
+        if agents.held == 0 {
+            return;
+        }
+        let ids: Vec<AgentId> = agents
+            .known
+            .iter()
+            .filter(|(_, its)| !its.held.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            if self.release_agent(agents, id, false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Sends the commands of an agent, as far as they need not wait. `at_once`: none waits.
+    fn release_agent(&self, agents: &mut Agents, id: AgentId, at_once: bool) -> Result<(), Full> {
+        let Agents { known, held } = agents;
+        let Some(of_agent) = known.get_mut(&id) else { return Ok(()) };
+        while let Some(first) = of_agent.held.pop_front() {
+            let command = match first {
+                Held::Other(command) => command,
+                Held::Ask { command, mut wanted, until } => match wanted.try_take() {
+                    Some(Ok(found)) => match &of_agent.recall {
+                        Some(recall) => with_notes(command, recall, &found),
+                        None => command,
+                    },
+                    Some(Err(_)) => command,
+                    None if at_once => command,
+                    None if Instant::now() < until => {
+                        of_agent.held.push_front(Held::Ask { command, wanted, until });
+                        break;
+                    }
+                    None => {
+                        self.recall.count_late();
+                        tracing::warn!(target: "walla::memory", agent = id.0, "an ask is sent without its memories: the search takes too long");
+                        command
+                    }
+                },
+            };
+            match self.client.try_send(command) {
+                Ok(()) => *held -= 1,
+                Err(TrySendError::Full(command)) => {
+                    of_agent.held.push_front(Held::Other(command));
+                    return Err(Full);
+                }
+                Err(TrySendError::Closed(command)) => {
+                    *held -= 1;
+                    self.end(command);
+                }
+            }
+        }
+        if of_agent.held.is_empty() && of_agent.recall.is_none() {
+            known.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Ends an ask that the engine cannot receive any more.
+    fn end(&self, command: Command) {
+        let Command::Ask { agent, reply_id, .. } = command else { return };
+        let reason = match self.client.state() {
+            EngineState::Failed(error) => error.to_string(),
+            _ => "it was stopped".to_owned(),
+        };
+        let what = ReplyEvent::Failed(ReplyError::EngineGone(reason));
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.push_back(Event { agent, reply_id, what });
+    }
+
+    /// Divides the budget with the embedding model, if the engine uses the same processor.
+    fn share_budget(&self) {
+        let Some(part) = self.recall.options().embed_budget else { return };
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_shared = self.recall.is_embedding()
+            && self
+                .client
+                .local()
+                .and_then(Engine::model)
+                .is_some_and(|model| model.device.kind == DeviceKind::Cpu);
+        if budget.is_shared == is_shared {
+            return;
+        }
+        let Some(total) = budget.total.and_then(|total| total.of_device(false)) else { return };
+        budget.is_shared = is_shared;
+        let left = if is_shared { total.saturating_sub(part) } else { total };
+        self.client.set_budget(FrameBudget::from(left));
+    }
+}
+
+/// The engine's mailbox is full.
+struct Full;
+
+impl EngineClient for Inner {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        let mut agents = self.agents();
+        let id = follows(&command);
+        let is_removal = matches!(command, Command::RemoveAgent { .. });
+        if !agents.known.contains_key(&id) {
+            return self.client.try_send(command);
+        }
+        if ends_waits(&command) {
+            if self.release_agent(&mut agents, id, true).is_err() {
+                return Err(TrySendError::Full(command));
+            }
+            self.client.try_send(command)?;
+            if is_removal {
+                agents.known.remove(&id);
+            }
+            return Ok(());
+        }
+        let now = Duration::from_micros(self.now.load(Ordering::Relaxed));
+        let held = agents.held;
+        let Some(known) = agents.known.get_mut(&id) else { return self.client.try_send(command) };
+        known.observe(&command);
+        let search = known.search(&command, now);
+        if search.is_none() && known.held.is_empty() {
+            return self.client.try_send(command);
+        }
+        if held >= HELD_MAX {
+            return Err(TrySendError::Full(command));
+        }
+        if self.client.state().is_over() {
+            return Err(TrySendError::Closed(command));
+        }
+        let next = match search {
+            Some(search) => {
+                let until = Instant::now() + self.recall.options().time_max;
+                let wanted = self.recall.wanted_search(search, Some(Arc::clone(&self.waker)));
+                Held::Ask { command, wanted, until }
+            }
+            None => Held::Other(command),
+        };
+        known.held.push_back(next);
+        agents.held += 1;
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.release(&mut self.agents());
+        let ended = self.ends.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        ended.or_else(|| self.client.try_recv())
+    }
+
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        self.release(&mut self.agents());
+        let before = events.len();
+        {
+            let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = ends.len().min(most);
+            events.extend(ends.drain(..count));
+        }
+        let received = events.len() - before;
+        received + self.client.try_recv_many(most - received, events)
+    }
+
+    fn frame(&self) {
+        self.release(&mut self.agents());
+        self.share_budget();
+        self.recall.frame();
+        self.client.frame();
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        self.client.set_paused(is_paused);
+    }
+
+    fn state(&self) -> EngineState {
+        self.client.state()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.client.stats()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.client.capabilities()
+    }
+
+    fn model(&self) -> Option<&ModelCard> {
+        self.client.model()
+    }
+
+    fn set_budget(&self, total: FrameBudget) {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        *budget = Budget { total: Some(total), is_shared: false };
+        self.client.set_budget(total);
+    }
+
+    fn wait_max(&self) -> Option<Duration> {
+        let is_held = self.agents().held > 0;
+        let until = is_held.then(|| self.recall.options().time_max.min(Duration::from_millis(100)));
+        [until, self.client.wait_max()].into_iter().flatten().min()
+    }
+
+    fn stop(&self) {
+        self.client.stop();
+    }
+
+    fn is_ended(&self) -> bool {
+        self.client.is_ended()
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        self.client.local()
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        self.waker.register(waker);
+        self.client.register_waker(waker);
+    }
+}
+
+/// All calls go to the shared client.
+impl EngineClient for RecallClient {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        self.inner.try_send(command)
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.inner.try_recv()
+    }
+
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        self.inner.try_recv_many(most, events)
+    }
+
+    fn frame(&self) {
+        self.inner.frame();
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        self.inner.set_paused(is_paused);
+    }
+
+    fn state(&self) -> EngineState {
+        self.inner.state()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.inner.stats()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn model(&self) -> Option<&ModelCard> {
+        self.inner.model()
+    }
+
+    fn set_budget(&self, budget: FrameBudget) {
+        self.inner.set_budget(budget);
+    }
+
+    fn wait_max(&self) -> Option<Duration> {
+        self.inner.wait_max()
+    }
+
+    fn stop(&self) {
+        self.inner.stop();
+    }
+
+    fn is_ended(&self) -> bool {
+        self.inner.is_ended()
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        self.inner.local()
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        self.inner.register_waker(waker);
+    }
+}

@@ -1,0 +1,265 @@
+//! Entries of a host, with the changes that the thread does not know yet.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use walla_memory::{
+    Added, Entry, EntryError, EntryId, LoadError, LoreError, SavedStore, Store, StoreLimits,
+};
+
+use crate::recall::Shared;
+
+/// Names a [`Memory`] in searches. A copy of a memory has another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemoryKey(u64);
+
+impl MemoryKey {
+    fn next() -> Self {
+        static LATEST: AtomicU64 = AtomicU64::new(0);
+        Self(LATEST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// A change of a memory. The same changes in the same order give the same entries and ids.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// The first one, and after a replacement.
+    Replace(Box<Store>),
+    Add(Entry),
+    Remove(EntryId),
+    Expire(Duration),
+    Clear,
+}
+
+impl Change {
+    /// Bytes of its texts.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Replace(store) => store.bytes() as usize,
+            Self::Add(entry) => entry.bytes() as usize,
+            _ => 0,
+        }
+    }
+}
+
+/// Entries of an agent, or lore that agents share.
+///
+/// Reading and writing are plain operations on the host's own data. [`Recall::update`] sends the
+/// changes to the thread, which keeps the index: an entry is found by asks after the next update.
+/// Dropping a memory removes its index.
+///
+/// # Examples
+/// ```
+/// use walla_recall::{Entry, Memory, StoreLimits};
+///
+/// let mut memory = Memory::new(StoreLimits { entries_max: 2, ..StoreLimits::default() });
+/// for (text, importance) in [("The player paid.", 0.9), ("It rained.", 0.1)] {
+///     memory.add(Entry::new(text).importance(importance))?;
+/// }
+/// let added = memory.add(Entry::new("Odo left."))?;
+/// assert_eq!(&*added.evicted[0].1.text, "It rained.", "the least important one");
+/// # Ok::<(), walla_recall::EntryError>(())
+/// ```
+///
+/// [`Recall::update`]: crate::Recall::update
+#[derive(Debug)]
+pub struct Memory {
+    store: Store,
+    key: MemoryKey,
+    /// In order.
+    changes: Vec<Change>,
+    /// Where the memory is known. Another service gets the whole memory.
+    known: Option<Weak<Shared>>,
+}
+
+impl Memory {
+    /// No entries.
+    #[must_use]
+    pub fn new(limits: StoreLimits) -> Self {
+        Self::of(Store::without_index(limits))
+    }
+
+    /// The entries of a [lore text](walla_memory::Store::from_lore_text).
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line.
+    pub fn from_lore_text(text: &str) -> Result<Self, LoreError> {
+        Store::unindexed_lore_text(text, StoreLimits::lore()).map(Self::of)
+    }
+
+    /// The entries of a [lore file in JSON](walla_memory::Store::from_lore_json).
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
+    pub fn from_lore_json(json: &str) -> Result<Self, LoreError> {
+        Store::unindexed_lore_json(json, StoreLimits::lore()).map(Self::of)
+    }
+
+    /// The entries of a saved game. Vectors in it are used if they are of the embedding model in
+    /// use.
+    ///
+    /// # Errors
+    /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
+    pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
+        Store::load_without_index(saved, limits).map(Self::of)
+    }
+
+    /// The entries for a saved game, without vectors: they are computed again after loading, on the
+    /// thread. [`Recall::saved`](crate::Recall::saved) has them.
+    #[must_use]
+    pub fn save(&self) -> SavedStore {
+        self.store.save(false)
+    }
+
+    fn of(store: Store) -> Self {
+        Self { store, key: MemoryKey::next(), changes: Vec::new(), known: None }
+    }
+
+    /// The name in searches.
+    #[must_use]
+    pub fn key(&self) -> MemoryKey {
+        self.key
+    }
+
+    /// Adds an entry. A full memory [evicts](StoreLimits::retention) by importance and age.
+    ///
+    /// # Errors
+    /// [`EntryError`]: the entry is invalid, or exceeds the limits alone. The memory is unchanged.
+    pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
+        let added = self.store.add(entry.clone())?;
+        self.changed(Change::Add(entry));
+        Ok(added)
+    }
+
+    /// Removes an entry.
+    pub fn remove(&mut self, id: EntryId) -> Option<Entry> {
+        let removed = self.store.remove(id)?;
+        self.changed(Change::Remove(id));
+        Some(removed)
+    }
+
+    /// Removes the entries that are older than [`StoreLimits::age_max`] at the game time `now`.
+    pub fn expire(&mut self, now: Duration) -> Vec<(EntryId, Entry)> {
+        let expired = self.store.expire(now);
+        if !expired.is_empty() {
+            self.changed(Change::Expire(now));
+        }
+        expired
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.store.clear();
+        self.changed(Change::Clear);
+    }
+
+    /// The entry with this id.
+    #[must_use]
+    pub fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.store.get(id)
+    }
+
+    /// All entries in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+        self.store.iter()
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+
+    /// Bytes of texts and names.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &StoreLimits {
+        self.store.limits()
+    }
+
+    /// Whether all changes were sent.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.known.is_some() && self.changes.is_empty()
+    }
+
+    /// A memory that no service knows records nothing: it is sent as a whole.
+    fn changed(&mut self, change: Change) {
+        if self.known.is_some() {
+            self.changes.push(change);
+        }
+        // A whole memory is sent in place of more changes than it has entries.
+        if self.changes.len() > self.store.len().saturating_mul(2).saturating_add(64) {
+            self.known = None;
+            self.changes.clear();
+        }
+    }
+
+    fn is_known_to(&self, shared: &Arc<Shared>) -> bool {
+        self.known.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(shared))
+    }
+
+    /// Whether a service knows all changes.
+    pub(crate) fn is_sent_to(&self, shared: &Arc<Shared>) -> bool {
+        self.changes.is_empty() && self.is_known_to(shared)
+    }
+
+    /// The changes for a service, in order.
+    pub(crate) fn changes_for(&mut self, shared: &Arc<Shared>) -> &mut Vec<Change> {
+        if !self.is_known_to(shared) {
+            self.forget();
+            self.changes.push(Change::Replace(Box::new(self.store.clone())));
+            // The thread has them.
+            self.store.clear_vectors();
+            self.known = Some(Arc::downgrade(shared));
+        }
+        &mut self.changes
+    }
+
+    /// Ends the index of the thread.
+    fn forget(&mut self) {
+        self.changes.clear();
+        if let Some(shared) = self.known.take().and_then(|known| known.upgrade()) {
+            shared.close(self.key);
+        }
+    }
+}
+
+impl Default for Memory {
+    /// No entries, with the default limits of an agent's memory.
+    fn default() -> Self {
+        Self::new(StoreLimits::default())
+    }
+}
+
+impl Clone for Memory {
+    /// The same entries as another memory, with another key.
+    fn clone(&self) -> Self {
+        Self::of(self.store.clone())
+    }
+}
+
+impl PartialEq for Memory {
+    /// Whether both have the same entries with the same ids.
+    fn eq(&self, other: &Self) -> bool {
+        self.store.iter().eq(other.store.iter())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

@@ -1,0 +1,93 @@
+//! Settings of the service and of agents.
+
+use std::time::Duration;
+
+use walla_memory::{Query, Tags, Weights};
+use walla_runtime::Notes;
+
+use crate::MemoryKey;
+
+/// Tag of entries that are exchanges of a conversation.
+pub const EXCHANGE_TAG: &str = "exchange";
+
+/// Tag of entries that are observations of a conversation.
+pub const OBSERVATION_TAG: &str = "observation";
+
+/// Settings of a [`Recall`](crate::Recall).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecallOptions {
+    /// Time that an ask waits for its search. Then it is sent without notes, and the loss is
+    /// [counted](crate::RecallStats::late). A search of 100,000 entries takes 2 to 16 ms, the
+    /// vector of a question 5 to 20 ms. Default: 1 s.
+    pub time_max: Duration,
+    /// Entries of one memory whose vectors an ask waits for. More than these are embedded in the
+    /// background, and are found by their words until then. Default: 16.
+    pub fresh_max: usize,
+    /// Computing time of the embedding model in each [frame](crate::RecallClient::frame). While it
+    /// has work, the budget of an engine on a CPU is lower by as much. `None`: no limit, for hosts
+    /// without frames. Default: 1 ms.
+    pub embed_budget: Option<Duration>,
+    /// Time between frames that the thread grants the embedding model by itself, for hosts without
+    /// frames. Default: none.
+    pub frame_time: Option<Duration>,
+    /// Maximum bytes of changes that wait for the thread. Default: 128 MiB.
+    pub queued_bytes_max: usize,
+}
+
+impl Default for RecallOptions {
+    fn default() -> Self {
+        Self {
+            time_max: Duration::from_secs(1),
+            fresh_max: 16,
+            embed_budget: Some(Duration::from_millis(1)),
+            frame_time: None,
+            queued_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// What an agent knows at its asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentRecall {
+    /// Its memory and the lore that it may read.
+    pub memories: Vec<MemoryKey>,
+    /// Its tags: entries with `visible_to` need one of them.
+    pub reader: Tags,
+    /// Only entries with one of these tags. Default: all.
+    pub tags: Tags,
+    /// Maximum number of entries in a prompt. Default: 5.
+    pub entries_max: usize,
+    /// Maximum tokens of these entries in a prompt ([`Notes::tokens_max`]). Default: 128, so that
+    /// they rarely displace old turns.
+    pub tokens_max: u32,
+    /// First line of the notes ([`Notes::heading`]). Default: `You know:`.
+    pub heading: std::sync::Arc<str>,
+    /// Number of its latest entries with [`EXCHANGE_TAG`] or [`OBSERVATION_TAG`] that are not
+    /// searched: they are still in the conversation. Default: 6.
+    pub recent_skipped: usize,
+    /// Weights of a search.
+    pub weights: Weights,
+}
+
+impl AgentRecall {
+    /// An agent that knows these memories, with default settings.
+    #[must_use]
+    pub fn new(memories: impl IntoIterator<Item = MemoryKey>) -> Self {
+        Self { memories: memories.into_iter().collect(), ..Self::default() }
+    }
+}
+
+impl Default for AgentRecall {
+    fn default() -> Self {
+        Self {
+            memories: Vec::new(),
+            reader: Tags::default(),
+            tags: Tags::default(),
+            entries_max: Query::MOST,
+            tokens_max: 128,
+            heading: Notes::new([""; 0]).heading,
+            recent_skipped: 6,
+            weights: Weights::default(),
+        }
+    }
+}

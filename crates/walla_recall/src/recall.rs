@@ -1,0 +1,298 @@
+//! The handle of the thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::SegQueue;
+use walla_embed::Embedder;
+use walla_memory::SavedStore;
+use walla_runtime::EngineClient;
+
+use crate::answer::{Answer, Wanted, answer};
+use crate::memory::Change;
+use crate::search::{Found, PendingSearch};
+use crate::{Memory, MemoryKey, RecallClient, RecallOptions, Search, UpdateError, worker};
+
+/// A message to the thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Change(MemoryKey, Change),
+    Close(MemoryKey),
+    Search(Search, Answer<Found>),
+    Save(MemoryKey, Answer<SavedStore>),
+    Embedder(Option<Embedder>),
+}
+
+/// State that the hosts and the thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub options: RecallOptions,
+    messages: SegQueue<Message>,
+    /// Bytes of the changes in `messages` and in the thread's own queue.
+    pub queued_bytes: AtomicUsize,
+    pub stop: AtomicBool,
+    /// The thread takes no messages any more.
+    ended: AtomicBool,
+    is_started: AtomicBool,
+    thread: OnceLock<Thread>,
+    /// Used by hosts only.
+    embedder: Mutex<Option<Embedder>>,
+    pub counters: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub searches: AtomicU64,
+    pub late: AtomicU64,
+    pub without_vector: AtomicU64,
+    pub memories: AtomicU32,
+    pub entries: AtomicU64,
+    pub vectors: AtomicU64,
+    pub search_nanos: AtomicU64,
+}
+
+/// Counters of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecallStats {
+    /// Searches that have ended.
+    pub searches: u64,
+    /// Asks that were sent without notes, because the search exceeded the
+    /// [time limit](RecallOptions::time_max).
+    pub late: u64,
+    /// Searches by words alone, although there is an embedding model: the vector came too late.
+    pub without_vector: u64,
+    /// Memories that the thread knows.
+    pub memories: u32,
+    /// Their entries.
+    pub entries: u64,
+    /// Entries with a vector.
+    pub vectors: u64,
+    /// Time of the latest search, without the vector of its text.
+    pub search: Duration,
+}
+
+impl Shared {
+    fn send(self: &Arc<Self>, message: Message) {
+        self.start();
+        if self.ended.load(Ordering::SeqCst) {
+            return;
+        }
+        self.messages.push(message);
+        // The thread may have ended since.
+        if self.ended.load(Ordering::SeqCst) {
+            self.drop_messages();
+        }
+        self.wake();
+    }
+
+    /// Starts the thread, once.
+    fn start(self: &Arc<Self>) {
+        if self.is_started.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("walla-recall".to_owned());
+        match thread.spawn(move || worker::run(&shared)) {
+            Ok(thread) => {
+                let _ = self.thread.set(thread.thread().clone());
+            }
+            Err(error) => {
+                tracing::error!(target: "walla::memory", %error, "memories have no thread");
+                self.end();
+            }
+        }
+    }
+
+    pub fn close(self: &Arc<Self>, key: MemoryKey) {
+        self.send(Message::Close(key));
+    }
+
+    pub fn next(&self) -> Option<Message> {
+        self.messages.pop()
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn drop_messages(&self) {
+        while self.messages.pop().is_some() {}
+    }
+
+    /// The thread has ended: no search waits for it.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.drop_messages();
+    }
+}
+
+/// Ends the thread with the last handle.
+#[derive(Debug)]
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::SeqCst);
+        self.0.wake();
+    }
+}
+
+/// The service: a thread with an index, and optionally vectors, of memories. Clones share it.
+///
+/// The last handle ends the thread, which never blocks the host. Searches that run then have an
+/// empty result.
+#[derive(Clone, Debug)]
+pub struct Recall {
+    owner: Arc<Owner>,
+}
+
+impl Recall {
+    /// A service without memories. Its thread starts with the first memory, search or embedding
+    /// model.
+    #[must_use]
+    pub fn new(options: RecallOptions) -> Self {
+        let shared = Arc::new(Shared {
+            options,
+            messages: SegQueue::new(),
+            queued_bytes: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            is_started: AtomicBool::new(false),
+            thread: OnceLock::new(),
+            embedder: Mutex::new(None),
+            counters: Counters::default(),
+        });
+        Self { owner: Arc::new(Owner(shared)) }
+    }
+
+    /// Sends the changes of a memory since its last update; the first time, all of it. Never waits.
+    ///
+    /// # Errors
+    /// [`UpdateError`]: the changes are kept, and the next update sends them.
+    pub fn update(&self, memory: &mut Memory) -> Result<(), UpdateError> {
+        let shared = &self.owner.0;
+        if memory.is_sent_to(shared) {
+            return Ok(());
+        }
+        if shared.ended.load(Ordering::SeqCst) {
+            return Err(UpdateError::Ended);
+        }
+        let (queued, most) =
+            (shared.queued_bytes.load(Ordering::Relaxed), self.options().queued_bytes_max);
+        if queued > most {
+            return Err(UpdateError::Full { queued, most });
+        }
+        let key = memory.key();
+        for change in memory.changes_for(shared).drain(..) {
+            shared.queued_bytes.fetch_add(change.bytes(), Ordering::Relaxed);
+            shared.send(Message::Change(key, change));
+        }
+        Ok(())
+    }
+
+    /// Searches memories that were [sent](Self::update). Never waits.
+    pub fn search(&self, search: Search) -> PendingSearch {
+        PendingSearch { wanted: self.wanted_search(search, None) }
+    }
+
+    pub(crate) fn wanted_search(
+        &self,
+        search: Search,
+        host: Option<Arc<AtomicWaker>>,
+    ) -> Wanted<Found> {
+        let (answer, wanted) = answer(host);
+        self.owner.0.send(Message::Search(search, answer));
+        wanted
+    }
+
+    /// The entries of a memory with their vectors, for a saved game or a lore file of a game.
+    /// `None`: the memory was not sent, or the service has ended.
+    pub async fn saved(&self, memory: MemoryKey) -> Option<SavedStore> {
+        let (answer, mut wanted) = answer(None);
+        self.owner.0.send(Message::Save(memory, answer));
+        std::future::poll_fn(|context| wanted.poll(context)).await.ok()
+    }
+
+    /// Sets the embedding model, or removes it. Vectors of another model are dropped; all entries
+    /// are embedded in the background, and found by their words until then.
+    ///
+    /// The embedder gets the [budget](RecallOptions::embed_budget) of the service.
+    pub fn set_embedder(&self, embedder: Option<Embedder>) {
+        if let Some(embedder) = &embedder {
+            embedder.set_budget(self.options().embed_budget);
+        }
+        self.embedder_slot(|slot| slot.clone_from(&embedder));
+        self.owner.0.send(Message::Embedder(embedder));
+    }
+
+    /// The embedding model in use.
+    #[must_use]
+    pub fn embedder(&self) -> Option<Embedder> {
+        self.embedder_slot(|slot| slot.clone())
+    }
+
+    /// A client whose agents can have memories. `client`: of an engine of any kind.
+    #[must_use]
+    pub fn client(&self, client: impl EngineClient) -> RecallClient {
+        self.client_of(Box::new(client))
+    }
+
+    /// As [`client`](Self::client), of a client whose type is not known.
+    #[must_use]
+    pub fn client_of(&self, client: Box<dyn EngineClient>) -> RecallClient {
+        RecallClient::new(self.clone(), client)
+    }
+
+    /// Grants the embedding model the computing time of a frame. [`RecallClient::frame`] does it
+    /// too; one of the two per frame is enough.
+    ///
+    /// [`RecallClient::frame`]: walla_runtime::EngineClient::frame
+    pub fn frame(&self) {
+        self.embedder_slot(|slot| {
+            if let Some(embedder) = slot {
+                embedder.frame();
+            }
+        });
+    }
+
+    /// Whether the embedding model has work.
+    #[must_use]
+    pub fn is_embedding(&self) -> bool {
+        self.embedder_slot(|slot| slot.as_ref().is_some_and(Embedder::has_work))
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn options(&self) -> &RecallOptions {
+        &self.owner.0.options
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> RecallStats {
+        let of = &self.owner.0.counters;
+        RecallStats {
+            searches: of.searches.load(Ordering::Relaxed),
+            late: of.late.load(Ordering::Relaxed),
+            without_vector: of.without_vector.load(Ordering::Relaxed),
+            memories: of.memories.load(Ordering::Relaxed),
+            entries: of.entries.load(Ordering::Relaxed),
+            vectors: of.vectors.load(Ordering::Relaxed),
+            search: Duration::from_nanos(of.search_nanos.load(Ordering::Relaxed)),
+        }
+    }
+
+    pub(crate) fn count_late(&self) {
+        self.owner.0.counters.late.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hosts hold the lock for a clone at most.
+    fn embedder_slot<T>(&self, with: impl FnOnce(&mut Option<Embedder>) -> T) -> T {
+        with(&mut self.owner.0.embedder.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,167 @@
+//! Vectors of entries and questions, from the embedding model.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Context;
+
+use walla_embed::{EmbedError, Embedder, Embedding, Pending, Purpose, TrySubmitError};
+use walla_memory::EntryId;
+
+use crate::MemoryKey;
+use crate::mirror::Mirror;
+
+/// Texts of one request in the background: a request is not interrupted, and a question waits for
+/// the one in work.
+const BACKGROUND_TEXTS: usize = 8;
+
+/// The memories of the thread.
+pub(crate) type Mirrors = BTreeMap<MemoryKey, Mirror>;
+
+/// A request for vectors of entries.
+#[derive(Debug)]
+struct Request {
+    memory: MemoryKey,
+    ids: Vec<EntryId>,
+    pending: Pending,
+    is_background: bool,
+}
+
+/// The embedding model with the requests for entries.
+#[derive(Debug, Default)]
+pub(crate) struct Vectors {
+    embedder: Option<Embedder>,
+    /// In the order of their submission, which is the order of their results.
+    requests: VecDeque<Request>,
+}
+
+impl Vectors {
+    /// Changes the model.
+    pub fn set(&mut self, embedder: Option<Embedder>, mirrors: &mut Mirrors) {
+        self.requests.clear();
+        let name = embedder.as_ref().map(|its| format!("{:016x}", its.model_hash()));
+        self.embedder = embedder;
+        for mirror in mirrors.values_mut() {
+            self.prepare(mirror, name.as_deref());
+        }
+    }
+
+    /// Drops vectors of other models from a memory, and marks the entries without one.
+    fn prepare(&self, mirror: &mut Mirror, name: Option<&str>) {
+        match name {
+            // The name is short.
+            Some(name) => drop(mirror.store.set_vector_model(name)),
+            None => mirror.store.clear_vectors(),
+        }
+        mirror.embed_missing(self.embedder.is_some());
+    }
+
+    /// As [`Self::set`], for a new memory.
+    pub fn added(&self, mirror: &mut Mirror) {
+        let name = self.embedder.as_ref().map(|its| format!("{:016x}", its.model_hash()));
+        self.prepare(mirror, name.as_deref());
+    }
+
+    /// Grants the model the time of a frame, if it has work.
+    pub fn grant_frame(&self) -> bool {
+        let working = self.embedder.as_ref().filter(|embedder| embedder.has_work());
+        working.inspect(|embedder| embedder.frame()).is_some()
+    }
+
+    pub fn is_some(&self) -> bool {
+        self.embedder.is_some()
+    }
+
+    /// Requests the vector of a question. `None` without a model, or if its queue is full.
+    pub fn of_question(&self, text: &str) -> Option<Pending> {
+        let embedder = self.embedder.as_ref()?;
+        embedder.try_submit(vec![text.to_owned()], Purpose::Query).ok()
+    }
+
+    /// Requests the vectors of all entries of a memory that have none, if these are few.
+    pub fn request_fresh(&mut self, memory: MemoryKey, mirror: &mut Mirror, most: usize) {
+        if mirror.unembedded.len() <= most {
+            self.request(memory, mirror, most, false);
+        }
+    }
+
+    /// Requests vectors of further entries, if nothing else is requested.
+    pub fn request_background(&mut self, mirrors: &mut Mirrors) {
+        if self.requests.iter().any(|request| request.is_background) {
+            return;
+        }
+        let next = mirrors.iter_mut().find(|(_, mirror)| !mirror.unembedded.is_empty());
+        if let Some((memory, mirror)) = next {
+            self.request(*memory, mirror, BACKGROUND_TEXTS, true);
+        }
+    }
+
+    fn request(
+        &mut self,
+        memory: MemoryKey,
+        mirror: &mut Mirror,
+        most: usize,
+        is_background: bool,
+    ) {
+        let Some(embedder) = &self.embedder else { return };
+        let ids: Vec<EntryId> = mirror.unembedded.iter().copied().take(most).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let text = |id: &EntryId| mirror.store.get(*id).map(|entry| entry.text.to_string());
+        let texts = ids.iter().map(|id| text(id).unwrap_or_default()).collect();
+        match embedder.try_submit(texts, Purpose::Document) {
+            Ok(pending) => {
+                mirror.unembedded.retain(|id| !ids.contains(id));
+                self.requests.push_back(Request { memory, ids, pending, is_background });
+            }
+            Err(TrySubmitError::Full(_)) => {}
+            // Larger than the embedder's queue, or its thread has ended: words remain.
+            Err(TrySubmitError::TooLarge(..) | TrySubmitError::Stopped(_)) => {
+                mirror.unembedded.retain(|id| !ids.contains(id));
+            }
+        }
+    }
+
+    /// Stores the vectors that have come. Returns whether there were any.
+    pub fn store(&mut self, mirrors: &mut Mirrors, context: &mut Context<'_>) -> bool {
+        let mut has_come = false;
+        while let Some(request) = self.requests.front_mut()
+            && let std::task::Poll::Ready(result) =
+                Future::poll(std::pin::Pin::new(&mut request.pending), context)
+        {
+            has_come = true;
+            let Some(Request { memory, ids, .. }) = self.requests.pop_front() else { break };
+            let Some(mirror) = mirrors.get_mut(&memory) else { continue };
+            match result {
+                Ok(vectors) => store_all(mirror, &ids, &vectors),
+                Err(error) => self.retry(memory, mirror, &ids, &error),
+            }
+        }
+        has_come
+    }
+
+    /// One text of a request was refused: the others are requested again.
+    fn retry(&self, memory: MemoryKey, mirror: &mut Mirror, ids: &[EntryId], error: &EmbedError) {
+        let refused = match error {
+            EmbedError::TooLong { text, .. }
+            | EmbedError::Empty { text }
+            | EmbedError::NotFinite { text } => Some(*text),
+            _ => None,
+        };
+        tracing::warn!(target: "walla::memory", ?memory, %error, "entries have no vector");
+        if let Some(refused) = refused.filter(|_| self.embedder.is_some()) {
+            let others = ids.iter().enumerate().filter(|(at, _)| *at != refused);
+            let known = others.map(|(_, id)| *id).filter(|id| mirror.store.get(*id).is_some());
+            let known: Vec<EntryId> = known.collect();
+            mirror.unembedded.extend(known);
+        }
+    }
+}
+
+fn store_all(mirror: &mut Mirror, ids: &[EntryId], vectors: &[Embedding]) {
+    for (id, vector) in ids.iter().zip(vectors) {
+        // The entry may have been removed since.
+        if let Err(error) = mirror.store.set_vector(*id, &vector.vector) {
+            tracing::debug!(target: "walla::memory", %id, %error, "a vector is not stored");
+        }
+    }
+}

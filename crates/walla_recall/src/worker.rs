@@ -1,0 +1,283 @@
+//! The thread: applies changes and runs searches, in the order in which they were sent.
+//!
+//! A search that waits for the vector of its text holds up later changes of the memories that it
+//! reads, and nothing else.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use walla_embed::Pending;
+use walla_memory::{Hit, Query, SearchError, Store, search};
+
+use crate::answer::{Answer, thread_waker};
+use crate::memory::Change;
+use crate::recall::{Message, Shared};
+use crate::search::{Found, FoundEntry};
+use crate::vectors::{Mirrors, Vectors};
+use crate::{MemoryKey, Search};
+
+/// Ends the service when the thread ends, for any reason.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A search in the queue.
+struct Job {
+    search: Search,
+    answer: Answer<Found>,
+    since: Instant,
+    /// The vector of its text was requested.
+    is_begun: bool,
+    question: Option<Pending>,
+}
+
+/// A message that was not handled yet.
+enum Item {
+    Change(MemoryKey, Change),
+    Close(MemoryKey),
+    Save(MemoryKey, Answer<walla_memory::SavedStore>),
+    Search(Box<Job>),
+}
+
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let _end = End(shared);
+    let waker = thread_waker();
+    let mut context = Context::from_waker(&waker);
+    let mut worker = Worker {
+        shared,
+        mirrors: Mirrors::new(),
+        vectors: Vectors::default(),
+        items: VecDeque::new(),
+        next_frame: Instant::now(),
+    };
+    while !shared.stop.load(Ordering::SeqCst) {
+        worker.receive();
+        let wait = worker.advance(&mut context);
+        worker.count();
+        let wait = wait.into_iter().chain(worker.grant_frame()).min();
+        match wait {
+            Some(time) => std::thread::park_timeout(time),
+            None => std::thread::park(),
+        }
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    mirrors: Mirrors,
+    vectors: Vectors,
+    items: VecDeque<Item>,
+    /// Before it, no frame is granted.
+    next_frame: Instant,
+}
+
+impl Worker<'_> {
+    /// Grants the embedding model a frame, if the host grants none. Returns the time until the next
+    /// one.
+    fn grant_frame(&mut self) -> Option<Duration> {
+        let frame_time = self.shared.options.frame_time?.max(Duration::from_millis(1));
+        if let Some(left) = self.next_frame.checked_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            return Some(left);
+        }
+        if !self.vectors.grant_frame() {
+            return None;
+        }
+        self.next_frame = Instant::now() + frame_time;
+        Some(frame_time)
+    }
+
+    fn receive(&mut self) {
+        while let Some(message) = self.shared.next() {
+            self.items.push_back(match message {
+                Message::Change(key, change) => Item::Change(key, change),
+                Message::Close(key) => Item::Close(key),
+                Message::Save(key, answer) => Item::Save(key, answer),
+                Message::Search(search, answer) => {
+                    let (since, is_begun, question) = (Instant::now(), false, None);
+                    Item::Search(Box::new(Job { search, answer, since, is_begun, question }))
+                }
+                // Searches in the queue wait for no vector of another model.
+                Message::Embedder(embedder) => {
+                    self.vectors.set(embedder, &mut self.mirrors);
+                    continue;
+                }
+            });
+        }
+    }
+
+    /// Handles all items that need not wait. Returns the time until the first one that waits is too
+    /// late.
+    fn advance(&mut self, context: &mut Context<'_>) -> Option<Duration> {
+        self.vectors.store(&mut self.mirrors, context);
+        // Memories that a waiting search reads, and memories with changes that wait for it.
+        let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+        let mut waiting = VecDeque::new();
+        let mut wait: Option<Duration> = None;
+        for item in std::mem::take(&mut self.items) {
+            match item {
+                Item::Change(key, change) => {
+                    if read.contains(&key) {
+                        written.insert(key);
+                        waiting.push_back(Item::Change(key, change));
+                    } else {
+                        self.apply(key, change);
+                    }
+                }
+                Item::Close(key) => {
+                    if read.contains(&key) {
+                        written.insert(key);
+                        waiting.push_back(Item::Close(key));
+                    } else {
+                        self.mirrors.remove(&key);
+                    }
+                }
+                Item::Save(key, answer) => {
+                    if written.contains(&key) {
+                        waiting.push_back(Item::Save(key, answer));
+                    } else if let Some(mirror) = self.mirrors.get(&key) {
+                        answer.send(mirror.store.save(true));
+                    }
+                }
+                Item::Search(job) => {
+                    let is_blocked = job.search.memories.iter().any(|key| written.contains(key));
+                    if let Some((job, left)) = self.advance_search(job, is_blocked, context) {
+                        read.extend(job.search.memories.iter().copied());
+                        wait = Some(wait.map_or(left, |wait| wait.min(left)));
+                        waiting.push_back(Item::Search(job));
+                    }
+                }
+            }
+        }
+        self.items = waiting;
+        self.vectors.request_background(&mut self.mirrors);
+        // It may have ended at once, without a wake.
+        if self.vectors.store(&mut self.mirrors, context) {
+            return Some(Duration::ZERO);
+        }
+        wait
+    }
+
+    fn apply(&mut self, key: MemoryKey, change: Change) {
+        self.shared.queued_bytes.fetch_sub(change.bytes(), Ordering::Relaxed);
+        let is_whole = matches!(change, Change::Replace(_));
+        let mirror = self.mirrors.entry(key).or_default();
+        mirror.apply(change, self.vectors.is_some());
+        if is_whole {
+            self.vectors.added(mirror);
+        }
+    }
+
+    /// Runs a search, or returns it with the time that is left for it. `is_blocked`: a change
+    /// before it waits.
+    fn advance_search(
+        &mut self,
+        mut job: Box<Job>,
+        is_blocked: bool,
+        context: &mut Context<'_>,
+    ) -> Option<(Box<Job>, Duration)> {
+        if job.answer.is_unwanted() {
+            return None;
+        }
+        let left = self.shared.options.time_max.saturating_sub(job.since.elapsed());
+        if is_blocked && !left.is_zero() {
+            return Some((job, left));
+        }
+        if !job.is_begun {
+            job.is_begun = true;
+            if self.vectors.is_some() {
+                let most = self.shared.options.fresh_max;
+                for key in &job.search.memories {
+                    if let Some(mirror) = self.mirrors.get_mut(key) {
+                        self.vectors.request_fresh(*key, mirror, most);
+                    }
+                }
+                job.question = self.vectors.of_question(&job.search.text);
+            }
+        }
+        let mut vector = None;
+        if let Some(question) = &mut job.question {
+            match Pin::new(question).poll(context) {
+                Poll::Ready(result) => {
+                    vector = result.ok().and_then(|vectors| vectors.into_iter().next());
+                    // The results of requests before it have come before it.
+                    self.vectors.store(&mut self.mirrors, context);
+                }
+                Poll::Pending if !left.is_zero() => return Some((job, left)),
+                Poll::Pending => {}
+            }
+        }
+        if self.vectors.is_some() && vector.is_none() {
+            self.shared.counters.without_vector.fetch_add(1, Ordering::Relaxed);
+        }
+        let begin = Instant::now();
+        let found = self.search(&job.search, vector.as_ref().map(|of| &of.vector[..]));
+        let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.counters.search_nanos.store(nanos, Ordering::Relaxed);
+        self.shared.counters.searches.fetch_add(1, Ordering::Relaxed);
+        job.answer.send(found);
+        None
+    }
+
+    fn search(&self, of: &Search, vector: Option<&[f32]>) -> Found {
+        let known = of.memories.iter().filter_map(|key| Some((*key, self.mirrors.get(key)?)));
+        let known: Vec<_> = known.collect();
+        let stores: Vec<&Store> = known.iter().map(|(_, mirror)| &mirror.store).collect();
+        // Recent entries and equal texts are left out below.
+        let most = of.entries_max.saturating_mul(2).saturating_add(of.recent_skipped);
+        let mut query = Query {
+            vector,
+            reader: &of.reader,
+            tags: &of.tags,
+            now: of.now,
+            most,
+            weights: of.weights.clone(),
+            ..Query::new(&of.text)
+        };
+        let hits = match search(&stores, &query) {
+            Err(SearchError::Vector { error, .. }) => {
+                tracing::warn!(target: "walla::memory", %error, "a search uses words alone");
+                query.vector = None;
+                search(&stores, &query)
+            }
+            hits => hits,
+        };
+        let hits = hits.unwrap_or_else(|error| {
+            tracing::warn!(target: "walla::memory", %error, "a search has no result");
+            Vec::new()
+        });
+        let mut found = Found { entries: Vec::new(), has_vectors: query.vector.is_some() };
+        for Hit { store, id, entry, score, cosine, .. } in hits {
+            let Some((memory, mirror)) = known.get(store) else { continue };
+            let is_known = found.texts().any(|text| *text == *entry.text);
+            if found.entries.len() < of.entries_max
+                && !is_known
+                && !mirror.is_recent(id, of.recent_skipped)
+            {
+                let (memory, entry) = (*memory, entry.clone());
+                found.entries.push(FoundEntry { memory, id, entry, score, cosine });
+            }
+        }
+        found
+    }
+
+    fn count(&self) {
+        let of = &self.shared.counters;
+        let sum = |of: fn(&Store) -> usize| {
+            self.mirrors.values().map(|mirror| of(&mirror.store) as u64).sum::<u64>()
+        };
+        of.memories.store(self.mirrors.len() as u32, Ordering::Relaxed);
+        of.entries.store(sum(Store::len), Ordering::Relaxed);
+        of.vectors.store(sum(Store::vectors_len), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,297 @@
+//! A client whose agents have memories, over an engine that records its commands.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use walla_recall::{AgentRecall, Entry, Memory, Recall, RecallClient, RecallOptions};
+use walla_runtime::{
+    AgentId, AgentSpec, AskOptions, Capabilities, Command, EngineClient, EngineState, EngineStats,
+    Event, FinishReason, Notes, Prompt, ReplyError, ReplyEvent, ReplyId, Speaker, TrySendError,
+    Turn, Usage,
+};
+
+/// An engine that records commands, and finishes each ask at once.
+#[derive(Clone, Default)]
+struct Recorder {
+    commands: Arc<Mutex<Vec<Command>>>,
+    events: Arc<Mutex<VecDeque<Event>>>,
+    /// Commands that the mailbox refuses.
+    refuses: Arc<AtomicUsize>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl EngineClient for Recorder {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(TrySendError::Closed(command));
+        }
+        let refuses = |left: usize| left.checked_sub(1);
+        if self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuses).is_ok() {
+            return Err(TrySendError::Full(command));
+        }
+        if let Command::Ask { agent, reply_id, .. } = command {
+            let what =
+                ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage: Usage::default() };
+            self.events.lock().unwrap().push_back(Event { agent, reply_id, what });
+        }
+        self.commands.lock().unwrap().push(command);
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.events.lock().unwrap().pop_front()
+    }
+
+    fn frame(&self) {}
+
+    fn state(&self) -> EngineState {
+        if self.is_closed.load(Ordering::SeqCst) {
+            EngineState::Stopped
+        } else {
+            EngineState::Ready
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::LOCAL
+    }
+
+    fn stop(&self) {}
+}
+
+struct Rig {
+    client: RecallClient,
+    engine: Recorder,
+    memory: Memory,
+    agent: AgentId,
+}
+
+/// An agent with a memory.
+fn rig(options: RecallOptions) -> Rig {
+    let recall = Recall::new(options);
+    let mut memory = Memory::default();
+    for text in ["The player owes coal.", "The well is dry.", "It rained all night."] {
+        drop(memory.add(Entry::new(text)).unwrap());
+    }
+    recall.update(&mut memory).unwrap();
+    let engine = Recorder::default();
+    let client = recall.client(engine.clone());
+    let agent = AgentId::unique();
+    client.try_send(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("A")) }).unwrap();
+    client.set_agent(agent, Some(AgentRecall::new([memory.key()])));
+    Rig { client, engine, memory, agent }
+}
+
+impl Rig {
+    fn ask(&self, prompt: Prompt) -> ReplyId {
+        let reply_id = ReplyId::unique();
+        self.client.try_send(Command::ask(self.agent, reply_id, prompt)).unwrap();
+        reply_id
+    }
+
+    fn chat(&self, text: &str) -> ReplyId {
+        self.ask(Prompt::Chat(text.into()))
+    }
+
+    /// Waits for the end of a reply.
+    fn end(&self, wanted: ReplyId) -> ReplyEvent {
+        let start = Instant::now();
+        loop {
+            match self.client.try_recv() {
+                Some(event) if event.reply_id == wanted => return event.what,
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "no end");
+        }
+    }
+
+    fn commands(&self) -> Vec<Command> {
+        self.engine.commands.lock().unwrap().clone()
+    }
+
+    fn last_notes(&self) -> Vec<String> {
+        match self.commands().pop() {
+            Some(Command::Ask { options, .. }) => options
+                .notes
+                .map(|notes| notes.texts.iter().map(ToString::to_string).collect())
+                .unwrap_or_default(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn kind(command: &Command) -> &'static str {
+    match command {
+        Command::AddAgent { .. } => "add",
+        Command::ChangeAgent { .. } => "change",
+        Command::AppendTurns { .. } => "append",
+        Command::SetConversation { .. } => "set",
+        Command::ForkAgent { .. } => "fork",
+        Command::RemoveAgent { .. } => "remove",
+        Command::Ask { .. } => "ask",
+        Command::Cancel { .. } => "cancel",
+        _ => "other",
+    }
+}
+
+#[test]
+fn asks_carry_what_their_agent_knows() {
+    let rig = rig(RecallOptions::default());
+    rig.end(rig.chat("Who owes you coal?"));
+    assert_eq!(rig.last_notes(), ["The player owes coal."]);
+    rig.end(rig.chat("Nice weather."));
+    assert_eq!(rig.last_notes(), [""; 0], "nothing matches");
+    // Without a question, the latest appended turn is searched.
+    let turns =
+        vec![Turn { speaker: Speaker::Observation, text: "Someone looks into the well.".into() }];
+    rig.client.try_send(Command::AppendTurns { agent: rig.agent, turns }).unwrap();
+    rig.end(rig.ask(Prompt::Continue));
+    assert_eq!(rig.last_notes(), ["The well is dry."]);
+    rig.end(rig.ask(Prompt::Again));
+    assert_eq!(rig.last_notes(), ["The well is dry."]);
+    rig.end(rig.ask(Prompt::Raw("The well".into())));
+    assert_eq!(rig.last_notes(), [""; 0]);
+    // Own notes come first.
+    let reply_id = ReplyId::unique();
+    let options = AskOptions::notes(Notes::new(["The player smiles."]));
+    let prompt = Prompt::Chat("And the coal?".into());
+    rig.client.try_send(Command::Ask { agent: rig.agent, reply_id, prompt, options }).unwrap();
+    rig.end(reply_id);
+    assert_eq!(rig.last_notes(), ["The player smiles.", "The player owes coal."]);
+    rig.client.set_agent(rig.agent, None);
+    rig.end(rig.chat("Who owes you coal?"));
+    assert_eq!(rig.last_notes(), [""; 0]);
+}
+
+/// Entries that are written before an ask are found by it.
+#[test]
+fn an_ask_sees_the_entry_that_was_written_before_it() {
+    let mut rig = rig(RecallOptions::default());
+    for nth in 0..50 {
+        let text = format!("The lantern number {nth} is broken.");
+        drop(rig.memory.add(Entry::new(text.clone())).unwrap());
+        rig.client.recall().update(&mut rig.memory).unwrap();
+        rig.end(rig.chat(&format!("What about lantern {nth}?")));
+        assert_eq!(rig.last_notes()[0], text);
+    }
+}
+
+#[test]
+fn commands_of_an_agent_keep_their_order() {
+    let rig = rig(RecallOptions::default());
+    let Rig { client, agent, .. } = &rig;
+    let first = rig.chat("Who owes you coal?");
+    let turns = vec![Turn { speaker: Speaker::Observation, text: "Rain.".into() }];
+    client.try_send(Command::AppendTurns { agent: *agent, turns }).unwrap();
+    let fork = AgentId::unique();
+    client.try_send(Command::ForkAgent { agent: fork, source: *agent, spec: None }).unwrap();
+    let spec = Box::new(AgentSpec::new("B"));
+    client.try_send(Command::ChangeAgent { agent: *agent, spec }).unwrap();
+    let second = rig.chat("Is the well dry?");
+    // Another agent does not wait.
+    let other = AgentId::unique();
+    client
+        .try_send(Command::AddAgent { agent: other, spec: Box::new(AgentSpec::new("C")) })
+        .unwrap();
+    rig.end(first);
+    rig.end(second);
+    let kinds: Vec<_> =
+        rig.commands().iter().filter(|its| its.agent() != other).map(kind).collect();
+    assert_eq!(kinds, ["add", "ask", "append", "fork", "change", "ask"]);
+}
+
+#[test]
+fn cancels_removals_and_edits_end_the_wait() {
+    // No search ends in time.
+    let patient = RecallOptions { time_max: Duration::from_secs(60), ..RecallOptions::default() };
+    for end in ["cancel", "set", "remove"] {
+        let rig = rig(patient.clone());
+        let agent = rig.agent;
+        let reply_id = rig.chat("Who owes you coal?");
+        let turns = Vec::new();
+        let command = match end {
+            "cancel" => Command::Cancel { agent, reply_id },
+            "set" => Command::SetConversation { agent, turns },
+            _ => Command::RemoveAgent { agent },
+        };
+        rig.client.try_send(command).unwrap();
+        let kinds: Vec<_> = rig.commands().iter().map(kind).collect();
+        assert_eq!(kinds, ["add", "ask", end], "at once, in order");
+        rig.end(reply_id);
+    }
+}
+
+/// Without a result in time an ask is sent as it is, and counted.
+#[test]
+fn a_late_search_delays_no_ask_for_long() {
+    let rig = rig(RecallOptions { time_max: Duration::ZERO, ..RecallOptions::default() });
+    for _ in 0..20 {
+        rig.end(rig.chat("Who owes you coal?"));
+    }
+    let with_notes = rig
+        .commands()
+        .iter()
+        .filter(
+            |command| matches!(command, Command::Ask { options, .. } if options.notes.is_some()),
+        )
+        .count() as u64;
+    assert_eq!(rig.client.recall().stats().late + with_notes, 20);
+}
+
+#[test]
+fn full_and_closed_mailboxes_lose_nothing() {
+    let rig = rig(RecallOptions::default());
+    rig.engine.refuses.store(3, Ordering::SeqCst);
+    let reply_id = rig.chat("Who owes you coal?");
+    rig.end(reply_id);
+    assert_eq!(rig.last_notes(), ["The player owes coal."], "the notes survive a full mailbox");
+    let reply_id = rig.chat("Who owes you coal?");
+    rig.engine.is_closed.store(true, Ordering::SeqCst);
+    let end = rig.end(reply_id);
+    assert!(matches!(end, ReplyEvent::Failed(ReplyError::EngineGone(_))), "{end:?}");
+    let command = Command::ask(rig.agent, ReplyId::unique(), Prompt::Chat("coal".into()));
+    assert!(matches!(rig.client.try_send(command), Err(TrySendError::Closed(_))));
+}
+
+#[test]
+fn many_agents_ask_at_once_and_each_gets_its_own() {
+    let rig = rig(RecallOptions::default());
+    let mut memories = Vec::new();
+    let mut asks = Vec::new();
+    for nth in 0..200 {
+        let agent = AgentId::unique();
+        let spec = Box::new(AgentSpec::new("A"));
+        rig.client.try_send(Command::AddAgent { agent, spec }).unwrap();
+        let mut memory = Memory::default();
+        drop(memory.add(Entry::new(format!("My secret is number {nth}."))).unwrap());
+        rig.client.recall().update(&mut memory).unwrap();
+        rig.client.set_agent(agent, Some(AgentRecall::new([memory.key()])));
+        memories.push(memory);
+        let reply_id = ReplyId::unique();
+        let prompt = Prompt::Chat("Which secret?".into());
+        rig.client.try_send(Command::ask(agent, reply_id, prompt)).unwrap();
+        asks.push((agent, reply_id));
+    }
+    rig.end(asks.last().unwrap().1);
+    let start = Instant::now();
+    while rig.commands().len() < 401 {
+        rig.client.frame();
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    let commands = rig.commands();
+    for (nth, (of, _)) in asks.iter().enumerate() {
+        let notes = commands.iter().find_map(|command| match command {
+            Command::Ask { agent, options, .. } if agent == of => options.notes.clone(),
+            _ => None,
+        });
+        let texts = notes.expect("it has notes").texts.clone();
+        assert_eq!(*texts[0], *format!("My secret is number {nth}."));
+    }
+}

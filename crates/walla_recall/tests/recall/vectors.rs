@@ -1,0 +1,122 @@
+//! Searches with an embedding model: small ones with random weights, of the tests of `walla_embed`.
+
+use std::time::{Duration, Instant};
+
+use walla_embed::{Embedder, EmbedderOptions};
+use walla_recall::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
+
+const WORDS: [&str; 4] = ["the well is dry", "a horse", "coal and iron", "rain all night"];
+
+fn embedder(name: &str) -> Embedder {
+    let path = format!("{}/../walla_embed/tests/data/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+    Embedder::load(path, EmbedderOptions::default()).expect("a model of the tests")
+}
+
+fn with_embedder(options: RecallOptions) -> Recall {
+    let recall = Recall::new(RecallOptions { embed_budget: None, ..options });
+    recall.set_embedder(Some(embedder("bert-mean-f32")));
+    recall
+}
+
+fn wait_for_vectors(recall: &Recall, vectors: u64) {
+    let start = Instant::now();
+    while recall.stats().vectors != vectors {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", recall.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Texts without a word of the entry are found by their vector, also of an entry that was written
+/// right before.
+#[test]
+fn a_fresh_entry_is_found_by_its_vector() {
+    let recall = with_embedder(RecallOptions::default());
+    let mut memory = Memory::default();
+    for text in WORDS {
+        drop(memory.add(Entry::new(text)).unwrap());
+        recall.update(&mut memory).unwrap();
+        // Its words are no part of the search: function words alone.
+        let found = recall.search(Search::new("is it of the", [memory.key()])).wait();
+        assert!(found.has_vectors);
+        let cosines: Vec<_> = found.entries.iter().map(|found| found.cosine).collect();
+        assert_eq!(cosines.len(), memory.len(), "{found:?}");
+        assert!(cosines.iter().all(Option::is_some), "{found:?}");
+        // The same text is the nearest one.
+        let found = recall.search(Search::new(text, [memory.key()])).wait();
+        assert_eq!(found.texts().next(), Some(text));
+        assert!(found.entries[0].cosine.unwrap() > 0.999, "{found:?}");
+    }
+    assert_eq!(recall.stats().without_vector, 0);
+}
+
+/// Much lore is embedded in the background; until then its words are searched.
+#[test]
+fn lore_is_embedded_in_the_background() {
+    let recall = with_embedder(RecallOptions::default());
+    let text: String = (0..200).map(|nth| format!("Fact {nth} of the well.\n\n")).collect();
+    let mut lore = Memory::from_lore_text(&text).unwrap();
+    recall.update(&mut lore).unwrap();
+    let found = recall.search(Search::new("Fact 77", [lore.key()])).wait();
+    assert!(found.texts().any(|text| text == "Fact 77 of the well."), "{found:?}");
+    wait_for_vectors(&recall, 200);
+    // The vectors are saved, and are not computed again.
+    let saved = block_on(recall.saved(lore.key())).unwrap();
+    drop(lore);
+    let mut loaded = Memory::load(&saved, StoreLimits::lore()).unwrap();
+    recall.update(&mut loaded).unwrap();
+    let found = recall.search(Search::new("Fact 77", [loaded.key()])).wait();
+    assert!(found.has_vectors && found.entries.iter().any(|found| found.cosine.is_some()));
+    assert_eq!(recall.stats().vectors, 200);
+    // Vectors of another model are not compared.
+    recall.set_embedder(Some(embedder("qwen3-last")));
+    wait_for_vectors(&recall, 200);
+    recall.set_embedder(None);
+    let found = recall.search(Search::new("Fact 77", [loaded.key()])).wait();
+    assert!(!found.has_vectors && !found.entries.is_empty());
+    wait_for_vectors(&recall, 0);
+}
+
+/// With a budget the model computes only in frames; asks do not wait longer than the limit.
+#[test]
+fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
+    let time_max = Duration::from_millis(50);
+    let options = RecallOptions {
+        embed_budget: Some(Duration::from_millis(1)),
+        time_max,
+        ..RecallOptions::default()
+    };
+    let recall = Recall::new(options);
+    recall.set_embedder(Some(embedder("bert-mean-f32")));
+    let mut memory = Memory::default();
+    drop(memory.add(Entry::new("the well is dry")).unwrap());
+    recall.update(&mut memory).unwrap();
+    let start = Instant::now();
+    let found = recall.search(Search::new("well", [memory.key()])).wait();
+    assert!(start.elapsed() >= time_max);
+    assert!(!found.has_vectors && found.entries.len() == 1, "words alone: {found:?}");
+    assert_eq!(recall.stats().without_vector, 1);
+    assert!(recall.is_embedding());
+    let mut pending =
+        recall.search(Search { entries_max: 3, ..Search::new("well", [memory.key()]) });
+    let start = Instant::now();
+    let found = loop {
+        recall.frame();
+        if let Some(found) = pending.try_recv() {
+            break found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(found.has_vectors, "{found:?}");
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
