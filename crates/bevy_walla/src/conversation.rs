@@ -134,6 +134,15 @@ impl Conversation {
         self.turns.get(exchange.answer).map(|turn| turn.text.as_str())
     }
 
+    /// Question and reply of an exchange that has ended, as [`reply`](Self::reply).
+    pub(crate) fn exchange(&self, reply_id: ReplyId) -> Option<(Option<&str>, &str)> {
+        let mut latest = self.exchanges.iter().rev();
+        let exchange = latest.find(|known| known.reply_id == reply_id)?;
+        let reply = self.turns.get(exchange.answer)?;
+        let question = self.turns.get(exchange.begin).filter(|_| exchange.begin < exchange.answer);
+        Some((question.map(|turn| turn.text.as_str()), &reply.text))
+    }
+
     /// Appends a turn that did not pass through the engine: an observation, a memory, a line of the
     /// plot. It is part of the prompt from the agent's next reply on.
     ///

@@ -136,6 +136,11 @@ fn bases() -> Vec<PathBuf> {
     bases.filter_map(|base| std::path::absolute(base).ok()).collect()
 }
 
+/// The absolute path of a model file.
+pub(crate) fn resolve_model(path: &Path) -> Result<PathBuf, WallaError> {
+    resolve(path, &bases())
+}
+
 fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
     if path.is_absolute() {
         return Ok(path.to_owned()); // the engine reports a missing file

@@ -10,6 +10,7 @@ use crate::agent::{
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::conversation::Conversation;
+use crate::memories::{Knowledge, Memorises, Memory};
 
 /// Marks a new agent as a copy of another one: insert it together with
 /// [`Agent`](crate::Agent), or before it. [`ForkCommands::fork_agent`] does that.
@@ -24,7 +25,7 @@ pub struct ForkOf(#[entities] pub Entity);
 
 /// Copies of agents, as methods of [`Commands`].
 pub trait ForkCommands {
-    /// Spawns a copy of an agent: the same persona, settings and conversation, and a separate
+    /// Spawns a copy of an agent: the same persona, settings, conversation and memory, and a separate
     /// future. A reply in progress and waiting asks are not copied, nor are components of the game.
     ///
     /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
@@ -81,5 +82,8 @@ fn fork(world: &mut World, source: Entity, copy: Entity) {
     part::<Actions>(world, source, copy);
     part::<AgentEngine>(world, source, copy);
     part::<Conversation>(world, source, copy);
+    part::<Knowledge>(world, source, copy);
+    part::<Memory>(world, source, copy);
+    part::<Memorises>(world, source, copy);
     part::<Agent>(world, source, copy);
 }

@@ -178,6 +178,7 @@ mod error;
 mod fork;
 #[cfg(feature = "lod")]
 mod lod;
+mod memories;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
@@ -212,6 +213,10 @@ pub use lod::{
     InView, Listener, LodDistances, LodRoutes, ManualLevelOfDetail, RoutedByLod, WallaLodPlugin,
     WallaLodRoutingPlugin, route_by_level,
 };
+pub use memories::{
+    EmbeddingState, Knowledge, Lore, Memorises, Memory, MemoryService, MemoryTexts, MemoryTime,
+    Remember, RememberCommands, WallaMemoryPlugin,
+};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
@@ -221,9 +226,15 @@ pub use speech::{Speech, SpeechState};
 pub use state::WallaState;
 pub use systems::WallaSystems;
 pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
-/// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
-/// passed to [`Ask::knowing`].
+/// The embedding model of [`WallaMemoryPlugin`].
+pub use walla_embed::{Embedder, EmbedderOptions, Embedding, Purpose};
+/// Entries, limits and saved content of [`Memory`] and [`Lore`], and their search.
 pub use walla_memory as memory;
+/// The service of [`MemoryService::recall`].
+pub use walla_recall::{
+    EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
+    RecallStats, Search,
+};
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;
@@ -253,10 +264,12 @@ pub mod prelude {
         ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
         AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
         AskCommands, AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint,
-        ContextPolicy, Conversation, FinishReason, ForkCommands, ForkOf, LevelOfDetail, ReplyDelta,
-        ReplyFailed, ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted,
-        Sampling, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin,
-        WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        ContextPolicy, Conversation, FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail,
+        Lore, Memorises, Memory, Remember, RememberCommands, ReplyDelta, ReplyFailed,
+        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
+        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
+        WallaMemoryPlugin, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems,
+        walla_ready,
     };
 }
 

@@ -555,6 +555,7 @@ impl Plugin for WallaPlugin {
             Some(settings) => app.insert_resource(settings.clone()),
             None => app.init_resource::<WallaSettings>(),
         };
+        app.insert_resource(self.schedules);
         self.schedules.add_systems(app);
         if self.has_several {
             self.schedules.add_publish_system(app, publish_engines);

@@ -31,7 +31,7 @@ pub enum WallaSystems {
 }
 
 /// Schedules of the plugin's systems.
-#[derive(Clone, Copy, Debug)]
+#[derive(Resource, Clone, Copy, Debug)]
 pub(crate) struct Schedules {
     /// [`WallaSystems::Publish`].
     publish: InternedScheduleLabel,
@@ -69,6 +69,15 @@ impl Schedules {
             // In a pause of the time, a schedule with fixed time steps does not run.
             app.add_systems(PostUpdate, bridge::pause.after(WallaSystems::Publish));
         }
+    }
+
+    /// Adds systems to the schedule of [`WallaSystems::Collect`] and [`WallaSystems::Submit`].
+    pub fn add_submit_systems<M>(
+        self,
+        app: &mut App,
+        systems: impl IntoScheduleConfigs<bevy_ecs::system::ScheduleSystem, M>,
+    ) {
+        app.add_systems(self.submit, systems);
     }
 
     /// Adds a system behind [`WallaSystems::Publish`].

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use walla_recall::{AgentRecall, RecallClient};
 use walla_runtime::{
     AgentSpec, AskOptions, ConversationEdit, Detail, Prompt, ReplyError, Speaker, Turn,
 };
@@ -22,14 +23,15 @@ use crate::reply::Reply;
 #[derive(Debug)]
 pub struct Agent {
     dispatcher: Arc<Dispatcher>,
+    recall: RecallClient,
     /// `None` if there were too many agents.
     changes: Option<Arc<Changes>>,
 }
 
 impl Agent {
-    pub(crate) fn new(dispatcher: Arc<Dispatcher>, spec: AgentSpec) -> Self {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, recall: RecallClient, spec: AgentSpec) -> Self {
         let changes = dispatcher.add_agent(spec);
-        Self { dispatcher, changes }
+        Self { dispatcher, recall, changes }
     }
 
     /// Asks the agent; its reply is a stream.
@@ -203,7 +205,22 @@ impl Agent {
     pub async fn fork(&self) -> Result<Agent, ReplyError> {
         let Some(source) = &self.changes else { return Err(self.dispatcher.too_many_agents()) };
         let changes = self.dispatcher.fork(source).await?;
-        Ok(Self { dispatcher: Arc::clone(&self.dispatcher), changes: Some(changes) })
+        let (dispatcher, recall) = (Arc::clone(&self.dispatcher), self.recall.clone());
+        let copy = Self { dispatcher, recall, changes: Some(changes) };
+        copy.set_recall(self.recall.agent(source.id()));
+        Ok(copy)
+    }
+
+    /// Sets the memories that this agent knows at its next asks, and how much of them; `None`: none.
+    /// At an ask, matching entries are found on another thread, and are part of the prompt as
+    /// [`Notes`](crate::Notes).
+    ///
+    /// The memories are sent by [`Recall::update`](crate::recall::Recall::update) of
+    /// [`Engine::recall`](crate::Engine::recall). A [fork](Self::fork) knows the same memories.
+    pub fn set_recall(&self, recall: Option<AgentRecall>) {
+        if let Some(changes) = &self.changes {
+            self.recall.set_agent(changes.id(), recall);
+        }
     }
 
     fn edit(&self, edit: ConversationEdit) -> Result<(), ReplyError> {

@@ -12,6 +12,9 @@ use walla_runtime::{
     FrameBudget, ModelCard, ModelSource, Pacing, TemplateChoice,
 };
 
+use walla_embed::{EmbedError, Embedding, Purpose};
+use walla_recall::{Recall, RecallClient, RecallOptions};
+
 use crate::agent::Agent;
 use crate::dispatcher::{BoundsMax, Dispatcher};
 
@@ -45,6 +48,7 @@ pub struct EngineBuilder {
     trace: Option<PathBuf>,
     asks_max: u32,
     ask_bytes_max: usize,
+    recall: RecallOptions,
 }
 
 impl EngineBuilder {
@@ -55,7 +59,8 @@ impl EngineBuilder {
 
     fn with(options: EngineOptions) -> Self {
         let (asks_max, ask_bytes_max) = (ASKS_MAX, ASK_BYTES_MAX);
-        Self { options, registry: None, trace: None, asks_max, ask_bytes_max }
+        let recall = recall_options();
+        Self { options, registry: None, trace: None, asks_max, ask_bytes_max, recall }
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -263,6 +268,14 @@ impl EngineBuilder {
         self.options.tokenizer()
     }
 
+    /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
+    /// without a budget of the embedding model. With a [budget](Self::budget) of the engine, give
+    /// the model one too ([`RecallOptions::embed_budget`], [`RecallOptions::frame_time`]).
+    pub fn recall(mut self, options: RecallOptions) -> Self {
+        self.recall = options;
+        self
+    }
+
     /// Loads the model on a dedicated thread and waits until it is ready.
     ///
     /// # Errors
@@ -286,14 +299,14 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
-        let (dispatcher, mut loaded) = self.launch()?;
+        let (dispatcher, recall, mut loaded) = self.launch()?;
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
         match dispatcher.client().state() {
             EngineState::Ready => {
                 progress(1.0);
-                Ok(Engine { dispatcher: Arc::new(dispatcher) })
+                Ok(Engine { dispatcher: Arc::new(dispatcher), recall })
             }
             EngineState::Failed(error) => Err(EngineError::NotLoaded(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
@@ -302,7 +315,7 @@ impl EngineBuilder {
 
     /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
     /// dropping it never waits.
-    fn launch(self) -> Result<(Dispatcher, UnboundedReceiver<f32>), EngineError> {
+    fn launch(self) -> Result<(Dispatcher, RecallClient, UnboundedReceiver<f32>), EngineError> {
         let asks = (self.asks_max, self.ask_bytes_max as u64);
         let bounds = bounds(asks, self.options.agents_max, self.options.agents_parked_max);
         let trace = self.trace.and_then(TraceFile::start_or_log);
@@ -315,9 +328,16 @@ impl EngineBuilder {
             EngineError::Failed(error) => EngineError::NotLoaded(error),
             error => error,
         })?;
-        Dispatcher::start(Arc::new(client), bounds, trace)
-            .map_err(|error| EngineError::Thread(error.to_string()))
+        let client = Recall::new(self.recall).client(client);
+        let (dispatcher, loaded) = Dispatcher::start(Arc::new(client.clone()), bounds, trace)
+            .map_err(|error| EngineError::Thread(error.to_string()))?;
+        Ok((dispatcher, client, loaded))
     }
+}
+
+/// The default of a host without frames.
+fn recall_options() -> RecallOptions {
+    RecallOptions { embed_budget: None, ..RecallOptions::default() }
 }
 
 fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsMax {
@@ -335,6 +355,7 @@ fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsM
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) dispatcher: Arc<Dispatcher>,
+    recall: RecallClient,
 }
 
 impl Engine {
@@ -397,9 +418,10 @@ impl Engine {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
         let asks = (ASKS_MAX, ASK_BYTES_MAX as u64);
         let bounds = bounds(asks, defaults.agents_max, defaults.agents_parked_max);
-        let (dispatcher, _loaded) = Dispatcher::start(Arc::new(client), bounds, None)
+        let recall = Recall::new(recall_options()).client(client);
+        let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Self { dispatcher: Arc::new(dispatcher) })
+        Ok(Self { dispatcher: Arc::new(dispatcher), recall })
     }
 
     /// The local engine without this API, to share the model with a Bevy app. Agents of both run in
@@ -434,7 +456,69 @@ impl Engine {
     /// Adds an agent.
     #[must_use]
     pub fn agent_with(&self, spec: AgentSpec) -> Agent {
-        Agent::new(Arc::clone(&self.dispatcher), spec)
+        Agent::new(Arc::clone(&self.dispatcher), self.recall.clone(), spec)
+    }
+
+    /// The memories of this engine's agents: [`Recall::update`] sends the changes of a
+    /// [`Memory`](crate::recall::Memory), [`Agent::set_recall`] states who knows it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use walla::recall::{AgentRecall, Entry, Memory};
+    ///
+    /// let engine = walla::Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+    /// let mut lore = Memory::from_lore_text(&std::fs::read_to_string("lore.txt")?)?;
+    /// let mut memory = Memory::default();
+    /// memory.add(Entry::new("The player owes 3 silver."))?;
+    /// engine.recall().update(&mut lore)?;
+    /// engine.recall().update(&mut memory)?;
+    /// let greta = engine.agent("You are Greta, the smith.");
+    /// greta.set_recall(Some(AgentRecall::new([memory.key(), lore.key()])));
+    /// println!("{}", greta.ask("Do I owe you anything?").finish().await?.text);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn recall(&self) -> &Recall {
+        self.recall.recall()
+    }
+
+    /// Sets the game time of later asks, from which the ages of memories are counted. Default: 0.
+    pub fn set_memory_time(&self, now: Duration) {
+        self.recall.set_now(now);
+    }
+
+    /// The vector of a text, from the embedding model of [`Recall::set_embedder`]. It is computed
+    /// on the CPU, on a thread of low priority, within
+    /// [`RecallOptions::embed_budget`].
+    ///
+    /// # Errors
+    /// [`EmbedError::NoModel`] without a model; otherwise see [`EmbedError`].
+    pub async fn embed(
+        &self,
+        text: impl Into<String>,
+        purpose: Purpose,
+    ) -> Result<Embedding, EmbedError> {
+        let vectors = self.embed_all(vec![text.into()], purpose).await?;
+        vectors.into_iter().next().ok_or(EmbedError::Stopped)
+    }
+
+    /// The vectors of texts, in their order, as [`embed`](Self::embed). Any number of texts is
+    /// divided into batches.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed); indices of texts count from the first.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the texts that were not computed yet.
+    pub async fn embed_all(
+        &self,
+        texts: Vec<String>,
+        purpose: Purpose,
+    ) -> Result<Vec<Embedding>, EmbedError> {
+        let embedder = self.recall().embedder().ok_or(EmbedError::NoModel)?;
+        embedder.embed(texts, purpose).await
     }
 
     /// The loaded model and its device.

@@ -47,10 +47,13 @@ pub use walla_embed::{
     EmbedError, Embedder, EmbedderOptions, Embedding, LoadError as EmbedderLoadError, LongTexts,
     Pending, Pooling, Purpose, TrySubmitError, cosine,
 };
-/// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
-/// passed as [`AskOptions::notes`].
+/// Stores of memories with deterministic search, without a thread: the texts of its hits are passed
+/// as [`AskOptions::notes`]. [`recall`] does it at each ask.
 pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
+/// Memories of agents and shared lore, found at each ask: [`Engine::recall`],
+/// [`Agent::set_recall`].
+pub use walla_recall as recall;
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;

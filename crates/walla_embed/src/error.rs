@@ -96,6 +96,9 @@ pub enum EmbedError {
     /// The embedder was dropped.
     #[error("the embedder has ended")]
     Stopped,
+    /// The engine has no embedding model: set one.
+    #[error("no embedding model is set")]
+    NoModel,
 }
 
 impl EmbedError {

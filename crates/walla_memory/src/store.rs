@@ -16,7 +16,6 @@ const MODEL_NAME_BYTES_MAX: usize = 256;
 
 /// Result of [`Store::add`].
 #[derive(Clone, Debug, PartialEq)]
-#[must_use = "evicted entries are gone"]
 pub struct Added {
     /// Id of the new entry.
     pub id: EntryId,

@@ -46,15 +46,14 @@ struct Inner {
     /// Game time in microseconds.
     now: AtomicU64,
     waker: Arc<AtomicWaker>,
-    budget: Mutex<Budget>,
+    divided: Mutex<Option<Divided>>,
 }
 
-/// The frame budget of a host.
-#[derive(Debug, Default)]
-struct Budget {
-    total: Option<FrameBudget>,
-    /// The embedding model takes its part of it.
-    is_shared: bool,
+/// A frame budget of which the embedding model has taken its part.
+#[derive(Clone, Copy, Debug)]
+struct Divided {
+    total: Duration,
+    left: Duration,
 }
 
 impl RecallClient {
@@ -66,7 +65,7 @@ impl RecallClient {
             ends: Mutex::default(),
             now: AtomicU64::new(0),
             waker: Arc::new(AtomicWaker::new()),
-            budget: Mutex::default(),
+            divided: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -94,6 +93,13 @@ impl RecallClient {
                 }
             }
         }
+    }
+
+    /// What an agent knows.
+    #[must_use]
+    pub fn agent(&self, agent: AgentId) -> Option<AgentRecall> {
+        let agents = self.inner.agents();
+        agents.known.get(&agent)?.recall.as_deref().cloned()
     }
 
     /// Sets the game time of later searches, from which the ages of entries are counted.
@@ -181,23 +187,30 @@ impl Inner {
         ends.push_back(Event { agent, reply_id, what });
     }
 
-    /// Divides the budget with the embedding model, if the engine uses the same processor.
-    fn share_budget(&self) {
+    /// Divides the frame budget with the embedding model while that has work, if the engine uses
+    /// the same processor.
+    fn divide_budget(&self) {
         let Some(part) = self.recall.options().embed_budget else { return };
-        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_shared = self.recall.is_embedding()
-            && self
-                .client
-                .local()
-                .and_then(Engine::model)
-                .is_some_and(|model| model.device.kind == DeviceKind::Cpu);
-        if budget.is_shared == is_shared {
+        let mut divided = self.divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_embedding = self.recall.is_embedding();
+        if divided.is_some() == is_embedding {
             return;
         }
-        let Some(total) = budget.total.and_then(|total| total.of_device(false)) else { return };
-        budget.is_shared = is_shared;
-        let left = if is_shared { total.saturating_sub(part) } else { total };
-        self.client.set_budget(FrameBudget::from(left));
+        let model = self.client.local().and_then(Engine::model);
+        if model.is_none_or(|model| model.device.kind != DeviceKind::Cpu) {
+            return;
+        }
+        let current = self.client.stats().budget.budget;
+        if let Some(Divided { total, left }) = divided.take() {
+            // Unless the host has set another one.
+            if current == Some(left) {
+                self.client.set_budget(FrameBudget::Time(total));
+            }
+        } else if let Some(total) = current {
+            let left = total.saturating_sub(part);
+            *divided = Some(Divided { total, left });
+            self.client.set_budget(FrameBudget::Time(left));
+        }
     }
 }
 
@@ -257,6 +270,9 @@ impl EngineClient for Inner {
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         self.release(&mut self.agents());
+        if self.recall.options().frame_time.is_some() {
+            self.divide_budget();
+        }
         let before = events.len();
         {
             let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,7 +285,7 @@ impl EngineClient for Inner {
 
     fn frame(&self) {
         self.release(&mut self.agents());
-        self.share_budget();
+        self.divide_budget();
         self.recall.frame();
         self.client.frame();
     }
@@ -294,10 +310,9 @@ impl EngineClient for Inner {
         self.client.model()
     }
 
-    fn set_budget(&self, total: FrameBudget) {
-        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        *budget = Budget { total: Some(total), is_shared: false };
-        self.client.set_budget(total);
+    fn set_budget(&self, budget: FrameBudget) {
+        *self.divided.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.client.set_budget(budget);
     }
 
     fn wait_max(&self) -> Option<Duration> {
@@ -384,5 +399,11 @@ impl EngineClient for RecallClient {
 
     fn register_waker(&self, waker: &Waker) {
         self.inner.register_waker(waker);
+    }
+}
+
+impl std::fmt::Debug for RecallClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecallClient").field("recall", &self.inner.recall).finish_non_exhaustive()
     }
 }

@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::{EntityHashMap, EntityHashSet};
 use bevy_ecs::prelude::*;
+use walla_recall::{Recall, RecallClient};
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AskOptions, Command, EXCHANGES_KNOWN_MAX, Event, FinishReason,
     ReplyError, ReplyId, SentenceSplitter, Turn,
@@ -252,6 +253,22 @@ impl EngineBridge {
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             host_times: HostTimes::default(),
         }
+    }
+
+    /// Puts a client with memories before the engine's.
+    pub(crate) fn with_memories(&mut self, recall: &Recall) -> RecallClient {
+        // Without an engine, asks fail as before.
+        let Some(client) = self.client.take() else {
+            return recall.client(crate::scripted::ScriptedEngine::new(|_, _| String::new()));
+        };
+        let client = recall.client_of(client);
+        self.client = Some(Box::new(client.clone()));
+        client
+    }
+
+    /// The engine's id of an agent that was seen.
+    pub(crate) fn agent_id(&self, agent: Entity) -> Option<AgentId> {
+        self.id_by_entity.get(&agent).copied()
     }
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.

@@ -19,6 +19,7 @@ mod interruption;
 mod level_of_detail;
 mod lifecycle;
 mod lifecycle_table;
+mod memories;
 mod moved_conversation;
 mod observers;
 mod pause;

@@ -1,0 +1,396 @@
+//! Memories of agents and shared lore.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_embed::{Embedder, EmbedderOptions};
+use walla_memory::{Entry, EntryError, LoadError, LoreError, SavedStore, StoreLimits, Tags};
+use walla_recall::{AgentRecall, MemoryKey, Recall, RecallClient, RecallOptions};
+
+use crate::bridge::EngineBridge;
+use crate::systems::Schedules;
+
+mod memorise;
+#[cfg(feature = "serialize")]
+mod saved;
+mod sync;
+
+pub use memorise::{Memorises, MemoryTexts, Remember, RememberCommands};
+
+/// What an agent remembers: text entries with game time, importance and tags, found at each ask.
+///
+/// Reading and writing are plain operations on the component. At an ask, entries that match the
+/// question are found on another thread, and are part of the prompt as
+/// [`Notes`](crate::Notes): see there for their place. The ask is sent when they are found, usually
+/// in the next frame. The component needs [`WallaMemoryPlugin`].
+///
+/// With the feature `serialize` it implements serde's traits, as a [`SavedStore`]; limits are not
+/// saved.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::memory::Entry;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::{Memory, RememberCommands};
+/// fn setup(mut commands: Commands) {
+///     let greta = commands.spawn((Agent::persona("You are Greta."), Memory::default())).id();
+///     commands.remember(greta, "The player owes 3 silver.");
+/// }
+/// fn forge_burns(mut memories: Query<&mut Memory>) -> Result {
+///     for mut memory in &mut memories {
+///         memory.add(Entry::new("The forge burned down.").importance(0.9))?;
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Component, Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
+#[require(Knowledge)]
+pub struct Memory(walla_recall::Memory);
+
+/// Entries that agents share, with tags and readers: a resource.
+///
+/// All agents with [`Knowledge`] or [`Memory`] find the entries that they [may
+/// read](Knowledge::reader). It can change at any time. It needs [`WallaMemoryPlugin`].
+///
+/// # Examples
+/// ```
+/// # use bevy_app::App;
+/// use bevy_walla::{Lore, WallaMemoryPlugin, WallaPlugin};
+/// let lore = Lore::from_text("The mill burned down.\n\n[visible_to: guards]\nThe mayor did it.")?;
+/// App::new().add_plugins((WallaPlugin::model("m.gguf"), WallaMemoryPlugin::default())).insert_resource(lore);
+/// # Ok::<(), bevy_walla::memory::LoreError>(())
+/// ```
+#[derive(Resource, Clone, Debug, PartialEq)]
+pub struct Lore(walla_recall::Memory);
+
+macro_rules! entries {
+    ($owner:ident) => {
+        impl $owner {
+            /// Adds an entry. A full one [evicts](StoreLimits::retention) by importance and age;
+            /// returns the evicted entries.
+            ///
+            /// # Errors
+            /// [`EntryError`]: the entry is invalid, or exceeds the limits alone.
+            pub fn add(&mut self, entry: Entry) -> Result<walla_memory::Added, EntryError> {
+                self.0.add(entry)
+            }
+
+            /// The entries for a saved game.
+            #[must_use]
+            pub fn save(&self) -> SavedStore {
+                self.0.save()
+            }
+
+            /// The entries of a saved game. If the limits are lower than those at the time of
+            /// saving, the surplus is evicted.
+            ///
+            /// # Errors
+            /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
+            pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
+                walla_recall::Memory::load(saved, limits).map(Self)
+            }
+        }
+
+        impl core::ops::Deref for $owner {
+            type Target = walla_recall::Memory;
+
+            fn deref(&self) -> &walla_recall::Memory {
+                &self.0
+            }
+        }
+
+        impl core::ops::DerefMut for $owner {
+            fn deref_mut(&mut self) -> &mut walla_recall::Memory {
+                &mut self.0
+            }
+        }
+    };
+}
+
+entries!(Memory);
+entries!(Lore);
+
+impl Memory {
+    /// No entries, with these limits.
+    #[must_use]
+    pub fn new(limits: StoreLimits) -> Self {
+        Self(walla_recall::Memory::new(limits))
+    }
+}
+
+impl Lore {
+    /// The entries of a lore text: paragraphs, divided by blank lines, with optional headers
+    /// ([`Store::from_lore_text`](walla_memory::Store::from_lore_text)).
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line.
+    pub fn from_text(text: &str) -> Result<Self, LoreError> {
+        walla_recall::Memory::from_lore_text(text).map(Self)
+    }
+
+    /// The entries of a JSON array ([`Store::from_lore_json`](walla_memory::Store::from_lore_json)).
+    ///
+    /// # Errors
+    /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
+    pub fn from_json(json: &str) -> Result<Self, LoreError> {
+        walla_recall::Memory::from_lore_json(json).map(Self)
+    }
+}
+
+impl Default for Lore {
+    /// No entries.
+    fn default() -> Self {
+        Self(walla_recall::Memory::new(StoreLimits::lore()))
+    }
+}
+
+/// What an agent finds at its asks, and how much of it. [`Memory`] requires it; alone, an agent
+/// finds lore only.
+#[derive(Component, Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
+pub struct Knowledge {
+    /// Tags of the agent: entries with `visible_to` need one of them. Default: none.
+    pub reader: Tags,
+    /// Whether the [`Lore`] is searched. Default: `true`.
+    pub reads_lore: bool,
+    /// Only entries with one of these tags. Default: all.
+    pub tags: Tags,
+    /// Maximum number of entries in a prompt. Default: 5.
+    pub entries_max: usize,
+    /// Maximum tokens of these entries in a prompt. Default: 128.
+    pub tokens_max: u32,
+    /// First line of the entries in a prompt. Default: `You know:`.
+    pub heading: Arc<str>,
+    /// Number of its latest [memorised](Memorises) turns that are left out, because they are still
+    /// in the conversation. Default: 6.
+    pub recent_skipped: usize,
+    /// Weights of the search.
+    pub weights: walla_memory::Weights,
+}
+
+impl Knowledge {
+    /// An agent with these tags.
+    #[must_use]
+    pub fn reader<T: Into<Arc<str>>>(tags: impl IntoIterator<Item = T>) -> Self {
+        Self { reader: tags.into_iter().collect(), ..Self::default() }
+    }
+
+    fn recall(&self, memories: Vec<MemoryKey>) -> AgentRecall {
+        AgentRecall {
+            memories,
+            reader: self.reader.clone(),
+            tags: self.tags.clone(),
+            entries_max: self.entries_max,
+            tokens_max: self.tokens_max,
+            heading: Arc::clone(&self.heading),
+            recent_skipped: self.recent_skipped,
+            weights: self.weights.clone(),
+        }
+    }
+}
+
+impl Default for Knowledge {
+    fn default() -> Self {
+        let AgentRecall {
+            reader,
+            tags,
+            entries_max,
+            tokens_max,
+            heading,
+            recent_skipped,
+            weights,
+            ..
+        } = AgentRecall::default();
+        let reads_lore = true;
+        Self { reader, reads_lore, tags, entries_max, tokens_max, heading, recent_skipped, weights }
+    }
+}
+
+/// Game time of new entries, from which ages are counted. A resource that a game saves and
+/// restores with its memories.
+///
+/// [`WallaMemoryPlugin`] adds the time of each frame (`Time<Virtual>` of Bevy's `TimePlugin`),
+/// unless [`manual_time`](WallaMemoryPlugin::manual_time) leaves that to the game.
+#[derive(Resource, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Resource, Default, Debug, PartialEq))]
+pub struct MemoryTime(pub Duration);
+
+/// The service that finds entries: its counters, direct searches, and the embedding model.
+#[derive(Resource, Clone)]
+pub struct MemoryService {
+    client: RecallClient,
+    embedding: Arc<std::sync::Mutex<EmbeddingState>>,
+}
+
+/// State of the embedding model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EmbeddingState {
+    /// Entries are found by their words.
+    #[default]
+    None,
+    /// The file is being loaded.
+    Loading,
+    /// Entries are found by words and meaning.
+    Ready,
+    /// The file cannot be used: entries are found by their words. The reason.
+    Failed(Arc<str>),
+}
+
+impl MemoryService {
+    /// The service: [`Recall::stats`], [`Recall::search`], [`Recall::set_embedder`].
+    #[must_use]
+    pub fn recall(&self) -> &Recall {
+        self.client.recall()
+    }
+
+    /// State of the [embedding model](WallaMemoryPlugin::embedding_model).
+    #[must_use]
+    pub fn embedding(&self) -> EmbeddingState {
+        self.embedding.lock().map(|state| state.clone()).unwrap_or_default()
+    }
+}
+
+/// Adds [`Memory`] of agents and [`Lore`]: add it behind [`WallaPlugin`](crate::WallaPlugin).
+///
+/// Without an embedding model, entries are found by their words (BM25). With one, they are found by
+/// words and meaning. It runs on the CPU, on a thread of low priority, within
+/// [`RecallOptions::embed_budget`]: while it works, the frame budget of an engine on the CPU is
+/// lower by as much.
+///
+/// # Examples
+/// ```no_run
+/// # use bevy_app::App;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::{Lore, WallaMemoryPlugin};
+/// # fn run() -> Result<(), bevy_walla::memory::LoreError> {
+/// App::new()
+///     .add_plugins((
+///         WallaPlugin::model("models/smith.gguf"),
+///         WallaMemoryPlugin::default().embedding_model("models/all-minilm-l6-v2-q8_0.gguf"),
+///     ))
+///     .insert_resource(Lore::from_text("The mill burned down in spring.")?)
+///     .run();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WallaMemoryPlugin {
+    options: RecallOptions,
+    embedding_model: Option<PathBuf>,
+    embedder: EmbedderOptions,
+    has_manual_time: bool,
+}
+
+impl WallaMemoryPlugin {
+    /// Uses an embedding model in this GGUF file (`tools/embedding` converts all-MiniLM-L6-v2). It
+    /// loads on a thread while the game starts; until then, and if it cannot be loaded, entries are
+    /// found by their words ([`MemoryService::embedding`]). A relative path is looked up as for
+    /// [`WallaPlugin::model`](crate::WallaPlugin::model).
+    #[must_use]
+    pub fn embedding_model(self, path: impl Into<PathBuf>) -> Self {
+        Self { embedding_model: Some(path.into()), ..self }
+    }
+
+    /// Settings of the embedding model. Its budget is
+    /// [`RecallOptions::embed_budget`](RecallOptions::embed_budget).
+    #[must_use]
+    pub fn embedder_options(self, options: EmbedderOptions) -> Self {
+        Self { embedder: options, ..self }
+    }
+
+    /// Settings of the service.
+    #[must_use]
+    pub fn options(self, options: RecallOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// The game alone changes [`MemoryTime`].
+    #[must_use]
+    pub fn manual_time(self) -> Self {
+        Self { has_manual_time: true, ..self }
+    }
+
+    fn add(&self, app: &mut App) {
+        let recall = Recall::new(self.options.clone());
+        let Some(mut bridge) = app.world_mut().get_resource_mut::<EngineBridge>() else {
+            tracing::warn!(target: "walla::memory", "WallaMemoryPlugin needs WallaPlugin");
+            return;
+        };
+        let client = bridge.with_memories(&recall);
+        let service = MemoryService { client, embedding: Arc::default() };
+        if let Some(path) = self.embedding_model.clone() {
+            load_embedder(path, self.embedder.clone(), &service);
+        }
+        app.insert_resource(service);
+        let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
+        sync::add_systems(app, schedules, self.has_manual_time);
+        memorise::add_systems(app, schedules);
+    }
+}
+
+impl Plugin for WallaMemoryPlugin {
+    fn build(&self, app: &mut App) {
+        app.init_resource::<Lore>().init_resource::<MemoryTime>().init_resource::<MemoryTexts>();
+        app.add_message::<Remember>();
+        #[cfg(feature = "reflect")]
+        app.register_type::<Memory>()
+            .register_type::<Knowledge>()
+            .register_type::<Memorises>()
+            .register_type::<MemoryTime>();
+        if app.world().contains_resource::<EngineBridge>() {
+            self.add(app);
+        }
+    }
+
+    fn finish(&self, app: &mut App) {
+        // It was added before WallaPlugin.
+        if !app.world().contains_resource::<MemoryService>() {
+            self.add(app);
+        }
+    }
+}
+
+fn load_embedder(path: PathBuf, options: EmbedderOptions, service: &MemoryService) {
+    let service = service.clone();
+    let set = |service: &MemoryService, state: EmbeddingState| {
+        if let EmbeddingState::Failed(reason) = &state {
+            tracing::error!(target: "walla::memory", %reason, "no embedding model: memories are found by their words");
+        }
+        if let Ok(mut current) = service.embedding.lock() {
+            *current = state;
+        }
+    };
+    set(&service, EmbeddingState::Loading);
+    let of_thread = service.clone();
+    let load = move || {
+        let path = crate::engines::resolve_model(&path).map_err(|error| error.to_string());
+        let loaded =
+            path.and_then(|path| Embedder::load(path, options).map_err(|error| error.to_string()));
+        match loaded {
+            Ok(embedder) => {
+                of_thread.recall().set_embedder(Some(embedder));
+                set(&of_thread, EmbeddingState::Ready);
+            }
+            Err(reason) => set(&of_thread, EmbeddingState::Failed(reason.into())),
+        }
+    };
+    let thread = std::thread::Builder::new().name("walla-embed-load".to_owned());
+    if let Err(error) = thread.spawn(load) {
+        set(&service, EmbeddingState::Failed(error.to_string().into()));
+    }
+}

@@ -1,0 +1,226 @@
+//! Entries from calls, events, and the conversation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bevy_app::prelude::*;
+use bevy_ecs::entity_disabling::Disabled;
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::IntoScheduleConfigs;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
+use walla_memory::Entry;
+use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
+use walla_runtime::Speaker;
+
+use super::{Memory, MemoryTime, sync};
+use crate::bridge;
+use crate::conversation::{Conversation, EditId};
+use crate::reply::ReplyFinished;
+use crate::systems::{Schedules, WallaSystems};
+
+/// Adds an entry to the [`Memory`] of an agent: trigger it, write it as a message, or call
+/// [`RememberCommands::remember`]. Without the component, or if the entry is refused, the entry is
+/// logged as a warning and dropped; [`Memory::add`] returns the error.
+#[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+pub struct Remember {
+    /// An entity with a [`Memory`].
+    #[event_target]
+    pub agent: Entity,
+    /// The entry.
+    pub entry: Entry,
+    /// Its time. `None`: now ([`MemoryTime`]).
+    pub time: Option<Duration>,
+}
+
+impl Remember {
+    /// An entry that happens now.
+    #[must_use]
+    pub fn new(agent: Entity, entry: Entry) -> Self {
+        Self { agent, entry, time: None }
+    }
+}
+
+/// [`Remember`] as a method of [`Commands`].
+pub trait RememberCommands {
+    /// Adds an entry with this text to the [`Memory`] of an agent.
+    fn remember(&mut self, agent: Entity, text: impl Into<Arc<str>>) -> &mut Self;
+}
+
+impl RememberCommands for Commands<'_, '_> {
+    fn remember(&mut self, agent: Entity, text: impl Into<Arc<str>>) -> &mut Self {
+        self.trigger(Remember::new(agent, Entry::new(text)));
+        self
+    }
+}
+
+/// Turns of the conversation become entries of the agent's [`Memory`], so that it remembers what
+/// the engine's context no longer holds. [`MemoryTexts`] has their texts.
+///
+/// Exchanges become entries when their replies end, observations
+/// ([`Conversation::push`](crate::Conversation::push)) in the frame in which they are pushed.
+/// Replies without text, cut replies without a question, and turns that were loaded or edited
+/// become none. The latest entries are not found while they are
+/// [recent](super::Knowledge::recent_skipped).
+#[derive(Component, Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq)
+)]
+#[require(Memory, SeenTurns)]
+pub struct Memorises {
+    /// Whether exchanges become entries, with [`EXCHANGE_TAG`]. Default: `true`.
+    pub exchanges: bool,
+    /// Whether observations become entries, with [`OBSERVATION_TAG`]. Default: `true`.
+    pub observations: bool,
+    /// Importance of these entries, 0 to 1. Default: 0.3, less than that of an entry that the game
+    /// writes (0.5).
+    pub importance: f32,
+}
+
+impl Default for Memorises {
+    fn default() -> Self {
+        Self { exchanges: true, observations: true, importance: 0.3 }
+    }
+}
+
+/// Texts of [memorised](Memorises) turns: a resource, so that a game can write them in its own
+/// language. `None` skips the turn.
+#[derive(Resource, Clone, Copy, Debug)]
+pub struct MemoryTexts {
+    /// The text of an exchange, from the question, if there was one, and the reply. Default: `The
+    /// player said: "…" I said: "…"`.
+    pub exchange: fn(question: Option<&str>, reply: &str) -> Option<String>,
+    /// The text of an observation. Default: the observation.
+    pub observation: fn(text: &str) -> Option<String>,
+}
+
+impl Default for MemoryTexts {
+    fn default() -> Self {
+        Self {
+            exchange: |question, reply| {
+                Some(match question {
+                    Some(question) => {
+                        format!("The player said: \"{question}\" I said: \"{reply}\"")
+                    }
+                    None => format!("I said: \"{reply}\""),
+                })
+            },
+            observation: |text| Some(text.to_owned()),
+        }
+    }
+}
+
+/// The turns of a conversation that were seen.
+#[derive(Component, Clone, Copy, Debug)]
+pub(crate) struct SeenTurns {
+    edit: EditId,
+    pushed: u32,
+}
+
+impl Default for SeenTurns {
+    fn default() -> Self {
+        Self { edit: EditId::NONE, pushed: 0 }
+    }
+}
+
+pub(super) fn add_systems(app: &mut App, schedules: Schedules) {
+    app.add_observer(remember_triggered).add_observer(memorise_exchange);
+    schedules.add_submit_systems(
+        app,
+        (remember_messages, memorise_observations)
+            .chain()
+            .after(bridge::collect)
+            .before(sync::send_memories)
+            .in_set(WallaSystems::Collect),
+    );
+}
+
+fn remember(memory: Option<Mut<Memory>>, remember: &Remember, now: Duration) {
+    let Remember { agent, entry, time } = remember;
+    let Some(mut memory) = memory else {
+        tracing::warn!(target: "walla::memory", %agent, "an agent without Memory remembers nothing");
+        return;
+    };
+    let entry = entry.clone().at(time.unwrap_or(now));
+    if let Err(error) = memory.add(entry) {
+        tracing::warn!(target: "walla::memory", %agent, %error, "an entry is dropped");
+    }
+}
+
+fn remember_triggered(
+    event: On<Remember>,
+    mut memories: Query<&mut Memory, Allow<Disabled>>,
+    now: Res<MemoryTime>,
+) {
+    remember(memories.get_mut(event.agent).ok(), event.event(), now.0);
+}
+
+fn remember_messages(
+    mut events: MessageReader<Remember>,
+    mut memories: Query<&mut Memory, Allow<Disabled>>,
+    now: Res<MemoryTime>,
+) {
+    for event in events.read() {
+        remember(memories.get_mut(event.agent).ok(), event, now.0);
+    }
+}
+
+/// Adds a turn of the conversation. Texts longer than an entry are cut.
+fn memorise(memory: &mut Memory, text: &str, tag: &'static str, importance: f32, now: Duration) {
+    let most = (memory.limits().entry_bytes_max as usize).saturating_sub(tag.len());
+    let text = &text[..text.floor_char_boundary(most)];
+    if text.trim().is_empty() {
+        return;
+    }
+    let importance = if importance.is_finite() { importance.clamp(0.0, 1.0) } else { 0.0 };
+    let entry = Entry::new(text).at(now).importance(importance).tags([tag]);
+    if let Err(error) = memory.add(entry) {
+        tracing::debug!(target: "walla::memory", %error, "a turn is not remembered");
+    }
+}
+
+fn memorise_exchange(
+    finished: On<ReplyFinished>,
+    mut agents: Query<(&mut Memory, &Memorises, &Conversation), Allow<Disabled>>,
+    texts: Res<MemoryTexts>,
+    now: Res<MemoryTime>,
+) {
+    let Ok((mut memory, memorises, conversation)) = agents.get_mut(finished.agent) else { return };
+    let Some((question, reply)) = conversation.exchange(finished.reply_id) else { return };
+    if memorises.exchanges
+        && !reply.trim().is_empty()
+        && let Some(text) = (texts.exchange)(question, reply.trim())
+    {
+        memorise(&mut memory, &text, EXCHANGE_TAG, memorises.importance, now.0);
+    }
+}
+
+/// An agent whose conversation has changed.
+type Talking =
+    (&'static mut Memory, &'static Memorises, &'static Conversation, &'static mut SeenTurns);
+
+fn memorise_observations(
+    mut agents: Query<Talking, (Changed<Conversation>, Allow<Disabled>)>,
+    texts: Res<MemoryTexts>,
+    now: Res<MemoryTime>,
+) {
+    for (mut memory, memorises, conversation, mut seen) in &mut agents {
+        let before = if seen.edit == conversation.edit() { seen.pushed } else { 0 };
+        let pushed = conversation.pushed().wrapping_sub(before) as usize;
+        *seen = SeenTurns { edit: conversation.edit(), pushed: conversation.pushed() };
+        if !memorises.observations || pushed == 0 {
+            continue;
+        }
+        let turns = conversation.turns();
+        // Exchanges that ended since were inserted before them.
+        for turn in &turns[turns.len().saturating_sub(pushed)..] {
+            if turn.speaker == Speaker::Observation
+                && let Some(text) = (texts.observation)(&turn.text)
+            {
+                memorise(&mut memory, &text, OBSERVATION_TAG, memorises.importance, now.0);
+            }
+        }
+    }
+}

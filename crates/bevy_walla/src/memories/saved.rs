@@ -1,0 +1,35 @@
+//! Serde's traits for [`Memory`] and [`Lore`].
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use walla_memory::{SavedStore, StoreLimits};
+
+use super::{Lore, Memory};
+
+impl Serialize for Memory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.save().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Memory {
+    /// With the default limits: [`Memory::load`] has others.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let saved = SavedStore::deserialize(deserializer)?;
+        Self::load(&saved, StoreLimits::default()).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Lore {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.save().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Lore {
+    /// With the [limits of lore](StoreLimits::lore).
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let saved = SavedStore::deserialize(deserializer)?;
+        Self::load(&saved, StoreLimits::lore()).map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,276 @@
+//! Memories of agents and lore in an app.
+
+use std::time::Duration;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::engine::Command;
+use bevy_walla::memory::{Entry, StoreLimits};
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{
+    EXCHANGE_TAG, EmbeddingState, MemoryService, MemoryTexts, MemoryTime, OBSERVATION_TAG,
+    RecallOptions,
+};
+
+use crate::common::*;
+
+fn with_memories(engine: &ScriptedEngine) -> App {
+    with_plugin(engine, WallaMemoryPlugin::default())
+}
+
+fn with_plugin(engine: &ScriptedEngine, plugin: WallaMemoryPlugin) -> App {
+    let mut app = app(engine);
+    app.add_plugins(plugin);
+    app
+}
+
+fn greta(app: &mut App, entries: &[&str]) -> Entity {
+    let mut memory = Memory::default();
+    for text in entries {
+        memory.add(Entry::new(*text)).unwrap();
+    }
+    let agent = app.world_mut().spawn((Agent::persona("Greta"), memory)).id();
+    updates(app, 2);
+    agent
+}
+
+/// The notes of each ask that the engine has received.
+fn notes(engine: &ScriptedEngine) -> Vec<Vec<String>> {
+    let commands = engine.commands().into_iter();
+    let of_asks = commands.filter_map(|command| match command {
+        Command::Ask { options, .. } => Some(options.notes),
+        _ => None,
+    });
+    let texts = of_asks.map(|notes| {
+        notes.map(|notes| notes.texts.iter().map(ToString::to_string).collect()).unwrap_or_default()
+    });
+    texts.collect()
+}
+
+/// Asks, and runs frames until the agent is silent.
+fn ask(app: &mut App, engine: &ScriptedEngine, agent: Entity, question: &str) -> Vec<String> {
+    app.world_mut().trigger(Ask::new(agent, question));
+    run_until(app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
+    notes(engine).pop().expect("an ask was sent")
+}
+
+fn texts(app: &App, agent: Entity) -> Vec<String> {
+    let memory = app.world().get::<Memory>(agent).expect("it has a memory");
+    memory.iter().map(|(_, entry)| entry.text.to_string()).collect()
+}
+
+#[test]
+fn an_ask_carries_what_matches_it() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    let agent = greta(&mut app, &["The player owes 3 silver.", "The well is dry."]);
+    assert_eq!(ask(&mut app, &engine, agent, "Is the well dry?"), ["The well is dry."]);
+    assert_eq!(ask(&mut app, &engine, agent, "Hello!"), [""; 0]);
+    // Written in the frame of the ask.
+    app.world_mut().commands().remember(agent, "The mill burned down.");
+    app.world_mut().flush();
+    assert_eq!(ask(&mut app, &engine, agent, "And the mill?"), ["The mill burned down."]);
+    app.world_mut().get_mut::<Memory>(agent).unwrap().clear();
+    assert_eq!(ask(&mut app, &engine, agent, "And the mill?"), [""; 0]);
+    // In the frame in which the agent appears.
+    let mut memory = Memory::default();
+    memory.add(Entry::new("Odo left.")).unwrap();
+    let odo = app.world_mut().spawn((Agent::persona("Odo"), memory)).id();
+    assert_eq!(ask(&mut app, &engine, odo, "Where is Odo?"), ["Odo left."]);
+    // Without the component it knows nothing.
+    app.world_mut().entity_mut(odo).remove::<Memory>();
+    assert_eq!(ask(&mut app, &engine, odo, "Where is Odo?"), [""; 0]);
+}
+
+#[test]
+fn lore_is_shared_and_secrets_have_readers() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    let lore = "The mill burned down.\n\n[visible_to: guards]\nThe mayor burned the mill.";
+    app.insert_resource(Lore::from_text(lore).unwrap());
+    let smith = greta(&mut app, &[]);
+    let guard = Knowledge::reader(["guards"]);
+    let guard = app.world_mut().spawn((Agent::persona("Odo"), guard)).id();
+    let cook = Knowledge { reads_lore: false, ..Knowledge::default() };
+    let cook = app.world_mut().spawn((Agent::persona("Ada"), cook)).id();
+    let stranger = app.world_mut().spawn(Agent::persona("Nobody")).id();
+    let question = "Who burned the mill?";
+    assert_eq!(ask(&mut app, &engine, smith, question), ["The mill burned down."]);
+    assert_eq!(ask(&mut app, &engine, guard, question).len(), 2);
+    assert_eq!(ask(&mut app, &engine, cook, question), [""; 0]);
+    assert_eq!(ask(&mut app, &engine, stranger, question), [""; 0]);
+    // Lore and settings can change at any time.
+    app.world_mut().resource_mut::<Lore>().add(Entry::new("The mill is rebuilt.")).unwrap();
+    assert_eq!(ask(&mut app, &engine, guard, question).len(), 3);
+    app.world_mut().get_mut::<Knowledge>(guard).unwrap().entries_max = 1;
+    assert_eq!(ask(&mut app, &engine, guard, question).len(), 1);
+    app.insert_resource(Lore::from_text("Another mill.").unwrap());
+    assert_eq!(ask(&mut app, &engine, smith, question), ["Another mill."]);
+    app.insert_resource(Lore::default());
+    assert_eq!(ask(&mut app, &engine, smith, question), [""; 0]);
+}
+
+#[test]
+fn turns_become_entries() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    app.insert_resource(MemoryTime(Duration::from_secs(90)));
+    updates(&mut app, 2);
+    ask(&mut app, &engine, agent, "one?");
+    let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+    talk.push(Speaker::Observation, "It rains.");
+    talk.push(Speaker::User, "not an observation");
+    updates(&mut app, 2);
+    let exchange = "The player said: \"one?\" I said: \"A: one?\"";
+    assert_eq!(texts(&app, agent), [exchange, "It rains."]);
+    let entries: Vec<Entry> = {
+        let memory = app.world().get::<Memory>(agent).unwrap();
+        memory.iter().map(|(_, entry)| entry.clone()).collect()
+    };
+    assert_eq!([&*entries[0].tags[0], &*entries[1].tags[0]], [EXCHANGE_TAG, OBSERVATION_TAG]);
+    assert!(entries.iter().all(|entry| entry.time == Duration::from_secs(90)));
+    // Recent turns are in the conversation, and are not found.
+    assert_eq!(ask(&mut app, &engine, agent, "It rains one"), [""; 0]);
+    app.world_mut().get_mut::<Knowledge>(agent).unwrap().recent_skipped = 0;
+    let found = ask(&mut app, &engine, agent, "Rains?");
+    assert_eq!((found[0].as_str(), found.len()), ("It rains.", 2));
+    // Edited and restored turns are no news.
+    let before = texts(&app, agent).len();
+    let turns = app.world().get::<Conversation>(agent).unwrap().clone();
+    app.world_mut().entity_mut(agent).insert(turns);
+    updates(&mut app, 3);
+    assert_eq!(texts(&app, agent).len(), before);
+    // Texts are the game's; each kind can be switched off.
+    app.insert_resource(MemoryTexts {
+        exchange: |_, _| None,
+        observation: |text| Some(text.to_uppercase()),
+    });
+    let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+    talk.push(Speaker::Observation, "snow");
+    ask(&mut app, &engine, agent, "two?");
+    assert_eq!(texts(&app, agent)[before..], ["SNOW"]);
+    app.world_mut().get_mut::<Memorises>(agent).unwrap().observations = false;
+    let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
+    talk.push(Speaker::Observation, "hail");
+    updates(&mut app, 3);
+    assert_eq!(texts(&app, agent).len(), before + 1);
+}
+
+#[test]
+fn entries_are_written_by_events_and_messages() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let agent = greta(&mut app, &[]);
+    app.insert_resource(MemoryTime(Duration::from_secs(7)));
+    app.world_mut().write_message(Remember::new(agent, Entry::new("message")));
+    let at = Some(Duration::from_secs(3));
+    app.world_mut().trigger(Remember { time: at, ..Remember::new(agent, Entry::new("event")) });
+    // Neither ends the game: no memory, no text, no entity.
+    let stranger = app.world_mut().spawn(Agent::persona("B")).id();
+    app.world_mut().trigger(Remember::new(stranger, Entry::new("lost")));
+    app.world_mut().trigger(Remember::new(agent, Entry::new(" ")));
+    let gone = app.world_mut().spawn_empty().id();
+    app.world_mut().despawn(gone);
+    app.world_mut().write_message(Remember::new(gone, Entry::new("lost")));
+    updates(&mut app, 2);
+    let memory = app.world().get::<Memory>(agent).unwrap();
+    let found: Vec<_> = memory.iter().map(|(_, its)| (&*its.text, its.time.as_secs())).collect();
+    assert_eq!(found, [("event", 3), ("message", 7)]);
+}
+
+#[test]
+fn memories_are_saved_restored_and_copied() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    let agent = greta(&mut app, &["The well is dry."]);
+    let json = serde_json::to_string(app.world().get::<Memory>(agent).unwrap()).unwrap();
+    let restored: Memory = serde_json::from_str(&json).unwrap();
+    assert_eq!(&restored, app.world().get::<Memory>(agent).unwrap());
+    let other = app.world_mut().spawn((Agent::persona("B"), restored)).id();
+    assert_eq!(ask(&mut app, &engine, other, "The well?"), ["The well is dry."]);
+    let copy = app.world_mut().commands().fork_agent(agent);
+    app.world_mut().flush();
+    app.world_mut().get_mut::<Memory>(agent).unwrap().clear();
+    assert_eq!(ask(&mut app, &engine, copy, "The well?"), ["The well is dry."]);
+    assert_eq!(ask(&mut app, &engine, agent, "The well?"), [""; 0]);
+    // A save of another program, or a damaged one, is an error.
+    for bad in
+        ["{}", "[]", &json.replace("\"version\":1", "\"version\":9"), &json[..json.len() / 2]]
+    {
+        assert!(serde_json::from_str::<Memory>(bad).is_err(), "{bad}");
+    }
+    let lore = Lore::from_text("The mill burned down.").unwrap();
+    let json = serde_json::to_string(&lore).unwrap();
+    assert_eq!(serde_json::from_str::<Lore>(&json).unwrap(), lore);
+    let few = StoreLimits { entries_max: 0, ..StoreLimits::default() };
+    assert!(Memory::load(&lore.save(), few).unwrap().is_empty());
+}
+
+/// Cancelled, removed and changed agents while their asks wait for a search.
+#[test]
+fn asks_that_wait_for_memories_end_once() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    for round in 0..12 {
+        let agent = greta(&mut app, &["The well is dry."]);
+        app.world_mut().trigger(Ask::new(agent, "The well?"));
+        app.world_mut().trigger(Ask::new(agent, "And now?"));
+        updates(&mut app, round / 4);
+        match round % 4 {
+            0 => app.world_mut().trigger(Cancel { agent }),
+            1 => drop(app.world_mut().despawn(agent)),
+            2 => app.world_mut().get_mut::<Conversation>(agent).unwrap().clear(),
+            _ => drop(app.world_mut().entity_mut(agent).remove::<Memory>()),
+        }
+        run_until(&mut app, |app| log(app).ends() == 2 * (round + 1));
+    }
+}
+
+#[test]
+fn embedding_models_load_in_the_background() {
+    let engine = echo();
+    let state = |app: &App| app.world().resource::<MemoryService>().embedding();
+    let mut app = with_memories(&engine);
+    updates(&mut app, 1);
+    assert_eq!(state(&app), EmbeddingState::None);
+    let mut app =
+        with_plugin(&engine, WallaMemoryPlugin::default().embedding_model("no-such.gguf"));
+    run_until(&mut app, |app| matches!(state(app), EmbeddingState::Failed(_)));
+    let EmbeddingState::Failed(reason) = state(&app) else { panic!() };
+    assert!(reason.contains("no-such.gguf"), "{reason}");
+    let agent = greta(&mut app, &["The well is dry."]);
+    assert_eq!(ask(&mut app, &engine, agent, "The well?"), ["The well is dry."]);
+    let path =
+        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
+    let plugin = WallaMemoryPlugin::default().embedding_model(path);
+    let mut app = with_plugin(&engine, plugin.options(RecallOptions::default()));
+    run_until(&mut app, |app| state(app) == EmbeddingState::Ready);
+    let agent = greta(&mut app, &["the well is dry"]);
+    // Function words are no words of a search.
+    assert_eq!(ask(&mut app, &engine, agent, "is it of the"), ["the well is dry"]);
+    let stats = app.world().resource::<MemoryService>().recall().stats();
+    assert_eq!((stats.entries, stats.vectors, stats.late), (1, 1, 0));
+}
+
+#[test]
+fn the_plugin_may_be_added_first_and_needs_an_engine_to_speak() {
+    let engine = echo();
+    let mut app = App::new();
+    app.add_plugins((
+        WallaMemoryPlugin::default(),
+        WallaPlugin::with_engine_client(engine.new_client()),
+    ));
+    app.init_resource::<Log>();
+    app.finish();
+    app.cleanup();
+    let agent = greta(&mut app, &["The well is dry."]);
+    assert_eq!(ask(&mut app, &engine, agent, "The well?"), ["The well is dry."]);
+    let mut app = App::new();
+    app.add_plugins((WallaPlugin::model("no-such.gguf"), WallaMemoryPlugin::default()));
+    app.init_resource::<Log>();
+    let agent = greta(&mut app, &["The well is dry."]);
+    app.world_mut().trigger(Ask::new(agent, "The well?"));
+    run_until(&mut app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
+}

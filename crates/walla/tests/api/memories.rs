@@ -1,0 +1,62 @@
+//! Memories of agents, and embeddings of the engine.
+
+use walla::recall::{AgentRecall, Entry, Memory};
+use walla::{EmbedError, Embedder, EmbedderOptions, Purpose};
+
+use crate::host::{engine, soon, speaker};
+
+#[tokio::test]
+async fn an_ask_carries_what_its_agent_knows() {
+    let engine = engine().await;
+    let mut memory = Memory::default();
+    memory.add(Entry::new("The player owes 3 silver.")).unwrap();
+    memory.add(Entry::new("The well is dry.")).unwrap();
+    engine.recall().update(&mut memory).unwrap();
+    let prompt_tokens = async |agent: &walla::Agent, question: &str| {
+        let finished = soon("the end", agent.ask(question).finish()).await.unwrap();
+        finished.usage.prompt_tokens
+    };
+    let question = "Is the well dry?";
+    let plain = engine.agent_with(speaker(1, 3));
+    let without = prompt_tokens(&plain, question).await;
+    let greta = engine.agent_with(speaker(1, 3));
+    greta.set_recall(Some(AgentRecall::new([memory.key()])));
+    let with = prompt_tokens(&greta, question).await;
+    assert!(with > without + 5, "{with} {without}");
+    // The notes are no part of the conversation, and a fork knows the same.
+    let copy = greta.fork().await.unwrap();
+    greta.set_recall(None);
+    let other = "Hello there.";
+    let (of_plain, of_greta) =
+        (prompt_tokens(&plain, other).await, prompt_tokens(&greta, other).await);
+    assert_eq!(of_greta, of_plain);
+    let of_copy = prompt_tokens(&copy, question).await;
+    let again = prompt_tokens(&greta, question).await;
+    assert!(of_copy < again, "the copy has one exchange less: {of_copy} {again}");
+    assert_eq!(engine.recall().stats().searches, 2);
+}
+
+#[tokio::test]
+async fn an_engine_embeds_with_the_model_that_is_set() {
+    let engine = engine().await;
+    let embed = engine.embed("a horse", Purpose::Plain).await;
+    assert_eq!(embed.unwrap_err(), EmbedError::NoModel);
+    let path =
+        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
+    let embedder = Embedder::load(path, EmbedderOptions::default()).unwrap();
+    engine.recall().set_embedder(Some(embedder.clone()));
+    let one = soon("a vector", engine.embed("a horse", Purpose::Plain)).await.unwrap();
+    assert_eq!(one.vector.len(), embedder.dimensions());
+    let texts = ["a horse", "the well"].map(str::to_owned).to_vec();
+    let both = soon("vectors", engine.embed_all(texts, Purpose::Plain)).await.unwrap();
+    assert_eq!((both.len(), &both[0]), (2, &one));
+    // The engine's own memories use the same model.
+    let mut memory = Memory::default();
+    memory.add(Entry::new("the well is dry")).unwrap();
+    engine.recall().update(&mut memory).unwrap();
+    let greta = engine.agent_with(speaker(1, 3));
+    greta.set_recall(Some(AgentRecall::new([memory.key()])));
+    soon("the end", greta.ask("is it of the").finish()).await.unwrap();
+    let stats = engine.recall().stats();
+    assert_eq!((stats.searches, stats.vectors, stats.without_vector), (1, 1, 0));
+}
