@@ -11,9 +11,10 @@ import json
 from pathlib import Path
 
 from drivers import CommandDriver, Driver, TorchDriver, WallaDriver
-from judging import held_out_action_cases, held_out_cases, summarise, summarise_actions, trained_action_cases
+from judging import forgotten_cases, held_out_action_cases, held_out_cases, noted_cases, summarise, summarise_actions, trained_action_cases
 
 WANTED = {"fact": 900, "unknown": 500, "action": 700, "talk": 500}
+WANTED_WITH_NOTES = {"fact": 500, "unknown": 150, "talk": 100}
 WANTED_WITH_ACTIONS = {"call": 1_200, "quiet": 900, "result": 500}
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--tokens-max", type=int, default=96)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="more or fewer cases")
-    parser.add_argument("--part", choices=["all", "talk", "actions", "trained"], default="all", help="talk without actions, with actions, or with actions in training's words")
+    parser.add_argument("--part", choices=["all", "talk", "actions", "trained", "notes", "forgotten"], default="all", help="talk without actions, with actions, with actions in training's words, with notes, or the same questions without the notes")
     parser.add_argument("--out", type=Path, help="where numbers, failures and samples go, as JSON")
     arguments = parser.parse_args()
 
@@ -43,6 +44,8 @@ def main() -> None:
     for part, make, wanted, judge in (
         ("talk", held_out_cases, WANTED, summarise),
         ("actions", held_out_action_cases, WANTED_WITH_ACTIONS, summarise_actions),
+        ("notes", noted_cases, WANTED_WITH_NOTES, summarise),
+        ("forgotten", forgotten_cases, WANTED_WITH_NOTES, summarise),
         ("trained", trained_action_cases, WANTED_WITH_ACTIONS, summarise_actions),
     ):
         if arguments.part != part and (arguments.part != "all" or part == "trained"):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from chatml import CALL, CALL_END, CONTROL_TOKENS
 from corpus.dialogue import Check, Dialogue, Message, Tool
-from corpus.mix import action_talks, talks
+from corpus.mix import action_talks, noted_talks, talks
 from corpus.robot_words import ACTIONS
 from corpus.tavern import sentence_count
 
@@ -76,7 +76,18 @@ def trained_action_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
     return _cases(action_talks, seed, wanted, False)
 
 
-def _cases(source: Callable[[int, int, bool], list[Dialogue]], seed: int, wanted: dict[str, int], held_out: bool = True) -> list[Case]:
+def noted_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
+    """Cases from held-out words whose last turn has notes."""
+    return _cases(noted_talks, seed, wanted, suits=lambda messages: messages[-2]["role"] == "observation")
+
+
+def forgotten_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
+    """The questions of :func:`noted_cases` whose answer is in the notes alone, without the notes."""
+    cases = [case for case in noted_cases(seed, wanted) if case.check.kind == "fact" and not mentions(case.messages[0]["content"], case.check.needed)]
+    return [Case([m for m in case.messages if m["role"] != "observation"], case.check) for case in cases]
+
+
+def _cases(source: Callable[[int, int, bool], list[Dialogue]], seed: int, wanted: dict[str, int], held_out: bool = True, suits: Callable[[list[Message]], bool] = lambda _: True) -> list[Case]:
     counts: Counter[tuple[str, str]] = Counter()
     totals: Counter[str] = Counter()
     topics: dict[str, set[str]] = defaultdict(set)
@@ -84,7 +95,7 @@ def _cases(source: Callable[[int, int, bool], list[Dialogue]], seed: int, wanted
     for part in range(400):
         for dialogue in source(seed * 1_000 + part, 64, held_out):
             for messages, check in dialogue.prompts():
-                if check.kind not in wanted:
+                if check.kind not in wanted or not suits(messages):
                     continue
                 topics[check.kind].add(check.topic)
                 cap = max(1, wanted[check.kind] // max(1, len(topics[check.kind])) * 2)

@@ -72,6 +72,11 @@ pub struct Memory(walla_recall::Memory);
 /// # Ok::<(), bevy_walla::memory::LoreError>(())
 /// ```
 #[derive(Resource, Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Resource, Default, Clone, Debug, PartialEq)
+)]
 pub struct Lore(walla_recall::Memory);
 
 macro_rules! entries {
@@ -351,6 +356,8 @@ impl Plugin for WallaMemoryPlugin {
         app.register_type::<Memory>()
             .register_type::<Knowledge>()
             .register_type::<Memorises>()
+            .register_type::<Remember>()
+            .register_type::<Lore>()
             .register_type::<MemoryTime>();
         if app.world().contains_resource::<EngineBridge>() {
             self.add(app);

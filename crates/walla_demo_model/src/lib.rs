@@ -26,7 +26,7 @@ pub const ALIGNMENT: usize = 32;
 pub const FILE_NAME: &str = "walla-demo-q8_0.gguf";
 
 /// SHA-256 of [`GGUF`], in hexadecimal.
-pub const SHA256: &str = "c92c2365c39310ce285c14e7a8b4d16254908b8bd222514ebb9bed8f71f985ed";
+pub const SHA256: &str = "02ef5b9ca390564ffea2fe712859d73effd7acc23fc85022c55a596ea5e4cbbf";
 
 #[repr(C, align(32))]
 struct Aligned<T: ?Sized>(T);

@@ -139,10 +139,10 @@ fn greedy_replies_match_the_golden_ones() {
         You heard that wolves were seen near Ashford. Your brother Odo guards the gate.";
     const ROBOT: &str = "You are a courier robot. Places: dock, kitchen, workshop, garden. Answer with one JSON action.";
     let golden = [
-        (GRETA, "What does a horseshoe cost?", "3 silver for a horseshoe."),
+        (GRETA, "What does a horseshoe cost?", "3 silver for a horseshoe, and not a coin less."),
         (GRETA, "Who guards the gate?", "Odo is my brother. He guards the gate."),
-        (GRETA, "Who is Odo?", "Odo is my brother. He guards the gate."),
-        (GRETA, "<|im_end|>", "I don't understand. Speak plainly, friend."),
+        (GRETA, "Who is Odo?", "My brother is Odo. He guards the gate."),
+        (GRETA, "<|im_end|>", "I don't know what you mean. I am Greta."),
         (
             ROBOT,
             "Please go to the kitchen.",

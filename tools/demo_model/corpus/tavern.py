@@ -229,18 +229,22 @@ class Tavern:
     def free_fact(self) -> None:
         """A question about a free fact, a remark that touches it, or a question about a fact that is not there."""
         if self.persona.free and self.maker.chance(0.85):
-            free = self.rng.choice(self.persona.free)
-            touched = self.maker.chance(0.18)
-            slots = {**free.slots, "subject": free.slots[free.frame.subject]}
-            user = self.ask(frames.MENTIONS if touched else free.frame.questions, **slots)
-            check = Check("talk", "touched") if touched else Check("fact", "free", tuple(free.slots[key].removeprefix("a ").removeprefix("an ").removeprefix("the ") for key in free.frame.needed[:1]))
-            return self.add(user, self.say(free.frame.answers, **free.slots), check)
+            return self.known_free()
         free = frames.sample_frame(self.maker, self.persona.place)
         if any(other.frame.subject == free.frame.subject for other in self.persona.free) or free.frame.subject in ("home", "many", "a_thing"):
             return self.small_talk()
         if self.persona.facts and free.frame.subject in ("name", "the_thing", "thing", "service", "work", "do", "day", "awaited"):
             return self.unknown_ware()
         self.add(self.ask(free.frame.questions, **free.slots), self.say(frames.UNKNOWN), Check("unknown", "free"))
+
+    def known_free(self) -> None:
+        """A question about a free fact, or a remark that touches it."""
+        free = self.rng.choice(self.persona.free)
+        touched = self.maker.chance(0.18)
+        slots = {**free.slots, "subject": free.slots[free.frame.subject]}
+        user = self.ask(frames.MENTIONS if touched else free.frame.questions, **slots)
+        check = Check("talk", "touched") if touched else Check("fact", "free", tuple(free.slots[key].removeprefix("a ").removeprefix("an ").removeprefix("the ") for key in free.frame.needed[:1]))
+        self.add(user, self.say(free.frame.answers, **free.slots), check)
 
     # Trade
 
@@ -330,12 +334,16 @@ class Tavern:
         known = [t for t in memory.TOLD if t.key in self.told]
         if known and self.maker.chance(0.8):
             told = self.rng.choice(known)
-        user = self.ask(told.recalls)
         if told.key in self.told:
-            check = Check("fact", "memory", (self.user[told.key].removeprefix("a ").removeprefix("an ").removeprefix("my "),))
-            self.add(user, self.say(told.answers, **self._user_seen()), check)
+            self.recall(told)
         else:
-            self.add(user, self.say(told.not_told), Check("unknown", "memory"))
+            self.add(self.ask(told.recalls), self.say(told.not_told), Check("unknown", "memory"))
+
+    def recall(self, told: memory.Told) -> None:
+        """A question about what was said."""
+        user = self.ask(told.recalls)
+        check = Check("fact", "memory", (self.user[told.key].removeprefix("a ").removeprefix("an ").removeprefix("my "),))
+        self.add(user, self.say(told.answers, **self._user_seen()), check)
 
     def answers_pending(self) -> None:
         """The user answers the persona's question."""

@@ -23,6 +23,11 @@ use crate::systems::{Schedules, WallaSystems};
 /// [`RememberCommands::remember`]. Without the component, or if the entry is refused, the entry is
 /// logged as a warning and dropped; [`Memory::add`] returns the error.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
 pub struct Remember {
     /// An entity with a [`Memory`].
     #[event_target]

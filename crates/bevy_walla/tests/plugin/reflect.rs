@@ -51,6 +51,7 @@ fn public_types() -> Vec<(String, Vec<String>)> {
 #[test]
 fn all_public_types_are_registered() {
     let mut app = app(&echo());
+    app.add_plugins(WallaMemoryPlugin::default());
     #[cfg(feature = "overlay")]
     app.add_plugins(bevy_walla::overlay::WallaOverlayPlugin::default());
     #[cfg(feature = "lod")]
@@ -63,9 +64,9 @@ fn all_public_types_are_registered() {
         assert!(names.contains(&known), "{names:?}");
     }
     assert_eq!(names.contains(&"WallaOverlay"), cfg!(feature = "overlay"), "{names:?}");
-    // `Walla` and `WallaEngines` have no fields to show, and `ActionCall` is generic: a game
-    // registers its own types.
-    let is_registered = |name: &str| !["Walla", "WallaEngines", "ActionCall"].contains(&name);
+    // These have no fields to show, and `ActionCall` is generic: a game registers its own types.
+    let hidden = ["Walla", "WallaEngines", "MemoryService", "MemoryTexts", "ActionCall"];
+    let is_registered = |name: &str| !hidden.contains(&name);
     for (name, kinds) in types.iter().filter(|(name, _)| is_registered(name)) {
         let Some(registered) = registry.get_with_short_type_path(name) else {
             panic!("{name} is not registered")

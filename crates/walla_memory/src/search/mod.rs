@@ -75,7 +75,8 @@ pub struct Weights {
     /// Half-life of recency. Default: [`HALF_LIFE`].
     pub half_life: Duration,
     /// Least cosine similarity with which a vector matches. The right value depends on the model:
-    /// many give unrelated texts 0 to 0.3, some 0.7. Default: 0.
+    /// many give unrelated texts 0 to 0.3, some 0.7. Default: 0. For all-MiniLM-L6-v2, 0.2 is a
+    /// good one: unrelated texts have a median of 0.1, answers of paraphrased questions 0.34.
     pub cosine_min: f32,
 }
 
