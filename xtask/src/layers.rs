@@ -73,6 +73,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &[
             "atomic-waker",
             "bevy_reflect",
+            "crc32fast",
             "crossbeam-queue",
             "crossbeam-utils",
             "libc",

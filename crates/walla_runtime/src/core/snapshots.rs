@@ -171,6 +171,14 @@ impl KvCache {
         Some(snapshot.reached)
     }
 
+    /// Copies the longest snapshot whose tokens fit to an empty sequence. Returns its number of
+    /// tokens; 0 without one.
+    pub fn copy_snapshot(&mut self, fits: impl Fn(&[TokenId]) -> bool, to: SeqId) -> u32 {
+        let longest = self.longest_snapshot(|tokens, _| fits(tokens));
+        let copied = longest.filter(|(_, place)| self.copy_whole(self.snapshots.seq(*place), to));
+        copied.map_or(0, |(tokens, _)| tokens)
+    }
+
     /// Frees the pages of a snapshot that has exclusive pages: of several, the one that is replaced
     /// first. Returns `false` without such a snapshot.
     pub fn free_snapshot(&mut self) -> bool {
