@@ -289,7 +289,7 @@ pub trait Device: Send {
     }
 
     /// Enqueues a copy of a host buffer to a part of a cache. The caller checks that all numbers
-    /// are [finite](CacheImage::is_finite), and tokens are below the vocabulary. After an error
+    /// are [valid](CacheImage::is_valid), and tokens are below the vocabulary. After an error
     /// that is not [`Lost`](DeviceError::Lost) the part is undefined.
     fn write_cache(
         &mut self,

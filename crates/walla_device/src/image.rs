@@ -42,25 +42,38 @@ impl ImageNumber {
         }
     }
 
-    /// Whether all numbers are finite: neither infinite nor NaN.
+    /// Whether all magnitudes are at most the number with these bits: neither larger, infinite nor
+    /// NaN.
     #[must_use]
-    pub fn are_finite(self, bytes: &[u8]) -> bool {
+    pub fn are_within(self, bytes: &[u8], max_bits: u32) -> bool {
         // Without a branch for each number, so that the loops use vector instructions: a file of
-        // some hundred megabytes is checked.
+        // some hundred megabytes is checked. Bits of magnitudes have the order of the magnitudes.
         match self {
             Self::F32 => bytes.chunks(4096).all(|part| {
-                let numbers =
-                    part.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-                !numbers.fold(false, |bad, bits| bad | (bits & 0x7f80_0000 == 0x7f80_0000))
+                let bits = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7fff_ffff;
+                !part.chunks_exact(4).fold(false, |bad, b| bad | (bits(b) > max_bits))
             }),
             Self::F16 => bytes.chunks(4096).all(|part| {
-                let numbers = part.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-                !numbers.fold(false, |bad, bits| bad | (bits & 0x7c00 == 0x7c00))
+                let bits = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
+                let max_bits = max_bits.min(0x7bff) as u16;
+                !part.chunks_exact(2).fold(false, |bad, b| bad | (bits(b) > max_bits))
             }),
             Self::Bytes(_) => true,
         }
     }
 }
+
+/// 65,504, the largest f16 number: the limit of keys and values. Larger ones can lead to NaN in
+/// later layers, whose keys and values would stay in pages for their next owners.
+const KV_MAX: f32 = 65_504.0;
+
+/// The limit of scales of 8-bit numbers, as bits of an f16 number: 515.5, which is below 65,504
+/// divided by 127.
+const SCALE_MAX_BITS: u32 = 0x6007;
+
+/// The limit of recurrent states: 2^24. Squares of it, and sums of products with other numbers, are
+/// far below the largest f32.
+const STATE_MAX: f32 = 16_777_216.0;
 
 /// Keys, values or scales of one layer in one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +88,17 @@ pub struct ImagePart {
     pub cells_last: bool,
 }
 
+impl ImagePart {
+    /// Bits of the largest magnitude that a file may have.
+    const fn max_bits(&self) -> u32 {
+        match self.number {
+            ImageNumber::F16 if self.numbers == 1 => SCALE_MAX_BITS,
+            ImageNumber::F16 => 0x7bff,
+            _ => KV_MAX.to_bits(),
+        }
+    }
+}
+
 /// State of one recurrent layer of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ImageState {
@@ -82,6 +106,14 @@ pub struct ImageState {
     pub bytes: usize,
     /// Type of its numbers.
     pub number: ImageNumber,
+}
+
+impl ImageState {
+    /// Whether all numbers of a state can be given to a device.
+    #[must_use]
+    pub fn is_valid(&self, bytes: &[u8]) -> bool {
+        self.number.are_within(bytes, STATE_MAX.to_bits())
+    }
 }
 
 /// Layout of cache contents in host memory.
@@ -148,12 +180,14 @@ impl CacheImage {
         }
     }
 
-    /// Whether an image of `pages` pages has only finite numbers. Others must not reach a cache:
-    /// attention multiplies cells behind the last token by zero, also for later owners of a page.
+    /// Whether all numbers of an image of `pages` pages can be given to a device: finite and at most
+    /// 65,504. Attention multiplies cells behind the last token by zero, also for later owners of a
+    /// page.
     #[must_use]
-    pub fn is_finite(&self, image: &[u8], pages: usize) -> bool {
+    pub fn is_valid(&self, image: &[u8], pages: usize) -> bool {
         self.ranges(pages).all(|(part, range)| {
-            image.get(range).is_some_and(|bytes| part.number.are_finite(bytes))
+            let bytes = image.get(range);
+            bytes.is_some_and(|bytes| part.number.are_within(bytes, part.max_bits()))
         })
     }
 }
@@ -185,19 +219,23 @@ mod tests {
     }
 
     #[test]
-    fn every_number_that_is_not_finite_is_found() {
+    fn every_number_that_is_too_large_is_found() {
         let image = image();
         let bytes = vec![0x3c; 3 * image.page_bytes()];
-        assert!(image.is_finite(&bytes, 3));
-        assert!(!image.is_finite(&bytes, 4), "too short");
+        assert!(image.is_valid(&bytes, 3));
+        assert!(!image.is_valid(&bytes, 4), "too short");
         for at in (0..bytes.len()).step_by(2) {
             for bits in [0x7c00_u16, 0xfc00, 0x7e01] {
                 let mut bytes = bytes.clone();
                 bytes[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-                assert!(!image.is_finite(&bytes, 3), "{at}");
+                assert!(!image.is_valid(&bytes, 3), "{at}");
             }
         }
-        let finite = |number: f32| ImageNumber::F32.are_finite(&number.to_le_bytes());
-        assert!(finite(f32::MAX) && !finite(f32::NEG_INFINITY) && !finite(f32::NAN));
+        let f32 = ImageNumber::F32;
+        let fits = |number: f32| f32.are_within(&number.to_le_bytes(), KV_MAX.to_bits());
+        assert!(fits(-KV_MAX) && !fits(-65_505.0) && !fits(f32::NEG_INFINITY) && !fits(f32::NAN));
+        let scale = ImagePart { heads: 1, numbers: 1, number: ImageNumber::F16, cells_last: false };
+        let fits = |bits: u16| scale.number.are_within(&bits.to_le_bytes(), scale.max_bits());
+        assert!(fits(0xe007) && !fits(0x6008));
     }
 }

@@ -94,8 +94,9 @@ pub enum KvFileError {
         /// Tokens of the context.
         context_tokens: u32,
     },
-    /// Keys, values or states that are infinite or no numbers.
-    #[error("keys, values or states that are not finite")]
+    /// Keys, values or states that are infinite, no numbers, or larger than any that a model
+    /// computes (65,504; states 2^24).
+    #[error("keys, values or states that are not finite or too large")]
     NotFinite,
     /// There is no memory for the contents.
     #[error("no memory for {bytes} bytes")]

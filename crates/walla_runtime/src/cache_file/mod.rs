@@ -151,18 +151,18 @@ impl Contents {
         start..start + states.next().map_or(0, |state| state.bytes)
     }
 
-    /// Whether all numbers are finite.
-    fn is_finite(&self, binding: &Binding) -> bool {
+    /// Whether all numbers can be given to a device.
+    fn is_valid(&self, binding: &Binding) -> bool {
         let part = |range: Range<usize>| self.body.get(range).unwrap_or_default();
         let chunks = (0..self.chunks(binding)).all(|chunk| {
             let pages = self.chunk(binding, chunk).len();
-            binding.image.is_finite(part(self.chunk_bytes(binding, chunk)), pages)
+            binding.image.is_valid(part(self.chunk_bytes(binding, chunk)), pages)
         });
         let states = binding.image.states.iter().enumerate();
         chunks
-            && states.into_iter().all(|(index, state)| {
-                state.number.are_finite(part(self.state_bytes(binding, index)))
-            })
+            && states
+                .into_iter()
+                .all(|(index, state)| state.is_valid(part(self.state_bytes(binding, index))))
     }
 
     /// Zeroes the cells behind the last token, which may hold tokens of other sequences.

@@ -167,7 +167,7 @@ fn read(
         return Err(KvFileError::Invalid("token"));
     }
     let contents = Contents { tokens, chunk_pages, body };
-    if !contents.is_finite(binding) {
+    if !contents.is_valid(binding) {
         return Err(KvFileError::NotFinite);
     }
     Ok(contents)

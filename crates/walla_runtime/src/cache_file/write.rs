@@ -44,7 +44,7 @@ fn write(
         return Err(KvFileError::Invalid("length of the contents"));
     }
     contents.clear_unused(binding);
-    if !contents.is_finite(binding) {
+    if !contents.is_valid(binding) {
         return Err(KvFileError::NotFinite);
     }
     let (header, file_bytes) = header(&contents, binding);

@@ -258,6 +258,10 @@ impl Core {
         let Some(agent) = self.agents.get(slot) else { return };
         let submitted = self.kv.len(slot);
         let Some(tokens) = agent.sequence.tokens().get(..submitted as usize) else { return };
+        // Other agents may continue from a snapshot.
+        if agent.sequence.is_loaded() {
+            return;
+        }
         let is_end = match &agent.reply {
             Some(reply) if agent.is_running() => submitted == reply.usage.prompt_tokens,
             _ => submitted as usize == agent.sequence.tokens().len(),

@@ -65,7 +65,7 @@ impl Core {
         let Some(agent) = self.agents.get(slot) else { return fail(CacheError::UnknownAgent) };
         let to = self.transfers.seq;
         debug_assert!(self.kv.is_empty(to.index()), "the copy before has ended");
-        let evaluated = agent.sequence.evaluated().len() as u32;
+        let evaluated = agent.sequence.copyable().len() as u32;
         let is_whole = evaluated > 0 && evaluated == self.kv.len(slot);
         let is_prepared = self.prepares_in_background()
             && !agent.has_work()

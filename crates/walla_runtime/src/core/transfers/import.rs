@@ -49,7 +49,7 @@ impl Core {
     ) -> Result<Option<Import>, Stop> {
         let slot = self.slot_to_load(owner).map_err(Stop::Fail)?;
         let agent = self.agents.get(slot);
-        if agent.is_some_and(|agent| agent.sequence.evaluated().starts_with(&contents.tokens)) {
+        if agent.is_some_and(|agent| agent.sequence.copyable().starts_with(&contents.tokens)) {
             return Ok(None);
         }
         let (seq, tokens) = (self.transfers.seq, contents.tokens.len() as u32);
@@ -125,7 +125,7 @@ impl Core {
         let ticks = self.budget.ticks();
         if let Some(agent) = self.agents.get_mut(slot) {
             agent.sequence.begin(tokens, ticks);
-            agent.sequence.share(count, count);
+            agent.sequence.load(count, count);
             agent.background.restart();
         }
         Ok(())

@@ -12,6 +12,7 @@
 //!    [`WRITE_MICROS_MAX`], is given up: the thread may hang in a call of the system.
 //! 5. A save waits for the background prefill of its agent, at most [`SAVE_WAIT_MICROS_MAX`].
 //! 6. Agents that need pages end the active job.
+//! 7. Loaded tokens are the agent's alone: no other agent shares them, and they are in no snapshot.
 
 mod export;
 mod import;
@@ -178,6 +179,12 @@ impl Transfers {
             (Advance::Poll, Some(_)) | (_, Some(Advance::Poll)) => Advance::Poll,
             (_, Some(wakeup)) => wakeup,
         }
+    }
+
+    /// The binding of files.
+    #[cfg(test)]
+    pub fn binding(&self) -> Arc<Binding> {
+        self.binding.clone().expect("the device copies")
     }
 
     /// Smaller chunks, for tests.
