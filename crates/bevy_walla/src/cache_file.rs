@@ -21,8 +21,8 @@ use crate::bridge::EngineBridge;
 /// [`WallaPlugin::kv_type`](crate::WallaPlugin::kv_type) only. For anything else the load fails,
 /// and the agent speaks as without the file.
 ///
-/// A file has a checksum against accidents. It does not protect against attackers: whoever can write
-/// the file can change what the agent seems to remember, as with a saved conversation.
+/// The checksum of a file detects accidents, not attacks: a program that can write the file can
+/// change the memories of this agent, as with a saved conversation. Other agents are unaffected.
 pub trait CacheCommands {
     /// Saves the cache of an agent, in the background. Observe [`CacheSaved`] and [`CacheFailed`].
     /// An older file is replaced when the new one is complete.

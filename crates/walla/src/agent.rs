@@ -255,8 +255,8 @@ impl Agent {
     /// its conversation is evaluated. The tokens of the file are compared with the agent's prompt,
     /// so a file of another conversation has no effect on its text.
     ///
-    /// The checksum of a file finds accidents, not attacks: a program that can write the file can
-    /// change what the agent seems to remember.
+    /// The checksum of a file detects accidents, not attacks: a program that can write the file can
+    /// change the memories of this agent. Other agents are unaffected.
     ///
     /// # Errors
     /// The job's result: [`CacheError`].

@@ -7,7 +7,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::engine::Command;
 use bevy_walla::prelude::*;
-use bevy_walla::{CacheError, KvFileError};
+use bevy_walla::{CacheError, KvFileError, WallaError};
 use walla_model::synth::{self, Mixture, Model};
 
 use crate::common::*;
@@ -144,7 +144,7 @@ fn copies_that_are_not_possible_are_events() {
     app.world_mut().despawn(agent);
     let last = spawn(&mut app, "B");
     updates(&mut app, 2);
-    engine.set_state(bevy_walla::WallaState::Failed(bevy_walla::WallaError::Stopped));
+    engine.set_state(WallaState::Failed(WallaError::Stopped));
     updates(&mut app, 2);
     save(&mut app, last, Path::new("b.kv"));
     updates(&mut app, 3);

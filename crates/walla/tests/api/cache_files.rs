@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use walla::{
-    AgentSpec, CacheError, Engine, EngineBuilder, FrameBudget, KvFileError, Speaker, Turn,
+    AgentSpec, CacheError, Engine, EngineBuilder, EngineOptions, FrameBudget, KvFileError, Speaker,
+    Turn,
 };
 use walla_device::FaultPlan;
 
@@ -11,7 +12,7 @@ use walla_device::FaultPlan;
 #[path = "../../../../fuzz/src/bodies/cache_file.rs"]
 mod body;
 
-use crate::host::{engine, on, options, soon, speaker};
+use crate::host::{on, options, soon, speaker};
 
 /// Several pages.
 fn spec() -> AgentSpec {
@@ -101,7 +102,8 @@ fn mutated_files_are_loads_or_errors_and_change_no_other_agent() {
 
 #[tokio::test]
 async fn a_job_ends_whatever_happens() {
-    let engine = engine().await;
+    let options = EngineOptions { background_prefill: false, ..options() };
+    let engine = on(FaultPlan::new(0), options).0.start().await.unwrap();
     let agent = engine.agent_with(spec());
     assert_eq!(soon("the save", agent.save_cache("unused.kv")).await, Err(CacheError::NotCached));
     let missing = soon("the load", agent.load_cache("is/not/there.kv")).await;

@@ -15,7 +15,7 @@ use crate::cache_file::KvFileError;
 /// [`CacheError::Busy`].
 pub const CACHE_JOBS_MAX: usize = 256;
 
-/// What a save or a load has copied.
+/// Result of a save or a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheCopied {
     /// Tokens whose keys and values are in the file: the next prompt of an agent that loads it is
@@ -72,7 +72,7 @@ pub enum CacheError {
     EngineGone,
 }
 
-/// What is copied, and between which places.
+/// Direction of the copy, and the place of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum CacheWork {
     SaveFile(PathBuf),

@@ -31,8 +31,8 @@ pub(in crate::core) struct SequenceState {
     /// Tokens in front of the first one whose keys were shifted. Later ones are approximate, and no
     /// other agent may share them.
     exact: u32,
-    /// The cache began with tokens of a file. Nothing of it is `exact`: whoever can write the file
-    /// must not change what other agents say.
+    /// The cache began with tokens of a file. Nothing of it is `exact`: a manipulated file must not
+    /// change the replies of other agents.
     is_loaded: bool,
     /// Maximum length of the sequence since it was empty.
     reached: u32,

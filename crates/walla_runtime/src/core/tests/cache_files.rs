@@ -1,5 +1,5 @@
 //! Saved caches: an agent of a new engine speaks as the one that was saved, and evaluates only its
-//! question; whatever is wrong with a file, it speaks all the same.
+//! question. With a damaged or foreign file it evaluates its conversation.
 
 use walla_device::{FaultPlan, KvType};
 use walla_model::spec::Architecture;
@@ -230,7 +230,7 @@ fn files_of_other_engines_are_refused_with_the_reason() {
     assert!(matches!(other, KvFileError::TooManyTokens { .. }), "{other}");
 }
 
-/// Whoever can write a file can change what its agent says, but not what others say.
+/// A manipulated file changes the replies of its agent only.
 #[test]
 fn a_file_that_was_changed_with_its_checksum_affects_its_agent_alone() {
     for model in [model(), recurrent_model()] {
@@ -334,7 +334,7 @@ fn saves_and_loads_meet_speaking_parked_and_removed_agents() {
     let options = EngineOptions { agents_max: 2, ..wide(model()) };
     let mut rig = free(&options);
     let agent = talked(&mut rig);
-    // While it speaks: what is evaluated is saved, and nothing can be loaded.
+    // While it speaks, its evaluated tokens are saved, and nothing can be loaded.
     let ask = rig.ask(agent, Prompt::Chat("And now?".into()));
     while rig.reply(ask).tokens < 3 {
         rig.advance();

@@ -84,7 +84,7 @@ impl Core {
         if let Err(wakeup) = self.may_copy(owner.0, now_micros) {
             return Ok(Progress::Wait(wakeup));
         }
-        // Copies of pages that were in use before come first.
+        // Earlier copies of these pages precede this one.
         self.kv.flush()?;
         let seq = self.transfers.seq;
         if part < chunks {

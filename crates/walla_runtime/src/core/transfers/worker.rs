@@ -14,7 +14,7 @@ pub(super) struct FileJob {
     /// Distinguishes it from abandoned jobs.
     pub number: u64,
     pub ticket: CacheTicket,
-    /// What is written.
+    /// Contents of a file to write.
     pub contents: Option<Contents>,
     pub binding: Arc<Binding>,
 }
@@ -69,7 +69,7 @@ impl FileWorker {
             self.channel = Some(spawn(wakes.clone())?);
         }
         let Some((jobs, _)) = &self.channel else { return Ok(()) };
-        // There is room for one job, and none is waiting.
+        // The channel holds one job, and none is waiting.
         let sent = jobs.try_send(job);
         self.is_busy = sent.is_ok();
         sent.map_err(|_| CacheError::Device("the thread for files has ended".to_owned()))
