@@ -7,6 +7,9 @@ pub mod bodies;
 /// Separate from the others: it depends on `walla_action`, whose tests include it.
 #[path = "bodies/action.rs"]
 pub mod action;
+/// Separate from the others: it depends on `walla_runtime`, and tests of `walla` include it.
+#[path = "bodies/cache_file.rs"]
+pub mod cache_file;
 /// Separate from the others: it depends on `walla_constraint`, whose tests include it.
 #[path = "bodies/constraint.rs"]
 pub mod constraint;

@@ -76,6 +76,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
         &[
             "atomic-waker",
             "bevy_reflect",
+            "crc32fast",
             "crossbeam-queue",
             "crossbeam-utils",
             "libc",

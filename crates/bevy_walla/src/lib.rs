@@ -133,7 +133,8 @@
 //! schema of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
-//! saved component to continue the conversation. The history is prefilled again at the next ask. A
+//! saved component to continue the conversation. The history is prefilled again at the next ask,
+//! unless its cache was saved too ([`CacheCommands`]). A
 //! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
@@ -170,6 +171,7 @@ mod actions;
 mod agent;
 mod ask;
 mod bridge;
+mod cache_file;
 mod conversation;
 mod diagnostics;
 pub mod engine;
@@ -203,6 +205,7 @@ pub use agent::{
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard};
+pub use cache_file::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
@@ -245,12 +248,13 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{Action, schemars};
 pub use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, AfterFailure, AskOptions, BudgetStats,
-    BuiltInTemplate, Call, CallId, Constraint, ConstraintError, ConstraintKind, ContextPolicy,
-    DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions, EngineError,
-    EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget, GpuContext, InlineText,
-    KvType, MatchError, ModelCard, ModelSource, Notes, RemoteError, ReplyError, ReplyId,
-    ReplyInProgress, Route, Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit,
-    TokenLogprobs, Tokenizer, TokenizerError, Turn, Unsupported, Usage, VocabularyError,
+    BuiltInTemplate, CacheError, Call, CallId, Constraint, ConstraintError, ConstraintKind,
+    ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions,
+    EngineError, EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
+    GpuContext, InlineText, KvFileError, KvType, MatchError, ModelCard, ModelSource, Notes,
+    RemoteError, ReplyError, ReplyId, ReplyInProgress, Route, Speaker, TemplateChoice,
+    TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
+    Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -263,13 +267,13 @@ pub mod prelude {
     pub use crate::{
         ActionCommands, ActionPolicy, ActionResult, Actions, Agent, AgentCalled, AgentConstraint,
         AgentContext, AgentEngine, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
-        AskCommands, AskEntityCommands, AskKind, CallRefused, Cancel, CancelHeard, Constraint,
-        ContextPolicy, Conversation, FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail,
-        Lore, Memorises, Memory, Remember, RememberCommands, ReplyDelta, ReplyFailed,
-        ReplyFinished, ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker,
-        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
-        WallaMemoryPlugin, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems,
-        walla_ready,
+        AskCommands, AskEntityCommands, AskKind, CacheCommands, CacheFailed, CacheLoaded,
+        CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
+        FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorises, Memory,
+        Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
+        ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech, SpeechState, Turn,
+        VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaMemoryPlugin, WallaPlugin,
+        WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

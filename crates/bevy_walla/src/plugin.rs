@@ -13,6 +13,7 @@ use walla_runtime::{
 use crate::actions::{ActionResult, AgentCalled, CallRefused};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
+use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
 use crate::engines::{
     EngineSetup, Source, WallaEngineFailed, WallaEngineReady, WallaEngines, publish_engines,
 };
@@ -547,6 +548,9 @@ impl Plugin for WallaPlugin {
             .add_message::<ActionResult>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
+            .add_message::<CacheSaved>()
+            .add_message::<CacheLoaded>()
+            .add_message::<CacheFailed>()
             .add_observer(bridge::forward_action_result)
             .add_observer(bridge::forward_ask)
             .add_observer(bridge::forward_cancel)
@@ -557,6 +561,7 @@ impl Plugin for WallaPlugin {
         };
         app.insert_resource(self.schedules);
         self.schedules.add_systems(app);
+        self.schedules.add_publish_system(app, publish_copies);
         if self.has_several {
             self.schedules.add_publish_system(app, publish_engines);
         }

@@ -8,6 +8,7 @@ use crate::agent::{
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
 };
 use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
+use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved};
 use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
 use crate::fork::ForkOf;
@@ -49,6 +50,9 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<ReplyToken>()
         .register_type::<ReplyFinished>()
         .register_type::<ReplyFailed>()
+        .register_type::<CacheSaved>()
+        .register_type::<CacheLoaded>()
+        .register_type::<CacheFailed>()
         .register_type::<WallaReady>()
         .register_type::<WallaFailed>()
         .register_type::<WallaEngineReady>()

@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Call, CallError, CallId, Capabilities, Command,
-    DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, History,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, CacheError, Call, CallError, CallId, Capabilities,
+    Command, DELTA_BYTES_MAX, EngineClient, EngineState, EngineStats, Event, FinishReason, History,
     InlineText, MalformedCall, Prompt, RefusedCall, ReplyError, ReplyEvent, ReplyId, TrySendError,
     Usage,
 };
@@ -243,9 +243,11 @@ impl EngineClient for ScriptedEngine {
         self.set_state(WallaState::Failed(WallaError::Stopped));
     }
 
-    /// It accepts every ask, and constrains nothing.
+    /// It accepts every ask, constrains nothing and has no cache.
     fn capabilities(&self) -> Capabilities {
-        Capabilities::LOCAL
+        let mut capabilities = Capabilities::LOCAL;
+        capabilities.cache_files = false;
+        capabilities
     }
 }
 
@@ -303,6 +305,7 @@ impl Inner {
                     self.agents.insert(agent, ScriptedAgent { spec, asks: VecDeque::new() });
                 }
             }
+            Command::CopyCache { ticket, .. } => ticket.fail(CacheError::Unsupported),
             Command::RemoveAgent { agent } => {
                 for reply in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
                     self.cancelled(agent, Some(reply));

@@ -1,8 +1,10 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use walla_recall::{AgentRecall, RecallClient};
 use walla_runtime::{
-    AgentSpec, AskOptions, ConversationEdit, Detail, Prompt, ReplyError, Speaker, Turn,
+    AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, ConversationEdit, Detail, Prompt,
+    ReplyError, Speaker, Turn,
 };
 
 use crate::dispatcher::{Changes, Dispatcher};
@@ -221,6 +223,79 @@ impl Agent {
         if let Some(changes) = &self.changes {
             self.recall.set_agent(changes.id(), recall);
         }
+    }
+
+    /// Saves the cache of the agent to a file: the keys and values of all tokens that are evaluated
+    /// for it. An agent that [loads](Self::load_cache) it evaluates only its question. An older
+    /// file is replaced when the new one is complete.
+    ///
+    /// Save when the agent is silent: the engine then first prepares its next prompt, for up to a
+    /// second. The returned job is a future; dropping it cancels nothing. The file does not contain
+    /// the conversation as text.
+    ///
+    /// # Errors
+    /// The job's result: [`CacheError`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run(engine: walla::Engine, turns: Vec<walla::Turn>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let greta = engine.agent(walla::AgentSpec::new("You are Greta, a smith."));
+    /// greta.ask("Good morning!").text().await?;
+    /// let saved = greta.save_cache("greta.kv").await?;
+    /// println!("{} tokens in {} bytes", saved.tokens, saved.file_bytes);
+    ///
+    /// // In another run, with the same model and the same conversation:
+    /// let spec = walla::AgentSpec { turns, ..walla::AgentSpec::new("You are Greta, a smith.") };
+    /// let greta = engine.agent(spec);
+    /// if let Err(error) = greta.load_cache("greta.kv").await {
+    ///     println!("her conversation is evaluated: {error}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn save_cache(&self, path: impl Into<PathBuf>) -> CacheJob {
+        let path = path.into();
+        let bytes = path.as_os_str().len();
+        self.copy_cache(CacheTicket::save(path), bytes)
+    }
+
+    /// As [`save_cache`](Self::save_cache), to memory: [`CacheJob::take_bytes`].
+    pub fn save_cache_bytes(&self) -> CacheJob {
+        self.copy_cache(CacheTicket::save_bytes(), 0)
+    }
+
+    /// Loads the cache of the agent from a file, before its first ask. Asks that follow wait for
+    /// it.
+    ///
+    /// A file is valid for one model file, one kind of device and one type of keys and values. For
+    /// anything else, and for a damaged file, the load fails, and the agent speaks as without it:
+    /// its conversation is evaluated. The tokens of the file are compared with the agent's prompt,
+    /// so a file of another conversation has no effect on its text.
+    ///
+    /// The checksum of a file detects accidents, not attacks: a program that can write the file can
+    /// change the memories of this agent. Other agents are unaffected.
+    ///
+    /// # Errors
+    /// The job's result: [`CacheError`].
+    pub fn load_cache(&self, path: impl Into<PathBuf>) -> CacheJob {
+        let path = path.into();
+        let bytes = path.as_os_str().len();
+        self.copy_cache(CacheTicket::load(path), bytes)
+    }
+
+    /// As [`load_cache`](Self::load_cache), from the bytes of a file.
+    pub fn load_cache_bytes(&self, bytes: impl Into<Arc<[u8]>>) -> CacheJob {
+        let bytes = bytes.into();
+        let count = bytes.len();
+        self.copy_cache(CacheTicket::load_bytes(bytes), count)
+    }
+
+    fn copy_cache(&self, (ticket, job): (CacheTicket, CacheJob), bytes: usize) -> CacheJob {
+        match &self.changes {
+            Some(changes) => self.dispatcher.copy_cache(changes, ticket, 64 + bytes),
+            None => ticket.fail(CacheError::UnknownAgent),
+        }
+        job
     }
 
     fn edit(&self, edit: ConversationEdit) -> Result<(), ReplyError> {

@@ -36,8 +36,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    AgentId, AgentSpec, AskOptions, ConversationEdit, Detail, EngineClient, EngineError,
-    EngineState, Prompt, ReplyError, ReplyEvent, ReplyId, Turn,
+    AgentId, AgentSpec, AskOptions, CacheError, CacheTicket, ConversationEdit, Detail,
+    EngineClient, EngineError, EngineState, Prompt, ReplyError, ReplyEvent, ReplyId, Turn,
 };
 
 pub(crate) use bounds::BoundsMax;
@@ -73,6 +73,8 @@ enum Message {
     },
     /// Adds a copy of an agent.
     Fork { agent: Arc<Changes>, source: Arc<Changes>, taken: oneshot::Sender<()> },
+    /// Saves or loads the cache of an agent.
+    CopyCache { agent: Arc<Changes>, ticket: CacheTicket, permit: AskPermit },
     /// Cancels a reply. `heard_bytes`: the part of its text that was heard, if it is to be
     /// shortened.
     Cancel { agent: AgentId, reply_id: ReplyId, heard_bytes: Option<u32> },
@@ -220,6 +222,16 @@ impl Dispatcher {
         let guard = RemoveOnDrop { dispatcher: self, agent, is_kept: false };
         _ = end.await;
         Ok(guard.keep())
+    }
+
+    /// Saves or loads the cache of an agent, which takes `bytes` bytes until then.
+    pub fn copy_cache(&self, agent: &Arc<Changes>, ticket: CacheTicket, bytes: usize) {
+        match Bounds::reserve_bytes(&self.bounds, bytes as u64) {
+            Ok(permit) => {
+                self.send(Message::CopyCache { agent: Arc::clone(agent), ticket, permit });
+            }
+            Err(_) => ticket.fail(CacheError::Busy),
+        }
     }
 
     /// A seed that no earlier call in this process has returned.

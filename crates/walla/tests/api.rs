@@ -2,6 +2,8 @@
 
 #[path = "api/agents.rs"]
 mod agents;
+#[path = "api/cache_files.rs"]
+mod cache_files;
 #[path = "api/ends.rs"]
 mod ends;
 #[path = "api/host.rs"]

@@ -1,3 +1,4 @@
+pub(crate) mod image;
 mod kv;
 
 use std::sync::PoisonError;

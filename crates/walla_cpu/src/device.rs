@@ -2,12 +2,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, EventId, GraphId,
-    HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared, Program, RopeDesc, RopeId,
-    StreamId, StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, Device, DeviceError,
+    DeviceInfo, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared,
+    Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache::Cache;
+use crate::cache::image::{self, Direction};
 use crate::check;
 use crate::command::Command;
 use crate::executor::Executor;
@@ -135,6 +136,33 @@ impl CpuDevice {
     fn buffer(&self, buffer: BufferId, offset: usize, bytes: usize) -> Result<(), DeviceError> {
         let len = self.buffers.get(buffer.0 as usize).ok_or_else(|| unknown("buffer", buffer.0))?;
         within("buffer", buffer.0, offset, bytes, *len)
+    }
+
+    /// Enqueues a copy of a part of a cache.
+    fn copy_part(
+        &mut self,
+        call: &'static str,
+        (stream, cache): (StreamId, CacheId),
+        part: &CachePart<'_>,
+        (host, host_offset): (HostId, usize),
+        direction: Direction,
+    ) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
+        let bytes = image::bytes_of(desc, part);
+        let outside = || DeviceError::Invalid(format!("{part:?} reaches outside the cache"));
+        let bytes = bytes.ok_or_else(outside)?;
+        let parts = image::parts(part);
+        self.executor.reserve(call, parts.len())?;
+        let commands = parts.len() as u32;
+        let found = Arc::clone(self.host(host, host_offset, bytes)?);
+        found.in_flight.fetch_add(commands, Ordering::Relaxed);
+        for part in parts {
+            let (cache, host) = (cache.0, host.0);
+            let command = Command::CopyPart { cache, part, host, host_offset, direction };
+            self.executor.push(call, command)?;
+        }
+        Ok(())
     }
 
     /// Runs `visit` on a part of a host buffer that has no copy in flight.
@@ -383,6 +411,30 @@ impl Device for CpuDevice {
             self.executor.push("run_cache_ops", command)?;
         }
         Ok(())
+    }
+
+    fn cache_image(&self, cache: CacheId) -> Option<CacheImage> {
+        self.caches.get(cache.0 as usize).map(image::layout)
+    }
+
+    fn read_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        to: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.copy_part("read_cache", (stream, cache), part, to, Direction::FromCache)
+    }
+
+    fn write_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        from: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.copy_part("write_cache", (stream, cache), part, from, Direction::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

@@ -100,6 +100,12 @@ impl Machine {
             Command::Maintain { cache, ref command } => {
                 self.caches[cache as usize].run_cache_ops(command, &self.ropes);
             }
+            Command::CopyPart { cache, part, host, host_offset, direction } => {
+                let cache = &mut self.caches[cache as usize];
+                copy(&self.hosts[host as usize], |image| {
+                    cache.copy_part(part, &mut image.bytes_mut()[host_offset..], direction);
+                });
+            }
             Command::Record { event, serial } => {
                 self.events[event as usize].store(serial, Ordering::Release);
             }

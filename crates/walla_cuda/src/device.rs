@@ -2,13 +2,14 @@ mod programs;
 mod step_ring;
 
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, CompletionFlag, Device, DeviceCounters,
-    DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId, MatrixDesc,
-    MatrixId, MemoryUse, OpKind, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId,
-    StreamPriority, VectorId, WeightSource,
+    BufferId, CacheCommand, CacheDesc, CacheId, CacheImage, CachePart, CompletionFlag, Device,
+    DeviceCounters, DeviceError, DeviceInfo, DeviceKind, EventId, GraphFallbacks, GraphId, HostId,
+    MatrixDesc, MatrixId, MemoryUse, OpKind, OpenOptions, Prepared, Program, RopeDesc, RopeId,
+    StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::cache;
+use crate::cache_image::{self, Direction};
 use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::fetch::Fetch;
 use crate::images::Images;
@@ -152,6 +153,26 @@ impl CudaDevice {
             self.resources.reached(stream, enqueued);
         }
         Ok(())
+    }
+}
+
+impl CudaDevice {
+    /// Enqueues copies of a part of a cache.
+    fn copy_part(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        (host, offset): (HostId, usize),
+        direction: Direction,
+    ) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        let memory = (&self.resources.host(host)?.memory, offset);
+        let cache = self.resources.cache(cache)?;
+        let copied = cache_image::copy_part((&self.context, raw), cache, part, memory, direction);
+        // Some copies may have been enqueued before an error.
+        self.resources.copy_enqueued(host, stream, ticket);
+        copied
     }
 }
 
@@ -431,6 +452,30 @@ impl Device for CudaDevice {
         let (raw, _) = self.resources.ticket(stream)?;
         let state = self.resources.cache(cache)?;
         cache::run_cache_ops(&self.context, &mut self.kernels, raw, state, commands)
+    }
+
+    fn cache_image(&self, cache: CacheId) -> Option<CacheImage> {
+        self.resources.cache(cache).ok().map(|cache| cache_image::layout(&cache.desc))
+    }
+
+    fn read_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        to: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.copy_part(stream, cache, part, to, Direction::FromCache)
+    }
+
+    fn write_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        from: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.copy_part(stream, cache, part, from, Direction::ToCache)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

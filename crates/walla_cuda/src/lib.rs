@@ -7,6 +7,7 @@
 
 mod backend;
 mod cache;
+mod cache_image;
 mod completion_flag;
 mod device;
 #[expect(unsafe_code, reason = "the driver API is a C interface; this module is its only caller")]

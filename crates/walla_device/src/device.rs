@@ -6,6 +6,7 @@ use crate::error::DeviceError;
 use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
+use crate::image::{CacheImage, CachePart};
 use crate::info::DeviceInfo;
 use crate::op::{OpKind, Program};
 use crate::weights::WeightSource;
@@ -267,6 +268,39 @@ pub trait Device: Send {
         cache: CacheId,
         commands: &[CacheCommand],
     ) -> Result<(), DeviceError>;
+
+    /// Layout of the contents of a cache in host memory. `None` if the device cannot copy them.
+    fn cache_image(&self, _cache: CacheId) -> Option<CacheImage> {
+        None
+    }
+
+    /// Enqueues a copy of a part of a cache to a host buffer. Unlike other work it may be divided:
+    /// after an error that is not [`Lost`](DeviceError::Lost), bytes of the buffer may have
+    /// changed.
+    fn read_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        to: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        let _ = (stream, cache, to);
+        Err(DeviceError::Invalid(format!("{part:?} of a device without images")))
+    }
+
+    /// Enqueues a copy of a host buffer to a part of a cache. The caller checks that all numbers
+    /// are [valid](CacheImage::is_valid), and tokens are below the vocabulary. After an error
+    /// that is not [`Lost`](DeviceError::Lost) the part is undefined.
+    fn write_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        from: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        let _ = (stream, cache, from);
+        Err(DeviceError::Invalid(format!("{part:?} of a device without images")))
+    }
 
     /// Enqueues a record: the event completes when all earlier work on the stream has.
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;

@@ -32,6 +32,7 @@ use crate::error::DeviceError;
 use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
+use crate::image::{CacheImage, CachePart};
 use crate::info::DeviceInfo;
 use crate::op::{OpKind, Program};
 use crate::step::{StepHeader, StepLayout};
@@ -376,6 +377,42 @@ impl Device for Faulty {
         commands: &[CacheCommand],
     ) -> Result<(), DeviceError> {
         self.call(Call::Maintain, |this| this.inner.run_cache_ops(stream, cache, commands))
+    }
+
+    fn cache_image(&self, cache: CacheId) -> Option<CacheImage> {
+        self.inner.cache_image(cache)
+    }
+
+    fn read_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        to: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.call(Call::ReadCache, |this| {
+            this.inner.read_cache(stream, cache, part, to)?;
+            if this.plan.delays() {
+                this.timeline.copy(stream, to.0);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        from: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.call(Call::WriteCache, |this| {
+            this.inner.write_cache(stream, cache, part, from)?;
+            if this.plan.delays() {
+                this.timeline.copy(stream, from.0);
+            }
+            Ok(())
+        })
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

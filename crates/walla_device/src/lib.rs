@@ -12,6 +12,7 @@
 //!                                   wait ◀────┘ download ▶ record   (copy stream)
 //!    or  write_host ▶ upload ▶ launch_with_flag
 //! later: poll ▶ read_host
+//! files: read_cache ▶ record, later poll ▶ read_host; write_host ▶ write_cache ▶ record
 //! ```
 //!
 //! # Rules
@@ -42,6 +43,7 @@ mod error;
 pub mod faulty;
 mod handles;
 pub mod hash;
+mod image;
 mod info;
 mod lost;
 mod op;
@@ -62,6 +64,7 @@ pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};
 pub use handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
+pub use image::{CacheImage, CachePart, ImageNumber, ImagePart, ImageState};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use lost::abandon;
 pub use op::{

@@ -5,6 +5,7 @@ use crate::error::DeviceError;
 use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
+use crate::image::CachePart;
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::weights::WeightSource;
@@ -147,6 +148,26 @@ impl Device for LostDevice {
         _: &[CacheCommand],
     ) -> Result<(), DeviceError> {
         self.lost("run_cache_ops")
+    }
+
+    fn read_cache(
+        &mut self,
+        _: StreamId,
+        _: CacheId,
+        _: &CachePart<'_>,
+        _: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.lost("read_cache")
+    }
+
+    fn write_cache(
+        &mut self,
+        _: StreamId,
+        _: CacheId,
+        _: &CachePart<'_>,
+        _: (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        self.lost("write_cache")
     }
 
     fn record(&mut self, _: StreamId, _: EventId) -> Result<(), DeviceError> {

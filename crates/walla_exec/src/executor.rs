@@ -19,6 +19,7 @@ use crate::masks::{Masks, StepMask};
 use crate::options::ExecOptions;
 use crate::program::{self, Buffers, Target};
 use crate::ring::{Completed, Ring, StepShape};
+use crate::transfer::Transfers;
 
 /// A model on a device, ready to run steps.
 ///
@@ -42,6 +43,7 @@ pub struct Executor {
     masks: Masks,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
+    transfers: Option<Transfers>,
     /// The step submitted last failed after some of its work was enqueued.
     is_torn: bool,
     /// Events were recorded behind the torn step and have not completed.
@@ -111,9 +113,14 @@ impl Executor {
             layers: program::cache_layers(model, &weights),
             pages: options.pages,
             page_tokens: options.page_tokens,
-            sequences_max: options.sequences_max + options.snapshots_max,
+            sequences_max: options.cache_sequences(),
             kv_type: options.kv_type,
         })?;
+        let image = device.cache_image(cache).filter(|_| options.transfer_bytes > 0);
+        let transfer_bytes = options.transfer_bytes as usize;
+        let transfers = image
+            .map(|image| Transfers::create(&mut *device, image, transfer_bytes))
+            .transpose()?;
         let row_numbers = target.row_numbers(model);
         let logits_bytes = options.outputs_max as usize * row_numbers * size_of::<f32>();
         let results_bytes = layout.result_bytes() * options.ring as usize;
@@ -159,6 +166,7 @@ impl Executor {
             masks,
             buckets,
             ring,
+            transfers,
             is_torn: false,
             is_recorded: false,
             logits_wanted: Vec::with_capacity(options.logits_rows_max as usize),
@@ -169,6 +177,18 @@ impl Executor {
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    pub(crate) fn device_mut(&mut self) -> &mut dyn Device {
+        &mut *self.device
+    }
+
+    pub(crate) fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_ref()
+    }
+
+    pub(crate) fn stream_and_cache(&self) -> (StreamId, CacheId) {
+        (self.compute, self.cache)
     }
 
     /// Gives up a hanging device: it is leaked with all its memory, and every later call fails with

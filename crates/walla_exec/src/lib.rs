@@ -23,6 +23,7 @@ mod options;
 mod program;
 mod ring;
 mod sequences;
+mod transfer;
 
 pub use buckets::PreparedBucket;
 pub use error::ExecError;
@@ -35,3 +36,4 @@ pub use lockstep::{Lockstep, StepNanos};
 pub use options::ExecOptions;
 pub use ring::Completed;
 pub use sequences::{Sequences, StepError};
+pub use transfer::TRANSFER_BUFFERS;

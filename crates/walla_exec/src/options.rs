@@ -16,6 +16,10 @@ pub struct ExecOptions {
     /// Snapshots of recurrent states: further sequences that only hold copies. Each takes the state
     /// of one sequence in device memory. Default 0. No effect on models without recurrent layers.
     pub snapshots_max: u32,
+    /// Bytes of a host buffer for copies of cache contents
+    /// ([`Executor::read_part`](crate::Executor::read_part)), at least. There are two buffers, and
+    /// one further sequence, which follows the snapshots. Default 0: none of them.
+    pub transfer_bytes: u32,
     /// Maximum tokens of one sequence. Default: [`defaults::CONTEXT_TOKENS`].
     pub context_tokens: u32,
     /// Tokens in a KV page. Default: [`defaults::PAGE_TOKENS`].
@@ -49,6 +53,7 @@ impl Default for ExecOptions {
         Self {
             sequences_max: defaults::SEQUENCES_MAX,
             snapshots_max: 0,
+            transfer_bytes: 0,
             context_tokens: defaults::CONTEXT_TOKENS,
             page_tokens: defaults::PAGE_TOKENS,
             pages: defaults::SEQUENCES_MAX * (defaults::CONTEXT_TOKENS / defaults::PAGE_TOKENS) + 1,
@@ -77,10 +82,17 @@ impl ExecOptions {
         self.context_tokens.div_ceil(self.page_tokens.max(1))
     }
 
+    /// Sequences of the cache: agents, snapshots, and the one for copies.
+    #[must_use]
+    pub fn cache_sequences(&self) -> u32 {
+        self.sequences_max + self.snapshots_max + u32::from(self.transfer_bytes > 0)
+    }
+
     pub(crate) fn check(&self) -> Result<(), ExecError> {
         let bounds = [
             ("sequences_max", self.sequences_max, 1..=65_536),
             ("snapshots_max", self.snapshots_max, 0..=65_536),
+            ("transfer_bytes", self.transfer_bytes, 0..=1 << 30),
             ("context_tokens", self.context_tokens, 1..=1 << 20),
             ("page_tokens", self.page_tokens, 1..=1_024),
             ("pages", self.pages, 2..=1 << 28),

@@ -61,7 +61,7 @@ impl Sequences {
             page_tokens: options.page_tokens,
             pages: options.pages,
             pages_per_sequence_max: options.pages_per_sequence(),
-            sequences_max: options.sequences_max + options.snapshots_max,
+            sequences_max: options.cache_sequences(),
             recurrent: executor.is_recurrent(),
             can_shift: !executor.is_recurrent(),
         })?;

@@ -20,9 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{self, JoinSet};
 use walla_action::call_json;
 use walla_runtime::{
-    ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Ask, Call, CallId, Command, ContextPolicy,
-    DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall, ReplyError, ReplyEvent,
-    ReplyId, Turn, Usage,
+    ASKS_WAITING_MAX, ActionPolicy, AgentId, AgentSpec, Ask, CacheError, Call, CallId, Command,
+    ContextPolicy, DELTA_BYTES_MAX, Event, FinishReason, InlineText, Prompt, RefusedCall,
+    ReplyError, ReplyEvent, ReplyId, Turn, Usage,
 };
 
 use crate::agent::{Agent, Reply};
@@ -216,6 +216,7 @@ impl Hub {
                     self.agents.entry(agent).or_insert(copy);
                 }
             }
+            Command::CopyCache { ticket, .. } => ticket.fail(CacheError::Unsupported),
             Command::RemoveAgent { agent } => {
                 self.cancel_all(agent);
                 self.agents.remove(&agent);

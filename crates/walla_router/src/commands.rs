@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, Command, Event, FinishReason, History, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Ask, CacheError, CacheTicket, Command, Event,
+    FinishReason, History, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Usage,
 };
 
 use crate::agent::Agent;
@@ -76,6 +76,7 @@ impl State {
                     agent.append(id, turns, &mut self.children);
                 }
             }
+            Command::CopyCache { agent: id, ticket } => self.copy_cache(id, ticket),
             Command::RemoveAgent { agent: id } => {
                 let Some(agent) = self.agents.get_mut(&id) else { return };
                 agent.is_removed = true;
@@ -104,6 +105,23 @@ impl State {
             Command::CancelHeard { agent, reply_id, heard_bytes } => {
                 self.cancel(agent, reply_id, Some(heard_bytes));
             }
+        }
+    }
+
+    /// Passes a save or a load to the engine of an agent's reply, or to its next engine.
+    fn copy_cache(&mut self, id: AgentId, ticket: CacheTicket) {
+        let Some(agent) = self.agents.get(&id) else {
+            return ticket.fail(CacheError::UnknownAgent);
+        };
+        if ticket.is_load() && (agent.reply.is_some() || !agent.asks.is_empty()) {
+            return ticket.fail(CacheError::Asked);
+        }
+        let next = agent.spec.route.engine.as_ref().unwrap_or(&self.default).clone();
+        let on = agent.reply.as_ref().map(|reply| reply.on).or_else(|| self.key_of(&next));
+        let known = on.filter(|key| self.agents.get(&id).is_some_and(|a| a.is_known_to(*key)));
+        match known.and_then(|key| self.child(key)) {
+            Some(child) => child.send(Command::CopyCache { agent: id, ticket }),
+            None => ticket.fail(CacheError::UnknownAgent),
         }
     }
 

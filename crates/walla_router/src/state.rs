@@ -84,7 +84,7 @@ impl State {
         self.children.iter_mut().find(|child| !child.is_retired && *child.name == *name)
     }
 
-    fn key_of(&mut self, name: &str) -> Option<Key> {
+    pub fn key_of(&mut self, name: &str) -> Option<Key> {
         self.named(name).map(|child| child.key)
     }
 

@@ -17,6 +17,7 @@
 
 mod api;
 mod ask_queue;
+mod cache_file;
 mod calls;
 mod clock;
 mod core;
@@ -37,13 +38,15 @@ mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
-    BudgetStats, Call, CallId, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
-    ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
-    FinishReason, FirstTokenTimes, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError,
-    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs,
-    Turn, Unsupported, Usage,
+    BudgetStats, CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket, Call, CallId,
+    Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy, ConversationEdit,
+    DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason,
+    FirstTokenTimes, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, Turn,
+    Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
+pub use cache_file::KvFileError;
 pub use devices::default_registry;
 pub use engine_client::EngineClient;
 pub use history::{Exchange, History};

@@ -24,6 +24,7 @@
 mod again;
 mod cancel_heard;
 mod collect;
+mod copies;
 mod forward;
 mod map;
 mod publish;
@@ -95,6 +96,7 @@ pub(crate) struct EngineBridge {
     events_unknown: u64,
     /// Buffer for one batch of events; empty between frames.
     inbox: Vec<Event>,
+    copies: copies::Copies,
     host_times: HostTimes,
 }
 
@@ -251,6 +253,7 @@ impl EngineBridge {
             asks_waiting: 0,
             events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
+            copies: copies::Copies::default(),
             host_times: HostTimes::default(),
         }
     }

@@ -30,8 +30,10 @@ pub(crate) fn submit(
     let bridge = &mut *bridge;
     bridge.pause(is_paused(&settings, time.as_deref()));
     if bridge.failure.is_some() {
+        bridge.give_up_copies();
         bridge.give_up_all();
     } else {
+        bridge.queue_copies();
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
         bridge.send_pending(&mut outbox, &specs);
         // Granting a frame wakes the device thread, so it is skipped if the engine has no use for
@@ -107,6 +109,7 @@ impl EngineBridge {
         self.send_cancels(id, outbox)?;
         self.send_shortened(id, outbox)?;
         self.send_conversation(id, outbox, specs)?;
+        self.send_copies(id, outbox)?;
         self.send_asks(id, outbox, specs)?;
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         let removal = std::mem::take(&mut record.pending.removal);

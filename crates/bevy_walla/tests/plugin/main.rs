@@ -4,6 +4,7 @@
 mod common;
 
 mod actions;
+mod cache_files;
 mod changes;
 mod consistency;
 mod conversation_control;

@@ -101,6 +101,11 @@ impl Changes {
         is_wanted
     }
 
+    /// Whether the engine knows the agent. Called by the event loop.
+    pub fn is_known(&self) -> bool {
+        self.is_added.load(Ordering::Relaxed) && !self.is_removed.load(Ordering::SeqCst)
+    }
+
     pub fn id(&self) -> AgentId {
         self.id
     }

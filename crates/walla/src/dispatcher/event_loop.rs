@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
-    Command, EngineClient, EngineError, EngineState, Event, FinishReason, ReplyError, ReplyEvent,
-    ReplyId, TrySendError, Usage,
+    CacheError, Command, EngineClient, EngineError, EngineState, Event, FinishReason, ReplyError,
+    ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
 use super::Message;
@@ -161,6 +161,14 @@ impl EventLoop {
                     backlog.push_back(Command::ForkAgent { agent, source, spec: None });
                 }
                 notify(|| _ = taken.send(()));
+            }
+            Message::CopyCache { agent, ticket, permit } => {
+                if agent.is_known() {
+                    backlog.push_back(Command::CopyCache { agent: agent.id(), ticket });
+                } else {
+                    ticket.fail(CacheError::UnknownAgent);
+                }
+                drop(permit);
             }
             Message::Cancel { agent, reply_id, heard_bytes: Some(heard_bytes) } => {
                 backlog.push_back(Command::CancelHeard { agent, reply_id, heard_bytes });

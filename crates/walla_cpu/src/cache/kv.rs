@@ -21,10 +21,10 @@ pub(crate) struct KvLayer {
     pub stride: usize,
     pub kv_type: KvType,
     pub(super) rope: Option<usize>,
-    keys: Bytes,
-    values: Bytes,
+    pub(super) keys: Bytes,
+    pub(super) values: Bytes,
     /// Scales of keys and of values.
-    scales: [Bytes; 2],
+    pub(super) scales: [Bytes; 2],
 }
 
 /// Numbers of a page's keys or values, for one head.

@@ -7,6 +7,7 @@
 
 mod attention;
 mod cache;
+mod cache_image;
 mod deinit;
 mod determinism;
 mod experts;

@@ -22,6 +22,8 @@ pub enum Call {
     Download,
     Launch,
     Maintain,
+    ReadCache,
+    WriteCache,
     Record,
     Wait,
     Poll,
@@ -31,7 +33,7 @@ pub enum Call {
 
 impl Call {
     /// All calls.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::LoadMatrix,
         Self::LoadVector,
         Self::LoadRope,
@@ -47,6 +49,8 @@ impl Call {
         Self::Download,
         Self::Launch,
         Self::Maintain,
+        Self::ReadCache,
+        Self::WriteCache,
         Self::Record,
         Self::Wait,
         Self::Poll,
@@ -78,6 +82,8 @@ impl Call {
             Self::Download => "download",
             Self::Launch => "launch",
             Self::Maintain => "run_cache_ops",
+            Self::ReadCache => "read_cache",
+            Self::WriteCache => "write_cache",
             Self::Record => "record",
             Self::Wait => "wait",
             Self::Poll => "poll",

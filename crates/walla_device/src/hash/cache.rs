@@ -4,6 +4,7 @@ use walla_types::PENALTY_WINDOW_MAX;
 
 use super::sample::{Sampler, cell_hash, mix, penalty_hash};
 use crate::cache::{CacheCommand, CacheDesc, CacheLayer};
+use crate::image::{CacheImage, CachePart, ImageNumber, ImagePart, ImageState};
 use crate::op::Program;
 use crate::step::{OutputRow, ResultRow, StepRow, StepView};
 
@@ -29,6 +30,9 @@ impl Sequence {
         Self { last: 0, recent: vec![0; PENALTY_WINDOW_MAX as usize], recurrent: 0 }
     }
 }
+
+/// Bytes of a cell in an image.
+const CELL_BYTES: usize = 12;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -135,6 +139,72 @@ impl HashCache {
             let Cell { token, position } = *self.cells.get(self.cell(table, position)?)?;
             Some(cell_hash(hash, token, position))
         })
+    }
+
+    /// A cell is a token and a position; the state of all recurrent layers is one hash.
+    pub fn image(&self) -> CacheImage {
+        let number = ImageNumber::Bytes(CELL_BYTES as u32);
+        let part = ImagePart { heads: 1, numbers: 1, number, cells_last: false };
+        let state = ImageState { bytes: 8, number: ImageNumber::Bytes(8) };
+        CacheImage {
+            layout: "hash 1",
+            page_tokens: self.page_tokens as u32,
+            parts: vec![part],
+            states: if self.is_recurrent { vec![state] } else { Vec::new() },
+        }
+    }
+
+    /// Bytes of a part, if it exists.
+    pub fn read(&self, part: &CachePart<'_>) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match *part {
+            CachePart::Pages(pages) => {
+                for page in pages {
+                    let first = *page as usize * self.page_tokens;
+                    for cell in self.cells.get(first..first + self.page_tokens)? {
+                        bytes.extend_from_slice(&cell.token.to_le_bytes());
+                        bytes.extend_from_slice(&cell.position.to_le_bytes());
+                    }
+                }
+            }
+            CachePart::State { sequence, .. } => {
+                let state = self.sequences.get(sequence as usize)?.recurrent;
+                bytes.extend_from_slice(&state.to_le_bytes());
+            }
+            CachePart::Recent { sequence } => {
+                let recent = &self.sequences.get(sequence as usize)?.recent;
+                recent.iter().for_each(|token| bytes.extend_from_slice(&token.to_le_bytes()));
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Writes a part. `None` if it does not exist, or if there are too few bytes.
+    pub fn write(&mut self, part: &CachePart<'_>, bytes: &[u8]) -> Option<()> {
+        match *part {
+            CachePart::Pages(pages) => {
+                let mut cells = bytes.chunks_exact(CELL_BYTES);
+                for page in pages {
+                    let first = *page as usize * self.page_tokens;
+                    for to in self.cells.get_mut(first..first + self.page_tokens)? {
+                        let (token, position) = cells.next()?.split_first_chunk()?;
+                        let position = i64::from_le_bytes(position.try_into().ok()?);
+                        *to = Cell { token: u32::from_le_bytes(*token), position };
+                    }
+                }
+            }
+            CachePart::State { sequence, .. } => {
+                let state = u64::from_le_bytes(*bytes.first_chunk()?);
+                self.sequences.get_mut(sequence as usize)?.recurrent = state;
+            }
+            CachePart::Recent { sequence } => {
+                let recent = &mut self.sequences.get_mut(sequence as usize)?.recent;
+                for (to, token) in recent.iter_mut().zip(bytes.chunks_exact(4)) {
+                    *to = u32::from_le_bytes(token.try_into().ok()?);
+                }
+            }
+        }
+        Some(())
     }
 
     /// Runs one command. `None` if it refers to cells or sequences that do not exist.

@@ -31,6 +31,7 @@ use crate::faulty::VirtualClock;
 use crate::handles::{
     BufferId, CacheId, EventId, GraphId, HostId, MatrixId, RopeId, StreamId, VectorId,
 };
+use crate::image::{CacheImage, CachePart};
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::step::{
@@ -39,6 +40,9 @@ use crate::step::{
 };
 use crate::weights::WeightSource;
 use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
+
+/// Duration of a copy of a part of a cache, in microseconds.
+const COPY_MICROS: u64 = 100;
 
 /// A host buffer.
 struct Host {
@@ -452,6 +456,46 @@ impl Device for HashDevice {
         let cache = self.caches.get_mut(cache.0 as usize).ok_or_else(|| invalid("cache"))?;
         let mut all = commands.iter();
         all.try_for_each(|command| cache.run_cache_ops(*command)).ok_or_else(|| invalid("cells"))
+    }
+
+    fn cache_image(&self, cache: CacheId) -> Option<CacheImage> {
+        self.caches.get(cache.0 as usize).map(HashCache::image)
+    }
+
+    fn read_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        (host, offset): (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        let done_micros = self.stream_time(stream)? + COPY_MICROS;
+        let cache = self.caches.get(cache.0 as usize).ok_or_else(|| invalid("cache"))?;
+        let bytes = cache.read(part).ok_or_else(|| invalid("part of a cache"))?;
+        let host = self.hosts.get_mut(host.0 as usize).ok_or_else(|| invalid("host buffer"))?;
+        let to = host.bytes.bytes_mut().get_mut(offset..offset + bytes.len());
+        to.ok_or_else(|| invalid("size of a copy"))?.copy_from_slice(&bytes);
+        host.busy_until_micros = host.busy_until_micros.max(done_micros);
+        self.set_stream_time(stream, done_micros);
+        Ok(())
+    }
+
+    fn write_cache(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        part: &CachePart<'_>,
+        (host, offset): (HostId, usize),
+    ) -> Result<(), DeviceError> {
+        let done_micros = self.stream_time(stream)? + COPY_MICROS;
+        let Self { hosts, caches, .. } = self;
+        let cache = caches.get_mut(cache.0 as usize).ok_or_else(|| invalid("cache"))?;
+        let host = hosts.get_mut(host.0 as usize).ok_or_else(|| invalid("host buffer"))?;
+        let from = host.bytes.bytes().get(offset..).unwrap_or_default();
+        cache.write(part, from).ok_or_else(|| invalid("part of a cache"))?;
+        host.busy_until_micros = host.busy_until_micros.max(done_micros);
+        self.set_stream_time(stream, done_micros);
+        Ok(())
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

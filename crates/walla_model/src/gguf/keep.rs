@@ -42,8 +42,16 @@ pub struct KeptGguf {
 /// One file.
 #[derive(Clone)]
 enum Kept {
-    File { file: Arc<ModelFile>, fingerprint: Fingerprint, modified: Option<SystemTime> },
-    Memory(Bytes),
+    File {
+        file: Arc<ModelFile>,
+        fingerprint: Fingerprint,
+        modified: Option<SystemTime>,
+    },
+    Memory {
+        bytes: Bytes,
+        /// Length of the header.
+        data_start: u64,
+    },
 }
 
 /// Identifies the contents of a file.
@@ -64,12 +72,25 @@ impl fmt::Debug for KeptGguf {
 impl KeptGguf {
     /// Computes the fingerprints of a file's parts.
     pub(super) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
-        let others = gguf.others.iter().map(|part| Kept::new(&part.bytes));
-        Ok(Self { first: Kept::new(&gguf.bytes)?, others: others.collect::<Result<_, _>>()? })
+        let others = gguf.others.iter().map(|part| Kept::new(&part.bytes, part.header.data_start));
+        Ok(Self {
+            first: Kept::new(&gguf.bytes, gguf.header.data_start)?,
+            others: others.collect::<Result<_, _>>()?,
+        })
     }
 
     fn files(&self) -> impl Iterator<Item = &Kept> {
         core::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// A number that identifies the model: a hash of the length, the metadata, the tensor table
+    /// and 1 MiB of samples of the weights, of all parts. The same on every machine and in every
+    /// build. It tells models apart; it does not resist an attack.
+    ///
+    /// # Errors
+    /// [`GgufError::Io`] or [`GgufError::Changed`] if a file cannot be read any more.
+    pub fn digest(&self) -> Result<u64, GgufError> {
+        self.files().try_fold(0, |digest, kept| kept.digest(digest))
     }
 
     /// The path with which the file was opened; `None` for a file in memory.
@@ -113,7 +134,7 @@ impl KeptGguf {
 }
 
 impl Kept {
-    fn new(bytes: &Bytes) -> Result<Self, GgufError> {
+    fn new(bytes: &Bytes, data_start: u64) -> Result<Self, GgufError> {
         Ok(match bytes {
             Bytes::File { header, file, len } => {
                 let fingerprint = Fingerprint {
@@ -124,21 +145,21 @@ impl Kept {
                 };
                 Self::File { file: Arc::clone(file), fingerprint, modified: file.modified() }
             }
-            memory => Self::Memory(memory.clone()),
+            memory => Self::Memory { bytes: memory.clone(), data_start },
         })
     }
 
     fn path(&self) -> Option<&Path> {
         match self {
             Self::File { file, .. } => Some(file.path()),
-            Self::Memory(_) => None,
+            Self::Memory { .. } => None,
         }
     }
 
     fn is_touched(&self) -> bool {
         match self {
             Self::File { file, modified, .. } => file.modified() != *modified,
-            Self::Memory(_) => false,
+            Self::Memory { .. } => false,
         }
     }
 
@@ -162,19 +183,59 @@ impl Kept {
         Ok(())
     }
 
+    fn digest(&self, mut digest: u64) -> Result<u64, GgufError> {
+        let mut add = |bytes: &[u8]| digest = mix(digest, bytes);
+        match self {
+            Self::File { file, fingerprint, .. } => {
+                let mut header = Vec::new();
+                grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
+                file.read_unchanged(fingerprint.len, 0, &mut header)?;
+                add(&fingerprint.len.to_le_bytes());
+                add(&header);
+                let read = |at, part: &mut [u8]| file.read_unchanged(fingerprint.len, at, part);
+                each_sample(fingerprint.len, header.len() as u64, read, &mut add)?;
+            }
+            Self::Memory { bytes, data_start } => {
+                let whole = bytes.header();
+                let header = usize::try_from(*data_start).unwrap_or(whole.len());
+                add(&(whole.len() as u64).to_le_bytes());
+                add(whole.get(..header).unwrap_or(whole));
+                let read = |at: u64, part: &mut [u8]| {
+                    let from = whole.get(at as usize..at as usize + part.len());
+                    part.copy_from_slice(from.unwrap_or_default());
+                    Ok(())
+                };
+                each_sample(whole.len() as u64, header as u64, read, &mut add)?;
+            }
+        }
+        Ok(digest)
+    }
+
     /// The file without its other parts.
     fn open(&self) -> Result<Gguf, GgufError> {
         match self {
             Self::File { file, .. } => Gguf::of_file(Arc::clone(file)),
-            Self::Memory(bytes) => Gguf::new(bytes.clone()),
+            Self::Memory { bytes, .. } => Gguf::new(bytes.clone()),
         }
     }
 }
 
 /// A hash of the samples of a file's data, or of all data up to 1 MiB.
 fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError> {
-    let data = len.saturating_sub(data_start);
     let mut hasher = DefaultHasher::new();
+    let read = |at, part: &mut [u8]| file.read_unchanged(len, at, part);
+    each_sample(len, data_start, read, &mut |sample| hasher.write(sample))?;
+    Ok(hasher.finish())
+}
+
+/// Calls `use_sample` with each sample, which `read` reads at its place.
+fn each_sample(
+    len: u64,
+    data_start: u64,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), GgufError>,
+    use_sample: &mut dyn FnMut(&[u8]),
+) -> Result<(), GgufError> {
+    let data = len.saturating_sub(data_start);
     let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
     // If the data is shorter than all samples, the samples overlap.
     let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
@@ -182,10 +243,23 @@ fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError
     for i in 0..count {
         // In 128 bits, because the length of a sparse file can be close to 2^63.
         let at = u128::from(last_start) * u128::from(i) / u128::from(count.max(2) - 1);
-        file.read_unchanged(len, data_start + at as u64, &mut buffer)?;
-        hasher.write(&buffer);
+        read(data_start + at as u64, &mut buffer)?;
+        use_sample(&buffer);
     }
-    Ok(hasher.finish())
+    Ok(())
+}
+
+/// Adds bytes to a digest, eight at a time.
+fn mix(digest: u64, bytes: &[u8]) -> u64 {
+    // The factor is 2^64 divided by the golden ratio, odd: multiplication by it is a bijection.
+    let step = |digest: u64, word: u64| {
+        let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    };
+    let mut words = bytes.chunks_exact(8);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let digest = words.by_ref().fold(digest, |digest, bytes| step(digest, word(bytes)));
+    step(step(digest, word(words.remainder())), bytes.len() as u64)
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -232,6 +306,25 @@ mod tests {
             kept.check().unwrap();
         }
     }
+
+    #[test]
+    fn models_in_files_and_in_memory_have_the_same_digest_and_others_another() {
+        let (_folder, path, bytes) = file();
+        let digest = |gguf: Gguf| gguf.keep().unwrap().digest().unwrap();
+        let first = digest(Gguf::open(&path).unwrap());
+        assert_eq!(digest(Gguf::from_bytes(bytes.clone()).unwrap()), first);
+        // The number is part of files: it never changes.
+        assert_eq!(mix(mix(0, b"walla, eleven"), b""), MIXED);
+        let other = synth::write(&Model::TINY, Mixture::Q8_0, 2, Vec::new()).unwrap();
+        assert_eq!(other.len(), bytes.len());
+        assert_ne!(digest(Gguf::from_bytes(other).unwrap()), first);
+        let mut last = bytes;
+        *last.last_mut().unwrap() ^= 1;
+        assert_ne!(digest(Gguf::from_bytes(last).unwrap()), first);
+    }
+
+    /// Computed once.
+    const MIXED: u64 = 0;
 
     #[test]
     fn every_byte_of_the_header_counts() {

@@ -98,6 +98,22 @@ impl KvLedger {
         Ok(())
     }
 
+    /// Appends tokens whose cells the caller has written outside of a step, for example from a
+    /// file, in [reserved](Self::reserve) pages.
+    ///
+    /// # Errors
+    /// The errors of [`append`](Self::append).
+    pub fn append_written(
+        &mut self,
+        seq: SeqId,
+        tokens: u32,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let positions = self.append(seq, tokens, commands)?;
+        self.sequences[seq.index()].written = positions.end;
+        Ok(())
+    }
+
     /// Removes every sequence except `seq`. O(sequences).
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use walla_router::{EnginesError, Health, HealthRules, Router, RouterOptions};
 use walla_runtime::{
-    AfterFailure, AgentId, AgentSpec, AskOptions, Capabilities, Command, Constraint,
-    ConversationEdit, EngineClient, EngineState, Event, FinishReason, Prompt, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, Turn,
+    AfterFailure, AgentId, AgentSpec, AskOptions, CacheError, CacheTicket, Capabilities, Command,
+    Constraint, ConversationEdit, EngineClient, EngineState, Event, FinishReason, Prompt,
+    ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, Turn,
 };
 
 use crate::talker::{Conduct, Talker};
@@ -556,4 +556,27 @@ fn a_router_ends_while_an_engine_is_replaced() {
         rig.router.try_recv_many(7, &mut Vec::new());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn caches_are_copied_by_the_engine_of_the_agent() {
+    let mut rig = rig();
+    let agents = ["a", "b"].map(|name| rig.agent(Route::engine(name)));
+    let copy = |rig: &mut Rig, agent, (ticket, job): (CacheTicket, walla_runtime::CacheJob)| {
+        rig.send(Command::CopyCache { agent, ticket });
+        rig.frame();
+        job.result().expect("it has ended")
+    };
+    for (agent, name) in agents.into_iter().zip(["a", "b"]) {
+        let expected = Err(CacheError::Device(name.into()));
+        assert_eq!(copy(&mut rig, agent, CacheTicket::save("x")), expected);
+        assert_eq!(copy(&mut rig, agent, CacheTicket::load("x")), expected);
+    }
+    let unknown = copy(&mut rig, AgentId::unique(), CacheTicket::save("x"));
+    assert_eq!(unknown, Err(CacheError::UnknownAgent));
+    // A reply in progress: it can be saved, and nothing can be loaded.
+    rig.ask(agents[1], "Who?");
+    assert_eq!(copy(&mut rig, agents[1], CacheTicket::load("x")), Err(CacheError::Asked));
+    let saved = copy(&mut rig, agents[1], CacheTicket::save("x"));
+    assert_eq!(saved, Err(CacheError::Device("b".into())));
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use walla_runtime::{
-    AgentId, AgentSpec, Capabilities, Command, EngineClient, EngineState, EngineStats, Event,
-    Exchange, FinishReason, FrameBudget, History, InlineText, Prompt, ReplyError, ReplyEvent,
-    ReplyId, TrySendError, Turn, Usage,
+    AgentId, AgentSpec, CacheError, Capabilities, Command, EngineClient, EngineState, EngineStats,
+    Event, Exchange, FinishReason, FrameBudget, History, InlineText, Prompt, ReplyError,
+    ReplyEvent, ReplyId, TrySendError, Turn, Usage,
 };
 
 /// Conduct of an engine at an ask.
@@ -65,6 +65,7 @@ struct Agent {
 }
 
 pub struct Inner {
+    name: &'static str,
     agents: BTreeMap<AgentId, Agent>,
     events: VecDeque<Event>,
     pub seen: Vec<Seen>,
@@ -85,6 +86,7 @@ pub struct Talker(pub Arc<Mutex<Inner>>, &'static str);
 impl Talker {
     pub fn new(name: &'static str) -> Self {
         let inner = Inner {
+            name,
             agents: BTreeMap::new(),
             events: VecDeque::new(),
             seen: Vec::new(),
@@ -179,6 +181,10 @@ impl Inner {
                 let known = self.agents.get_mut(&agent).expect("known");
                 assert!(known.reply.is_none(), "appended within a reply");
                 known.history.extend(turns, 1_000);
+            }
+            Command::CopyCache { agent, ticket } => {
+                assert!(self.agents.contains_key(&agent), "copied before it was added");
+                ticket.fail(CacheError::Device(self.name.into()));
             }
             Command::RemoveAgent { agent } => {
                 self.cancel_all(agent);

@@ -27,6 +27,9 @@ pub struct Capabilities {
     pub determinism: Determinism,
     /// How a common beginning of prompts is reused.
     pub prefix_cache: PrefixCache,
+    /// Whether caches of agents can be saved and loaded
+    /// ([`Command::CopyCache`](crate::Command::CopyCache)).
+    pub cache_files: bool,
     /// When a cancel ends the work for a reply.
     pub cancellation: Cancellation,
 }
@@ -104,6 +107,7 @@ impl Capabilities {
         log_probabilities: true,
         determinism: Determinism::Exact,
         prefix_cache: PrefixCache::Counted,
+        cache_files: true,
         cancellation: Cancellation::NextStep,
     };
 
@@ -123,6 +127,7 @@ impl Capabilities {
         log_probabilities: false,
         determinism: Determinism::None,
         prefix_cache: PrefixCache::None,
+        cache_files: false,
         cancellation: Cancellation::NextStep,
     };
 

@@ -3,6 +3,7 @@
 use walla_plan::Detail;
 
 use super::agent::{AgentSpec, AskOptions, Prompt, Turn};
+use super::cache::CacheTicket;
 use super::edit::ConversationEdit;
 use super::{AgentId, ReplyId};
 
@@ -83,6 +84,18 @@ pub enum Command {
         /// source; if the source is unknown, the new agent is not added.
         spec: Option<Box<AgentSpec>>,
     },
+    /// Saves the cache of an agent, or loads it before the agent's first ask, in the background.
+    ///
+    /// A save has the tokens that are evaluated when it begins; of an idle agent it waits up to a
+    /// second until its next prompt is prepared. Asks that follow a load wait for it. The next
+    /// prompt is compared with the loaded tokens, so a file of another conversation costs its
+    /// evaluation only, as a [failed](crate::CacheError) load does.
+    CopyCache {
+        /// The agent.
+        agent: AgentId,
+        /// What is copied. The host has the [job](crate::CacheJob).
+        ticket: CacheTicket,
+    },
     /// Removes an agent, cancels its reply and frees its memory.
     RemoveAgent {
         /// The agent.
@@ -135,6 +148,7 @@ impl Command {
             | Self::AppendTurns { agent, .. }
             | Self::EditConversation { agent, .. }
             | Self::ForkAgent { agent, .. }
+            | Self::CopyCache { agent, .. }
             | Self::RemoveAgent { agent }
             | Self::Ask { agent, .. }
             | Self::Cancel { agent, .. }

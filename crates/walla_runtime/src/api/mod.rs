@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod action;
 mod agent;
+mod cache;
 mod capabilities;
 mod command;
 mod edit;
@@ -16,6 +17,8 @@ mod stats;
 pub(crate) use self::action::CALL_BYTES_MAX;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
 pub use self::agent::{AgentSpec, AskOptions, ContextPolicy, Prompt, Speaker, Turn};
+pub(crate) use self::cache::CacheWork;
+pub use self::cache::{CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket};
 pub use self::capabilities::{
     Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache, Unsupported,
 };

@@ -106,7 +106,9 @@ impl Core {
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let can_begin = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
         let agent = self.agents.get(slot).filter(|agent| can_begin(agent));
-        agent.is_some_and(|agent| self.clients.runs(agent.client))
+        agent.is_some_and(|agent| {
+            self.clients.runs(agent.client) && !self.transfers.is_loading(agent.id)
+        })
     }
 
     /// Starts an agent's next ask. Returns `false` if it has none or the ask keeps waiting.

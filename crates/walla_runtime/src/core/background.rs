@@ -47,14 +47,21 @@ fn order(slot: usize, agent: &AgentState) -> Order {
 
 // Encoding.
 impl Core {
+    /// Whether conversations are evaluated before an ask.
+    pub(super) fn prepares_in_background(&self) -> bool {
+        self.background_prefill && self.model_text.template.is_some()
+    }
+
     /// The agent whose conversation is encoded next, and the time until then; 0: now.
     fn next_outdated(&self, now_micros: u64) -> Option<(u64, usize)> {
-        if !self.background_prefill || self.model_text.template.is_none() {
+        if !self.prepares_in_background() {
             return None;
         }
         let waits = |(slot, agent): (usize, &AgentState)| {
             let micros = agent.background.micros_to_encoding(now_micros)?;
-            let is_idle = !agent.has_work() && agent.is_chat && self.clients.runs(agent.client);
+            let is_loading = self.transfers.is_loading(agent.id);
+            let is_idle = !agent.has_work() && agent.is_chat && !is_loading;
+            let is_idle = is_idle && self.clients.runs(agent.client);
             is_idle.then(|| (micros, order(slot, agent)))
         };
         let (micros, (_, _, slot)) = self.agents.iter().filter_map(waits).min()?;
@@ -130,7 +137,9 @@ impl Core {
         // A page for the next tokens of each reply in progress.
         let free_pages = ledger.free_pages().saturating_sub(running);
         let candidates = self.agents.iter().filter(|(_, agent)| {
-            agent.background.is_prefilling() && self.clients.that_may_step(agent.client).is_some()
+            agent.background.is_prefilling()
+                && !self.transfers.is_loading(agent.id)
+                && self.clients.that_may_step(agent.client).is_some()
         });
         candidates.filter(move |&(slot, agent)| {
             let tokens = self.missing_tokens(slot, agent);

@@ -14,11 +14,16 @@ use crate::api::{BudgetStats, Pacing};
 use crate::options::{EngineOptions, FrameBudget};
 
 /// Frame of free-running clients, in microseconds: 1/60 s.
-const WINDOW_MICROS: u64 = 16_667;
+pub(super) const WINDOW_MICROS: u64 = 16_667;
 
 /// Debt is cleared after this idle time, in microseconds. It is the maximum debt: a quarter of a
 /// second at 60 Hz.
 const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
+
+/// Estimated time of a copy of [`CHUNK_BYTES`](super::transfers::CHUNK_BYTES), in microseconds:
+/// 10 GB/s over PCIe, 2.5 GB/s in memory.
+const GPU_COPY_MICROS: u32 = 100;
+const CPU_COPY_MICROS: u32 = 400;
 
 /// Number of measured steps between two updates of the published prediction errors.
 const STEPS_UNPUBLISHED_MAX: u32 = 16;
@@ -178,6 +183,20 @@ impl Budget {
         self.holds_for_all = other.holds_for_all;
         self.begun_micros = other.begun_micros;
         self.ticks = other.ticks;
+    }
+
+    /// Copies of cache contents per frame: a quarter of the budget, at least one. `None`: no limit.
+    /// 0 in a pause.
+    pub fn copies_per_frame(&self, is_free_running: bool) -> Option<u32> {
+        if self.is_zero() {
+            return Some(0);
+        }
+        if is_free_running && self.is_unbudgeted_for(Pacing::FreeRunning) {
+            return None;
+        }
+        let budget_micros = self.governor.stats().budget_micros?;
+        let copy_micros = if self.is_gpu { GPU_COPY_MICROS } else { CPU_COPY_MICROS };
+        Some((budget_micros / 4 / copy_micros).max(1))
     }
 
     /// Begins a frame.

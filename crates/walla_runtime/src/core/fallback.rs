@@ -53,7 +53,8 @@ impl Core {
     ///
     /// This requires the same model. If this core has another model, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].
-    pub(super) fn continue_from(&mut self, lost: Self) {
+    pub(super) fn continue_from(&mut self, mut lost: Self) {
+        lost.fail_transfers("the device was lost");
         let Self {
             model_text, prompts, constraints, mut agents, clients, stats, budget, kv, ..
         } = lost;

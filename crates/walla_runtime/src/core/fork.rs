@@ -61,7 +61,8 @@ impl Core {
     /// copied only if they are evaluated; otherwise the next prompt begins with a snapshot.
     fn share_sequence(&mut self, from: usize, to: usize) {
         let Some(source) = self.agents.get(from) else { return };
-        let tokens = source.sequence.evaluated().to_vec();
+        let tokens = source.sequence.copyable().to_vec();
+        let is_loaded = source.sequence.is_loaded();
         let (length, reached) = (tokens.len() as u32, source.sequence.reached());
         if length == 0 || !self.kv.has_commands() {
             return;
@@ -75,6 +76,9 @@ impl Core {
         if let Some(agent) = self.agents.get_mut(to).filter(|_| is_shared) {
             agent.sequence.begin(&tokens, ticks);
             agent.sequence.share(length, reached);
+            if is_loaded {
+                agent.sequence.load(length, reached);
+            }
         }
     }
 }

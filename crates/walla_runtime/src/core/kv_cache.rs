@@ -2,6 +2,7 @@
 
 use std::ops::{Range, RangeBounds, RangeTo};
 
+use walla_device::CachePart;
 use walla_exec::{Completed, DrawOf, ExecError, Executor, Sequences, StepError};
 use walla_plan::{Batch, KvLedger, LedgerError, UBatch};
 use walla_types::SeqId;
@@ -27,6 +28,8 @@ pub(super) struct KvCache {
     claim: Option<usize>,
     /// Scratch: a bit for each page.
     pub(super) held_pages: Vec<u64>,
+    /// Scratch: pages of a copy.
+    page_numbers: Vec<u32>,
     /// Changed by the methods in [`snapshots`](super::snapshots).
     pub(super) snapshots: Snapshots,
 }
@@ -43,6 +46,7 @@ impl KvCache {
         Self {
             held_pages: vec![0; (options.pages as usize).div_ceil(64)],
             sequences,
+            page_numbers: Vec::new(),
             resizes_to: None,
             pages_refused: 0,
             has_freed: false,
@@ -177,6 +181,62 @@ impl KvCache {
         let copied = ledger.copy(from, to, tokens, commands);
         debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
         copied.is_ok()
+    }
+
+    /// Sends pending cache operations.
+    ///
+    /// # Errors
+    /// Any device error.
+    pub fn flush(&mut self) -> Result<(), ExecError> {
+        self.sequences.flush_cache_ops()
+    }
+
+    /// Enqueues a copy of pages of a sequence, by their index in it, to a buffer.
+    ///
+    /// # Errors
+    /// Any device error.
+    pub fn read_pages(
+        &mut self,
+        seq: SeqId,
+        pages: Range<usize>,
+        buffer: usize,
+    ) -> Result<(), ExecError> {
+        self.page_numbers(seq, pages);
+        let Self { sequences, page_numbers, .. } = self;
+        sequences.executor.read_part(buffer, &CachePart::Pages(page_numbers))
+    }
+
+    /// Enqueues a copy of `bytes` to pages of a sequence, by their index in it.
+    ///
+    /// # Errors
+    /// Any device error.
+    pub fn write_pages(
+        &mut self,
+        seq: SeqId,
+        pages: Range<usize>,
+        buffer: usize,
+        bytes: &[u8],
+    ) -> Result<(), ExecError> {
+        self.page_numbers(seq, pages);
+        let Self { sequences, page_numbers, .. } = self;
+        let part = CachePart::Pages(page_numbers);
+        let mut fill = |to: &mut [u8]| to.copy_from_slice(bytes);
+        sequences.executor.write_part(buffer, &part, bytes.len(), &mut fill)
+    }
+
+    fn page_numbers(&mut self, seq: SeqId, pages: Range<usize>) {
+        let table = self.sequences.ledger.pages(seq).get(pages).unwrap_or_default();
+        self.page_numbers.clear();
+        self.page_numbers.extend(table.iter().map(|page| page.0));
+    }
+
+    /// Appends tokens whose reserved pages were written.
+    ///
+    /// # Errors
+    /// [`StepError::Ledger`] if the pages were not reserved.
+    pub fn append_written(&mut self, seq: SeqId, tokens: u32) -> Result<(), StepError> {
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        Ok(ledger.append_written(seq, tokens, commands)?)
     }
 
     /// See [`Sequences::free_fenced`].

@@ -19,10 +19,13 @@ use super::in_flight::InFlight;
 use super::kv_cache::KvCache;
 use super::schedule::Scheduler;
 use super::source::Source;
+use super::transfers::{self, Transfers};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
+use crate::cache_file::Binding;
 use crate::clock::Clock;
 use crate::engine_core::Progress;
+use crate::hash::fnv1a;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
 use crate::status::ModelCard;
 
@@ -143,6 +146,7 @@ impl Source {
         }
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
+        let transfers = self.transfers(&sequences.executor, options);
         let kv = KvCache::new(sequences);
         let mut stats = EngineStats::default();
         kv.update_stats(&mut stats);
@@ -165,6 +169,7 @@ impl Source {
             scheduler: Scheduler::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
+            transfers,
             deadlines: options.deadlines,
             context_tokens,
             prefill_tokens_max,
@@ -173,6 +178,29 @@ impl Source {
             driver_calls_of_load,
             refused: None,
         })
+    }
+}
+
+impl Source {
+    fn transfers(&self, executor: &Executor, options: &EngineOptions) -> Transfers {
+        let exec_options = executor.options();
+        let frequencies = self.model.ropes.iter().flat_map(|rope| {
+            let all = rope.frequencies.iter().chain([&rope.magnitude]);
+            all.flat_map(|number| number.to_bits().to_le_bytes())
+        });
+        let binding = executor.cache_image().map(|image| Binding {
+            model: self.digest,
+            rotation: fnv1a(frequencies),
+            architecture: self.model.architecture.name().to_owned(),
+            kv_type: exec_options.kv_type,
+            image: image.clone(),
+            vocab: executor.vocab(),
+            context_tokens: exec_options.context_tokens,
+            chunk_pages: (transfers::CHUNK_BYTES / image.page_bytes().max(1)).max(1) as u32,
+        });
+        let seq = exec_options.sequences_max + exec_options.snapshots_max;
+        let wakes = (!options.inline_text).then(std::thread::current);
+        Transfers::new(binding, seq, wakes)
     }
 }
 
@@ -233,6 +261,7 @@ fn exec_options(
     ExecOptions {
         sequences_max: agents_max,
         snapshots_max: snapshots(options, model),
+        transfer_bytes: transfers::CHUNK_BYTES as u32,
         context_tokens,
         page_tokens: PAGE_TOKENS,
         // Plus the reserved page.

@@ -33,6 +33,7 @@ mod source;
 mod stalls;
 #[cfg(test)]
 mod tests;
+mod transfers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ use self::in_flight::InFlight;
 use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
+use self::transfers::Transfers;
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::ask_queue::Ask;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
@@ -83,6 +85,7 @@ const RETRIES_MAX: u32 = 3;
 /// | `scheduler` | [`schedule`] | plan and batch of a step | methods only |
 /// | `budget` | [`budget`] | governor, frames | methods only |
 /// | `in_flight` | [`in_flight`] | submitted steps, their results, failed polls | methods only |
+/// | `transfers` | [`transfers`] | saves and loads of caches, thread for files | methods only |
 ///
 /// # State of a request
 /// | state | place |
@@ -112,6 +115,7 @@ pub(crate) struct Core {
     scheduler: Scheduler,
     budget: Budget,
     in_flight: InFlight,
+    transfers: Transfers,
     // Settings.
     deadlines: Deadlines,
     context_tokens: u32,
@@ -222,6 +226,7 @@ impl EngineCore for Core {
         for id in self.agents.ids_in_slots(key) {
             self.remove_agent(key, id, 0);
         }
+        self.remove_transfers(key);
         self.clients.remove(key);
     }
 
@@ -254,6 +259,9 @@ impl EngineCore for Core {
                 self.edit(client, agent, edit, now_micros);
             }
             Command::ForkAgent { agent, source, spec } => self.fork(client, agent, source, spec),
+            Command::CopyCache { agent, ticket } => {
+                self.copy_cache(client, agent, ticket, now_micros);
+            }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, reply_id, prompt, options } => {
                 self.ask(client, agent, Ask::new(reply_id, prompt, options, now_micros));
@@ -311,6 +319,7 @@ impl EngineCore for Core {
         self.clients.update_stalls(now_micros);
         self.end_overdue_replies(now_micros);
         self.end_stalled_reply(now_micros);
+        let has_copied = self.run_transfers(now_micros)?;
         self.start_asks(now_micros);
         // If a prompt fails, its agent's next ask can start.
         while self.collect_prompts(now_micros)
@@ -326,7 +335,9 @@ impl EngineCore for Core {
         let submission = self.submit_steps(now_micros)?;
         self.clients.deliver(emit);
         self.update_stats();
-        Ok(if collected { Advance::Again } else { self.next_wakeup(submission, now_micros) })
+        let next = self.next_wakeup(submission, now_micros);
+        let is_again = collected || has_copied;
+        Ok(if is_again { Advance::Again } else { self.transfers.earlier(next) })
     }
 
     fn stats(&self) -> EngineStats {

@@ -258,7 +258,7 @@ impl Core {
             }
             return Room::Wait;
         }
-        if self.kv.free_shared_snapshot() {
+        if self.kv.free_shared_snapshot() || self.stop_transfer() {
             return Room::Freed;
         }
         match self.victim(slot) {
@@ -301,8 +301,11 @@ impl Core {
                 let held = (0..self.agents.slots()).filter(holds);
                 held.min_by_key(|&slot| self.urgency(slot))
             };
-            let Some(slot) = self.idle_holder(None).or_else(least_urgent) else { break };
-            self.drop_sequence(slot);
+            match self.idle_holder(None).or_else(least_urgent) {
+                Some(slot) => self.drop_sequence(slot),
+                None if self.stop_transfer() => {}
+                None => break,
+            }
         }
         self.kv.update_stats(&mut self.stats);
     }

@@ -171,6 +171,14 @@ impl KvCache {
         Some(snapshot.reached)
     }
 
+    /// Copies the longest snapshot whose tokens fit to an empty sequence. Returns its number of
+    /// tokens; 0 without one.
+    pub fn copy_snapshot(&mut self, fits: impl Fn(&[TokenId]) -> bool, to: SeqId) -> u32 {
+        let longest = self.longest_snapshot(|tokens, _| fits(tokens));
+        let copied = longest.filter(|(_, place)| self.copy_whole(self.snapshots.seq(*place), to));
+        copied.map_or(0, |(tokens, _)| tokens)
+    }
+
     /// Frees the pages of a snapshot that has exclusive pages: of several, the one that is replaced
     /// first. Returns `false` without such a snapshot.
     pub fn free_snapshot(&mut self) -> bool {
@@ -250,6 +258,10 @@ impl Core {
         let Some(agent) = self.agents.get(slot) else { return };
         let submitted = self.kv.len(slot);
         let Some(tokens) = agent.sequence.tokens().get(..submitted as usize) else { return };
+        // Other agents may continue from a snapshot.
+        if agent.sequence.is_loaded() {
+            return;
+        }
         let is_end = match &agent.reply {
             Some(reply) if agent.is_running() => submitted == reply.usage.prompt_tokens,
             _ => submitted as usize == agent.sequence.tokens().len(),

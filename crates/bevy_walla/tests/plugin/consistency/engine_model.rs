@@ -225,6 +225,7 @@ impl State {
                 let (persona, turns) = (spec.persona, spec.turns);
                 self.agents.insert(agent, Character { persona, turns, ..Character::default() });
             }
+            Command::CopyCache { .. } => panic!("the game copies no caches"),
             Command::EditConversation { .. } => panic!("the plugin edits its components"),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(character) = self.agents.get_mut(&agent) {

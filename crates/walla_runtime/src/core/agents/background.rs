@@ -68,6 +68,11 @@ impl BackgroundPrefill {
         self.stage == Stage::Prefilling
     }
 
+    /// Whether the cache may lack tokens of the conversation that will be evaluated.
+    pub fn is_pending(&self) -> bool {
+        self.stage != Stage::Done
+    }
+
     /// All tokens are evaluated, or will not be.
     pub fn end(&mut self) {
         self.stage = Stage::Done;

@@ -31,6 +31,9 @@ pub(in crate::core) struct SequenceState {
     /// Tokens in front of the first one whose keys were shifted. Later ones are approximate, and no
     /// other agent may share them.
     exact: u32,
+    /// The cache began with tokens of a file. Nothing of it is `exact`: a manipulated file must not
+    /// change the replies of other agents.
+    is_loaded: bool,
     /// Maximum length of the sequence since it was empty.
     reached: u32,
     /// Draws submitted whose results the host has not read.
@@ -54,6 +57,7 @@ impl SequenceState {
             tokens: Vec::new(),
             evaluated: 0,
             exact: u32::MAX,
+            is_loaded: false,
             reached: 0,
             unread: 0,
             epoch: Epoch { agent, version: 0 },
@@ -84,6 +88,16 @@ impl SequenceState {
     /// Known tokens whose cache entries other agents may share.
     pub fn evaluated(&self) -> &[TokenId] {
         &self.tokens[..self.evaluated.min(self.exact) as usize]
+    }
+
+    /// Evaluated tokens that the agent itself may copy: also of a file, but without shifted keys.
+    pub fn copyable(&self) -> &[TokenId] {
+        if self.is_loaded { &self.tokens[..self.evaluated as usize] } else { self.evaluated() }
+    }
+
+    /// Whether the cache began with tokens of a file.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded
     }
 
     /// Number of tokens, at the beginning, whose cache entries are or will be exact.
@@ -198,6 +212,7 @@ impl SequenceState {
         self.evaluated = self.evaluated.min(keep);
         if keep <= self.exact {
             self.exact = u32::MAX;
+            self.is_loaded = false;
         }
         keep
     }
@@ -217,6 +232,7 @@ impl SequenceState {
     /// The tokens of `gap` were removed from the cache, and the later ones shifted.
     pub fn close_gap(&mut self, gap: Range<u32>) {
         self.exact = self.exact.min(gap.start);
+        self.is_loaded = false;
         self.evaluated = self.evaluated.saturating_sub(gap.end - gap.start).max(gap.start);
         self.tokens.drain(gap.start as usize..gap.end as usize);
     }
@@ -245,12 +261,20 @@ impl SequenceState {
     pub fn share(&mut self, tokens: u32, reached: u32) {
         (self.evaluated, self.reached) = (tokens, reached);
         self.exact = u32::MAX;
+        self.is_loaded = false;
+    }
+
+    /// As [`share`](Self::share), of tokens of a file.
+    pub fn load(&mut self, tokens: u32, reached: u32) {
+        self.share(tokens, reached);
+        (self.exact, self.is_loaded) = (0, true);
     }
 
     /// Called when the cache holds nothing of the sequence any more.
     pub fn forget_cache(&mut self) {
         (self.evaluated, self.reached) = (0, 0);
         self.exact = u32::MAX;
+        self.is_loaded = false;
         self.forget_in_flight();
     }
 
@@ -315,6 +339,26 @@ mod tests {
         sequence.begin(&prompt, 0);
         sequence.completed(100);
         assert_eq!(sequence.evaluated().len(), 100);
+    }
+
+    #[test]
+    fn loaded_tokens_are_not_shared_until_they_are_evaluated_again() {
+        let tokens = |range: Range<u32>| range.map(TokenId).collect::<Vec<_>>();
+        let mut sequence = SequenceState::new(AgentId(1));
+        let prompt = tokens(0..300);
+        sequence.begin(&prompt[..200], 0);
+        sequence.load(200, 200);
+        assert_eq!((sequence.evaluated().len(), sequence.copyable().len()), (0, 200));
+        assert_eq!(sequence.keep_prefix(&prompt, 200, 0), 200);
+        sequence.begin(&prompt, 0);
+        sequence.completed(300);
+        assert_eq!((sequence.evaluated().len(), sequence.copyable().len()), (0, 300));
+        // Shifted keys are approximate, also for the agent itself.
+        sequence.close_gap(50..120);
+        assert_eq!((sequence.evaluated().len(), sequence.copyable().len()), (0, 0));
+        sequence.load(200, 200);
+        assert_eq!(sequence.keep_prefix(&tokens(7..20), 200, 0), 0);
+        assert!(!sequence.is_loaded());
     }
 
     #[test]

@@ -121,6 +121,11 @@ impl Clients {
         self.list.iter().find(|client| client.key == key && client.may_step())
     }
 
+    /// Whether a client is free-running.
+    pub fn is_free_running(&self, key: ClientKey) -> bool {
+        self.get(key).is_some_and(|client| client.pacing == Pacing::FreeRunning)
+    }
+
     pub fn has_free_running(&self) -> bool {
         self.list.iter().any(|client| client.pacing == Pacing::FreeRunning)
     }

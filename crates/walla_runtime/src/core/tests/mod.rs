@@ -4,6 +4,7 @@
 mod actions;
 mod background;
 mod budget;
+mod cache_files;
 mod clients;
 mod constraints;
 mod conversations;
@@ -20,6 +21,7 @@ mod prompts;
 mod reasoning;
 mod replies;
 mod simulation;
+mod simulation_copies;
 mod simulation_kit;
 mod slots;
 mod snapshots;

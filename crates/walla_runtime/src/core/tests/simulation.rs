@@ -21,6 +21,7 @@ use walla_device::faulty::{Call, Fault, FaultPlan, FaultyBackend};
 use walla_device::hash::{HashBackend, HashOptions};
 use walla_plan::Detail;
 
+use super::simulation_copies::Copies;
 use super::simulation_kit::{
     ADVANCES_MAX, Draws, Named, SILENCE_MICROS_MAX, Setting, check_tokens, describe, run_all,
     seeds, source,
@@ -47,10 +48,10 @@ const SEEDS_OF_FAULTS: [u64; 4] = [100_671, 236_276, 350_267, 5_452];
 const FRAMES_TO_END_MAX: u32 = 17_000;
 
 /// A core in virtual time, and its events.
-struct Simulation {
-    setting: Setting,
-    core: Core,
-    agents: Vec<AgentId>,
+pub(super) struct Simulation {
+    pub(super) setting: Setting,
+    pub(super) core: Core,
+    pub(super) agents: Vec<AgentId>,
     asks: Vec<(AgentId, ReplyId)>,
     names: u64,
     heard: HashMap<ReplyId, Heard>,
@@ -59,7 +60,8 @@ struct Simulation {
     has_fallen_back: bool,
     is_budget_zero: bool,
     is_paused: bool,
-    log: String,
+    pub(super) copies: Copies,
+    pub(super) log: String,
     /// Latest progress, and the time of its last change.
     progress: (u64, u64, usize),
     progress_micros: u64,
@@ -76,6 +78,7 @@ impl Simulation {
     /// A simulation at its beginning.
     fn around(mut core: Core, pacing: Pacing, setting: Setting) -> Self {
         core.add_client(HOST, pacing);
+        let draws_of_copies = Draws::new(setting.hash.seed ^ 0x5afe);
         Self {
             setting,
             core,
@@ -87,6 +90,7 @@ impl Simulation {
             has_fallen_back: false,
             is_budget_zero: false,
             is_paused: false,
+            copies: Copies::new(draws_of_copies),
             log: String::new(),
             progress: (0, 0, 0),
             progress_micros: 0,
@@ -98,7 +102,7 @@ impl Simulation {
         self.names
     }
 
-    fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: Command) {
         let now_micros = self.setting.clock.now_micros();
         self.core.command(HOST, command, now_micros);
     }
@@ -205,7 +209,7 @@ impl Simulation {
     }
 
     /// One frame of the host, during which the device works.
-    fn frame(&mut self) {
+    pub(super) fn frame(&mut self) {
         let begin_micros = self.setting.clock.now_micros();
         let end_micros = begin_micros + FRAME_MICROS;
         self.core.frame(HOST, begin_micros);
@@ -301,6 +305,7 @@ impl Simulation {
         for _ in 0..120 {
             self.act();
             self.act();
+            self.copy_cache();
             self.frame();
         }
         self.room = usize::MAX;
@@ -314,6 +319,7 @@ impl Simulation {
             }
             self.frame();
         }
+        self.finish_copies();
         self.assert_all_ended();
         for agent in std::mem::take(&mut self.agents) {
             self.command(Command::RemoveAgent { agent });
@@ -349,6 +355,18 @@ fn simulated_agents_act() {
     let calls: usize =
         (7..240).step_by(8).map(|seed| simulate(seed).matches("Call(").count()).sum();
     assert!(calls > 20, "{calls}");
+}
+
+/// The simulations save and load caches, also with recurrent layers.
+#[test]
+fn simulated_agents_load_caches() {
+    let loads = |seed| -> u32 {
+        let log = simulate(seed);
+        let count = log.rsplit("loaded ").next().and_then(|rest| rest.lines().next());
+        count.and_then(|count| count.trim().parse().ok()).expect("a number")
+    };
+    let [plain, recurrent] = [0, 3].map(|first| (first..160).step_by(8).map(loads).sum::<u32>());
+    assert!(plain > 10 && recurrent > 10, "{plain}, {recurrent}");
 }
 
 /// The simulations with recurrent layers continue from snapshots.
@@ -398,14 +416,14 @@ impl Simulation {
         )
     }
 
-    fn add(&mut self, spec: AgentSpec) -> AgentId {
+    pub(super) fn add(&mut self, spec: AgentSpec) -> AgentId {
         let agent = AgentId(self.name());
         self.command(Command::AddAgent { agent, spec: Box::new(spec) });
         self.agents.push(agent);
         agent
     }
 
-    fn ask(&mut self, agent: AgentId, prompt: Prompt) {
+    pub(super) fn ask(&mut self, agent: AgentId, prompt: Prompt) {
         let reply_id = ReplyId(self.name());
         self.heard.insert(reply_id, Heard { client: Some(HOST), ..Heard::default() });
         self.asks.push((agent, reply_id));
@@ -433,11 +451,16 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
         match frame {
             6 => simulation.core.control(Control::KvTokens(16 * 8)),
             12 => simulation.core.control(Control::KvTokens(u32::MAX)),
+            // A save, and a load of its file into another agent.
+            14 => simulation.save(0),
+            20 => simulation.load_saved(),
+            _ if frame < 24 => {}
             _ if !simulation.is_anything_open() => break,
             _ => {}
         }
         simulation.frame();
     }
+    simulation.finish_copies();
     simulation.assert_all_ended();
     simulation.setting.handle.calls(call) > nth
 }

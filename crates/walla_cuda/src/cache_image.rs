@@ -1,0 +1,153 @@
+//! Copies of cache contents in host memory.
+
+use walla_device::{
+    CacheDesc, CacheImage, CacheLayer, CachePart, DeviceError, ImageNumber, ImagePart, ImageState,
+    KvType,
+};
+use walla_types::PENALTY_WINDOW_MAX;
+
+use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
+use crate::lower::DeltaState;
+use crate::resources::{Cache, LayerMemory};
+
+/// Bytes of a sequence's recent tokens.
+const RECENT_BYTES: usize = 4 * PENALTY_WINDOW_MAX as usize;
+
+/// Direction of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    FromCache,
+    ToCache,
+}
+
+/// Layout of an image.
+pub(crate) fn layout(desc: &CacheDesc) -> CacheImage {
+    let number = match desc.kv_type {
+        KvType::F16 => ImageNumber::F16,
+        KvType::Q8 => ImageNumber::Bytes(1),
+        _ => ImageNumber::F32,
+    };
+    let mut image = CacheImage {
+        layout: "cuda 1",
+        page_tokens: desc.page_tokens,
+        parts: Vec::new(),
+        states: Vec::new(),
+    };
+    for layer in &desc.layers {
+        if let CacheLayer::Kv { kv_heads: heads, head_dim: numbers, .. } = *layer {
+            let part = ImagePart { heads, numbers, number, cells_last: false };
+            image.parts.extend([part; 2]);
+            if desc.kv_type.scale_bytes() > 0 {
+                let (numbers, number) = (1, ImageNumber::F16);
+                image.parts.extend([ImagePart { heads, numbers, number, cells_last: false }; 2]);
+            }
+        }
+        let state = |bytes| ImageState { bytes, number: ImageNumber::F32 };
+        image.states.extend(state_bytes(layer).map(state));
+    }
+    image
+}
+
+/// Bytes of the state of one sequence in a recurrent layer.
+fn state_bytes(layer: &CacheLayer) -> Option<usize> {
+    let numbers = match *layer {
+        CacheLayer::Kv { .. } => return None,
+        CacheLayer::ShortConv { width, taps } => taps.saturating_sub(1) as usize * width as usize,
+        CacheLayer::DeltaNet(shape) => DeltaState::of(shape)?.numbers as usize,
+    };
+    Some(4 * numbers)
+}
+
+/// A copy between a block of the cache and the image.
+struct Copy<'a> {
+    context: &'a Context,
+    stream: Stream,
+    host: &'a PinnedMemory,
+    direction: Direction,
+}
+
+impl Copy<'_> {
+    fn enqueue(
+        &self,
+        cache: (&DeviceMemory, usize),
+        image: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let image = (self.host, image);
+        match self.direction {
+            _ if bytes == 0 => Ok(()),
+            Direction::FromCache => self.context.download(self.stream, cache, image, bytes),
+            Direction::ToCache => self.context.upload(self.stream, image, cache, bytes),
+        }
+    }
+
+    /// Copies a block of each page. `image` is its place in the image; it becomes the place behind
+    /// the block. Consecutive pages are one copy.
+    fn pages(
+        &self,
+        pages: &[u32],
+        memory: &DeviceMemory,
+        page_bytes: usize,
+        image: &mut usize,
+    ) -> Result<(), DeviceError> {
+        for run in pages.chunk_by(|page, next| page.checked_add(1) == Some(*next)) {
+            let first = run.first().map_or(0, |page| *page as usize);
+            let bytes = run.len() * page_bytes;
+            self.enqueue((memory, first * page_bytes), *image, bytes)?;
+            *image += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Enqueues the copies of a part. Allocates nothing.
+pub(crate) fn copy_part(
+    (context, stream): (&Context, Stream),
+    cache: &Cache,
+    part: &CachePart<'_>,
+    (host, offset): (&PinnedMemory, usize),
+    direction: Direction,
+) -> Result<(), DeviceError> {
+    let (copy, desc) = (Copy { context, stream, host, direction }, &cache.desc);
+    let outside = || DeviceError::Invalid(format!("{part:?} reaches outside the cache"));
+    let mut image = offset;
+    match *part {
+        CachePart::Pages(pages) => {
+            if pages.iter().any(|page| *page >= desc.pages) {
+                return Err(outside());
+            }
+            for (layer, memory) in desc.layers.iter().zip(&cache.layers) {
+                let (
+                    CacheLayer::Kv { kv_heads, head_dim, .. },
+                    LayerMemory::Kv { keys, values, scales },
+                ) = (*layer, memory)
+                else {
+                    continue;
+                };
+                let cells = kv_heads as usize * desc.page_tokens as usize;
+                let numbers = cells * head_dim as usize * desc.kv_type.bytes();
+                for memory in [keys, values] {
+                    copy.pages(pages, memory, numbers, &mut image)?;
+                }
+                for memory in scales.iter().flatten() {
+                    copy.pages(pages, memory, cells * desc.kv_type.scale_bytes(), &mut image)?;
+                }
+            }
+            Ok(())
+        }
+        CachePart::State { sequence, index } => {
+            let layers = desc.layers.iter().zip(&cache.layers);
+            let mut states = layers.filter_map(|(layer, memory)| match memory {
+                LayerMemory::States { states } => Some((state_bytes(layer)?, states)),
+                LayerMemory::Kv { .. } => None,
+            });
+            let state = states.nth(index as usize).filter(|_| sequence < desc.sequences_max);
+            let (bytes, states) = state.ok_or_else(outside)?;
+            copy.enqueue((states, sequence as usize * bytes), image, bytes)
+        }
+        CachePart::Recent { sequence } if sequence < desc.sequences_max => {
+            copy.enqueue((&cache.recent, sequence as usize * RECENT_BYTES), image, RECENT_BYTES)
+        }
+        CachePart::Recent { .. } => Err(outside()),
+    }
+}
