@@ -16,6 +16,7 @@ pub(crate) struct Source {
     pub(super) model: ModelSpec,
     pub(super) text: Arc<ModelText>,
     pub(super) context_tokens: u32,
+    pub(super) fingerprint: u64,
 }
 
 impl Source {
@@ -32,7 +33,8 @@ impl Source {
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(ModelText::load(&file, options, context_tokens)?);
-        let source = Self { file: file.keep()?, model, text, context_tokens };
+        let fingerprint = file.fingerprint()?;
+        let source = Self { file: file.keep()?, model, text, context_tokens, fingerprint };
         Ok((Arc::new(source), file))
     }
 
