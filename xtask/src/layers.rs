@@ -45,11 +45,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    (
-        "walla_record",
-        6,
-        &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"],
-    ),
+    ("walla_record", 6, &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"]),
     ("walla_router", 6, &["thiserror", "tracing"]),
     (
         "walla_remote",

@@ -181,6 +181,7 @@ mod lod;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
+mod recording;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod reply;
@@ -213,6 +214,7 @@ pub use lod::{
     WallaLodRoutingPlugin, route_by_level,
 };
 pub use plugin::WallaPlugin;
+pub use recording::WallaRecording;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
 pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
@@ -224,6 +226,9 @@ pub use walla::{HostTimes, Walla, WallaFailed, WallaReady, walla_ready};
 /// Memories of agents and shared lore: stores with deterministic search. The texts of its hits are
 /// passed to [`Ask::knowing`].
 pub use walla_memory as memory;
+/// Recordings of sessions, their replay with a model, and their player without one:
+/// [`WallaPlugin::record`], [`WallaPlugin::recording`].
+pub use walla_record as record;
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;

@@ -51,6 +51,9 @@ pub use walla_embed::{
 /// passed as [`AskOptions::notes`].
 pub use walla_memory as memory;
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
+/// Recordings of sessions, their replay with a model, and their player without one:
+/// [`EngineBuilder::record`], [`Engine::play`].
+pub use walla_record as record;
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;

@@ -6,6 +6,8 @@ mod agents;
 mod ends;
 #[path = "api/host.rs"]
 mod host;
+#[path = "api/recordings.rs"]
+mod recordings;
 #[path = "api/replies.rs"]
 mod replies;
 #[path = "api/waits.rs"]

@@ -1,20 +1,20 @@
-//! Recordings of sessions: what a host asked, and every token that an engine answered.
+//! Recordings of sessions: the commands of a host, and every token of the replies.
 //!
 //! | type | purpose |
 //! |---|---|
-//! | [`Recorder`] | a client that records what its host sends and receives |
+//! | [`Recorder`] | a client that records the commands and events of its host |
 //! | [`Recording`] | a recording in memory; [`Session`] lists its agents and replies |
 //! | [`Replay`] | repeats a session with the model, and reports the first token that differs |
 //! | [`Player`] | plays a session without a model, to a host that asks the same |
 //!
-//! # What a recording contains
-//! Personas, conversations, notes, the texts of players, constraints, actions, seeds and settings of
-//! agents, and all replies. It contains no API keys: these are options of a remote engine and no part
-//! of its commands. Handle it as a log of conversations.
+//! # Contents of a recording
+//! Personas, conversations, notes, the texts of players, constraints, actions, seeds and settings
+//! of agents, and all replies. It contains no API keys: these are options of a remote engine and no
+//! part of its commands. Handle it as a log of conversations.
 //!
 //! # Size and safety
-//! The frame side encodes into a buffer; a thread compresses and writes. A chunk is written, and the
-//! system is asked to store it, at least once per second, so a crash or a power cut loses the last
+//! The frame side encodes into a buffer; a thread compresses and writes. At least once per second
+//! it writes a chunk and asks the system to store it, so a crash or a power cut loses the last
 //! second. A reader accepts any bytes: it returns a recording, a shorter recording or an error.
 //!
 //! # Examples
@@ -55,7 +55,7 @@ mod writer;
 pub use error::{ReadError, RecordError};
 pub use format::Defect;
 pub use player::{Pace, Player, PlayerClient};
-pub use recorder::{Recorder, RecordingStatus};
+pub use recorder::{Recorder, RecordingFile, RecordingStatus};
 pub use recording::{End, EngineInfo, Entry, Limits, Record, Recording};
 pub use replay::{Difference, Differing, Replay, ReplayError, ReplayReport};
 pub use session::{RecordedAgent, RecordedAsk, ReplyText, Session};

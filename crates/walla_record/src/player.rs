@@ -31,8 +31,8 @@ pub enum Pace {
 /// # Which reply is played
 /// - An agent is the first recorded agent that no other agent is yet, with the same persona, or, if
 ///   it is a copy, of the same source. So agents may be added in another order.
-/// - The asks of an agent get the replies of its recorded asks, in order. An ask with another prompt
-///   fails with [`ReplyError::NotRecorded`], which contains both prompts, and so does an ask
+/// - The asks of an agent get the replies of its recorded asks, in order. An ask with another
+///   prompt fails with [`ReplyError::NotRecorded`], which contains both prompts, and so does an ask
 ///   behind the last one. [Settings](walla_runtime::AskOptions) are not compared.
 /// - A reply that the host cancels ends at once; a recorded cancel ends it in any case.
 ///
@@ -136,7 +136,12 @@ impl PlayerClient {
     }
 
     /// The recorded agent that a new one is.
-    fn assign(&self, inner: &mut Inner, persona: Option<&str>, source: Option<AgentId>) -> PlayedAgent {
+    fn assign(
+        &self,
+        inner: &mut Inner,
+        persona: Option<&str>,
+        source: Option<AgentId>,
+    ) -> PlayedAgent {
         let session = &self.player.session;
         let source = source.and_then(|source| inner.agents.get(&source)?.index);
         let source = source.and_then(|index| Some(session.agents.get(index)?.agent));

@@ -9,8 +9,8 @@
 //! | [`Shared`]: state, error, bytes | reads, sets | reads, sets |
 //!
 //! Rules:
-//! 1. The frame side encodes records into a buffer and never waits for the thread: a full queue ends
-//!    the recording.
+//! 1. The frame side encodes records into a buffer and never waits for the thread: a full queue
+//!    ends the recording.
 //! 2. A buffer is handed over when it is full, and at the latest 100 ms after its first record if
 //!    the host calls the client; [`EngineClient::wait_max`] lets a host without frames call it.
 //! 3. The thread writes a chunk, and asks the system to store it, every half second in which there
@@ -108,6 +108,48 @@ impl RecordingStatus {
     }
 }
 
+/// The file of a recording, and the thread that writes it.
+#[derive(Debug)]
+pub struct RecordingFile {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl RecordingFile {
+    /// Creates the file and starts the thread. An existing recording is replaced.
+    ///
+    /// # Errors
+    /// As [`Recorder::new`].
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, RecordError> {
+        let path = path.into();
+        let file = writer::create(&path)?;
+        Self::start(path, move |shared| writer::run(shared, file))
+    }
+
+    fn start(
+        path: PathBuf,
+        write: impl FnOnce(&Shared) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let shared = Arc::new(Shared {
+            path,
+            full: ArrayQueue::new(BUFFERS_MAX),
+            empty: ArrayQueue::new(BUFFERS_MAX),
+            error: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            is_closing: AtomicBool::new(false),
+        });
+        for _ in 0..BUFFERS_FIRST {
+            let _has_room = shared.empty.push(Vec::with_capacity(BUFFER_CAPACITY));
+        }
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("walla-record".into())
+            .spawn(move || write(&of_thread))
+            .map_err(|error| RecordError::Thread(error.to_string()))?;
+        Ok(Self { shared, thread })
+    }
+}
+
 /// The buffer that is being filled.
 struct Front {
     buffer: Vec<u8>,
@@ -118,7 +160,7 @@ struct Front {
     begun_micros: u64,
 }
 
-/// A client that records what its host sends and receives. It behaves as the client that it
+/// A client that records the commands and events of its host. It behaves as the client that it
 /// contains.
 ///
 /// A recording that cannot go on, because the disk is full or too slow, ends with a warning in the
@@ -137,6 +179,8 @@ pub struct Recorder {
     /// The host wants details for a recording too.
     is_host_logged: AtomicBool,
     has_tokens: bool,
+    /// The engine has ended; the recording ends when no event is left.
+    is_engine_ended: AtomicBool,
     // Dropped last, behind the end of the recording.
     client: Box<dyn EngineClient>,
 }
@@ -147,39 +191,14 @@ impl Recorder {
     /// # Errors
     /// [`RecordError::Io`], [`RecordError::NotARecording`] if the path names another file,
     /// [`RecordError::Thread`].
-    pub fn new(
-        path: impl Into<PathBuf>,
-        client: impl EngineClient,
-    ) -> Result<Self, RecordError> {
-        Self::of_box(path, Box::new(client))
+    pub fn new(path: impl Into<PathBuf>, client: impl EngineClient) -> Result<Self, RecordError> {
+        Ok(Self::with_file(RecordingFile::create(path)?, Box::new(client)))
     }
 
-    /// As [`new`](Self::new), of a client of any type.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn of_box(
-        path: impl Into<PathBuf>,
-        client: Box<dyn EngineClient>,
-    ) -> Result<Self, RecordError> {
-        let path = path.into();
-        let file = writer::create(&path)?;
-        let shared = Arc::new(Shared {
-            path,
-            full: ArrayQueue::new(BUFFERS_MAX),
-            empty: ArrayQueue::new(BUFFERS_MAX),
-            error: OnceLock::new(),
-            bytes: AtomicU64::new(0),
-            is_closing: AtomicBool::new(false),
-        });
-        for _ in 0..BUFFERS_FIRST {
-            let _has_room = shared.empty.push(Vec::with_capacity(BUFFER_CAPACITY));
-        }
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("walla-record".into())
-            .spawn(move || writer::run(&of_thread, file))
-            .map_err(|error| RecordError::Thread(error.to_string()))?;
+    /// Records the session of `client` to a file that was created before.
+    #[must_use]
+    pub fn with_file(file: RecordingFile, client: Box<dyn EngineClient>) -> Self {
+        let RecordingFile { shared, thread } = file;
         let has_tokens = client.set_logged(true);
         let front = Front {
             buffer: Vec::with_capacity(BUFFER_CAPACITY),
@@ -187,7 +206,7 @@ impl Recorder {
             last: Clock::default(),
             begun_micros: 0,
         };
-        Ok(Self {
+        Self {
             front: Mutex::new(front),
             shared,
             thread: Some(thread),
@@ -196,8 +215,9 @@ impl Recorder {
             card: AtomicUsize::new(0),
             is_host_logged: AtomicBool::new(false),
             has_tokens,
+            is_engine_ended: AtomicBool::new(false),
             client,
-        })
+        }
     }
 
     /// State of the recording.
@@ -207,11 +227,26 @@ impl Recorder {
     }
 
     fn has_ended(&self) -> bool {
-        self.shared.error.get().is_some()
+        self.shared.error.get().is_some() || self.shared.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Ends the recording. The thread writes the rest.
+    fn close(&self) {
+        if !self.has_ended() {
+            let now = self.now();
+            let mut front = self.lock();
+            self.put(&mut front, now, Raw::End(None));
+            self.hand_over(&mut front);
+        }
+        self.shared.is_closing.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 
     fn now(&self) -> Clock {
-        let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let micros = millis.saturating_mul(1_000);
         Clock { frame: self.frame.load(Ordering::Relaxed), micros }
     }
 
@@ -272,6 +307,9 @@ impl Recorder {
     fn received(&self, events: &[Event]) {
         if self.has_ended() {
             return;
+        }
+        if events.is_empty() && self.is_engine_ended.load(Ordering::Relaxed) {
+            return self.close();
         }
         let now = self.now();
         let mut front = self.lock();
@@ -412,8 +450,15 @@ impl EngineClient for Recorder {
         self.client.stop();
     }
 
+    /// As the engine, and whether the recording is written, so that a program that waits for it
+    /// before its exit has the whole recording.
     fn is_ended(&self) -> bool {
-        self.client.is_ended()
+        let is_ended = self.client.is_ended();
+        if is_ended {
+            // The host may not have received the last events.
+            self.is_engine_ended.store(true, Ordering::Relaxed);
+        }
+        is_ended && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn local(&self) -> Option<&Engine> {
@@ -427,18 +472,86 @@ impl EngineClient for Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if !self.has_ended() {
-            let now = self.now();
-            let mut front = self.lock();
-            self.put(&mut front, now, Raw::End(None));
-            self.hand_over(&mut front);
-        }
-        self.shared.is_closing.store(true, Ordering::Release);
+        self.close();
         let Some(thread) = self.thread.take() else { return };
-        thread.thread().unpark();
         let begun = Instant::now();
         while !thread.is_finished() && begun.elapsed() < CLOSE_MAX {
             thread::sleep(Duration::from_micros(200));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use walla_runtime::{AgentId, Speaker, Turn};
+
+    /// An engine that takes every command and has no replies.
+    struct Silent;
+
+    impl EngineClient for Silent {
+        fn try_send(&self, _command: Command) -> Result<(), TrySendError<Command>> {
+            Ok(())
+        }
+
+        fn try_recv(&self) -> Option<Event> {
+            None
+        }
+
+        fn frame(&self) {}
+
+        fn state(&self) -> EngineState {
+            EngineState::Ready
+        }
+
+        fn stats(&self) -> EngineStats {
+            EngineStats::default()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::LOCAL
+        }
+
+        fn stop(&self) {}
+    }
+
+    fn turns(bytes: usize) -> Command {
+        let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }];
+        Command::AppendTurns { agent: AgentId(1), turns }
+    }
+
+    #[test]
+    fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
+        let file = RecordingFile::start(PathBuf::new(), |shared| {
+            while !shared.is_closing.load(Ordering::Acquire) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        for sent in 0..=BUFFERS_MAX {
+            assert!(recorder.status().is_recording(), "{sent} buffers wait");
+            recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
+        }
+        let status = recorder.status();
+        assert!(matches!(status.error(), Some(RecordError::Behind { buffers: BUFFERS_MAX })));
+        recorder.try_send(turns(1)).expect("the session goes on");
+    }
+
+    #[test]
+    fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("session.walla");
+        std::fs::write(&path, "").expect("a file");
+        // Each write fails, because the file is open for reading only.
+        let read_only = std::fs::File::open(&path).expect("a file");
+        let file = RecordingFile::start(path, move |shared| writer::run(shared, read_only));
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        let begun = Instant::now();
+        while recorder.status().is_recording() {
+            assert!(begun.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(matches!(recorder.status().error(), Some(RecordError::Io { .. })));
+        recorder.try_send(turns(1)).expect("the session goes on");
     }
 }

@@ -86,8 +86,8 @@ pub enum End {
 /// Limits of memory for a recording that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of records. Default: `8_000_000`, of which each takes about 130 bytes and its
-    /// text: four hours of 64 agents.
+    /// Maximum number of records. Default: `8_000_000`: four hours of 64 agents. Each takes about
+    /// 130 bytes and its text.
     pub records_max: u64,
     /// Maximum bytes of all chunks, not compressed. Default: 512 MiB.
     pub bytes_max: u64,

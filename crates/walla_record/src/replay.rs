@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// Repeats a session on an engine, and compares every token.
 ///
-/// # What is reproducible
+/// # Reproducible replies
 /// An engine with the same model, the same kind of device, the same kernels and the same
 /// [settings](walla_runtime::TextSettings) gives the same tokens, at any batch, number of threads,
 /// number of slots, budget and pacing. Other devices and other kernels round differently; they are
@@ -37,9 +37,8 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// | ask that never began | left out |
 /// | pauses, frames, levels of detail | without influence on tokens |
 ///
-/// A client of an engine that is [paced by frames](walla_runtime::Pacing::PerFrame) is exact, also
-/// for copies of an agent that were made while it spoke. The engine must not have other clients that
-/// use the recorded agents' ids, which are new here.
+/// Use a client that is [paced by frames](walla_runtime::Pacing::PerFrame): the replay grants no
+/// frame while a copy of an agent that speaks is due, so that it is made within the same reply.
 #[derive(Debug)]
 pub struct Replay<'a> {
     session: Session,
@@ -215,8 +214,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Waits until the engine is ready, checks it, and repeats the session. Blocks until the end: do
-    /// not call it in a game loop.
+    /// Waits until the engine is ready, checks it, and repeats the session. Blocks until the end:
+    /// do not call it in a game loop.
     ///
     /// # Errors
     /// As [`check`](Self::check); [`ReplayError::EngineGone`], [`ReplayError::Stuck`].
@@ -275,6 +274,8 @@ struct Run<'a> {
     asks: HashMap<ReplyId, usize>,
     got: Vec<Option<ReplyText>>,
     sent: HashSet<usize>,
+    /// Steps that are done.
+    done: HashSet<usize>,
     /// Replies in progress whose recording has no end.
     open: Vec<usize>,
     /// Agents of the engine that were added and not removed.
@@ -297,6 +298,7 @@ impl<'a> Run<'a> {
             asks: HashMap::new(),
             got: vec![None; replay.session.asks.len()],
             sent: HashSet::new(),
+            done: HashSet::new(),
             open: Vec::new(),
             added: HashSet::new(),
             unapplied: 0,
@@ -384,19 +386,18 @@ impl<'a> Run<'a> {
         }
         let mut has_moved = false;
         loop {
-            let heads: Vec<usize> =
-                self.queues.values().filter_map(|queue| queue.front().copied()).collect();
+            let heads: Vec<_> = self
+                .queues
+                .iter()
+                .filter_map(|(agent, queue)| Some((*agent, *queue.front()?)))
+                .collect();
             let mut is_done = true;
-            for index in heads {
+            for (agent, index) in heads {
                 let Some(step) = self.replay.timeline.steps.get(index) else { continue };
-                let is_next = step.agents().all(|agent| {
-                    self.queues.get(&agent).and_then(VecDeque::front) == Some(&index)
-                });
-                if is_next && self.step(&step.step)? {
+                if self.step(step)? {
                     (is_done, has_moved) = (false, true);
-                    for agent in step.agents() {
-                        self.queues.get_mut(&agent).and_then(VecDeque::pop_front);
-                    }
+                    self.done.insert(index);
+                    self.queues.get_mut(&agent).and_then(VecDeque::pop_front);
                 }
                 if self.held_back.is_some() {
                     return Ok(true);
@@ -421,6 +422,7 @@ impl<'a> Run<'a> {
                 Ok(self.reply(at).is_none_or(|got| got.is_started || got.end.is_some()))
             }
             Step::End(at) => Ok(self.reply(at).is_none_or(|got| got.end.is_some())),
+            Step::After(index) => Ok(self.done.contains(&index)),
             Step::Command(ref command) => {
                 let mut command = (**command).clone();
                 self.translate(&mut command);
@@ -467,7 +469,7 @@ impl<'a> Run<'a> {
 
     /// Sends a command, or holds it back. Returns whether it was sent.
     fn send(&mut self, command: Command) -> Result<bool, ReplayError> {
-        let (agent, is_ask) = (command.agent(), matches!(command, Command::Ask { .. }));
+        let agent = command.agent();
         let adds = matches!(command, Command::AddAgent { .. } | Command::ForkAgent { .. });
         let removes = matches!(command, Command::RemoveAgent { .. });
         match self.client.try_send(command) {
@@ -480,7 +482,7 @@ impl<'a> Run<'a> {
                 return Err(ReplayError::EngineGone(reason(&self.client.state())));
             }
         }
-        self.unapplied += usize::from(self.is_logged && !is_ask);
+        self.unapplied += usize::from(self.is_logged);
         if adds {
             self.added.insert(agent);
         } else if removes {
@@ -538,8 +540,7 @@ fn compare(ask: &RecordedAsk, got: &ReplyText, ending: Ending) -> Result<u32, Un
     let is_cut = ending != Ending::Natural;
     // The last run of tokens of a reply without an end is missing.
     let has_end = expected.end.is_some();
-    for (expected, got) in
-        [(&expected.reasoning, &got.reasoning), (&expected.speech, &got.speech)]
+    for (expected, got) in [(&expected.reasoning, &got.reasoning), (&expected.speech, &got.speech)]
     {
         // Behind a cut, held text may follow.
         let is_equal = if has_end { expected == got } else { got.starts_with(expected.as_str()) };
@@ -581,7 +582,9 @@ const SHOWN_BYTES_MAX: usize = 60;
 
 fn text_at(text: &str, at: usize) -> Differing {
     let rest = text.get(text.floor_char_boundary(at)..).unwrap_or_default();
-    Differing::Text(rest.get(..rest.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or_default().into())
+    Differing::Text(
+        rest.get(..rest.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or_default().into(),
+    )
 }
 
 /// The end of a reply in words.

@@ -149,9 +149,8 @@ impl Session {
                 }
                 Record::Event(Event { agent, reply_id, what }) => {
                     let ask = places.get(reply_id).and_then(|at| session.asks.get_mut(*at));
-                    let of_agent = |ask: &&mut RecordedAsk| {
-                        ask.agent == *agent && ask.reply.end.is_none()
-                    };
+                    let of_agent =
+                        |ask: &&mut RecordedAsk| ask.agent == *agent && ask.reply.end.is_none();
                     if let Some(ask) = ask.filter(of_agent) {
                         ask.events.push(index);
                         ask.reply.apply(what);
@@ -184,7 +183,7 @@ fn origin(command: &Command) -> (Option<String>, Option<AgentId>) {
 /// Maximum bytes of an ask in an error.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// The content of an ask for an error, shortened.
+/// The content of an ask, shortened, as a part of errors.
 pub(crate) fn describe(prompt: &Prompt) -> String {
     let (kind, text) = match prompt {
         Prompt::Chat(text) => ("", text.as_str()),

@@ -1,29 +1,32 @@
 //! The work of a session in the engine's order.
 //!
 //! The recording of a local engine shows when the engine applied each command and when it began and
-//! ended each reply. From that follows what each reply depends on, however the frames, threads and
-//! batches were. Without these details the order of the host is used.
+//! ended each reply. This order determines each reply, at any frames, threads and batches. Without
+//! these details the order of the host is used.
 //!
-//! | step | repeated by |
+//! | work | repeated by |
 //! |---|---|
 //! | begin of a reply | the ask, which is sent now |
 //! | start and end of a reply | a wait for it |
 //! | cancel of a reply in progress | the [token](walla_runtime::CancelAfter) after which it ends |
-//! | turns that were appended while asks were open | the turns, behind these asks, as the engine does |
+//! | turns that were appended while asks were open | the turns, when the engine adds them |
+//! | copy of an agent or of its conversation | a hidden copy of the source at the same point of its work, and a copy of the hidden one |
 //! | any other command | the command |
 //!
-//! Asks that never began (cancelled or refused while they waited) have no effect and are left out.
+//! Asks that never began, or were cancelled before their prompt was encoded, have no effect and are
+//! left out.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use walla_runtime::{
-    AgentId, CancelAfter, Command, Event, FinishReason, Logged, ReplyError, ReplyEvent, ReplyId,
+    AgentId, CancelAfter, Command, ConversationEdit, Event, FinishReason, Logged, ReplyError,
+    ReplyEvent, ReplyId,
 };
 
 use crate::recording::{Record, Recording};
 use crate::session::{RecordedAsk, Session};
 
-/// A step of a replay.
+/// A step of a replay. It follows all earlier steps of its agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Sends the ask of this index, and waits until the reply begins.
@@ -32,22 +35,10 @@ pub(crate) enum Step {
     Started(usize),
     /// Waits until the reply has ended.
     End(usize),
+    /// Waits until the step of this index is done.
+    After(usize),
     /// Sends a command.
     Command(Box<Command>),
-}
-
-/// A step and the agents that it concerns. It follows all earlier steps of both.
-#[derive(Clone, Debug)]
-pub(crate) struct StepOf {
-    pub step: Step,
-    pub agent: AgentId,
-    pub source: Option<AgentId>,
-}
-
-impl StepOf {
-    pub fn agents(&self) -> impl Iterator<Item = AgentId> + use<> {
-        [self.agent].into_iter().chain(self.source)
-    }
 }
 
 /// How the end of a reply is repeated.
@@ -55,8 +46,8 @@ impl StepOf {
 pub(crate) enum Ending {
     /// The engine decides, and must decide the same.
     Natural,
-    /// Time decided (a cancel, a deadline, a failure): the reply is cancelled at the recorded token,
-    /// and compared up to it.
+    /// Time decided (a cancel, a deadline, a failure): the reply is cancelled at the recorded
+    /// token, and compared up to it.
     Cut(CancelAfter),
     /// The recording has no end: the reply is cancelled when it has all that is recorded. Nothing
     /// depends on its end.
@@ -66,16 +57,43 @@ pub(crate) enum Ending {
 /// All steps of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    pub steps: Vec<StepOf>,
-    /// Indices of steps for each agent. A step that concerns two agents is in both queues.
+    pub steps: Vec<Step>,
+    /// Indices of steps for each agent.
     pub queues: BTreeMap<AgentId, VecDeque<usize>>,
-    /// For each ask; `None`: it never began.
+    /// For each ask; `None`: it is left out.
     pub endings: Vec<Option<Ending>>,
 }
 
 impl Timeline {
     pub fn new(recording: &Recording, session: &Session) -> Self {
         Builder::new(session, recording.has_tokens()).build(recording)
+    }
+}
+
+/// The asks of an agent as the engine keeps them
+/// ([`AskQueue`](walla_runtime::AskQueue)).
+#[derive(Debug, Default)]
+struct Asks {
+    in_progress: Option<usize>,
+    /// Waiting asks, each with turns that were appended before it.
+    waiting: VecDeque<(usize, Vec<Command>)>,
+    turns_after: Vec<Command>,
+}
+
+impl Asks {
+    /// Removes a waiting ask. Its turns stay in order.
+    fn remove(&mut self, ask: usize) {
+        let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ask) else { return };
+        let Some((_, mut turns)) = self.waiting.remove(at) else { return };
+        let later = self.waiting.get_mut(at).map_or(&mut self.turns_after, |(_, turns)| turns);
+        turns.append(later);
+        *later = turns;
+    }
+
+    /// Turns that are added now, because no ask precedes them.
+    fn take_due(&mut self) -> Vec<Command> {
+        let is_idle = self.in_progress.is_none() && self.waiting.is_empty();
+        if is_idle { std::mem::take(&mut self.turns_after) } else { Vec::new() }
     }
 }
 
@@ -86,16 +104,15 @@ struct Builder<'a> {
     timeline: Timeline,
     places: HashMap<ReplyId, usize>,
     /// Commands that were sent and not yet applied.
-    sent: VecDeque<(Command, Vec<usize>)>,
-    /// Asks of each agent that were sent and have not ended.
-    open: HashMap<AgentId, Vec<usize>>,
-    /// Turns that follow asks.
-    deferred: HashMap<AgentId, VecDeque<(Command, Vec<usize>)>>,
+    sent: VecDeque<Command>,
+    asks: HashMap<AgentId, Asks>,
     begun: HashSet<usize>,
     ended: HashSet<usize>,
     /// Cancelled replies whose cancel is known.
     claimed: HashSet<usize>,
     heard_bytes: HashMap<usize, u32>,
+    /// Number of hidden copies.
+    hidden: u64,
 }
 
 impl<'a> Builder<'a> {
@@ -107,24 +124,28 @@ impl<'a> Builder<'a> {
             timeline: Timeline::default(),
             places: places.collect(),
             sent: VecDeque::new(),
-            open: HashMap::new(),
-            deferred: HashMap::new(),
+            asks: HashMap::new(),
             begun: HashSet::new(),
             ended: HashSet::new(),
             claimed: HashSet::new(),
             heard_bytes: HashMap::new(),
+            hidden: 0,
         }
     }
 
     fn build(mut self, recording: &Recording) -> Timeline {
         for entry in &recording.entries {
             match &entry.record {
-                Record::Command(command) => self.command(command),
+                Record::Command(command) if self.is_logged => {
+                    self.sent.push_back((**command).clone());
+                }
+                Record::Command(command) => self.apply((**command).clone()),
                 Record::Event(event) => self.event(event),
                 Record::Engine(_) | Record::Paused(_) => {}
             }
         }
-        let open: Vec<_> = self.begun.difference(&self.ended).copied().collect();
+        let mut open: Vec<_> = self.begun.difference(&self.ended).copied().collect();
+        open.sort_unstable();
         for at in open {
             if let Some(ask) = self.session.asks.get(at) {
                 self.push(ask.agent, Step::End(at));
@@ -139,26 +160,10 @@ impl<'a> Builder<'a> {
         timeline
     }
 
-    fn command(&mut self, command: &Command) {
-        let agent = command.agent();
-        if let Command::Ask { reply_id, .. } = command {
-            if let Some(&at) = self.places.get(reply_id) {
-                self.open.entry(agent).or_default().push(at);
-            }
-            return;
-        }
-        let open = self.open.get(&agent).cloned().unwrap_or_default();
-        if self.is_logged {
-            self.sent.push_back((command.clone(), open));
-        } else {
-            self.apply(command.clone(), open);
-        }
-    }
-
     fn event(&mut self, Event { reply_id, what, .. }: &Event) {
         if let ReplyEvent::Logged(Logged::Applied) = what {
-            if let Some((command, open)) = self.sent.pop_front() {
-                self.apply(command, open);
+            if let Some(command) = self.sent.pop_front() {
+                self.apply(command);
             }
             return;
         }
@@ -170,7 +175,9 @@ impl<'a> Builder<'a> {
                 if !self.is_logged {
                     self.begin(agent, at);
                 }
-                self.push(agent, Step::Started(at));
+                if self.begun.contains(&at) {
+                    self.push(agent, Step::Started(at));
+                }
             }
             what if what.is_terminal() => self.end(agent, at),
             _ => {}
@@ -178,7 +185,15 @@ impl<'a> Builder<'a> {
     }
 
     fn begin(&mut self, agent: AgentId, at: usize) {
-        if self.begun.insert(at) {
+        let asks = self.asks.entry(agent).or_default();
+        let before = match asks.waiting.front() {
+            Some((waiting, _)) if *waiting == at => asks.waiting.pop_front(),
+            _ => None,
+        };
+        asks.in_progress = Some(at);
+        self.push_all(agent, before.map_or_else(Vec::new, |(_, turns)| turns));
+        let has_effect = self.session.asks.get(at).is_some_and(has_effect);
+        if has_effect && self.begun.insert(at) {
             self.push(agent, Step::Begin(at));
         }
     }
@@ -190,59 +205,66 @@ impl<'a> Builder<'a> {
         if self.begun.contains(&at) {
             self.push(agent, Step::End(at));
         }
-        if let Some(open) = self.open.get_mut(&agent) {
-            open.retain(|open| *open != at);
+        let asks = self.asks.entry(agent).or_default();
+        if asks.in_progress == Some(at) {
+            asks.in_progress = None;
         }
-        // Turns are appended when the last ask before them has ended.
-        loop {
-            let Some(deferred) = self.deferred.get_mut(&agent) else { return };
-            let is_due = |(_, open): &(Command, Vec<usize>)| {
-                open.iter().all(|open| self.ended.contains(open))
-            };
-            if !deferred.front().is_some_and(is_due) {
-                return;
-            }
-            let Some((command, _)) = deferred.pop_front() else { return };
-            self.push(agent, Step::Command(Box::new(command)));
-        }
+        asks.remove(at);
+        let due = asks.take_due();
+        self.push_all(agent, due);
     }
 
-    /// A command takes effect. `open`: asks of its agent that were sent before it and had not
-    /// ended for the host.
-    fn apply(&mut self, command: Command, open: Vec<usize>) {
+    /// A command takes effect.
+    fn apply(&mut self, command: Command) {
         let agent = command.agent();
         match &command {
+            Command::Ask { reply_id, .. } => {
+                // An ask that was refused has ended already.
+                let place = self.places.get(reply_id).filter(|at| !self.ended.contains(at));
+                if let Some(&at) = place {
+                    let asks = self.asks.entry(agent).or_default();
+                    let turns = std::mem::take(&mut asks.turns_after);
+                    asks.waiting.push_back((at, turns));
+                }
+            }
+            Command::AppendTurns { .. } => {
+                let asks = self.asks.entry(agent).or_default();
+                asks.turns_after.push(command);
+                let due = asks.take_due();
+                self.push_all(agent, due);
+            }
             Command::Cancel { reply_id, .. } => {
                 self.claim(*reply_id, u32::MAX);
             }
             Command::CancelHeard { reply_id, heard_bytes, .. } => {
                 if !self.claim(*reply_id, *heard_bytes) {
-                    self.push(agent, Step::Command(Box::new(command)));
-                }
-            }
-            Command::AppendTurns { .. } => {
-                let open: Vec<_> =
-                    open.into_iter().filter(|at| !self.ended.contains(at)).collect();
-                if open.is_empty() {
-                    self.push(agent, Step::Command(Box::new(command)));
-                } else {
-                    self.deferred.entry(agent).or_default().push_back((command, open));
+                    self.push_command(agent, command);
                 }
             }
             Command::EditConversation { edit, .. } => {
-                let source = edit.source();
+                let source = edit.source().filter(|source| *source != agent);
                 self.claim_all(agent);
-                self.push_of(agent, source, Step::Command(Box::new(command)));
+                match source {
+                    None => self.push_command(agent, command),
+                    Some(source) => self.push_copy(agent, source, |source| {
+                        let edit = ConversationEdit::CopyOf { source };
+                        Command::EditConversation { agent, edit }
+                    }),
+                }
+            }
+            Command::ForkAgent { source, spec: None, .. } => {
+                let source = *source;
+                self.push_copy(agent, source, |source| Command::ForkAgent {
+                    agent,
+                    source,
+                    spec: None,
+                });
             }
             Command::SetConversation { .. } | Command::RemoveAgent { .. } => {
                 self.claim_all(agent);
-                self.push(agent, Step::Command(Box::new(command)));
+                self.push_command(agent, command);
             }
-            Command::ForkAgent { source, .. } => {
-                let source = *source;
-                self.push_of(agent, Some(source), Step::Command(Box::new(command)));
-            }
-            _ => self.push(agent, Step::Command(Box::new(command))),
+            _ => self.push_command(agent, command),
         }
     }
 
@@ -269,41 +291,65 @@ impl<'a> Builder<'a> {
         let of_agent = self.session.agents.iter().find(|known| known.agent == agent);
         let asks = of_agent.map_or(&[][..], |agent| &agent.asks);
         self.claimed.extend(asks.iter().filter(|at| self.ended.contains(at)));
-        if !self.is_logged {
-            let open = self.open.get(&agent).cloned().unwrap_or_default();
-            self.claimed.extend(open);
+        if let (false, Some(asks)) = (self.is_logged, self.asks.get(&agent)) {
+            let waiting = asks.waiting.iter().map(|(at, _)| *at);
+            self.claimed.extend(asks.in_progress.into_iter().chain(waiting));
         }
     }
 
-    fn push(&mut self, agent: AgentId, step: Step) {
-        self.push_of(agent, None, step);
-    }
-
-    fn push_of(&mut self, agent: AgentId, source: Option<AgentId>, step: Step) {
+    fn push(&mut self, agent: AgentId, step: Step) -> usize {
         let index = self.timeline.steps.len();
-        let source = source.filter(|source| *source != agent);
-        let step = StepOf { step, agent, source };
-        for agent in step.agents() {
-            self.timeline.queues.entry(agent).or_default().push_back(index);
-        }
         self.timeline.steps.push(step);
+        self.timeline.queues.entry(agent).or_default().push_back(index);
+        index
     }
+
+    fn push_command(&mut self, agent: AgentId, command: Command) {
+        self.push(agent, Step::Command(Box::new(command)));
+    }
+
+    fn push_all(&mut self, agent: AgentId, commands: Vec<Command>) {
+        commands.into_iter().for_each(|command| self.push_command(agent, command));
+    }
+
+    /// A command that copies the source as it is now. Its own steps may be late: a hidden agent
+    /// keeps the copy until then.
+    fn push_copy(&mut self, agent: AgentId, source: AgentId, copy: impl Fn(AgentId) -> Command) {
+        self.hidden += 1;
+        let hidden = AgentId(u64::MAX - self.hidden);
+        let fork = Command::ForkAgent { agent: hidden, source, spec: None };
+        let made = self.push(source, Step::Command(Box::new(fork)));
+        self.push(agent, Step::After(made));
+        self.push_command(agent, copy(hidden));
+        self.push_command(agent, Command::RemoveAgent { agent: hidden });
+    }
+}
+
+/// Whether a reply that has begun changes its conversation or is to be compared. Before its prompt
+/// is encoded it does not, unless it fails in the same way each time.
+fn has_effect(ask: &RecordedAsk) -> bool {
+    ask.reply.is_started
+        || match &ask.reply.end {
+            None => false,
+            Some(Ok((reason, _))) => {
+                !matches!(reason, FinishReason::Cancelled | FinishReason::TimedOut)
+            }
+            Some(Err(error)) => is_reproducible(error),
+        }
 }
 
 fn ending(ask: &RecordedAsk, heard_bytes: u32) -> Ending {
     let cut = || {
-        let tokens = match &ask.reply.tokens {
-            tokens if tokens.is_empty() => ask.reply.token_count(),
-            tokens => tokens.len() as u32,
+        let tokens = match ask.reply.tokens.len() {
+            0 => ask.reply.token_count(),
+            tokens => tokens as u32,
         };
         Ending::Cut(CancelAfter { tokens, heard_bytes })
     };
     match &ask.reply.end {
         None => Ending::Open,
-        Some(Ok((reason, _))) => match reason {
-            FinishReason::Cancelled | FinishReason::TimedOut => cut(),
-            _ => Ending::Natural,
-        },
+        Some(Ok((FinishReason::Cancelled | FinishReason::TimedOut, _))) => cut(),
+        Some(Ok(_)) => Ending::Natural,
         Some(Err(error)) if is_reproducible(error) => Ending::Natural,
         Some(Err(_)) => cut(),
     }

@@ -24,6 +24,7 @@ mod observers;
 mod pause;
 mod random_actions;
 mod reasoning;
+mod recordings;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod schedules;

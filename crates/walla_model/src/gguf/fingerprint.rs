@@ -72,9 +72,8 @@ mod tests {
         let path = folder.path().join("model.gguf");
         std::fs::write(&path, &bytes).unwrap();
         let of_file = Gguf::open(&path).unwrap().fingerprint().unwrap();
-        let in_memory = |bytes: Vec<u8>| {
-            Gguf::from_static(Vec::leak(bytes)).unwrap().fingerprint().unwrap()
-        };
+        let in_memory =
+            |bytes: Vec<u8>| Gguf::from_static(Vec::leak(bytes)).unwrap().fingerprint().unwrap();
         assert_eq!(of_file, in_memory(bytes.clone()));
         assert_ne!(of_file, in_memory(other));
         // Metadata and data count.

@@ -261,9 +261,7 @@ fn get_call_error(reader: &mut Reader<'_>) -> Result<CallError, Defect> {
         0 => CallError::Syntax { reason: RECORDED },
         1 => CallError::UnknownAction { name: reader.text()?.to_owned() },
         2 => CallError::NotAllowed { name: reader.text()?.to_owned() },
-        3 => {
-            CallError::InvalidArgument { property: reader.text()?.to_owned(), reason: RECORDED }
-        }
+        3 => CallError::InvalidArgument { property: reader.text()?.to_owned(), reason: RECORDED },
         4 => {
             let bytes_max = usize::try_from(reader.number()?).map_err(|_| Defect::Number)?;
             CallError::TooLong { bytes_max }
@@ -272,4 +270,3 @@ fn get_call_error(reader: &mut Reader<'_>) -> Result<CallError, Defect> {
         tag => return Err(Defect::Tag { what: "defect of a call", tag: tag.into() }),
     })
 }
-

@@ -97,9 +97,7 @@ pub(super) fn get_failure(reader: &mut Reader<'_>) -> Result<ReplyError, Defect>
         10 => ReplyError::Device(reader.text()?.to_owned()),
         11 => ReplyError::NoEngine { name: reader.text()?.into() },
         12 => ReplyError::Unsupported(get_unsupported(reader)?),
-        13 => {
-            ReplyError::Remote { server: Arc::from(reader.text()?), error: get_remote(reader)? }
-        }
+        13 => ReplyError::Remote { server: Arc::from(reader.text()?), error: get_remote(reader)? },
         14 => ReplyError::EngineGone(reader.text()?.to_owned()),
         15 => ReplyError::NotRecorded {
             expected: reader.option(|reader| Ok(reader.text()?.to_owned()))?,

@@ -36,9 +36,6 @@ pub(crate) struct Clock {
     pub micros: u64,
 }
 
-/// Times are written if they differ by this many microseconds.
-const MICROS_STEP: u64 = 1_000;
-
 /// Writes a record, after its time if that has changed. Returns `false` for a command that this
 /// version does not know.
 #[must_use]
@@ -50,7 +47,7 @@ pub(crate) fn put_record(
 ) -> bool {
     let micros = now.micros.saturating_sub(last.micros);
     let frames = now.frame.saturating_sub(last.frame);
-    if frames > 0 || micros >= MICROS_STEP {
+    if frames > 0 || micros > 0 {
         writer.u8(tag::TICK);
         writer.number(frames);
         writer.number(micros);

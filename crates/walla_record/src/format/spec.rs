@@ -32,42 +32,60 @@ macro_rules! tags {
     };
 }
 
-tags!(put_detail, get_detail, Detail, "detail", [
-    Detail::Full,
-    Detail::Reduced,
-    Detail::Background,
-]);
-tags!(put_context_policy, get_context_policy, ContextPolicy, "context policy", [
-    ContextPolicy::DropOldest,
-    ContextPolicy::Refuse,
-    ContextPolicy::Stop,
-]);
-tags!(put_speaker, get_speaker, Speaker, "speaker", [
-    Speaker::User,
-    Speaker::Agent,
-    Speaker::Observation,
-    Speaker::Action,
-    Speaker::ActionResult,
-]);
-tags!(put_policy, get_policy, ActionPolicy, "action policy", [
-    ActionPolicy::Auto,
-    ActionPolicy::Required,
-    ActionPolicy::Off,
-]);
-tags!(put_kind, get_kind, ConstraintKind, "constraint", [
-    ConstraintKind::JsonSchema,
-    ConstraintKind::Regex,
-    ConstraintKind::Choice,
-    ConstraintKind::Lark,
-]);
-tags!(put_after_failure, get_after_failure, AfterFailure, "conduct after a failure", [
-    AfterFailure::End,
-    AfterFailure::Continue,
-]);
-tags!(put_in_progress, get_in_progress, ReplyInProgress, "conduct of a reply", [
-    ReplyInProgress::Finish,
-    ReplyInProgress::Cancel,
-]);
+tags!(
+    put_detail,
+    get_detail,
+    Detail,
+    "detail",
+    [Detail::Full, Detail::Reduced, Detail::Background,]
+);
+tags!(
+    put_context_policy,
+    get_context_policy,
+    ContextPolicy,
+    "context policy",
+    [ContextPolicy::DropOldest, ContextPolicy::Refuse, ContextPolicy::Stop,]
+);
+tags!(
+    put_speaker,
+    get_speaker,
+    Speaker,
+    "speaker",
+    [Speaker::User, Speaker::Agent, Speaker::Observation, Speaker::Action, Speaker::ActionResult,]
+);
+tags!(
+    put_policy,
+    get_policy,
+    ActionPolicy,
+    "action policy",
+    [ActionPolicy::Auto, ActionPolicy::Required, ActionPolicy::Off,]
+);
+tags!(
+    put_kind,
+    get_kind,
+    ConstraintKind,
+    "constraint",
+    [
+        ConstraintKind::JsonSchema,
+        ConstraintKind::Regex,
+        ConstraintKind::Choice,
+        ConstraintKind::Lark,
+    ]
+);
+tags!(
+    put_after_failure,
+    get_after_failure,
+    AfterFailure,
+    "conduct after a failure",
+    [AfterFailure::End, AfterFailure::Continue,]
+);
+tags!(
+    put_in_progress,
+    get_in_progress,
+    ReplyInProgress,
+    "conduct of a reply",
+    [ReplyInProgress::Finish, ReplyInProgress::Cancel,]
+);
 
 pub(super) fn put_turns(writer: &mut Writer<'_>, turns: &[Turn]) {
     writer.list(turns.iter(), |writer, turn| {
@@ -77,9 +95,8 @@ pub(super) fn put_turns(writer: &mut Writer<'_>, turns: &[Turn]) {
 }
 
 pub(super) fn get_turns(reader: &mut Reader<'_>) -> Result<Vec<Turn>, Defect> {
-    reader.list(|reader| {
-        Ok(Turn { speaker: get_speaker(reader)?, text: reader.text()?.to_owned() })
-    })
+    reader
+        .list(|reader| Ok(Turn { speaker: get_speaker(reader)?, text: reader.text()?.to_owned() }))
 }
 
 pub(super) fn put_spec(writer: &mut Writer<'_>, spec: &AgentSpec) {
@@ -269,8 +286,7 @@ fn get_action(reader: &mut Reader<'_>) -> Result<ActionSpec, Defect> {
     let mut action =
         ActionSpec::new(name, description, &parameters).map_err(|error| defect(&error))?;
     for property in without_choices {
-        action =
-            action.with_choices(&property, [""; 0]).map_err(|error| defect(&error))?;
+        action = action.with_choices(&property, [""; 0]).map_err(|error| defect(&error))?;
     }
     Ok(action)
 }
@@ -318,8 +334,7 @@ fn get_route(reader: &mut Reader<'_>) -> Result<Route, Defect> {
     let mut route = Route::default();
     route.engine = reader.option(|reader| Ok(Arc::from(reader.text()?)))?;
     route.substitute = reader.option(|reader| Ok(Arc::from(reader.text()?)))?;
-    route.first_token_max =
-        reader.option(|reader| Ok(Duration::from_nanos(reader.number()?)))?;
+    route.first_token_max = reader.option(|reader| Ok(Duration::from_nanos(reader.number()?)))?;
     route.after_failure = get_after_failure(reader)?;
     route.reply_in_progress = get_in_progress(reader)?;
     Ok(route)

@@ -119,7 +119,9 @@ fn actions(dice: &mut Dice) -> Actions {
     ];
     let spec = dice.pick(&specs);
     let mut set = vec![spec];
-    set.extend(dice.maybe(|_| ActionSpec::new("bow", "Bows.", &json!({"type": "object"})).expect("an action")));
+    set.extend(dice.maybe(|_| {
+        ActionSpec::new("bow", "Bows.", &json!({"type": "object"})).expect("an action")
+    }));
     let fault = |dice: &mut Dice| Arc::new(ActionError::Schema { reason: dice.text() });
     Actions {
         policy: policy(dice),
@@ -428,8 +430,7 @@ pub fn entries(dice: &mut Dice, count: usize) -> Vec<Entry> {
     let mut entry = |dice: &mut Dice| {
         if dice.one_in(2) {
             frame += dice.below(4);
-            // Smaller steps of time are not written.
-            micros += 1_000 + dice.below(400_000);
+            micros += dice.below(400_000);
         }
         let record = match dice.below(20) {
             0 => Record::Engine(Box::new(engine(dice))),

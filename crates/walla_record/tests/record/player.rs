@@ -47,8 +47,10 @@ fn the_same_asks_get_the_recorded_replies() {
             replies.extend([first, second].map(|agent| host.chat(agent, question)));
             host.finish();
         }
-        let played: Vec<_> =
-            replies.iter().map(|reply| host.heard.get(reply).cloned().unwrap_or_default()).collect();
+        let played: Vec<_> = replies
+            .iter()
+            .map(|reply| host.heard.get(reply).cloned().unwrap_or_default())
+            .collect();
         assert_eq!(played, texts, "{pace:?}");
         let last = host.chat(first, "Once more.");
         host.finish();

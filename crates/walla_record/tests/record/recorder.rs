@@ -51,18 +51,20 @@ fn a_record_that_is_too_large_ends_the_recording_and_not_the_session() {
 }
 
 #[test]
-fn a_refused_command_is_not_recorded() {
+fn a_refused_command_is_not_recorded_and_a_stopped_engine_ends_the_recording() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("session.walla");
     let client = recorder(&path, options());
     client.stop();
     let begun = std::time::Instant::now();
+    // The end includes the end of the recording, which follows the last event.
     while !client.is_ended() {
         assert!(begun.elapsed() < crate::kit::TIMEOUT);
+        assert_eq!(client.try_recv(), None);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let agent = walla_runtime::AgentId::unique();
     assert!(client.try_send(Command::RemoveAgent { agent }).is_err());
-    drop(client);
-    assert_eq!(Recording::open(&path).expect("a recording").commands().count(), 0);
+    let recording = Recording::open(&path).expect("a recording");
+    assert_eq!((recording.commands().count(), recording.is_complete()), (0, true));
 }

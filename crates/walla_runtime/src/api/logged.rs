@@ -9,8 +9,9 @@ use walla_types::TokenId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Logged {
-    /// The engine has applied the next command of this client that is no ask. It belongs to no
-    /// reply: its [`reply_id`](crate::Event::reply_id) is [`ReplyId::NONE`](crate::ReplyId::NONE).
+    /// The engine has applied the next command of this client. It belongs to no reply: its
+    /// [`reply_id`](crate::Event::reply_id) is [`ReplyId::NONE`](crate::ReplyId::NONE). Events that
+    /// the command caused at once precede it.
     Applied,
     /// The reply begins: specification and conversation of its agent are taken now.
     Begun,

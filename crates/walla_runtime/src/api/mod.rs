@@ -16,9 +16,7 @@ mod stats;
 
 pub(crate) use self::action::CALL_BYTES_MAX;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
-pub use self::agent::{
-    AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn,
-};
+pub use self::agent::{AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn};
 pub use self::capabilities::{
     Cancellation, Capabilities, ConstraintKinds, Determinism, PrefixCache, Unsupported,
 };

@@ -228,7 +228,6 @@ impl EngineCore for Core {
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         let now_micros = self.clients.now_micros(client, now_micros);
         let agent = command.agent();
-        let is_ask = matches!(command, Command::Ask { .. });
         match command {
             Command::AddAgent { agent, spec } => {
                 self.agents.add(client, agent, *spec);
@@ -267,9 +266,7 @@ impl EngineCore for Core {
                 self.interrupt(client, agent, (reply_id, heard_bytes), now_micros);
             }
         }
-        if !is_ask {
-            self.clients.log(client, agent, ReplyId::NONE, Logged::Applied);
-        }
+        self.clients.log(client, agent, ReplyId::NONE, Logged::Applied);
     }
 
     fn set_logged(&mut self, client: ClientKey, is_logged: bool) {

@@ -14,6 +14,7 @@ mod faults;
 mod files;
 mod kv_pages;
 mod limits;
+mod logged;
 mod masks;
 mod pause;
 mod prompts;
