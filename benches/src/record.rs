@@ -52,7 +52,7 @@ struct Args {
 
 const FRAMES_PER_SECOND: u64 = 60;
 
-/// Maximum time of a simulated frame: an engine without work finishes none.
+/// Maximum time of a simulated frame: without a step, an ask waits for its prompt's encoding.
 const FRAME_MAX: Duration = Duration::from_millis(20);
 
 const QUESTIONS: [&str; 6] = [
@@ -138,9 +138,9 @@ fn session(args: &Args, path: &Path) -> Result<Value, Box<dyn Error>> {
         let granted = Instant::now();
         loop {
             client.try_recv_many(1_024, &mut events);
-            let stats = client.stats();
-            if stats.steps_done > steps || stats.agents_active == 0 || granted.elapsed() > FRAME_MAX
-            {
+            let is_asked = talkers.iter().any(|talker| talker.open.is_some());
+            let has_stepped = client.stats().steps_done > steps;
+            if has_stepped || !is_asked || granted.elapsed() > FRAME_MAX {
                 break;
             }
             std::thread::sleep(Duration::from_micros(50));
