@@ -16,3 +16,6 @@ pub mod constraint;
 /// Separate from the others: it depends on `bevy_walla`, whose tests include it.
 #[path = "bodies/conversation.rs"]
 pub mod conversation;
+/// Separate from the others: it depends on `walla_record`, whose tests include it.
+#[path = "bodies/recording.rs"]
+pub mod recording;

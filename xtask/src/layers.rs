@@ -47,6 +47,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
+    ("walla_record", 6, &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"]),
     ("walla_router", 6, &["thiserror", "tracing"]),
     ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "thiserror", "tracing"]),
     (

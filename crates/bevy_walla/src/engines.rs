@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
+use walla_record::{Player, Recording};
 use walla_router::{EngineStatus, Engines, EnginesError};
 use walla_runtime::{
     Engine, EngineClient, EngineOptions, EngineState, ModelSource, Pacing, ReplyInProgress,
@@ -35,6 +36,7 @@ pub(crate) enum Source {
     Remote(Box<walla_remote::RemoteOptions>),
     Engine(Engine),
     EngineClient(Box<dyn Fn() -> Box<dyn EngineClient> + Send + Sync>),
+    Recording(PathBuf),
 }
 
 impl EngineSetup {
@@ -50,6 +52,12 @@ impl EngineSetup {
     #[must_use]
     pub fn client(new_client: impl Fn() -> Box<dyn EngineClient> + Send + Sync + 'static) -> Self {
         Self(Source::EngineClient(Box::new(new_client)))
+    }
+
+    /// A recording that is [played](crate::WallaPlugin::recording) instead of a model.
+    #[must_use]
+    pub fn recording(path: impl Into<PathBuf>) -> Self {
+        Self(Source::Recording(path.into()))
     }
 
     pub(crate) fn start(&self, pacing: Pacing) -> Result<Box<dyn EngineClient>, WallaError> {
@@ -86,6 +94,7 @@ impl Source {
             #[cfg(not(feature = "demo"))]
             Self::Nothing => return (None, Err(WallaError::NoModel)),
             Self::EngineClient(new_client) => return (None, Ok(new_client())),
+            Self::Recording(path) => return (None, player(path)),
             #[cfg(feature = "remote")]
             Self::Remote(options) => {
                 let engine = walla_remote::RemoteEngine::start((**options).clone());
@@ -107,6 +116,13 @@ impl Source {
             Err(error) => (Some(engine), Err(error.into())),
         }
     }
+}
+
+/// A client that plays a recording.
+fn player(path: &Path) -> Result<Box<dyn EngineClient>, WallaError> {
+    let recording = Recording::open(resolve(path, &bases())?);
+    let recording = recording.map_err(|error| WallaError::Recording(Arc::new(error)))?;
+    Ok(Box::new(Player::new(recording).client()))
 }
 
 /// The options with an absolute path of the model.

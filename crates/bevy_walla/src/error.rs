@@ -16,8 +16,11 @@ pub enum WallaError {
     /// The options of a remote engine cannot be used.
     #[error("the remote engine cannot start: {0}")]
     Remote(String),
-    /// No file has the relative path of the model.
-    #[error("no model file {}", paths(.tried))]
+    /// The recording cannot be played.
+    #[error("the recording cannot be read: {0}")]
+    Recording(Arc<walla_record::ReadError>),
+    /// No file has the relative path of the model or recording.
+    #[error("no file {}", paths(.tried))]
     ModelNotFound {
         /// The absolute paths that it could have, in the order in which they were tried.
         tried: Vec<PathBuf>,

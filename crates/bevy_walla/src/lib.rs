@@ -184,6 +184,7 @@ mod memories;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
+mod recording;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod reply;
@@ -221,6 +222,7 @@ pub use memories::{
     Remember, RememberCommands, WallaMemoryPlugin,
 };
 pub use plugin::WallaPlugin;
+pub use recording::WallaRecording;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
 pub use save::ConversationError;
 pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
@@ -238,6 +240,9 @@ pub use walla_recall::{
     EXCHANGE_TAG, Found, FoundEntry, OBSERVATION_TAG, PendingSearch, Recall, RecallOptions,
     RecallStats, Search,
 };
+/// Recordings of sessions, their replay with a model, and their player without one:
+/// [`WallaPlugin::record`], [`WallaPlugin::recording`].
+pub use walla_record as record;
 /// Servers of the chat completions protocol as engines: options for [`WallaPlugin::remote`].
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;

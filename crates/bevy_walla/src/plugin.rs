@@ -17,6 +17,7 @@ use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
 use crate::engines::{
     EngineSetup, Source, WallaEngineFailed, WallaEngineReady, WallaEngines, publish_engines,
 };
+use crate::recording::recorded;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -61,6 +62,7 @@ pub struct WallaPlugin {
     /// Agents can choose among engines.
     has_several: bool,
     health: HealthRules,
+    record: Option<PathBuf>,
 }
 
 impl WallaPlugin {
@@ -435,6 +437,36 @@ impl WallaPlugin {
         self
     }
 
+    /// Records the session of this app to a file ([`record`](crate::record)), for reports of
+    /// defects, cutscenes and tests: all that the app asks, and every token. It contains personas
+    /// and conversations. The resource [`WallaRecording`](crate::WallaRecording) has its state. A
+    /// recording that fails ends with a warning in the log, and the game goes on.
+    ///
+    /// With one local engine, `walla replay FILE --model MODEL` repeats the session and compares
+    /// every token. With other engines a recording can be [played](Self::recording) only.
+    #[must_use]
+    pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
+        self.record = Some(path.into());
+        self
+    }
+
+    /// Plays a recording instead of a model: agents with the recorded personas and asks get the
+    /// recorded replies at the recorded frames ([`Player`](crate::record::Player)). Another ask
+    /// fails with [`ReplyError::NotRecorded`](crate::ReplyError::NotRecorded), and a file that
+    /// cannot be read is a [`WallaFailed`] message. A relative path is looked up as for
+    /// [`model`](Self::model). The file is read when the plugin is added.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use bevy_app::App;
+    /// use bevy_walla::prelude::*;
+    /// App::new().add_plugins(WallaPlugin::recording("cutscenes/dragon.walla")).run();
+    /// ```
+    #[must_use]
+    pub fn recording(path: impl Into<PathBuf>) -> Self {
+        Self::new(Source::Recording(path.into()))
+    }
+
     /// The options of the engine, with all settings so far. `None` if the plugin starts no engine:
     /// [`with_engine`](Self::with_engine), [`with_engine_client`](Self::with_engine_client).
     #[must_use]
@@ -457,6 +489,7 @@ impl WallaPlugin {
             engines: Vec::new(),
             has_several: false,
             health: HealthRules::default(),
+            record: None,
         }
     }
 
@@ -468,7 +501,9 @@ impl WallaPlugin {
             Source::Nothing => {} // the missing model is reported
             #[cfg(feature = "remote")]
             Source::Remote(_) => self.ignored.push(setting),
-            Source::Engine(_) | Source::EngineClient(_) => self.ignored.push(setting),
+            Source::Engine(_) | Source::EngineClient(_) | Source::Recording(_) => {
+                self.ignored.push(setting);
+            }
         }
         self
     }
@@ -478,7 +513,7 @@ impl WallaPlugin {
         match &self.source {
             #[cfg(feature = "remote")]
             Source::Remote(_) => self.ignored.push(setting),
-            Source::EngineClient(_) => self.ignored.push(setting),
+            Source::EngineClient(_) | Source::Recording(_) => self.ignored.push(setting),
             _ => self.pacing = pacing,
         }
         self
@@ -488,6 +523,7 @@ impl WallaPlugin {
     fn add_engines(&self, app: &mut App) {
         let (engine, client) = self.source.start(self.pacing);
         if !self.has_several {
+            let client = recorded(app, self.record.as_deref(), client);
             app.insert_resource(EngineBridge::new(client)).insert_resource(Walla::new(engine));
             return;
         }
@@ -502,7 +538,8 @@ impl WallaPlugin {
         for (name, setup) in &self.engines {
             engines.add(name, setup.start(self.pacing));
         }
-        app.insert_resource(EngineBridge::new(Ok(Box::new(router))))
+        let client = recorded(app, self.record.as_deref(), Ok(Box::new(router)));
+        app.insert_resource(EngineBridge::new(client))
             .insert_resource(Walla::new(engine))
             .insert_resource(engines)
             .add_message::<WallaEngineReady>()

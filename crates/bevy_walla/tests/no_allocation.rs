@@ -3,6 +3,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bevy_app::prelude::*;
@@ -17,11 +18,25 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+/// Allocations of threads that are counted separately.
+static OF_THREAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    if IS_COUNTED.get() {
+        OF_THREAD.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[expect(unsafe_code, reason = "an allocator that counts")]
 // SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -32,7 +47,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller keeps the contract of `realloc`.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
@@ -106,6 +121,53 @@ fn no_frame_allocates() {
     sixty_four_generating_agents_allocate_nothing_per_frame();
     agents_behind_a_router_allocate_nothing_per_frame();
     idle_agents_with_actions_allocate_nothing_per_frame();
+    a_recorder_allocates_nothing_on_the_frame_side();
+}
+
+/// The thread that writes allocates, so only the frame's thread counts while agents speak.
+fn a_recorder_allocates_nothing_on_the_frame_side() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("session.walla");
+    let engine = ScriptedEngine::new(|_, _| "Well met. ".to_owned()).endless();
+    let plugin = WallaPlugin::with_engine_client(engine.new_client()).record(&path);
+    let mut app = crowd_of(app_with(plugin, WallaDiagnosticsPlugin), 2_000);
+    for _ in 0..300 {
+        app.update();
+    }
+    IS_COUNTED.set(true);
+    let before = OF_THREAD.load(Ordering::Relaxed);
+    for _ in 0..1_000 {
+        app.update();
+    }
+    let allocations = OF_THREAD.load(Ordering::Relaxed) - before;
+    IS_COUNTED.set(false);
+    let heard = app.world().resource::<Heard>();
+    assert!(heard.deltas > 64 * 1_200, "{} deltas", heard.deltas);
+    // More than the buffers at the begin hold: the thread returns buffers, and a new one is
+    // allocated only if it is late.
+    assert!(allocations <= 8, "{allocations} in 1,000 frames of 64 recorded agents");
+    // Nobody speaks: no thread allocates.
+    let agents: Vec<Entity> =
+        app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
+    for agent in agents {
+        app.world_mut().trigger(Cancel { agent });
+    }
+    for _ in 0..100 {
+        app.update();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    app.update();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..1_000 {
+        app.update();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(allocations, 0, "in 1,000 frames of 64 recorded agents that are silent");
+    assert!(app.world().resource::<bevy_walla::WallaRecording>().is_recording());
+    drop(app);
+    let recording = bevy_walla::record::Recording::open(&path).expect("a recording");
+    assert!(recording.is_complete() && recording.events().count() > 64 * 1_200);
 }
 
 /// Without the diagnostics, which list the engines.

@@ -1,10 +1,11 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
 use walla_model::tokenizer::Tokenizer;
+use walla_record::{Pace, Player, Recorder, Recording, RecordingStatus};
 use walla_runtime::Engine as RuntimeEngine;
 use walla_runtime::walla_trace::TraceFile;
 use walla_runtime::{
@@ -46,6 +47,7 @@ pub struct EngineBuilder {
     options: EngineOptions,
     registry: Option<Registry>,
     trace: Option<PathBuf>,
+    record: Option<PathBuf>,
     asks_max: u32,
     ask_bytes_max: usize,
     recall: RecallOptions,
@@ -60,7 +62,7 @@ impl EngineBuilder {
     fn with(options: EngineOptions) -> Self {
         let (asks_max, ask_bytes_max) = (ASKS_MAX, ASK_BYTES_MAX);
         let recall = recall_options();
-        Self { options, registry: None, trace: None, asks_max, ask_bytes_max, recall }
+        Self { options, registry: None, trace: None, record: None, asks_max, ask_bytes_max, recall }
     }
 
     /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
@@ -242,6 +244,16 @@ impl EngineBuilder {
         self
     }
 
+    /// Records the session of this engine's agents to a file ([`record`](crate::record)): for
+    /// reports of defects, for replays with `walla replay FILE`, and for tests with
+    /// [`Engine::play`]. It contains personas and conversations. An existing recording is replaced.
+    /// A recording that fails later ends with a warning, and the session continues
+    /// ([`Engine::recording`]).
+    pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
+        self.record = Some(path.into());
+        self
+    }
+
     /// Replaces the registry of devices that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
@@ -299,14 +311,14 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
-        let (dispatcher, recall, mut loaded) = self.launch()?;
+        let Launched { dispatcher, recall, mut loaded, recording } = self.launch()?;
         while let Some(fraction) = loaded.recv().await {
             progress(fraction);
         }
         match dispatcher.client().state() {
             EngineState::Ready => {
                 progress(1.0);
-                Ok(Engine { dispatcher: Arc::new(dispatcher), recall })
+                Ok(Engine { dispatcher: Arc::new(dispatcher), recall, recording })
             }
             EngineState::Failed(error) => Err(EngineError::NotLoaded(error)),
             EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
@@ -315,7 +327,7 @@ impl EngineBuilder {
 
     /// Begins to load. The returned [`Dispatcher`] has the only handle besides the event loop's:
     /// dropping it never waits.
-    fn launch(self) -> Result<(Dispatcher, RecallClient, UnboundedReceiver<f32>), EngineError> {
+    fn launch(self) -> Result<Launched, EngineError> {
         let asks = (self.asks_max, self.ask_bytes_max as u64);
         let bounds = bounds(asks, self.options.agents_max, self.options.agents_parked_max);
         let trace = self.trace.and_then(TraceFile::start_or_log);
@@ -328,16 +340,39 @@ impl EngineBuilder {
             EngineError::Failed(error) => EngineError::NotLoaded(error),
             error => error,
         })?;
-        let client = Recall::new(self.recall).client(client);
-        let (dispatcher, loaded) = Dispatcher::start(Arc::new(client.clone()), bounds, trace)
+        // The recorder is behind the memories, so that a replay needs none.
+        let (client, recording) = recorded(client, self.record)?;
+        let recall = Recall::new(self.recall).client_of(client);
+        let (dispatcher, loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, trace)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok((dispatcher, client, loaded))
+        Ok(Launched { dispatcher, recall, loaded, recording })
     }
 }
 
 /// The default of a host without frames.
 fn recall_options() -> RecallOptions {
     RecallOptions { embed_budget: None, ..RecallOptions::default() }
+}
+
+/// A started engine.
+struct Launched {
+    dispatcher: Dispatcher,
+    recall: RecallClient,
+    /// The loaded share.
+    loaded: UnboundedReceiver<f32>,
+    recording: Option<RecordingStatus>,
+}
+
+/// The client, in a recorder if there is a path.
+fn recorded(
+    client: impl EngineClient,
+    path: Option<PathBuf>,
+) -> Result<(Box<dyn EngineClient>, Option<RecordingStatus>), EngineError> {
+    let Some(path) = path else { return Ok((Box::new(client), None)) };
+    let recorder = Recorder::new(path, client);
+    let recorder = recorder.map_err(|error| EngineError::Recording(error.to_string()))?;
+    let status = recorder.status();
+    Ok((Box::new(recorder), Some(status)))
 }
 
 fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsMax {
@@ -356,6 +391,7 @@ fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsM
 pub struct Engine {
     pub(crate) dispatcher: Arc<Dispatcher>,
     recall: RecallClient,
+    recording: Option<RecordingStatus>,
 }
 
 impl Engine {
@@ -421,7 +457,35 @@ impl Engine {
         let recall = Recall::new(recall_options()).client(client);
         let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;
-        Ok(Self { dispatcher: Arc::new(dispatcher), recall })
+        Ok(Self { dispatcher: Arc::new(dispatcher), recall, recording: None })
+    }
+
+    /// Plays a recording instead of a model: agents with the recorded personas and asks get the
+    /// recorded replies, at the recorded times ([`Player`](crate::record::Player)). Another ask
+    /// fails with [`ReplyError::NotRecorded`](crate::ReplyError::NotRecorded).
+    ///
+    /// # Errors
+    /// [`EngineError::Recording`] if the file is no readable recording, [`EngineError::Thread`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = walla::Engine::play("session.walla")?;
+    /// let robot = engine.agent("You are a courier robot.");
+    /// let reply = robot.ask("Bring this to the kitchen.").finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn play(path: impl AsRef<Path>) -> Result<Self, EngineError> {
+        let recording = Recording::open(path);
+        let recording = recording.map_err(|error| EngineError::Recording(error.to_string()))?;
+        Self::with_client(Player::new(recording).pace(Pace::Time).client())
+    }
+
+    /// State of the recording that [`EngineBuilder::record`] has begun.
+    #[must_use]
+    pub fn recording(&self) -> Option<&RecordingStatus> {
+        self.recording.as_ref()
     }
 
     /// The local engine without this API, to share the model with a Bevy app. Agents of both run in

@@ -54,6 +54,9 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 /// Memories of agents and shared lore, found at each ask: [`Engine::recall`],
 /// [`Agent::set_recall`].
 pub use walla_recall as recall;
+/// Recordings of sessions, their replay with a model, and their player without one:
+/// [`EngineBuilder::record`], [`Engine::play`].
+pub use walla_record as record;
 /// Remote engines, for [`Engine::with_client`] (feature `remote`).
 #[cfg(feature = "remote")]
 pub use walla_remote as remote;

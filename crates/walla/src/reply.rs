@@ -236,7 +236,10 @@ impl Reply {
             ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
             ReplyEvent::Call(call) => self.calls.push((**call).clone()),
             ReplyEvent::CallRefused(refused) => self.refused.push((**refused).clone()),
-            ReplyEvent::Started { .. } | ReplyEvent::Token(_) | ReplyEvent::Delta { .. } => {}
+            ReplyEvent::Started { .. }
+            | ReplyEvent::Token(_)
+            | ReplyEvent::Logged(_)
+            | ReplyEvent::Delta { .. } => {}
         }
         Poll::Ready(Some(event))
     }
@@ -247,6 +250,7 @@ impl Reply {
                 Some(
                     ReplyEvent::Started { .. }
                     | ReplyEvent::Token(_)
+                    | ReplyEvent::Logged(_)
                     | ReplyEvent::Call(_)
                     | ReplyEvent::CallRefused(_)
                     | ReplyEvent::Reasoning { .. },

@@ -10,6 +10,8 @@ mod ends;
 mod host;
 #[path = "api/memories.rs"]
 mod memories;
+#[path = "api/recordings.rs"]
+mod recordings;
 #[path = "api/replies.rs"]
 mod replies;
 #[path = "api/waits.rs"]

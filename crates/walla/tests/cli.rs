@@ -14,6 +14,8 @@ mod models;
 mod outputs;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/replay.rs"]
+mod replay;
 #[path = "cli/generation.rs"]
 mod reply_id;
 #[path = "cli/streams.rs"]

@@ -192,6 +192,7 @@ impl State {
                 }
                 return;
             }
+            ReplyEvent::Logged(_) => return,
             ReplyEvent::Finished { reason, usage } => {
                 let (reason, usage) = (*reason, reply.whole(usage));
                 return self.end(id, Ok((reason, usage)), now);

@@ -47,6 +47,12 @@ pub trait EngineClient: Send + Sync + 'static {
     /// engine that works only in frames can ignore it.
     fn set_paused(&self, _is_paused: bool) {}
 
+    /// Begins or ends the sending of [details for recordings](crate::Logged) to this client. Call
+    /// it before the first command. Returns whether the engine has them; only local engines do.
+    fn set_logged(&self, _is_logged: bool) -> bool {
+        false
+    }
+
     /// Whether the engine can answer.
     fn state(&self) -> EngineState;
 
@@ -113,6 +119,11 @@ impl EngineClient for Client {
 
     fn set_paused(&self, is_paused: bool) {
         Self::set_paused(self, is_paused);
+    }
+
+    fn set_logged(&self, is_logged: bool) -> bool {
+        Self::set_logged(self, is_logged);
+        true
     }
 
     fn state(&self) -> EngineState {

@@ -64,6 +64,9 @@ pub(crate) trait EngineCore {
     /// A client begins or ends a pause.
     fn set_paused(&mut self, _client: ClientKey, _is_paused: bool) {}
 
+    /// A client requests details for a recording, or needs them no more.
+    fn set_logged(&mut self, _client: ClientKey, _is_logged: bool) {}
+
     /// Whether all clients are paused. Frames then cause no work, so the thread parks without
     /// napping for frames.
     fn is_paused(&self) -> bool {

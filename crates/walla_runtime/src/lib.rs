@@ -38,11 +38,11 @@ mod status;
 
 pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
-    BudgetStats, CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket, Call, CallId,
+    BudgetStats, CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket, Call, CallId, CancelAfter,
     Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy, ConversationEdit,
     DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason,
-    FirstTokenTimes, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError,
-    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, Turn,
+    FirstTokenTimes, Logged, Notes, Pacing, PrefixCache, Prompt, RefusedCall, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn,
     Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
@@ -57,7 +57,7 @@ pub use options::{
 };
 pub use sentence::SentenceSplitter;
 pub use shell::{Client, Engine, drop_on_thread};
-pub use status::{EngineState, ModelCard};
+pub use status::{EngineState, ModelCard, TextSettings};
 #[cfg(feature = "actions")]
 pub use walla_action::{Action, action_name, schemars};
 pub use walla_action::{ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall};

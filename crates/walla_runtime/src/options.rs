@@ -410,6 +410,9 @@ pub enum EngineError {
     /// The operating system could not start a thread.
     #[error("a thread cannot be started: {0}")]
     Thread(String),
+    /// The session cannot be recorded, or the recording cannot be read.
+    #[error("{0}")]
+    Recording(String),
     /// The engine has the maximum number of clients: drop or share one.
     #[error("an engine serves at most {clients_max} clients")]
     TooManyClients {

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use walla_device::{DeviceInfo, MemoryUse};
+use walla_device::{DeviceInfo, KvType, MemoryUse};
 use walla_exec::Executor;
 use walla_model::chat::{ChatTemplate, TemplateState};
 use walla_model::tokenizer::Tokenizer;
@@ -46,6 +46,23 @@ impl EngineState {
     }
 }
 
+/// Options of an engine that its replies depend on, besides the model and the context length:
+/// engines with the same ones, the same model and the same kind of device give the same replies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextSettings {
+    /// Number format of keys and values.
+    pub kv_type: KvType,
+    /// Tokens of one agent that the KV pool can hold: the context length, unless the pool is
+    /// smaller. A longer prompt is shortened.
+    pub kv_tokens: u32,
+    /// [`EngineOptions::context_shift`](crate::EngineOptions::context_shift).
+    pub context_shift: bool,
+    /// [`EngineOptions::pre_tokenizer`](crate::EngineOptions::pre_tokenizer).
+    pub pre_tokenizer: Option<String>,
+    /// [`EngineOptions::template`](crate::EngineOptions::template), by name or path.
+    pub template: Option<String>,
+}
+
 /// The loaded model and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCard {
@@ -67,6 +84,10 @@ pub struct ModelCard {
     pub state_bytes_per_agent: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
+    /// Identifies the model file: [`Gguf::fingerprint`].
+    pub fingerprint: u64,
+    /// Options of the engine that its replies depend on.
+    pub settings: TextSettings,
     /// The chat template in use, or the reason why none works. Without a template only raw prompts
     /// work.
     pub template: TemplateState,
@@ -99,8 +120,8 @@ impl ModelCard {
         file: &Gguf,
         model: &ModelSpec,
         executor: &Executor,
-        context_tokens: u32,
-        text: &ModelText,
+        (context_tokens, fingerprint): (u32, u64),
+        (text, settings): (&ModelText, TextSettings),
     ) -> Self {
         Self {
             name: model.name.clone(),
@@ -112,6 +133,8 @@ impl ModelCard {
             context_tokens,
             state_bytes_per_agent: (model.state_numbers_per_sequence() * size_of::<f32>()) as u64,
             file_bytes: file.file_bytes(),
+            fingerprint,
+            settings,
             template: (*text.state).clone(),
             reserved_markers: text.reserved_markers.clone(),
             warnings: text.warnings.clone(),

@@ -305,6 +305,7 @@ impl EngineBridge {
                 out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
+            ReplyEvent::Logged(_) => {}
             &mut ReplyEvent::Finished { reason, usage } => {
                 self.finish_ask((event.agent, at), Ok((reason, usage)), voices, out);
             }

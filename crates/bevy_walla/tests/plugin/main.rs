@@ -26,6 +26,7 @@ mod observers;
 mod pause;
 mod random_actions;
 mod reasoning;
+mod recordings;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod schedules;

@@ -12,6 +12,7 @@ mod cursor;
 mod data;
 mod error;
 mod file;
+mod fingerprint;
 mod foreign;
 mod keep;
 mod kind;

@@ -187,6 +187,21 @@ pub struct AskOptions {
     /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
     /// same conversation with another seed gets another reply, unless the temperature is 0.
     pub seed: Option<u64>,
+    /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
+    /// Default: none.
+    pub cancel_after: Option<CancelAfter>,
+}
+
+/// The token at which a reply is cancelled, as by a [`Command`](crate::Command) that the engine
+/// applies between this token and the next one. So the end of the reply does not depend on time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CancelAfter {
+    /// Number of tokens, sampled or forced: speech, reasoning and calls. 0: at the
+    /// [begin](crate::ReplyEvent::Started).
+    pub tokens: u32,
+    /// Bytes of speech that the conversation keeps, as for
+    /// [`Command::CancelHeard`](crate::Command::CancelHeard). [`u32::MAX`]: all.
+    pub heard_bytes: u32,
 }
 
 impl AskOptions {

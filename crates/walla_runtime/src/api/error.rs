@@ -130,6 +130,17 @@ pub enum ReplyError {
         /// What happened.
         error: RemoteError,
     },
+    /// A recording is played instead of an engine, and has no such ask.
+    #[error(
+        "the recording has another ask: {}, asked was {asked:?}",
+        expected.as_ref().map_or_else(|| "none".to_owned(), |expected| format!("{expected:?}"))
+    )]
+    NotRecorded {
+        /// The recorded ask, shortened. `None`: the recording has no further ask of this agent.
+        expected: Option<String>,
+        /// The ask, shortened.
+        asked: String,
+    },
     /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine has stopped: {0}")]
     EngineGone(String),

@@ -4,6 +4,7 @@ use walla_types::TokenId;
 
 use super::action::{Call, RefusedCall};
 use super::error::ReplyError;
+use super::logged::Logged;
 use super::{AgentId, ReplyId};
 use crate::inline_text::InlineText;
 
@@ -141,6 +142,9 @@ pub enum ReplyEvent {
     /// [`Sampling::candidates`](walla_types::Sampling::candidates) above 0. It is the only event
     /// that allocates per token: two allocations on the device thread, freed by the receiver.
     Token(Box<TokenLogprobs>),
+    /// A detail for a recording, sent only to clients that
+    /// [request](crate::EngineClient::set_logged) them. Hosts ignore it.
+    Logged(Logged),
     /// The reply has ended.
     Finished {
         /// The reason.

@@ -10,13 +10,14 @@ mod command;
 mod edit;
 mod error;
 mod event;
+mod logged;
 mod notes;
 mod route;
 mod stats;
 
 pub(crate) use self::action::CALL_BYTES_MAX;
 pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
-pub use self::agent::{AgentSpec, AskOptions, ContextPolicy, Prompt, Speaker, Turn};
+pub use self::agent::{AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn};
 pub(crate) use self::cache::CacheWork;
 pub use self::cache::{CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket};
 pub use self::capabilities::{
@@ -28,6 +29,7 @@ pub use self::error::{RemoteError, ReplyError, TimeLimit};
 pub use self::event::{
     DELTA_BYTES_MAX, Event, FinishReason, FirstTokenTimes, ReplyEvent, TokenLogprobs, Usage,
 };
+pub use self::logged::{Logged, TokenRun};
 pub use self::notes::Notes;
 pub use self::route::{AfterFailure, ReplyInProgress, Route};
 pub use self::stats::{BudgetStats, EngineStats};
@@ -62,6 +64,9 @@ impl AgentId {
 }
 
 impl ReplyId {
+    /// No reply.
+    pub const NONE: Self = Self(0);
+
     /// A new id, higher than all before.
     #[must_use]
     pub fn unique() -> Self {

@@ -9,7 +9,8 @@ use super::Core;
 use super::agents::{AgentState, Asked, Reply, ReplyPhase};
 use super::encode::{Conversation, EncodeJob, Encoded, PromptSource, Purpose};
 use crate::api::{
-    AgentId, ContextPolicy, FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, Usage,
+    AgentId, ContextPolicy, FinishReason, Logged, Prompt, ReplyError, ReplyEvent, ReplyId,
+    TokenRun, Usage,
 };
 use crate::ask_queue::Ask;
 use crate::engine_core::ClientKey;
@@ -141,6 +142,9 @@ impl Core {
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
+        let is_logged = self.clients.is_logged(agent.client);
+        reply.log = is_logged.then(TokenRun::new);
+        self.clients.log(agent.client, agent.id, reply.reply_id, Logged::Begun);
         agent.reply = Some(reply);
         let Some(prompt) = prompt else { return self.fail(slot, ReplyError::NoReply) };
         let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
@@ -292,11 +296,15 @@ impl Core {
         let reply_id = reply.reply_id;
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");
         let says_nothing = agent.spec.reply_tokens_max == 0;
+        let is_cancelled = reply.is_cancelled_here();
         self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });
         if says_nothing {
             return self.finish(slot, FinishReason::Length, now_micros);
         }
         self.begin_calls(slot);
+        if is_cancelled {
+            return self.finish(slot, FinishReason::Cancelled, now_micros);
+        }
         self.begin_constraint(slot);
     }
 }

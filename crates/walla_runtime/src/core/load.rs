@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::engine_core::Progress;
 use crate::hash::fnv1a;
 use crate::options::{EngineError, EngineOptions, FrameBudget};
-use crate::status::ModelCard;
+use crate::status::{ModelCard, TextSettings};
 
 /// Maximum number of prompts that the text thread holds.
 const ENCODE_JOBS_MAX: usize = 64;
@@ -151,7 +151,13 @@ impl Source {
         let mut stats = EngineStats::default();
         kv.update_stats(&mut stats);
         Ok(Core {
-            card: ModelCard::new(file, model, kv.executor(), context_tokens, text),
+            card: ModelCard::new(
+                file,
+                model,
+                kv.executor(),
+                (context_tokens, self.fingerprint),
+                (text, text_settings(options, &kv, context_tokens)),
+            ),
             stats,
             model_text: Arc::clone(text),
             clients: Clients::default(),
@@ -201,6 +207,16 @@ impl Source {
         let seq = exec_options.sequences_max + exec_options.snapshots_max;
         let wakes = (!options.inline_text).then(std::thread::current);
         Transfers::new(binding, seq, wakes)
+    }
+}
+
+fn text_settings(options: &EngineOptions, kv: &KvCache, context_tokens: u32) -> TextSettings {
+    TextSettings {
+        kv_type: options.kv_type,
+        kv_tokens: kv.capacity_tokens().min(context_tokens),
+        context_shift: options.context_shift,
+        pre_tokenizer: options.pre_tokenizer.clone(),
+        template: options.template.as_ref().map(ToString::to_string),
     }
 }
 

@@ -54,7 +54,7 @@ use self::kv_cache::KvCache;
 use self::schedule::Scheduler;
 pub(crate) use self::source::Source;
 use self::transfers::Transfers;
-use crate::api::{Command, EngineStats, Event, Pacing};
+use crate::api::{Command, EngineStats, Event, Logged, Pacing, ReplyId};
 use crate::ask_queue::Ask;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::model_text::ModelText;
@@ -232,6 +232,7 @@ impl EngineCore for Core {
 
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         let now_micros = self.clients.now_micros(client, now_micros);
+        let agent = command.agent();
         match command {
             Command::AddAgent { agent, spec } => {
                 self.agents.add(client, agent, *spec);
@@ -273,6 +274,11 @@ impl EngineCore for Core {
                 self.interrupt(client, agent, (reply_id, heard_bytes), now_micros);
             }
         }
+        self.clients.log(client, agent, ReplyId::NONE, Logged::Applied);
+    }
+
+    fn set_logged(&mut self, client: ClientKey, is_logged: bool) {
+        self.clients.set_logged(client, is_logged);
     }
 
     fn set_paused(&mut self, client: ClientKey, is_paused: bool) {

@@ -5,9 +5,10 @@ use walla_types::TokenId;
 
 use super::Core;
 use super::actions::Delivery;
+use super::agents::Reply;
 use super::in_flight::{OutputResult, PendingOutput};
 use super::reasoning::BLOCKS_CLOSED_MAX;
-use crate::api::{Event, FinishReason, ReplyError, ReplyEvent};
+use crate::api::{Event, FinishReason, Logged, ReplyError, ReplyEvent};
 use crate::engine_core::Emit;
 use crate::reply_parts::Part;
 
@@ -28,6 +29,7 @@ impl Core {
         let now_micros = self.clients.now_micros(agent.client, now_micros);
         let Some(agent) = self.agents.get_mut(output.slot) else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
+        let reply_id = reply.reply_id;
         agent.sequence.read_draw();
         if row.flags & ResultRow::NOT_FINITE != 0 {
             self.fail(output.slot, ReplyError::NotFinite);
@@ -41,6 +43,8 @@ impl Core {
             reply.trace_first(agent.id, now_micros);
         }
         self.stats.tokens += 1;
+        self.log_token(output.slot, token, emit);
+        let Some(agent) = self.agents.get_mut(output.slot) else { return };
         let is_delimiter = agent.calls.as_ref().is_some_and(|calls| calls.is_delimiter(token));
         if !is_delimiter && self.model_text.tokenizer.is_end_of_generation(token) {
             return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
@@ -51,7 +55,7 @@ impl Core {
         if may_stop && agent.spec.stop_tokens.contains(&token) {
             return self.finish(output.slot, FinishReason::StopToken, now_micros);
         }
-        let (client, id, reply_id) = (agent.client, agent.id, reply.reply_id);
+        let (client, id) = (agent.client, agent.id);
         if let Some(logprobs) = logprobs {
             let event = Event { agent: id, reply_id, what: ReplyEvent::Token(logprobs) };
             if let Some(outbox) = self.clients.outbox(client) {
@@ -59,7 +63,28 @@ impl Core {
             }
         }
         self.emit_text(output.slot, token, now_micros, emit);
+        self.cancel_here(output.slot, now_micros);
         self.sampled_under_constraint(output.slot, token);
+    }
+
+    /// Counts a token of a reply, and sends tokens to a recording.
+    fn log_token(&mut self, slot: usize, token: TokenId, emit: &mut Emit<'_>) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        let Some(reply) = agent.reply.as_mut() else { return };
+        let Some(run) = reply.count(token) else { return };
+        let what = ReplyEvent::Logged(Logged::Tokens(run));
+        let event = Event { agent: agent.id, reply_id: reply.reply_id, what };
+        if let Some(outbox) = self.clients.outbox(agent.client) {
+            outbox.send(event, emit);
+        }
+    }
+
+    /// Ends a reply that is cancelled at this token.
+    fn cancel_here(&mut self, slot: usize, now_micros: u64) {
+        let reply = self.agents.get_mut(slot).and_then(|agent| agent.reply.as_mut());
+        if reply.is_some_and(Reply::is_cancelled_here) {
+            self.finish(slot, FinishReason::Cancelled, now_micros);
+        }
     }
 
     /// Takes tokens that follow without a draw. Returns whether the reply continues.
@@ -79,7 +104,9 @@ impl Core {
                 reply.sampled_first(now_micros);
                 reply.trace_first(agent.id, now_micros);
             }
+            self.log_token(slot, *token, emit);
             self.emit_text(slot, *token, now_micros, emit);
+            self.cancel_here(slot, now_micros);
         }
         self.agents.get(slot).is_some_and(|agent| agent.reply.is_some())
     }
@@ -198,6 +225,10 @@ impl Core {
         let Some(mut delivery) = Delivery::new(agent, &mut send) else { return };
         delivery.finish(!matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
         let Some(mut reply) = agent.reply.take() else { return };
+        if let Some(run) = reply.log.filter(|run| !run.tokens().is_empty()) {
+            let what = ReplyEvent::Logged(Logged::Tokens(run));
+            send(Event { agent: agent.id, reply_id: reply.reply_id, what });
+        }
         self.kv.note_freed();
         agent.sequence.forget_in_flight();
         let (id, reply_id) = (agent.id, reply.reply_id);

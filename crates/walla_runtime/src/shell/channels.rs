@@ -23,6 +23,8 @@ pub(super) struct ClientChannels {
     pub(super) framed: AtomicBool,
     /// The host requests a pause.
     pub(super) paused: AtomicBool,
+    /// The host requests details for a recording.
+    pub(super) logged: AtomicBool,
     /// The client was dropped.
     pub(super) gone: AtomicBool,
     pub(super) pacing: Pacing,
@@ -39,6 +41,7 @@ impl ClientChannels {
             waker: AtomicWaker::new(),
             framed: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             pacing,
             open_max: event_queue.max(OPEN_MAX),

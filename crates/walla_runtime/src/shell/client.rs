@@ -116,6 +116,13 @@ impl Client {
         self.engine.shared().ring();
     }
 
+    /// Begins or ends the sending of [details for recordings](crate::Logged) to this client. Call
+    /// it before the first command, so that all commands are counted.
+    pub fn set_logged(&self, is_logged: bool) {
+        self.channels.logged.store(is_logged, Ordering::Release);
+        self.engine.shared().ring();
+    }
+
     /// Changes the engine's budget: [`Engine::set_budget`].
     pub fn set_budget(&self, budget: impl Into<crate::FrameBudget>) {
         self.engine.set_budget(budget);

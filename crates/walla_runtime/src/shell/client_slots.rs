@@ -26,6 +26,8 @@ struct ClientSlot {
     skipped: bool,
     /// Pause state that the core knows.
     paused: bool,
+    /// Whether the core sends details for a recording.
+    logged: bool,
     /// The client was woken in this round.
     woken: bool,
     /// Wake the client at the end of the round.
@@ -44,6 +46,7 @@ impl ClientSlot {
             refused: false,
             skipped: false,
             paused: false,
+            logged: false,
             woken: false,
             wake: true,
             last_events: VecDeque::new(),
@@ -62,7 +65,7 @@ impl ClientSlot {
     /// See [`Emit`](crate::engine_core::Emit).
     fn deliver(&mut self, event: Event) -> Result<(), Event> {
         let reply_id = event.reply_id;
-        if !self.open.contains_key(&reply_id) {
+        if reply_id != ReplyId::NONE && !self.open.contains_key(&reply_id) {
             tracing::warn!(?reply_id, "an event of a reply that is over or was never asked");
             return Ok(());
         }
@@ -186,6 +189,13 @@ impl ClientSlots {
         let client_slot = self.at(key)?;
         let is_paused = client_slot.channels.paused.load(Ordering::Acquire);
         (std::mem::replace(&mut client_slot.paused, is_paused) != is_paused).then_some(is_paused)
+    }
+
+    /// Whether a client wants details for a recording, if that has changed since the last call.
+    pub(super) fn take_logged(&mut self, key: ClientKey) -> Option<bool> {
+        let client_slot = self.at(key)?;
+        let is_logged = client_slot.channels.logged.load(Ordering::Acquire);
+        (std::mem::replace(&mut client_slot.logged, is_logged) != is_logged).then_some(is_logged)
     }
 
     /// The next command of a client, if the core may take one.

@@ -249,6 +249,10 @@ impl Device<'_> {
             if let Some(is_paused) = pause {
                 core.set_paused(key, is_paused);
             }
+            let logged = self.own()?.client_slots.take_logged(key);
+            if let Some(is_logged) = logged {
+                core.set_logged(key, is_logged);
+            }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0 {
                 let Some(command) = self.own()?.client_slots.command(key) else { break };

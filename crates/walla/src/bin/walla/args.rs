@@ -45,6 +45,11 @@ pub enum Verb {
     Generate(Generate),
     /// Talk to an agent
     Chat(Chat),
+    /// Show a recorded session, and verify it with its model or play it as text
+    ///
+    /// With the model, every token is compared, at any number of threads; the first one that
+    /// differs is reported, and the command fails. The demo model needs no --model.
+    Replay(Replay),
     /// Serve the chat completions protocol for tools and for other machines
     ///
     /// POST /v1/chat/completions, GET /v1/models and GET /health. All requests run as one batch.
@@ -382,6 +387,23 @@ impl ConstraintArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct Replay {
+    /// Recording, for example of `walla chat --record FILE`
+    pub file: PathBuf,
+    /// GGUF file of the recorded model: compares every token
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Write the recorded conversations as text, without a model
+    #[arg(long, conflicts_with = "model")]
+    pub play: bool,
+    /// Agents that speak at the same time in the replay
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub agents: u32,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
 pub struct Chat {
     /// GGUF file [default: the demo model]
     pub model: Option<PathBuf>,
@@ -404,6 +426,9 @@ pub struct Chat {
     /// token rate to standard error
     #[arg(long)]
     pub times: bool,
+    /// Record the session to this file, for `walla replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Tokens of the agent's context
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,

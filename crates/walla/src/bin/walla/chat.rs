@@ -36,9 +36,14 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
     if let Some(model) = model {
         check_template(model, template)?;
     }
-    let engine = load::engine(model, device, budget, (1, *context), (template, pre)).await?;
+    let record = arguments.record.as_deref();
+    let engine =
+        load::engine(model, device, budget, (1, *context), (template, pre), record).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
+    if let Some(error) = engine.recording().and_then(|recording| recording.error()) {
+        note!("walla: the recording has ended early: {error}");
+    }
     result
 }
 

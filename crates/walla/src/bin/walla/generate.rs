@@ -21,7 +21,7 @@ pub fn run(arguments: &Generate) -> Result<(), Failure> {
 async fn generate(arguments: &Generate) -> Result<(), Failure> {
     let Generate { device, budget, pre, context, .. } = arguments;
     let model = Some(arguments.model.as_path());
-    let engine = load::engine(model, device, budget, (1, *context), (None, pre)).await?;
+    let engine = load::engine(model, device, budget, (1, *context), (None, pre), None).await?;
     let result = speak(&engine, arguments).await;
     load::stop(&engine).await;
     result

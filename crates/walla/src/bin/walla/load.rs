@@ -58,7 +58,7 @@ pub fn named(path: &Path, error: &dyn std::error::Error) -> Failure {
 /// An error of a start, with the name of the model file.
 fn not_started(path: Option<&Path>, error: &EngineError) -> Failure {
     match (path, error) {
-        (None, error) => error.to_string().into(),
+        (None, error) | (_, error @ EngineError::Recording(_)) => error.to_string().into(),
         (Some(path), EngineError::NotLoaded(reason)) => {
             format!("the model cannot be loaded: {}", named(path, &**reason)).into()
         }
@@ -113,6 +113,7 @@ pub async fn engine(
     budget: &BudgetArgs,
     (agents, context_tokens): (u32, u32),
     (template, pre): (Option<&TemplateChoice>, &PreArgs),
+    record: Option<&Path>,
 ) -> Result<Engine, Failure> {
     let mut builder = match path {
         Some(path) => Engine::open(path),
@@ -135,6 +136,9 @@ pub async fn engine(
     }
     if let Some(name) = &pre.pre {
         builder = builder.pre_tokenizer(name);
+    }
+    if let Some(path) = record {
+        builder = builder.record(path);
     }
     if let Some(folder) = cache_folder() {
         builder = builder.cost_cache(folder);

@@ -19,6 +19,7 @@ mod load;
 mod logits;
 mod note;
 mod output;
+mod replay;
 #[cfg(feature = "serve")]
 mod serve;
 mod synth;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Logits(arguments) => logits::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Chat(arguments) => chat::run(&arguments),
+        Verb::Replay(arguments) => replay::run(&arguments),
         #[cfg(feature = "serve")]
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),

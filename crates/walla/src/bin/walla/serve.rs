@@ -40,7 +40,8 @@ async fn until_interrupted(arguments: &Serve) -> Result<(), Failure> {
         note!("walla: warning: {address} is reachable without a key (--key-env NAME requires one)");
     }
     let template = arguments.template.template.as_ref();
-    let engine = load::engine(model, device, budget, (*agents, *context), (template, pre)).await?;
+    let engine =
+        load::engine(model, device, budget, (*agents, *context), (template, pre), None).await?;
     let state = engine.model().map(|card| card.template.clone());
     if let Some(state) = state.filter(|state| !state.is_usable()) {
         let ways = crate::chat::WAYS_OUT;

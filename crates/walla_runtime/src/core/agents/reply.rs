@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use walla_types::TokenMask;
+use walla_types::{TokenId, TokenMask};
 
-use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, ReplyId, Usage};
+use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, ReplyId, TokenRun, Usage};
 use crate::ask_queue::Ask;
 use crate::core::constraints::ReplyConstraint;
 
@@ -60,6 +60,10 @@ pub(in crate::core) struct Reply {
     pub options: AskOptions,
     /// Its grammar, if its text is constrained.
     pub constraint: Option<ReplyConstraint>,
+    /// Number of tokens so far, sampled or forced.
+    pub tokens: u32,
+    /// The latest tokens, for a recording. `None`: the client has none.
+    pub log: Option<TokenRun>,
 }
 
 impl Reply {
@@ -87,11 +91,30 @@ impl Reply {
             retries: 0,
             options: ask.options.clone(),
             constraint: None,
+            tokens: 0,
+            log: None,
         }
     }
 }
 
 impl Reply {
+    /// Counts a token. Returns a full run of tokens for a recording.
+    pub fn count(&mut self, token: TokenId) -> Option<TokenRun> {
+        self.tokens += 1;
+        self.log.as_mut()?.push(token).then(|| self.log.replace(TokenRun::new()))?
+    }
+
+    /// Whether it is cancelled now, because of [`AskOptions::cancel_after`]. Then the bytes that
+    /// were heard are set.
+    pub fn is_cancelled_here(&mut self) -> bool {
+        let Some(cancel) = self.options.cancel_after else { return false };
+        let is_here = self.tokens >= cancel.tokens;
+        if is_here {
+            self.heard_bytes = cancel.heard_bytes;
+        }
+        is_here
+    }
+
     /// A step with tokens of its prompt was submitted.
     pub fn submitted_prompt(&mut self, now_micros: u64) {
         let (_, latest) = self.prefill_micros.get_or_insert((now_micros, now_micros));

@@ -7,7 +7,7 @@ mod stall;
 use std::collections::VecDeque;
 
 pub(super) use self::outbox::Outbox;
-use crate::api::{AgentId, Event, Pacing, ReplyEvent, ReplyId};
+use crate::api::{AgentId, Event, Logged, Pacing, ReplyEvent, ReplyId};
 use crate::engine_core::{ClientKey, Emit};
 
 /// One host.
@@ -34,6 +34,8 @@ pub(super) struct ClientState {
     /// Last time at which its agents could be scheduled.
     schedulable_micros: Option<u64>,
     is_stalled: bool,
+    /// It receives details for a recording.
+    is_logged: bool,
 }
 
 impl ClientState {
@@ -52,6 +54,7 @@ impl ClientState {
             granted_micros: 0,
             schedulable_micros: None,
             is_stalled: false,
+            is_logged: false,
         }
     }
 
@@ -160,6 +163,25 @@ impl Clients {
         for client in &mut self.list {
             client.credits = client.credits.saturating_sub(u32::from(client.stepped));
             client.stepped = false;
+        }
+    }
+
+    /// Begins or ends the sending of details for a recording.
+    pub fn set_logged(&mut self, key: ClientKey, is_logged: bool) {
+        if let Some(client) = self.get_mut(key) {
+            client.is_logged = is_logged;
+        }
+    }
+
+    /// Whether the client receives details for a recording.
+    pub fn is_logged(&self, key: ClientKey) -> bool {
+        self.get(key).is_some_and(|client| client.is_logged)
+    }
+
+    /// Queues a detail for a recording, if the client receives them.
+    pub fn log(&mut self, key: ClientKey, agent: AgentId, reply_id: ReplyId, what: Logged) {
+        if self.is_logged(key) {
+            self.queue_event(key, agent, reply_id, ReplyEvent::Logged(what));
         }
     }
 

@@ -15,6 +15,7 @@ mod faults;
 mod files;
 mod kv_pages;
 mod limits;
+mod logged;
 mod masks;
 mod pause;
 mod prompts;
@@ -299,7 +300,7 @@ fn hear(heard: &mut HashMap<ReplyId, Heard>, event: Event) {
         }
         ReplyEvent::Call(call) => reply.calls.push(*call),
         ReplyEvent::CallRefused(call) => reply.refused.push(*call),
-        ReplyEvent::Token(_) => {}
+        ReplyEvent::Token(_) | ReplyEvent::Logged(_) => {}
         ReplyEvent::Finished { reason, usage } => {
             let FirstTokenTimes { waiting_micros, encoding_micros, prefill_micros, decode_micros } =
                 usage.first_token;

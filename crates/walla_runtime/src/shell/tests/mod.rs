@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::engine_core::{Advance, ClientKey, Control, Emit, EngineCore, Loader, Progress};
 use crate::inline_text::InlineText;
 use crate::options::{Deadlines, EngineError};
-use crate::status::{EngineState, ModelCard};
+use crate::status::{EngineState, ModelCard, TextSettings};
 
 /// Instructions for a [`Fake`], and its observations.
 #[derive(Debug, Default)]
@@ -186,6 +186,8 @@ impl EngineCore for Fake {
             context_tokens: 0,
             state_bytes_per_agent: 0,
             file_bytes: 0,
+            fingerprint: 0,
+            settings: TextSettings::default(),
             template: TemplateState::FromFile,
             reserved_markers: Vec::new(),
             warnings: Vec::new(),

@@ -1,0 +1,88 @@
+//! Errors.
+
+use std::path::PathBuf;
+
+use crate::format::Defect;
+
+/// Why a recording has ended early, or did not begin. The engine continues.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The file cannot be created or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The path names a file that is no recording. It is not replaced.
+    #[error("{}: the file is no recording, so it is not replaced", path.display())]
+    NotARecording {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk is slower than the session: the queue to the thread that writes is full.
+    #[error("the disk is too slow for the recording: {buffers} buffers wait")]
+    Behind {
+        /// Number of buffers in the queue.
+        buffers: usize,
+    },
+    /// A command or an event is larger than a record may be.
+    #[error("a record has {bytes} bytes, at most {bytes_max} are allowed")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// A command of a kind that this version cannot record.
+    #[error("a command that cannot be recorded")]
+    UnknownCommand,
+    /// The operating system could not start the thread that writes.
+    #[error("a thread cannot be started: {0}")]
+    Thread(String),
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file cannot be opened or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file; empty for another source of bytes.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file does not begin as a recording does.
+    #[error("no recording of walla")]
+    NotARecording,
+    /// The recording has a format of another version.
+    #[error("a recording of format {found}; this version reads format {known}")]
+    Version {
+        /// Version of the format.
+        found: u32,
+        /// The version that this crate reads.
+        known: u32,
+    },
+    /// A chunk that is not the last one is damaged.
+    #[error("chunk {chunk} at byte {at} is damaged: {defect}")]
+    Damaged {
+        /// Number of the chunk, from 0.
+        chunk: u32,
+        /// Its position in the file.
+        at: u64,
+        /// The defect.
+        defect: Defect,
+    },
+    /// The recording exceeds a limit of the reader.
+    #[error("the recording exceeds a limit: more than {max} {what}")]
+    TooLarge {
+        /// The limited quantity.
+        what: &'static str,
+        /// The limit.
+        max: u64,
+    },
+}

@@ -1,0 +1,557 @@
+//! Records the session of a client.
+//!
+//! | data | frame side | thread `walla-record` |
+//! |---|---|---|
+//! | [`Front`]: the buffer that is being filled | owns, under a lock that only host threads take | never |
+//! | queue of full buffers | `push` | `pop` |
+//! | queue of empty buffers | `pop` | `push` |
+//! | file | never | owns |
+//! | [`Shared`]: state, error, bytes | reads, sets | reads, sets |
+//!
+//! Rules:
+//! 1. The frame side encodes records into a buffer and never waits for the thread: a full queue
+//!    ends the recording.
+//! 2. A buffer is handed over when it is full, and at the latest 100 ms after its first record if
+//!    the host calls the client; [`EngineClient::wait_max`] lets a host without frames call it.
+//! 3. The thread writes a chunk, and asks the system to store it, every half second in which there
+//!    were records.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use walla_runtime::{
+    Capabilities, Command, Engine, EngineClient, EngineState, EngineStats, Event, FrameBudget,
+    ModelCard, ReplyEvent, TrySendError,
+};
+
+use crate::error::RecordError;
+use crate::format::{Clock, Ids, Raw, Writer, put_record};
+use crate::recording::{EngineInfo, check_size};
+use crate::writer;
+
+/// A buffer of this size is full.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Capacity of a new buffer: records of the largest usual size fit behind the limit.
+const BUFFER_CAPACITY: usize = BUFFER_BYTES + (8 << 10);
+
+/// Number of buffers that may wait for the disk: at least 25 seconds, because a buffer has at least
+/// 100 ms or 64 KiB.
+const BUFFERS_MAX: usize = 256;
+
+/// Number of buffers at the begin.
+const BUFFERS_FIRST: usize = 4;
+
+/// Maximum time in a buffer, in microseconds.
+const BUFFER_MICROS: u64 = 100_000;
+
+/// Maximum wait for the last chunk when the recorder is dropped.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// Shared with the thread that writes.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub path: PathBuf,
+    pub full: ArrayQueue<Vec<u8>>,
+    pub empty: ArrayQueue<Vec<u8>>,
+    pub error: OnceLock<RecordError>,
+    /// Bytes of the file.
+    pub bytes: AtomicU64,
+    /// The recorder was dropped.
+    pub is_closing: AtomicBool,
+}
+
+impl Shared {
+    /// Ends the recording.
+    pub fn fail(&self, error: RecordError) {
+        if self.error.set(error).is_ok()
+            && let Some(error) = self.error.get()
+        {
+            let file = self.path.display();
+            tracing::warn!(target: "walla::record", %file, %error, "the recording has ended early");
+        }
+    }
+}
+
+/// State of a recording; clones share it.
+#[derive(Clone, Debug)]
+pub struct RecordingStatus(Arc<Shared>);
+
+impl RecordingStatus {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Whether the session is being recorded.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.error().is_none() && !self.0.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Why the recording has ended early.
+    #[must_use]
+    pub fn error(&self) -> Option<&RecordError> {
+        self.0.error.get()
+    }
+
+    /// Bytes of the file so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The file of a recording, and the thread that writes it.
+#[derive(Debug)]
+pub struct RecordingFile {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl RecordingFile {
+    /// Creates the file and starts the thread. An existing recording is replaced.
+    ///
+    /// # Errors
+    /// As [`Recorder::new`].
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, RecordError> {
+        let path = path.into();
+        let file = writer::create(&path)?;
+        Self::start(path, move |shared| writer::run(shared, file))
+    }
+
+    fn start(
+        path: PathBuf,
+        write: impl FnOnce(&Shared) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let shared = Arc::new(Shared {
+            path,
+            full: ArrayQueue::new(BUFFERS_MAX),
+            empty: ArrayQueue::new(BUFFERS_MAX),
+            error: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            is_closing: AtomicBool::new(false),
+        });
+        for _ in 0..BUFFERS_FIRST {
+            let _has_room = shared.empty.push(Vec::with_capacity(BUFFER_CAPACITY));
+        }
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("walla-record".into())
+            .spawn(move || write(&of_thread))
+            .map_err(|error| RecordError::Thread(error.to_string()))?;
+        Ok(Self { shared, thread })
+    }
+}
+
+/// The buffer that is being filled.
+struct Front {
+    buffer: Vec<u8>,
+    ids: Ids,
+    /// Time of the latest record.
+    last: Clock,
+    /// Time of the first record in the buffer.
+    begun_micros: u64,
+}
+
+/// A client that records the commands and events of its host. It behaves as the client that it
+/// contains.
+///
+/// A recording that cannot go on, because the disk is full or too slow, ends with a warning in the
+/// log and an error in [`status`](Self::status); the session continues.
+///
+/// A recording contains personas, conversations, notes and the texts of players. It contains no API
+/// keys, because these are options of a remote engine and no part of commands.
+pub struct Recorder {
+    front: Mutex<Front>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    begun: Instant,
+    frame: AtomicU64,
+    /// The address of the card that is in the recording: a fallback has another one.
+    card: AtomicUsize,
+    /// The host wants details for a recording too.
+    is_host_logged: AtomicBool,
+    has_tokens: bool,
+    /// The engine has ended; the recording ends when no event is left.
+    is_engine_ended: AtomicBool,
+    // Dropped last, behind the end of the recording.
+    client: Box<dyn EngineClient>,
+}
+
+impl Recorder {
+    /// Records the session of `client` to a file. An existing recording is replaced.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`], [`RecordError::NotARecording`] if the path names another file,
+    /// [`RecordError::Thread`].
+    pub fn new(path: impl Into<PathBuf>, client: impl EngineClient) -> Result<Self, RecordError> {
+        Ok(Self::with_file(RecordingFile::create(path)?, Box::new(client)))
+    }
+
+    /// Records the session of `client` to a file that was created before.
+    #[must_use]
+    pub fn with_file(file: RecordingFile, client: Box<dyn EngineClient>) -> Self {
+        let RecordingFile { shared, thread } = file;
+        let has_tokens = client.set_logged(true);
+        let front = Front {
+            buffer: Vec::with_capacity(BUFFER_CAPACITY),
+            ids: Ids::default(),
+            last: Clock::default(),
+            begun_micros: 0,
+        };
+        Self {
+            front: Mutex::new(front),
+            shared,
+            thread: Some(thread),
+            begun: Instant::now(),
+            frame: AtomicU64::new(0),
+            card: AtomicUsize::new(0),
+            is_host_logged: AtomicBool::new(false),
+            has_tokens,
+            is_engine_ended: AtomicBool::new(false),
+            client,
+        }
+    }
+
+    /// State of the recording.
+    #[must_use]
+    pub fn status(&self) -> RecordingStatus {
+        RecordingStatus(Arc::clone(&self.shared))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.shared.error.get().is_some() || self.shared.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Ends the recording. The thread writes the rest.
+    fn close(&self) {
+        if !self.has_ended() {
+            let now = self.now();
+            let mut front = self.lock();
+            self.put(&mut front, now, Raw::End(None));
+            self.hand_over(&mut front);
+        }
+        self.shared.is_closing.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    fn now(&self) -> Clock {
+        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let micros = millis.saturating_mul(1_000);
+        Clock { frame: self.frame.load(Ordering::Relaxed), micros }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Front> {
+        self.front.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a record.
+    fn put(&self, front: &mut Front, now: Clock, record: Raw<'_>) {
+        match front.put(now, record) {
+            Ok(()) => self.hand_over_full(front),
+            Err(error) => self.give_up(front, error),
+        }
+    }
+
+    /// Ends the recording with the records so far.
+    fn give_up(&self, front: &mut Front, error: RecordError) {
+        // Before the error, which the thread sees as the last buffer's mark.
+        self.hand_over(front);
+        self.shared.fail(error);
+    }
+
+    fn hand_over_full(&self, front: &mut Front) {
+        if front.buffer.len() >= BUFFER_BYTES {
+            self.hand_over(front);
+        }
+    }
+
+    /// Sends the buffer to the thread that writes.
+    fn hand_over(&self, front: &mut Front) {
+        let next = self.shared.empty.pop();
+        let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_CAPACITY));
+        let full = std::mem::replace(&mut front.buffer, next);
+        if self.shared.full.push(full).is_err() {
+            self.shared.fail(RecordError::Behind { buffers: BUFFERS_MAX });
+        }
+    }
+
+    /// Sends a buffer that has waited long enough.
+    fn hand_over_old(&self, front: &mut Front, now: Clock) {
+        let age = now.micros.saturating_sub(front.begun_micros);
+        if !front.buffer.is_empty() && age >= BUFFER_MICROS {
+            self.hand_over(front);
+        }
+    }
+
+    /// Records the engine when it is ready, and when another device has taken over.
+    fn record_engine(&self, front: &mut Front, now: Clock) {
+        let Some(card) = self.client.model() else { return };
+        let address = std::ptr::from_ref(card).addr();
+        if self.card.swap(address, Ordering::Relaxed) != address {
+            let engine = EngineInfo::new(card, self.has_tokens);
+            self.put(front, now, Raw::Engine(&engine));
+        }
+    }
+
+    /// Records received events.
+    fn received(&self, events: &[Event]) {
+        if self.has_ended() {
+            return;
+        }
+        if events.is_empty() && self.is_engine_ended.load(Ordering::Relaxed) {
+            return self.close();
+        }
+        let now = self.now();
+        let mut front = self.lock();
+        self.record_engine(&mut front, now);
+        events.iter().for_each(|event| self.put(&mut front, now, Raw::Event(event)));
+        self.hand_over_old(&mut front, now);
+    }
+
+    /// Whether an event is for the host.
+    fn is_for_host(&self, event: &Event) -> bool {
+        !matches!(event.what, ReplyEvent::Logged(_)) || self.is_host_logged.load(Ordering::Relaxed)
+    }
+}
+
+impl Front {
+    /// Appends a record. Without success nothing changes.
+    fn put(&mut self, now: Clock, record: Raw<'_>) -> Result<(), RecordError> {
+        let mark = self.mark();
+        if self.buffer.is_empty() {
+            self.begun_micros = now.micros;
+        }
+        let Self { buffer, ids, last, .. } = self;
+        let is_known = put_record(&mut Writer(buffer), (ids, last), now, record);
+        let sized = check_size(buffer.len() - mark.bytes);
+        let put = if is_known { sized } else { Err(RecordError::UnknownCommand) };
+        put.inspect_err(|_| self.restore(mark))
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { bytes: self.buffer.len(), ids: self.ids.clone(), last: self.last }
+    }
+
+    /// Removes the records behind a mark.
+    fn restore(&mut self, mark: Mark) {
+        self.buffer.truncate(mark.bytes);
+        (self.ids, self.last) = (mark.ids, mark.last);
+    }
+}
+
+/// A position in the buffer.
+struct Mark {
+    bytes: usize,
+    ids: Ids,
+    last: Clock,
+}
+
+impl EngineClient for Recorder {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        if self.has_ended() {
+            return self.client.try_send(command);
+        }
+        let now = self.now();
+        // Until the command is in the recording or refused, so that its events follow it.
+        let mut front = self.lock();
+        let mark = front.mark();
+        // Before it is sent, because the engine takes it only if its queue has room.
+        let put = front.put(now, Raw::Command(&command));
+        self.client.try_send(command).inspect_err(|_| front.restore(mark))?;
+        match put {
+            Ok(()) => self.hand_over_full(&mut front),
+            Err(error) => self.give_up(&mut front, error),
+        }
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        loop {
+            let event = self.client.try_recv();
+            self.received(event.as_slice());
+            if event.as_ref().is_none_or(|event| self.is_for_host(event)) {
+                return event;
+            }
+        }
+    }
+
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        loop {
+            let received = self.client.try_recv_many(most, events);
+            self.received(events.get(before..).unwrap_or_default());
+            let mut at = 0;
+            events.retain(|event| {
+                at += 1;
+                at <= before || self.is_for_host(event)
+            });
+            // Without an event for the host it would take the end of a part for the end of all.
+            if received == 0 || events.len() > before {
+                return events.len() - before;
+            }
+        }
+    }
+
+    fn frame(&self) {
+        self.frame.fetch_add(1, Ordering::Relaxed);
+        self.client.frame();
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        if !self.has_ended() {
+            let now = self.now();
+            self.put(&mut self.lock(), now, Raw::Paused(is_paused));
+        }
+        self.client.set_paused(is_paused);
+    }
+
+    fn set_logged(&self, is_logged: bool) -> bool {
+        self.is_host_logged.store(is_logged, Ordering::Relaxed);
+        self.has_tokens
+    }
+
+    fn state(&self) -> EngineState {
+        self.client.state()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.client.stats()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.client.capabilities()
+    }
+
+    fn model(&self) -> Option<&ModelCard> {
+        self.client.model()
+    }
+
+    fn set_budget(&self, budget: FrameBudget) {
+        self.client.set_budget(budget);
+    }
+
+    fn wait_max(&self) -> Option<Duration> {
+        let is_waiting = !self.has_ended() && !self.lock().buffer.is_empty();
+        let own = is_waiting.then_some(Duration::from_micros(BUFFER_MICROS));
+        own.into_iter().chain(self.client.wait_max()).min()
+    }
+
+    fn stop(&self) {
+        self.client.stop();
+    }
+
+    /// As the engine, and whether the recording is written, so that a program that waits for it
+    /// before its exit has the whole recording.
+    fn is_ended(&self) -> bool {
+        let is_ended = self.client.is_ended();
+        if is_ended {
+            // The host may not have received the last events.
+            self.is_engine_ended.store(true, Ordering::Relaxed);
+        }
+        is_ended && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        self.client.local()
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        self.client.register_waker(waker);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.close();
+        let Some(thread) = self.thread.take() else { return };
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < CLOSE_MAX {
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use walla_runtime::{AgentId, Speaker, Turn};
+
+    /// An engine that takes every command and has no replies.
+    struct Silent;
+
+    impl EngineClient for Silent {
+        fn try_send(&self, _command: Command) -> Result<(), TrySendError<Command>> {
+            Ok(())
+        }
+
+        fn try_recv(&self) -> Option<Event> {
+            None
+        }
+
+        fn frame(&self) {}
+
+        fn state(&self) -> EngineState {
+            EngineState::Ready
+        }
+
+        fn stats(&self) -> EngineStats {
+            EngineStats::default()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::LOCAL
+        }
+
+        fn stop(&self) {}
+    }
+
+    fn turns(bytes: usize) -> Command {
+        let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }];
+        Command::AppendTurns { agent: AgentId(1), turns }
+    }
+
+    #[test]
+    fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
+        let file = RecordingFile::start(PathBuf::new(), |shared| {
+            while !shared.is_closing.load(Ordering::Acquire) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        for sent in 0..=BUFFERS_MAX {
+            assert!(recorder.status().is_recording(), "{sent} buffers wait");
+            recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
+        }
+        let status = recorder.status();
+        assert!(matches!(status.error(), Some(RecordError::Behind { buffers: BUFFERS_MAX })));
+        recorder.try_send(turns(1)).expect("the session goes on");
+    }
+
+    #[test]
+    fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("session.walla");
+        std::fs::write(&path, "").expect("a file");
+        // Each write fails, because the file is open for reading only.
+        let read_only = std::fs::File::open(&path).expect("a file");
+        let file = RecordingFile::start(path, move |shared| writer::run(shared, read_only));
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        let begun = Instant::now();
+        while recorder.status().is_recording() {
+            assert!(begun.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(matches!(recorder.status().error(), Some(RecordError::Io { .. })));
+        recorder.try_send(turns(1)).expect("the session goes on");
+    }
+}

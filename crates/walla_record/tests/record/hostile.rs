@@ -1,0 +1,128 @@
+//! Damaged and hostile files.
+
+use walla_record::{End, Limits, ReadError, Recording};
+
+use crate::kit::Dice;
+use crate::round_trip::{bytes, recording};
+
+fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
+    Recording::read(bytes, Limits { records_max: 10_000, bytes_max: 1 << 20 })
+}
+
+#[test]
+fn every_truncation_is_a_shorter_recording() {
+    let whole = recording(3, 40);
+    let bytes = bytes(&whole);
+    for length in 0..bytes.len() {
+        match read(&bytes[..length]) {
+            Ok(part) => {
+                assert!(!part.is_complete(), "{length}");
+                assert!(whole.entries.starts_with(&part.entries), "{length}");
+            }
+            Err(error) => assert!(length < 11, "{length}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_is_an_error_or_a_shorter_recording() {
+    let whole = recording(4, 40);
+    let bytes = bytes(&whole);
+    let mut shorter = 0;
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        for mask in [0x01, 0x80, 0xff] {
+            damaged[at] = bytes[at] ^ mask;
+            if let Ok(part) = read(&damaged) {
+                shorter += 1;
+                assert!(!part.is_complete(), "byte {at}");
+                assert!(part.entries.len() < whole.entries.len(), "byte {at}");
+                assert!(whole.entries.starts_with(&part.entries), "byte {at}");
+            }
+        }
+    }
+    assert!(shorter > 0, "damage in the last chunk ends the recording");
+}
+
+#[test]
+fn a_length_allocates_nothing() {
+    let begin = &bytes(&recording(1, 1))[..11];
+    for lengths in [[u32::MAX, 5], [5, u32::MAX], [u32::MAX; 2], [0, 5], [5, 0]] {
+        let mut bytes = begin.to_vec();
+        bytes.extend(lengths.into_iter().flat_map(u32::to_le_bytes));
+        bytes.extend([0; 64]);
+        let error = read(&bytes).expect_err("no such chunk");
+        assert!(matches!(error, ReadError::Damaged { chunk: 0, at: 11, .. }), "{error}");
+    }
+}
+
+#[test]
+fn limits_hold() {
+    let bytes = bytes(&recording(5, 200));
+    let records = Recording::read(&*bytes, Limits { records_max: 100, ..Limits::default() });
+    assert!(matches!(records, Err(ReadError::TooLarge { what: "records", max: 100 })));
+    let limits = Limits { bytes_max: 100, ..Limits::default() };
+    let size = Recording::read(&*bytes, limits);
+    assert!(matches!(size, Err(ReadError::TooLarge { what: "bytes", max: 100 })), "{size:?}");
+}
+
+#[test]
+fn other_files_and_versions_are_errors() {
+    assert!(matches!(read(b""), Err(ReadError::NotARecording)));
+    assert!(matches!(read(b"GGUF and more bytes"), Err(ReadError::NotARecording)));
+    let error = read(b"walla rec\x02\x00").expect_err("another version");
+    assert!(matches!(error, ReadError::Version { found: 2, known: 1 }), "{error}");
+    let missing = Recording::open("/nowhere/session.walla").expect_err("no file");
+    assert!(missing.to_string().starts_with("/nowhere/session.walla: "), "{missing}");
+}
+
+#[test]
+fn a_tail_of_zeros_ends_the_recording() {
+    let whole = recording(6, 30);
+    let mut bytes = bytes(&Recording { end: End::CutOff, ..whole.clone() });
+    bytes.extend([0; 5_000]);
+    let read = read(&bytes).expect("a recording");
+    assert_eq!((read.entries.len(), read.is_complete()), (whole.entries.len(), false));
+}
+
+/// The body of the fuzz target.
+#[path = "../../../../fuzz/src/bodies/recording.rs"]
+mod body;
+
+#[test]
+fn damaged_records_never_panic() {
+    // The records themselves, as a program could write them.
+    let mut dice = Dice(7);
+    for seed in 0..20 {
+        let records = records_of(&recording(seed, 30));
+        body::check(&[&[1], &*records].concat());
+        for _ in 0..60 {
+            let mut damaged = records.clone();
+            for _ in 0..=dice.below(4) {
+                let at = dice.below(damaged.len() as u64) as usize;
+                match dice.below(3) {
+                    0 => damaged[at] = dice.roll() as u8,
+                    1 => _ = damaged.remove(at),
+                    _ => damaged.insert(at, dice.roll() as u8),
+                }
+            }
+            body::check(&[&[1], &*damaged].concat());
+        }
+        body::check(&[&[0], &*bytes(&recording(seed, 30))].concat());
+    }
+}
+
+/// The records of a recording, not compressed.
+fn records_of(recording: &Recording) -> Vec<u8> {
+    let bytes = bytes(recording);
+    let mut records = Vec::new();
+    let mut at = 11;
+    while at < bytes.len() {
+        let length = bytes[at..at + 4].try_into().expect("four bytes");
+        let end = at + 16 + u32::from_le_bytes(length) as usize;
+        let chunk = miniz_oxide::inflate::decompress_to_vec(&bytes[at + 16..end]);
+        records.extend(chunk.expect("a chunk"));
+        at = end;
+    }
+    records
+}

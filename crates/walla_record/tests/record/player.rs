@@ -1,0 +1,160 @@
+//! A player in the place of an engine.
+
+use std::time::{Duration, Instant};
+
+use walla_record::{Pace, Player, Recording};
+use walla_runtime::{
+    AgentId, AgentSpec, Command, EngineClient, Event, FinishReason, Prompt, ReplyError, ReplyEvent,
+    ReplyId,
+};
+
+use crate::kit::{Host, options, recorder, speaker};
+
+/// Two agents with two questions each; the first one's second reply is cancelled.
+fn session() -> (Recording, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("session.walla");
+    let client = recorder(&path, options());
+    let mut host = Host::new(&client, 1);
+    let agents = [1, 2].map(|seed| host.add(speaker(seed)));
+    let mut replies = Vec::new();
+    for question in ["Hello!", "And now?"] {
+        replies.extend(agents.map(|agent| host.chat(agent, question)));
+        host.finish();
+    }
+    let last = host.chat(agents[0], "Once more.");
+    host.frame();
+    host.send(Command::Cancel { agent: agents[0], reply_id: last });
+    host.finish();
+    let texts = replies.iter().map(|reply| host.heard.get(reply).cloned().unwrap_or_default());
+    let texts = texts.collect();
+    drop(host);
+    drop(client);
+    (Recording::open(&path).expect("a recording"), texts)
+}
+
+#[test]
+fn the_same_asks_get_the_recorded_replies() {
+    let (recording, texts) = session();
+    for pace in [Pace::Frames, Pace::Time, Pace::Immediate] {
+        let client = Player::new(recording.clone()).pace(pace).client();
+        let mut host = Host::new(&client, 1);
+        // In another order.
+        let second = host.add(speaker(2));
+        let first = host.add(speaker(1));
+        let mut replies = Vec::new();
+        for question in ["Hello!", "And now?"] {
+            replies.extend([first, second].map(|agent| host.chat(agent, question)));
+            host.finish();
+        }
+        let played: Vec<_> = replies
+            .iter()
+            .map(|reply| host.heard.get(reply).cloned().unwrap_or_default())
+            .collect();
+        assert_eq!(played, texts, "{pace:?}");
+        let last = host.chat(first, "Once more.");
+        host.finish();
+        let end = host.events.iter().rfind(|event| event.reply_id == last).expect("an end");
+        let is_cancelled =
+            matches!(end.what, ReplyEvent::Finished { reason: FinishReason::Cancelled, .. });
+        assert!(is_cancelled, "{end:?}");
+    }
+}
+
+fn failed(events: &[Event], reply_id: ReplyId) -> ReplyError {
+    let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
+    let failed = of_reply.filter_map(|event| match &event.what {
+        ReplyEvent::Failed(error) => Some(error.clone()),
+        _ => None,
+    });
+    failed.last().expect("a failure")
+}
+
+#[test]
+fn another_ask_fails_with_both_texts() {
+    let (recording, _) = session();
+    let client = Player::new(recording).client();
+    let mut host = Host::new(&client, 1);
+    let agent = host.add(speaker(1));
+    let other = host.chat(agent, "Goodbye!");
+    host.finish();
+    let error = failed(&host.events, other);
+    let expected = Some("Hello!".to_owned());
+    assert_eq!(error, ReplyError::NotRecorded { expected, asked: "Goodbye!".into() });
+    assert!(error.to_string().contains("\"Hello!\"") && error.to_string().contains("\"Goodbye!\""));
+    // The right one is still there.
+    let right = host.chat(agent, "Hello!");
+    host.finish();
+    assert!(!host.heard[&right].is_empty());
+    // A second agent with this persona is not in the recording.
+    let surplus = host.add(speaker(1));
+    let none = host.chat(surplus, "Hello!");
+    host.finish();
+    let error = failed(&host.events, none);
+    assert_eq!(error, ReplyError::NotRecorded { expected: None, asked: "Hello!".into() });
+    let unknown = host.chat(AgentId::unique(), "Hello!");
+    host.finish();
+    assert_eq!(failed(&host.events, unknown), ReplyError::UnknownAgent);
+}
+
+#[test]
+fn events_come_at_their_frames() {
+    let (recording, _) = session();
+    let client = Player::new(recording.clone()).client();
+    let agent = AgentId::unique();
+    let spec = Box::new(AgentSpec { ..speaker(1) });
+    client.try_send(Command::AddAgent { agent, spec }).expect("room");
+    let session = walla_record::Session::new(&recording);
+    let ask = &session.asks[session.agents[0].asks[0]];
+    let frames: Vec<u64> = ask.events.iter().map(|at| recording.entries[*at].frame).collect();
+    let last = frames.last().expect("an end") - ask.frame;
+    assert!(last > 3, "the reply takes some frames");
+    client
+        .try_send(Command::ask(agent, ReplyId::unique(), Prompt::Chat("Hello!".into())))
+        .expect("room");
+    for frame in 1..=last {
+        client.frame();
+        let mut is_over = false;
+        while let Some(event) = client.try_recv() {
+            is_over |= event.what.is_terminal();
+        }
+        assert_eq!(is_over, frame == last, "frame {frame} of {last}");
+    }
+}
+
+#[test]
+fn a_pause_stops_the_time_of_a_player() {
+    let (recording, _) = session();
+    let client = Player::new(recording).pace(Pace::Time).client();
+    let agent = AgentId::unique();
+    client.try_send(Command::AddAgent { agent, spec: Box::new(speaker(1)) }).expect("room");
+    client.set_paused(true);
+    client
+        .try_send(Command::ask(agent, ReplyId::unique(), Prompt::Chat("Hello!".into())))
+        .expect("room");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!((client.try_recv(), client.wait_max()), (None, None));
+    client.set_paused(false);
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < crate::kit::TIMEOUT);
+        match client.try_recv() {
+            Some(event) if event.what.is_terminal() => return,
+            Some(_) => {}
+            None => std::thread::sleep(client.wait_max().expect("an event is due")),
+        }
+    }
+}
+
+#[test]
+fn a_stopped_player_ends_its_replies() {
+    let (recording, _) = session();
+    let client = Player::new(recording).client();
+    let mut host = Host::new(&client, 1);
+    let agent = host.add(speaker(1));
+    let reply = host.chat(agent, "Hello!");
+    client.stop();
+    assert!(client.try_send(Command::RemoveAgent { agent }).is_err());
+    host.finish();
+    assert!(matches!(failed(&host.events, reply), ReplyError::EngineGone(_)));
+}

@@ -1,0 +1,89 @@
+//! Details of the engine's work for recordings.
+
+use core::fmt;
+
+use walla_types::TokenId;
+
+/// A detail for recordings, so that a replay can repeat the engine's order of work. Sent only to
+/// clients that [request](crate::EngineClient::set_logged) them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Logged {
+    /// The engine has applied the next command of this client. It belongs to no reply: its
+    /// [`reply_id`](crate::Event::reply_id) is [`ReplyId::NONE`](crate::ReplyId::NONE). Events that
+    /// the command caused at once precede it.
+    Applied,
+    /// The reply begins: specification and conversation of its agent are taken now.
+    Begun,
+    /// The next tokens of the reply, sampled or forced: of speech, reasoning, calls and the end.
+    /// They are sent when the run is full and before the end of the reply, independent of deltas.
+    Tokens(TokenRun),
+}
+
+/// Up to [`TokenRun::TOKENS_MAX`] tokens, stored inline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenRun {
+    len: u32,
+    tokens: [TokenId; Self::TOKENS_MAX],
+}
+
+impl TokenRun {
+    /// Maximum number of tokens. An event with a run is not larger than one with text.
+    pub const TOKENS_MAX: usize = 14;
+
+    /// No tokens.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { len: 0, tokens: [TokenId(0); Self::TOKENS_MAX] }
+    }
+
+    /// Appends a token. Returns whether the run is full; a token beyond that is lost.
+    pub fn push(&mut self, token: TokenId) -> bool {
+        if let Some(place) = self.tokens.get_mut(self.len as usize) {
+            *place = token;
+            self.len += 1;
+        }
+        self.len as usize == Self::TOKENS_MAX
+    }
+
+    /// The tokens.
+    #[must_use]
+    pub fn tokens(&self) -> &[TokenId] {
+        self.tokens.get(..self.len as usize).unwrap_or_default()
+    }
+}
+
+impl Default for TokenRun {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TokenRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.tokens().iter().map(|token| token.0)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Event, ReplyEvent};
+
+    #[test]
+    fn a_run_holds_its_maximum() {
+        let mut run = TokenRun::new();
+        for token in 0..20 {
+            assert_eq!(run.push(TokenId(token)), token >= 13);
+        }
+        assert_eq!(run.tokens().len(), TokenRun::TOKENS_MAX);
+        assert_eq!(run.tokens()[13], TokenId(13));
+    }
+
+    #[test]
+    fn a_run_does_not_enlarge_events() {
+        assert!(size_of::<TokenRun>() <= 64);
+        assert!(size_of::<ReplyEvent>() <= 88, "{}", size_of::<ReplyEvent>());
+        assert!(size_of::<Event>() <= 104, "{}", size_of::<Event>());
+    }
+}
