@@ -236,11 +236,12 @@ fn replays(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
         rows_max: Some(24),
         prefill_tokens_max: Some(16),
         background_prefill: false,
-        ..options(16)
+        // Fewer would evaluate the prompts of parked agents again and again.
+        ..options(64)
     };
     let wide = EngineOptions { threads: Some(2), ..options(96) };
     let cases = [
-        ("1 thread, 16 slots, 24 rows", &recording, small.clone(), 4),
+        ("1 thread, 64 slots, 24 rows", &recording, small.clone(), 4),
         ("2 threads, 96 slots", &recording, wide, 1),
         ("the first half of the file, as behind a crash", &half, small, 2),
     ];

@@ -197,16 +197,19 @@ impl<'a> Replay<'a> {
             return Err(ReplayError::OtherModel { recorded, given });
         }
         let shown = |option: &Option<String>| option.as_deref().unwrap_or("none").to_owned();
-        let settings: [(&'static str, &dyn Fn(&EngineInfo) -> String); 6] = [
-            ("context_tokens", &|engine| engine.context_tokens.to_string()),
-            ("kv_tokens", &|engine| engine.kv_tokens.to_string()),
-            ("kv_type", &|engine| engine.kv_type.clone()),
-            ("context_shift", &|engine| engine.context_shift.to_string()),
-            ("pre_tokenizer", &|engine| shown(&engine.pre_tokenizer)),
-            ("template", &|engine| shown(&engine.template)),
-        ];
-        for (setting, of) in settings {
-            let (recorded, given) = (of(recorded), of(&given));
+        let settings = |engine: &EngineInfo| {
+            [
+                ("context_tokens", engine.context_tokens.to_string()),
+                ("kv_tokens", engine.kv_tokens.to_string()),
+                ("kv_type", engine.kv_type.clone()),
+                ("context_shift", engine.context_shift.to_string()),
+                ("pre_tokenizer", shown(&engine.pre_tokenizer)),
+                ("template", shown(&engine.template)),
+            ]
+        };
+        for ((setting, recorded), (_, given)) in
+            settings(recorded).into_iter().zip(settings(&given))
+        {
             if recorded != given {
                 return Err(ReplayError::OtherSetting { setting, recorded, given });
             }

@@ -64,7 +64,7 @@ pub(super) fn put_failure(writer: &mut Writer<'_>, error: &ReplyError) {
         }
         ReplyError::NotRecorded { expected, asked } => {
             writer.u8(15);
-            writer.option(expected.as_deref(), |writer, text| writer.text(text));
+            writer.option(expected.as_deref(), Writer::text);
             writer.text(asked);
         }
         error => {

@@ -62,7 +62,7 @@ pub(crate) fn put_record(
         }
         Raw::End(reason) => {
             writer.u8(tag::END);
-            writer.option(reason, |writer, reason| writer.text(reason));
+            writer.option(reason, Writer::text);
         }
         Raw::Engine(engine) => {
             writer.u8(tag::ENGINE);
@@ -119,7 +119,7 @@ fn add(sum: u64, more: u64) -> Result<u64, Defect> {
 
 fn put_engine(writer: &mut Writer<'_>, engine: &EngineInfo) {
     writer.text(&engine.version);
-    writer.option(engine.model.as_deref(), |writer, name| writer.text(name));
+    writer.option(engine.model.as_deref(), Writer::text);
     writer.number(engine.fingerprint);
     writer.text(&engine.architecture);
     writer.number(engine.vocab);
@@ -129,8 +129,8 @@ fn put_engine(writer: &mut Writer<'_>, engine: &EngineInfo) {
     writer.number(engine.kv_tokens);
     writer.text(&engine.kv_type);
     writer.bool(engine.context_shift);
-    writer.option(engine.pre_tokenizer.as_deref(), |writer, name| writer.text(name));
-    writer.option(engine.template.as_deref(), |writer, name| writer.text(name));
+    writer.option(engine.pre_tokenizer.as_deref(), Writer::text);
+    writer.option(engine.template.as_deref(), Writer::text);
     writer.bool(engine.has_tokens);
 }
 

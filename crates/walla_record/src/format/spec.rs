@@ -224,7 +224,7 @@ fn get_sampling(reader: &mut Reader<'_>) -> Result<Sampling, Defect> {
 
 fn put_constraint(writer: &mut Writer<'_>, constraint: &Constraint) {
     put_kind(writer, constraint.kind());
-    writer.list(constraint.sources().into_iter(), |writer, text| writer.text(text));
+    writer.list(constraint.sources().into_iter(), Writer::text);
 }
 
 fn get_constraint(reader: &mut Reader<'_>) -> Result<Constraint, Defect> {
@@ -321,8 +321,8 @@ fn fill(schema: &mut Value) -> bool {
 }
 
 fn put_route(writer: &mut Writer<'_>, route: &Route) {
-    writer.option(route.engine.as_deref(), |writer, name| writer.text(name));
-    writer.option(route.substitute.as_deref(), |writer, name| writer.text(name));
+    writer.option(route.engine.as_deref(), Writer::text);
+    writer.option(route.substitute.as_deref(), Writer::text);
     writer.option(route.first_token_max, |writer, time| {
         writer.number(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     });
