@@ -6,8 +6,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use walla_runtime::{
-    AgentId, Capabilities, Command, EngineClient, EngineState, EngineStats, Event, FinishReason,
-    Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
+    AgentId, CacheError, Capabilities, Command, EngineClient, EngineState, EngineStats, Event,
+    FinishReason, Prompt, ReplyError, ReplyEvent, ReplyId, TrySendError, Usage,
 };
 
 use crate::recording::{Record, Recording};
@@ -207,6 +207,7 @@ impl PlayerClient {
                 inner.cancel(|reply| reply.agent == agent);
                 inner.agents.remove(&agent);
             }
+            Command::CopyCache { ticket, .. } => ticket.fail(CacheError::Unsupported),
             Command::ChangeAgent { .. }
             | Command::SetDetail { .. }
             | Command::AppendTurns { .. } => {}

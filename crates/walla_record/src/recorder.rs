@@ -358,7 +358,8 @@ struct Mark {
 
 impl EngineClient for Recorder {
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
-        if self.has_ended() {
+        // A copy of a cache changes no text, and is not recorded.
+        if self.has_ended() || matches!(command, Command::CopyCache { .. }) {
             return self.client.try_send(command);
         }
         let now = self.now();
@@ -518,6 +519,23 @@ mod tests {
     fn turns(bytes: usize) -> Command {
         let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }];
         Command::AppendTurns { agent: AgentId(1), turns }
+    }
+
+    /// A copy of a cache changes no text: a replay needs none.
+    #[test]
+    fn copies_of_caches_are_not_recorded() {
+        let file = RecordingFile::start(PathBuf::new(), |shared| {
+            while !shared.is_closing.load(Ordering::Acquire) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        let before = recorder.lock().mark();
+        let (ticket, _job) = walla_runtime::CacheTicket::save("x");
+        recorder.try_send(Command::CopyCache { agent: AgentId(1), ticket }).expect("passed on");
+        assert_eq!(recorder.lock().mark(), before);
+        recorder.try_send(turns(1)).expect("passed on");
+        assert_ne!(recorder.lock().mark(), before);
     }
 
     #[test]

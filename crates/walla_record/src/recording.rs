@@ -319,6 +319,7 @@ pub(crate) fn each_id(
         | Command::SetDetail { agent, .. }
         | Command::SetConversation { agent, .. }
         | Command::AppendTurns { agent, .. }
+        | Command::CopyCache { agent, .. }
         | Command::RemoveAgent { agent } => of_agent(agent),
     }
 }

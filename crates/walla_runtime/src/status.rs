@@ -84,7 +84,7 @@ pub struct ModelCard {
     pub state_bytes_per_agent: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Identifies the model file: [`Gguf::fingerprint`].
+    /// Identifies the model file: a hash of metadata, tensor table and samples of the weights.
     pub fingerprint: u64,
     /// Options of the engine that its replies depend on.
     pub settings: TextSettings,

@@ -12,7 +12,6 @@ mod cursor;
 mod data;
 mod error;
 mod file;
-mod fingerprint;
 mod foreign;
 mod keep;
 mod kind;

@@ -32,6 +32,8 @@ pub(crate) fn put_command(writer: &mut Writer<'_>, ids: &mut Ids, command: &Comm
         ids.put_agent(writer, command.agent());
     };
     match command {
+        // Copies of a cache change no text.
+        Command::CopyCache { .. } => return false,
         Command::AddAgent { spec, .. } => {
             head(writer, tag::ADD);
             put_spec(writer, spec);

@@ -155,7 +155,7 @@ impl Source {
                 file,
                 model,
                 kv.executor(),
-                (context_tokens, self.fingerprint),
+                (context_tokens, self.digest),
                 (text, text_settings(options, &kv, context_tokens)),
             ),
             stats,

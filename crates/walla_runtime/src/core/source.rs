@@ -18,7 +18,6 @@ pub(crate) struct Source {
     pub(super) context_tokens: u32,
     /// Identifies the model.
     pub(super) digest: u64,
-    pub(super) fingerprint: u64,
 }
 
 impl Source {
@@ -35,10 +34,9 @@ impl Source {
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(ModelText::load(&file, options, context_tokens)?);
-        let fingerprint = file.fingerprint()?;
         let kept = file.keep()?;
         let digest = kept.digest()?;
-        let source = Self { file: kept, model, text, context_tokens, digest, fingerprint };
+        let source = Self { file: kept, model, text, context_tokens, digest };
         Ok((Arc::new(source), file))
     }
 

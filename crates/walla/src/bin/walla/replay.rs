@@ -44,7 +44,7 @@ fn source<'a>(
         return Ok(Some((ModelSource::Path(model.clone()), engine)));
     }
     #[cfg(feature = "demo")]
-    if ModelSource::demo().open()?.fingerprint()? == engine.fingerprint {
+    if ModelSource::demo().open()?.keep()?.digest()? == engine.fingerprint {
         return Ok(Some((ModelSource::demo(), engine)));
     }
     note!("walla: not compared: name the model with --model FILE");
