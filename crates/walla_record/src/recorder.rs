@@ -530,12 +530,12 @@ mod tests {
             }
         });
         let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
-        let before = recorder.lock().mark();
+        let before = recorder.lock().mark().bytes;
         let (ticket, _job) = walla_runtime::CacheTicket::save("x");
         recorder.try_send(Command::CopyCache { agent: AgentId(1), ticket }).expect("passed on");
-        assert_eq!(recorder.lock().mark(), before);
+        assert_eq!(recorder.lock().mark().bytes, before);
         recorder.try_send(turns(1)).expect("passed on");
-        assert_ne!(recorder.lock().mark(), before);
+        assert_ne!(recorder.lock().mark().bytes, before);
     }
 
     #[test]

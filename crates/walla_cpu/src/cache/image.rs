@@ -126,8 +126,8 @@ impl Cache {
                 }
             }
             Part::State { sequence, index } => {
-                let states = self.layers.iter_mut().filter(|layer| !matches!(layer, Layer::Kv(_)));
-                match states.skip(index as usize).next() {
+                let is_state = |layer: &&mut Layer| !matches!(layer, Layer::Kv(_));
+                match self.layers.iter_mut().filter(is_state).nth(index as usize) {
                     Some(Layer::Conv(conv)) => conv.copy_image(sequence as usize, image, direction),
                     Some(Layer::Delta(delta)) => {
                         delta.copy_image(sequence as usize, image, direction);
