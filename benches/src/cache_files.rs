@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 struct Args {
     /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for
     /// the next run.
-    #[arg(long, value_delimiter = ',', default_value = "llama-3.2-1b:q4_k_m")]
+    #[arg(long, value_delimiter = ',', default_value = "qwen3-0.6b:q8_0")]
     synth: Vec<String>,
     /// Model files.
     #[arg(long, value_delimiter = ',')]

@@ -239,14 +239,14 @@ impl Agent {
     /// # Examples
     /// ```no_run
     /// # async fn run(engine: walla::Engine, turns: Vec<walla::Turn>) -> Result<(), Box<dyn std::error::Error>> {
-    /// let greta = engine.agent(walla::AgentSpec::new("You are Greta, a smith."));
-    /// greta.ask("Good morning!").text().await?;
+    /// let greta = engine.agent("You are Greta, a smith.");
+    /// greta.ask("Good morning!").finish().await?;
     /// let saved = greta.save_cache("greta.kv").await?;
     /// println!("{} tokens in {} bytes", saved.tokens, saved.file_bytes);
     ///
     /// // In another run, with the same model and the same conversation:
     /// let spec = walla::AgentSpec { turns, ..walla::AgentSpec::new("You are Greta, a smith.") };
-    /// let greta = engine.agent(spec);
+    /// let greta = engine.agent_with(spec);
     /// if let Err(error) = greta.load_cache("greta.kv").await {
     ///     println!("her conversation is evaluated: {error}");
     /// }
