@@ -245,25 +245,37 @@ fn replays(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
         ("2 threads, 96 slots", &recording, wide, 1),
         ("the first half of the file, as behind a crash", &half, small, 2),
     ];
-    let mut all = Vec::new();
-    for (name, recording, options, steps) in cases {
-        let client = Engine::start(options)?.client(Pacing::PerFrame { steps })?;
-        let begun = Instant::now();
-        let report = Replay::new(recording).run(&client)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        println!(
-            "replay, {name}: {} replies, {} tokens, {} differ, {seconds:.0} s",
-            report.replies, report.tokens, report.different
-        );
-        if let Some(first) = &report.first {
-            return Err(first.to_string().into());
-        }
-        all.push(json!({
-            "name": name, "complete": recording.is_complete(), "replies": report.replies,
-            "tokens": report.tokens, "different": report.different, "seconds": seconds,
-        }));
+    // At the same time, each with its own engine.
+    std::thread::scope(|scope| {
+        let replays = cases.map(|(name, recording, options, steps)| {
+            scope.spawn(move || replay(name, recording, options, steps).map_err(|e| e.to_string()))
+        });
+        let ended = replays.map(|replay| replay.join().map_err(|_| "a replay panicked"));
+        ended.into_iter().map(|ended| Ok(ended??)).collect()
+    })
+}
+
+fn replay(
+    name: &str,
+    recording: &Recording,
+    options: EngineOptions,
+    steps: u32,
+) -> Result<Value, Box<dyn Error>> {
+    let client = Engine::start(options)?.client(Pacing::PerFrame { steps })?;
+    let begun = Instant::now();
+    let report = Replay::new(recording).run(&client)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "replay, {name}: {} replies, {} tokens, {} differ, {seconds:.0} s",
+        report.replies, report.tokens, report.different
+    );
+    if let Some(first) = &report.first {
+        return Err(first.to_string().into());
     }
-    Ok(all)
+    Ok(json!({
+        "name": name, "complete": recording.is_complete(), "replies": report.replies,
+        "tokens": report.tokens, "different": report.different, "seconds": seconds,
+    }))
 }
 
 /// An engine whose agents all speak one token per frame.

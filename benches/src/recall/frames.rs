@@ -131,8 +131,8 @@ fn measure(
         client.frame();
         host.record(begin.elapsed().as_nanos() as u64)?;
         for event in events.drain(..) {
-            if let (ReplyEvent::Delta { .. }, Some(begin)) =
-                (&event.what, asked.remove(&event.reply_id))
+            if matches!(event.what, ReplyEvent::Delta { .. })
+                && let Some(begin) = asked.remove(&event.reply_id)
             {
                 first.record(begin.elapsed().as_micros() as u64)?;
             }

@@ -25,8 +25,9 @@ pub struct ForkOf(#[entities] pub Entity);
 
 /// Copies of agents, as methods of [`Commands`].
 pub trait ForkCommands {
-    /// Spawns a copy of an agent: the same persona, settings, conversation and memory, and a separate
-    /// future. A reply in progress and waiting asks are not copied, nor are components of the game.
+    /// Spawns a copy of an agent: the same persona, settings, conversation and memory, and a
+    /// separate future. A reply in progress and waiting asks are not copied, nor are components of
+    /// the game.
     ///
     /// Copies with the same [`AgentSeed`] answer the same question with the same words: give the
     /// copy another seed for another branch. If the agent is gone when the command runs, the entity

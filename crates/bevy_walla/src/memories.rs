@@ -144,7 +144,8 @@ impl Lore {
         walla_recall::Memory::from_lore_text(text).map(Self)
     }
 
-    /// The entries of a JSON array ([`Store::from_lore_json`](walla_memory::Store::from_lore_json)).
+    /// The entries of a JSON array
+    /// ([`Store::from_lore_json`](walla_memory::Store::from_lore_json)).
     ///
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.

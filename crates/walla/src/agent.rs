@@ -213,8 +213,8 @@ impl Agent {
         Ok(copy)
     }
 
-    /// Sets the memories that this agent knows at its next asks, and how much of them; `None`: none.
-    /// At an ask, matching entries are found on another thread, and are part of the prompt as
+    /// Sets the memories that this agent knows at its next asks, and how much of them; `None`:
+    /// none. At an ask, matching entries are found on another thread, and are part of the prompt as
     /// [`Notes`](crate::Notes).
     ///
     /// The memories are sent by [`Recall::update`](crate::recall::Recall::update) of

@@ -180,9 +180,9 @@ impl CacheImage {
         }
     }
 
-    /// Whether all numbers of an image of `pages` pages can be given to a device: finite and at most
-    /// 65,504. Attention multiplies cells behind the last token by zero, also for later owners of a
-    /// page.
+    /// Whether all numbers of an image of `pages` pages can be given to a device: finite and at
+    /// most 65,504. Attention multiplies cells behind the last token by zero, also for later owners
+    /// of a page.
     #[must_use]
     pub fn is_valid(&self, image: &[u8], pages: usize) -> bool {
         self.ranges(pages).all(|(part, range)| {

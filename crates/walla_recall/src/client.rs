@@ -294,6 +294,10 @@ impl EngineClient for Inner {
         self.client.set_paused(is_paused);
     }
 
+    fn set_logged(&self, is_logged: bool) -> bool {
+        self.client.set_logged(is_logged)
+    }
+
     fn state(&self) -> EngineState {
         self.client.state()
     }
@@ -359,6 +363,10 @@ impl EngineClient for RecallClient {
 
     fn set_paused(&self, is_paused: bool) {
         self.inner.set_paused(is_paused);
+    }
+
+    fn set_logged(&self, is_logged: bool) -> bool {
+        self.inner.set_logged(is_logged)
     }
 
     fn state(&self) -> EngineState {

@@ -23,9 +23,9 @@ pub struct RecallOptions {
     /// Entries of one memory whose vectors an ask waits for. More than these are embedded in the
     /// background, and are found by their words until then. Default: 16.
     pub fresh_max: usize,
-    /// Computing time of the embedding model in each [frame](crate::RecallClient::frame). While it
-    /// has work, the budget of an engine on a CPU is lower by as much. `None`: no limit, for hosts
-    /// without frames. Default: 1 ms.
+    /// Computing time of the embedding model in each [frame](walla_runtime::EngineClient::frame).
+    /// While it has work, the budget of an engine on a CPU is lower by as much. `None`: no limit,
+    /// for hosts without frames. Default: 1 ms.
     pub embed_budget: Option<Duration>,
     /// Time between frames that the thread grants the embedding model by itself, for hosts without
     /// frames. Default: none.

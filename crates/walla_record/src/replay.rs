@@ -444,7 +444,7 @@ impl<'a> Run<'a> {
         let (agent, reply_id) = (ask.agent, ask.reply_id);
         let (prompt, mut options) = (ask.prompt.clone(), ask.options.clone());
         match self.replay.timeline.endings.get(at) {
-            Some(Some(Ending::Cut(cancel))) => options.cancel_after = Some(*cancel),
+            Some(Some(Ending::Cut(cancel))) => options.cancel_after = Some(Box::new(*cancel)),
             Some(Some(Ending::Open)) => self.open.push(at),
             _ => {}
         }

@@ -146,12 +146,12 @@ fn greedy_replies_match_the_golden_ones() {
         (
             ROBOT,
             "Please go to the kitchen.",
-            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"Okay, the kitchen.\"}",
+            "{\"action\":\"goto\",\"target\":\"kitchen\",\"say\":\"On my way to the kitchen.\"}",
         ),
         (
             ROBOT,
             "Fly to the moon.",
-            "{\"action\":\"refuse\",\"target\":\"none\",\"say\":\"I will not do that.\"}",
+            "{\"action\":\"refuse\",\"target\":\"none\",\"say\":\"I am not able to do that.\"}",
         ),
     ];
     let cpu = CpuOptions { variant: Some(Variant::Scalar), ..CpuOptions::default() };

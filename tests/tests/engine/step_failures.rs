@@ -15,6 +15,7 @@ use walla_types::{Sampling, SeqId, TokenId};
 const OPTIONS: ExecOptions = ExecOptions {
     sequences_max: 4,
     snapshots_max: 0,
+    transfer_bytes: 0,
     context_tokens: 128,
     page_tokens: 16,
     pages: 33,

@@ -4,7 +4,9 @@ use bevy_app::prelude::*;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
+use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
+use walla_recall::MemoryKey;
 
 use super::{Knowledge, Lore, Memory, MemoryService, MemoryTime};
 use crate::agent::Agent;
@@ -39,15 +41,27 @@ type Knowing = (Entity, Option<&'static mut Memory>, &'static Knowledge);
 type Changes =
     (With<Agent>, Or<(Changed<Memory>, Changed<Knowledge>, Added<Agent>)>, Allow<Disabled>);
 
+/// All agents with memories.
+type All = (With<Agent>, Allow<Disabled>);
+
+/// Agents with memories, in the order of their appearance here.
+#[derive(SystemParam)]
+pub(super) struct Agents<'w, 's> {
+    queries: ParamSet<'w, 's, (Query<'w, 's, Knowing, Changes>, Query<'w, 's, Knowing, All>)>,
+    no_memory: RemovedComponents<'w, 's, Memory>,
+    no_knowledge: RemovedComponents<'w, 's, Knowledge>,
+    /// The lore that they know.
+    lore: Local<'s, Option<MemoryKey>>,
+    /// Agents that could not be sent in the last frame.
+    later: Local<'s, Vec<Entity>>,
+}
+
 pub(super) fn send_memories(
     service: Res<MemoryService>,
     bridge: Res<EngineBridge>,
     now: Res<MemoryTime>,
     mut lore: ResMut<Lore>,
-    mut agents: ParamSet<(Query<Knowing, Changes>, Query<Knowing, (With<Agent>, Allow<Disabled>)>)>,
-    (mut no_memory, mut no_knowledge): (RemovedComponents<Memory>, RemovedComponents<Knowledge>),
-    mut lore_key: Local<Option<walla_recall::MemoryKey>>,
-    mut again: Local<Vec<Entity>>,
+    mut agents: Agents,
 ) {
     service.client.set_now(now.0);
     // Another resource may have been inserted. Sending is no change for the game.
@@ -56,66 +70,60 @@ pub(super) fn send_memories(
         tracing::debug!(target: "walla::memory", %error, "lore is sent later");
     }
     let key = (!lore.is_empty()).then(|| lore.key());
-    let is_lore_new = *lore_key != key;
-    *lore_key = key;
-    let send = |(agent, memory, knowledge): (Entity, Option<Mut<Memory>>, &Knowledge)| {
-        let mut memories = Vec::with_capacity(2);
-        let mut is_sent = Ok(());
-        if let Some(mut memory) = memory {
-            is_sent = service.recall().update(&mut memory.bypass_change_detection().0);
-            memories.push(memory.key());
-        }
-        memories.extend(key.filter(|_| knowledge.reads_lore));
-        let recall = (!memories.is_empty()).then(|| knowledge.recall(memories));
-        let is_known = match bridge.agent_id(agent) {
-            Some(id) => {
-                service.client.set_agent(id, recall);
-                true
-            }
-            // It becomes known with its first ask, in the same frame.
-            None => false,
-        };
-        is_sent.is_ok() && is_known
-    };
+    let is_lore_new = *agents.lore != key;
+    *agents.lore = key;
+    let sender = Sender { service: &service, bridge: &bridge, lore: key };
+    let mut again = std::mem::take(&mut *agents.later);
     let mut later = Vec::new();
     if is_lore_new {
         again.clear();
-        for agent in &mut agents.p1() {
-            let entity = agent.0;
-            if !send(agent) {
-                later.push(entity);
-            }
-        }
+        later.extend(agents.queries.p1().iter_mut().filter_map(|agent| sender.send(agent)));
     } else {
-        for entity in again.drain(..) {
-            if let Ok(agent) = agents.p1().get_mut(entity)
-                && !send(agent)
-            {
-                later.push(entity);
-            }
-        }
-        for agent in &mut agents.p0() {
-            let entity = agent.0;
-            if !send(agent) {
-                later.push(entity);
-            }
-        }
+        later.extend(agents.queries.p0().iter_mut().filter_map(|agent| sender.send(agent)));
     }
-    for entity in no_memory.read().chain(no_knowledge.read()) {
-        match agents.p1().get_mut(entity) {
-            Ok(agent) => {
-                if !send(agent) {
-                    later.push(entity);
-                }
-            }
-            Err(_) => {
-                if let Some(id) = bridge.agent_id(entity) {
-                    service.client.set_agent(id, None);
-                }
-            }
+    again.extend(agents.no_memory.read().chain(agents.no_knowledge.read()));
+    for entity in again {
+        match agents.queries.p1().get_mut(entity) {
+            Ok(agent) => later.extend(sender.send(agent)),
+            Err(_) => sender.forget(entity),
         }
     }
     later.sort_unstable();
     later.dedup();
-    *again = later;
+    *agents.later = later;
+}
+
+struct Sender<'a> {
+    service: &'a MemoryService,
+    bridge: &'a EngineBridge,
+    lore: Option<MemoryKey>,
+}
+
+impl Sender<'_> {
+    /// Sends the memory of an agent, and what it knows. Returns the agent if that must be repeated.
+    fn send(
+        &self,
+        (agent, memory, knowledge): (Entity, Option<Mut<Memory>>, &Knowledge),
+    ) -> Option<Entity> {
+        let mut memories = Vec::with_capacity(2);
+        let mut is_sent = true;
+        if let Some(mut memory) = memory {
+            let sent = self.service.recall().update(&mut memory.bypass_change_detection().0);
+            is_sent = sent.is_ok();
+            memories.push(memory.key());
+        }
+        memories.extend(self.lore.filter(|_| knowledge.reads_lore));
+        let recall = (!memories.is_empty()).then(|| knowledge.recall(memories));
+        // It becomes known with its first change or ask, in the same frame.
+        let Some(id) = self.bridge.agent_id(agent) else { return Some(agent) };
+        self.service.client.set_agent(id, recall);
+        (!is_sent).then_some(agent)
+    }
+
+    /// The agent knows nothing any more.
+    fn forget(&self, agent: Entity) {
+        if let Some(id) = self.bridge.agent_id(agent) {
+            self.service.client.set_agent(id, None);
+        }
+    }
 }

@@ -147,7 +147,7 @@ pub(super) fn put_options(writer: &mut Writer<'_>, options: &AskOptions) {
         writer.number(notes.tokens_max);
     });
     writer.option(options.seed, Writer::number);
-    writer.option(options.cancel_after, |writer, cancel| {
+    writer.option(options.cancel_after.as_deref(), |writer, cancel| {
         writer.number(cancel.tokens);
         writer.number(cancel.heard_bytes);
     });
@@ -165,7 +165,7 @@ pub(super) fn get_options(reader: &mut Reader<'_>) -> Result<AskOptions, Defect>
         })?,
         seed: reader.option(Reader::number)?,
         cancel_after: reader.option(|reader| {
-            Ok(CancelAfter { tokens: reader.u32()?, heard_bytes: reader.u32()? })
+            Ok(Box::new(CancelAfter { tokens: reader.u32()?, heard_bytes: reader.u32()? }))
         })?,
     })
 }

@@ -181,7 +181,7 @@ fn options(dice: &mut Dice) -> AskOptions {
             Arc::new(Notes { heading, tokens_max: dice.number(), ..Notes::new(dice.texts()) })
         }),
         seed: dice.maybe(Dice::long),
-        cancel_after: dice.maybe(cancel_after),
+        cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }
 

@@ -63,11 +63,11 @@ fn the_same_asks_get_the_recorded_replies() {
 
 fn failed(events: &[Event], reply_id: ReplyId) -> ReplyError {
     let of_reply = events.iter().filter(|event| event.reply_id == reply_id);
-    let failed = of_reply.filter_map(|event| match &event.what {
+    let mut failed = of_reply.filter_map(|event| match &event.what {
         ReplyEvent::Failed(error) => Some(error.clone()),
         _ => None,
     });
-    failed.last().expect("a failure")
+    failed.next_back().expect("a failure")
 }
 
 #[test]

@@ -189,7 +189,7 @@ pub struct AskOptions {
     pub seed: Option<u64>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
-    pub cancel_after: Option<CancelAfter>,
+    pub cancel_after: Option<Box<CancelAfter>>,
 }
 
 /// The token at which a reply is cancelled, as by a [`Command`](crate::Command) that the engine

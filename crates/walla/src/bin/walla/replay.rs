@@ -79,7 +79,7 @@ fn verify(
     let report = replay.run_with_progress(&client, |share| bar.set_position((share * 1e3) as u64));
     bar.finish_and_clear();
     let report = report?;
-    let device = client.model().map(|card| card.device_line()).unwrap_or_default();
+    let device = client.model().map(walla::ModelCard::device_line).unwrap_or_default();
     let what = if report.has_ids { "tokens" } else { "tokens, by their text" };
     let mut out = std::io::stdout();
     writeln!(out, "compared    {} replies, {} {what}, on {device}", report.replies, report.tokens)?;

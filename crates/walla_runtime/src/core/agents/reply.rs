@@ -107,7 +107,7 @@ impl Reply {
     /// Whether it is cancelled now, because of [`AskOptions::cancel_after`]. Then the bytes that
     /// were heard are set.
     pub fn is_cancelled_here(&mut self) -> bool {
-        let Some(cancel) = self.options.cancel_after else { return false };
+        let Some(cancel) = self.options.cancel_after.as_deref().copied() else { return false };
         let is_here = self.tokens >= cancel.tokens;
         if is_here {
             self.heard_bytes = cancel.heard_bytes;

@@ -78,7 +78,7 @@ fn a_reply_is_cancelled_at_its_token() {
     let (_, _, whole) = logged(true, AskOptions::default());
     let all = tokens_of(&whole);
     for (tokens, heard_bytes) in [(0, u32::MAX), (1, u32::MAX), (14, u32::MAX), (15, 3), (20, 0)] {
-        let cancel_after = Some(CancelAfter { tokens, heard_bytes });
+        let cancel_after = Some(Box::new(CancelAfter { tokens, heard_bytes }));
         let (mut rig, agent, events) =
             logged(true, AskOptions { cancel_after, ..AskOptions::default() });
         assert_eq!(tokens_of(&events), all[..tokens as usize]);

@@ -2,8 +2,8 @@
 //!
 //! # Rules
 //! 1. One job is active; others wait in order. A job that ends, ends its ticket.
-//! 2. A save copies the agent's evaluated tokens into a separate sequence, so the agent may speak, change
-//!    or leave while the copy runs. A load writes into that sequence, and the agent takes it
+//! 2. A save copies the agent's evaluated tokens into a separate sequence, so the agent may speak,
+//!    change or leave while the copy runs. A load writes into that sequence, and the agent takes it
 //!    over when it is complete. So an incomplete load changes no agent.
 //! 3. Parts are copied between steps, within a quarter of each frame's budget, at least one per
 //!    frame ([`WINDOW_MICROS`]). Without a budget they follow each other.
