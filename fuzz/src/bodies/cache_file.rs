@@ -42,7 +42,10 @@ fn client() -> &'static Client {
         let client = engine.client(Pacing::FreeRunning).expect("the first client");
         wait(|| match engine.state() {
             EngineState::Loading { .. } => None,
-            state => Some(assert!(matches!(state, EngineState::Ready), "{state:?}")),
+            state => {
+                assert!(matches!(state, EngineState::Ready), "{state:?}");
+                Some(())
+            }
         });
         client
     })
