@@ -110,7 +110,11 @@ async fn a_job_ends_whatever_happens() {
     assert!(matches!(missing, Err(CacheError::File(KvFileError::Io { .. }))), "{missing:?}");
     // The load of an agent with asks, and jobs of an agent and an engine that end.
     let reply = agent.ask("Hello");
-    assert_eq!(soon("the load", agent.load_cache("unused.kv")).await, Err(CacheError::Asked));
+    // The engine may see the ask or the missing file first.
+    let refused = soon("the load", agent.load_cache("unused.kv")).await;
+    let is_refused =
+        matches!(refused, Err(CacheError::Asked | CacheError::File(KvFileError::Io { .. })));
+    assert!(is_refused, "{refused:?}");
     drop(reply);
     let jobs: Vec<_> = (0..300).map(|_| agent.save_cache("is/not/there.kv")).collect();
     drop(agent);
