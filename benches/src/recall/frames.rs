@@ -20,7 +20,7 @@ pub struct Args {
     /// GGUF file of an embedding model. Without it, words are searched.
     #[arg(long)]
     embedding_model: Option<PathBuf>,
-    /// Agents, which ask one after the other.
+    /// Agents, which ask in turn.
     #[arg(long, default_value_t = 16)]
     agents: usize,
     /// Length of each measurement in frames.

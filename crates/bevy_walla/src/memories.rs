@@ -22,7 +22,7 @@ mod sync;
 
 pub use memorise::{Memorises, MemoryTexts, Remember, RememberCommands};
 
-/// What an agent remembers: text entries with game time, importance and tags, found at each ask.
+/// Memory of an agent: text entries with game time, importance and tags, found at each ask.
 ///
 /// Reading and writing are plain operations on the component. At an ask, entries that match the
 /// question are found on another thread, and are part of the prompt as
@@ -161,7 +161,7 @@ impl Default for Lore {
     }
 }
 
-/// What an agent finds at its asks, and how much of it. [`Memory`] requires it; alone, an agent
+/// Settings of the search at an agent's asks. [`Memory`] requires it; alone, an agent
 /// finds lore only.
 #[derive(Component, Clone, Debug, PartialEq)]
 #[cfg_attr(

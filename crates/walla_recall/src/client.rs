@@ -49,7 +49,7 @@ struct Inner {
     divided: Mutex<Option<Divided>>,
 }
 
-/// A frame budget of which the embedding model has taken its part.
+/// A frame budget that is divided with the embedding model.
 #[derive(Clone, Copy, Debug)]
 struct Divided {
     total: Duration,
@@ -76,8 +76,8 @@ impl RecallClient {
         &self.inner.recall
     }
 
-    /// Sets what an agent knows from its next ask on; `None`: nothing. It may be called before the
-    /// agent is added, and is forgotten when the agent is removed.
+    /// Sets the memories of an agent from its next ask on; `None`: none. It may be called before
+    /// the agent is added, and is forgotten when the agent is removed.
     pub fn set_agent(&self, agent: AgentId, recall: Option<AgentRecall>) {
         let mut agents = self.inner.agents();
         match recall {
@@ -95,7 +95,7 @@ impl RecallClient {
         }
     }
 
-    /// What an agent knows.
+    /// The memories of an agent.
     #[must_use]
     pub fn agent(&self, agent: AgentId) -> Option<AgentRecall> {
         let agents = self.inner.agents();
@@ -217,42 +217,45 @@ impl Inner {
 /// The engine's mailbox is full.
 struct Full;
 
-impl EngineClient for Inner {
+impl EngineClient for RecallClient {
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
-        let mut agents = self.agents();
+        let mut agents = self.inner.agents();
         let id = follows(&command);
         let is_removal = matches!(command, Command::RemoveAgent { .. });
         if !agents.known.contains_key(&id) {
-            return self.client.try_send(command);
+            return self.inner.client.try_send(command);
         }
         if ends_waits(&command) {
-            if self.release_agent(&mut agents, id, true).is_err() {
+            if self.inner.release_agent(&mut agents, id, true).is_err() {
                 return Err(TrySendError::Full(command));
             }
-            self.client.try_send(command)?;
+            self.inner.client.try_send(command)?;
             if is_removal {
                 agents.known.remove(&id);
             }
             return Ok(());
         }
-        let now = Duration::from_micros(self.now.load(Ordering::Relaxed));
+        let now = Duration::from_micros(self.inner.now.load(Ordering::Relaxed));
         let held = agents.held;
-        let Some(known) = agents.known.get_mut(&id) else { return self.client.try_send(command) };
+        let Some(known) = agents.known.get_mut(&id) else {
+            return self.inner.client.try_send(command);
+        };
         known.observe(&command);
         let search = known.search(&command, now);
         if search.is_none() && known.held.is_empty() {
-            return self.client.try_send(command);
+            return self.inner.client.try_send(command);
         }
         if held >= HELD_MAX {
             return Err(TrySendError::Full(command));
         }
-        if self.client.state().is_over() {
+        if self.inner.client.state().is_over() {
             return Err(TrySendError::Closed(command));
         }
         let next = match search {
             Some(search) => {
-                let until = Instant::now() + self.recall.options().time_max;
-                let wanted = self.recall.wanted_search(search, Some(Arc::clone(&self.waker)));
+                let until = Instant::now() + self.inner.recall.options().time_max;
+                let wanted =
+                    self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
                 Held::Ask { command, wanted, until }
             }
             None => Held::Other(command),
@@ -263,150 +266,84 @@ impl EngineClient for Inner {
     }
 
     fn try_recv(&self) -> Option<Event> {
-        self.release(&mut self.agents());
-        let ended = self.ends.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        ended.or_else(|| self.client.try_recv())
+        self.inner.release(&mut self.inner.agents());
+        let ended = self.inner.ends.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        ended.or_else(|| self.inner.client.try_recv())
     }
 
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
-        self.release(&mut self.agents());
-        if self.recall.options().frame_time.is_some() {
-            self.divide_budget();
+        self.inner.release(&mut self.inner.agents());
+        if self.inner.recall.options().frame_time.is_some() {
+            self.inner.divide_budget();
         }
         let before = events.len();
         {
-            let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ends = self.inner.ends.lock().unwrap_or_else(PoisonError::into_inner);
             let count = ends.len().min(most);
             events.extend(ends.drain(..count));
         }
         let received = events.len() - before;
-        received + self.client.try_recv_many(most - received, events)
+        received + self.inner.client.try_recv_many(most - received, events)
     }
 
     fn frame(&self) {
-        self.release(&mut self.agents());
-        self.divide_budget();
-        self.recall.frame();
-        self.client.frame();
+        self.inner.release(&mut self.inner.agents());
+        self.inner.divide_budget();
+        self.inner.recall.frame();
+        self.inner.client.frame();
     }
 
     fn set_paused(&self, is_paused: bool) {
-        self.client.set_paused(is_paused);
+        self.inner.client.set_paused(is_paused);
     }
 
     fn set_logged(&self, is_logged: bool) -> bool {
-        self.client.set_logged(is_logged)
+        self.inner.client.set_logged(is_logged)
     }
 
     fn state(&self) -> EngineState {
-        self.client.state()
+        self.inner.client.state()
     }
 
     fn stats(&self) -> EngineStats {
-        self.client.stats()
+        self.inner.client.stats()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.client.capabilities()
+        self.inner.client.capabilities()
     }
 
     fn model(&self) -> Option<&ModelCard> {
-        self.client.model()
+        self.inner.client.model()
     }
 
     fn set_budget(&self, budget: FrameBudget) {
-        *self.divided.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.client.set_budget(budget);
+        *self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.inner.client.set_budget(budget);
     }
 
     fn wait_max(&self) -> Option<Duration> {
-        let is_held = self.agents().held > 0;
-        let until = is_held.then(|| self.recall.options().time_max.min(Duration::from_millis(100)));
-        [until, self.client.wait_max()].into_iter().flatten().min()
+        let is_held = self.inner.agents().held > 0;
+        let until =
+            is_held.then(|| self.inner.recall.options().time_max.min(Duration::from_millis(100)));
+        [until, self.inner.client.wait_max()].into_iter().flatten().min()
     }
 
     fn stop(&self) {
-        self.client.stop();
+        self.inner.client.stop();
     }
 
     fn is_ended(&self) -> bool {
-        self.client.is_ended()
+        self.inner.client.is_ended()
     }
 
     fn local(&self) -> Option<&Engine> {
-        self.client.local()
+        self.inner.client.local()
     }
 
     fn register_waker(&self, waker: &Waker) {
-        self.waker.register(waker);
-        self.client.register_waker(waker);
-    }
-}
-
-/// All calls go to the shared client.
-impl EngineClient for RecallClient {
-    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
-        self.inner.try_send(command)
-    }
-
-    fn try_recv(&self) -> Option<Event> {
-        self.inner.try_recv()
-    }
-
-    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
-        self.inner.try_recv_many(most, events)
-    }
-
-    fn frame(&self) {
-        self.inner.frame();
-    }
-
-    fn set_paused(&self, is_paused: bool) {
-        self.inner.set_paused(is_paused);
-    }
-
-    fn set_logged(&self, is_logged: bool) -> bool {
-        self.inner.set_logged(is_logged)
-    }
-
-    fn state(&self) -> EngineState {
-        self.inner.state()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.inner.stats()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn model(&self) -> Option<&ModelCard> {
-        self.inner.model()
-    }
-
-    fn set_budget(&self, budget: FrameBudget) {
-        self.inner.set_budget(budget);
-    }
-
-    fn wait_max(&self) -> Option<Duration> {
-        self.inner.wait_max()
-    }
-
-    fn stop(&self) {
-        self.inner.stop();
-    }
-
-    fn is_ended(&self) -> bool {
-        self.inner.is_ended()
-    }
-
-    fn local(&self) -> Option<&Engine> {
-        self.inner.local()
-    }
-
-    fn register_waker(&self, waker: &Waker) {
-        self.inner.register_waker(waker);
+        self.inner.waker.register(waker);
+        self.inner.client.register_waker(waker);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use walla_runtime::{AgentId, AskOptions, Command, Notes, Prompt};
 
 use crate::answer::Wanted;
-use crate::search::{Found, TEXT_BYTES_MAX};
+use crate::search::{Found, searched};
 use crate::{AgentRecall, Search};
 
 /// Commands that can be held back, of all agents together. Each agent may hold back a few asks, as
@@ -23,7 +23,7 @@ pub(crate) enum Held {
     Other(Command),
 }
 
-/// What the client knows of an agent.
+/// State of an agent in the client.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub recall: Option<Arc<AgentRecall>>,
@@ -46,7 +46,7 @@ impl Known {
         let recall = self.recall.as_ref()?;
         let Command::Ask { prompt, .. } = command else { return None };
         match prompt {
-            Prompt::Chat(text) => self.latest = begin(text),
+            Prompt::Chat(text) => self.latest = searched(text),
             Prompt::Continue | Prompt::Again => {}
             Prompt::Raw(_) | Prompt::RawTrusted(_) | Prompt::Tokens(_) => return None,
         }
@@ -71,13 +71,9 @@ impl Known {
         if let Command::AppendTurns { turns, .. } = command
             && let Some(turn) = turns.last()
         {
-            self.latest = begin(&turn.text);
+            self.latest = searched(&turn.text);
         }
     }
-}
-
-fn begin(text: &str) -> Arc<str> {
-    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
 }
 
 /// The command of an ask with the found entries as notes, behind the notes that it has.

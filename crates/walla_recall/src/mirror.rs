@@ -21,7 +21,8 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Applies a change. `embeds`: there is an embedding model.
+    /// Applies a change. `embeds`: there is an embedding model. A replaced memory is then prepared
+    /// for it ([`Vectors::prepare`](crate::vectors::Vectors::prepare)).
     pub fn apply(&mut self, change: Change, embeds: bool) {
         match change {
             Change::Replace(store) => {
@@ -31,7 +32,6 @@ impl Mirror {
                 let ids = self.store.iter().filter(|(_, entry)| is_of_conversation(entry));
                 let ids: Vec<EntryId> = ids.map(|(id, _)| id).collect();
                 ids.into_iter().for_each(|id| self.note_recent(id));
-                self.embed_missing(embeds);
             }
             Change::Add(entry) => {
                 let is_recent = is_of_conversation(&entry);

@@ -34,14 +34,19 @@ pub struct Search {
 }
 
 /// Bytes of a search's text that count.
-pub(crate) const TEXT_BYTES_MAX: usize = 4 << 10;
+const TEXT_BYTES_MAX: usize = 4 << 10;
+
+/// The part of a text that is searched.
+pub(crate) fn searched(text: &str) -> Arc<str> {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
+}
 
 impl Search {
     /// A search in these memories, for a reader without tags, at game time zero.
     #[must_use]
     pub fn new(text: &str, memories: impl IntoIterator<Item = MemoryKey>) -> Self {
         Self {
-            text: text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into(),
+            text: searched(text),
             memories: memories.into_iter().collect(),
             reader: Tags::default(),
             tags: Tags::default(),

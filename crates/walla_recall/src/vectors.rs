@@ -37,27 +37,21 @@ impl Vectors {
     /// Changes the model.
     pub fn set(&mut self, embedder: Option<Embedder>, mirrors: &mut Mirrors) {
         self.requests.clear();
-        let name = embedder.as_ref().map(|its| format!("{:016x}", its.model_hash()));
         self.embedder = embedder;
-        for mirror in mirrors.values_mut() {
-            self.prepare(mirror, name.as_deref());
-        }
+        mirrors.values_mut().for_each(|mirror| self.prepare(mirror));
     }
 
     /// Drops vectors of other models from a memory, and marks the entries without one.
-    fn prepare(&self, mirror: &mut Mirror, name: Option<&str>) {
-        match name {
+    pub fn prepare(&self, mirror: &mut Mirror) {
+        match &self.embedder {
             // The name is short.
-            Some(name) => drop(mirror.store.set_vector_model(name)),
+            Some(embedder) => {
+                let name = format!("{:016x}", embedder.model_hash());
+                drop(mirror.store.set_vector_model(&name));
+            }
             None => mirror.store.clear_vectors(),
         }
-        mirror.embed_missing(self.embedder.is_some());
-    }
-
-    /// As [`Self::set`], for a new memory.
-    pub fn added(&self, mirror: &mut Mirror) {
-        let name = self.embedder.as_ref().map(|its| format!("{:016x}", its.model_hash()));
-        self.prepare(mirror, name.as_deref());
+        mirror.embed_missing(self.is_some());
     }
 
     /// Grants the model the time of a frame, if it has work.

@@ -174,7 +174,7 @@ impl Worker<'_> {
         let mirror = self.mirrors.entry(key).or_default();
         mirror.apply(change, self.vectors.is_some());
         if is_whole {
-            self.vectors.added(mirror);
+            self.vectors.prepare(mirror);
         }
     }
 

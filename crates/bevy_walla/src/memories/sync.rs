@@ -100,7 +100,8 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends the memory of an agent, and what it knows. Returns the agent if that must be repeated.
+    /// Sends the memory of an agent and the settings of its search. Returns the agent if that must
+    /// be repeated.
     fn send(
         &self,
         (agent, memory, knowledge): (Entity, Option<Mut<Memory>>, &Knowledge),
