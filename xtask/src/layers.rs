@@ -49,7 +49,7 @@ const CRATES: &[(&str, u32, &[&str])] = &[
     ),
     ("walla_record", 6, &["crossbeam-queue", "miniz_oxide", "serde_json", "thiserror", "tracing"]),
     ("walla_router", 6, &["thiserror", "tracing"]),
-    ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "thiserror", "tracing"]),
+    ("walla_recall", 6, &["atomic-waker", "crossbeam-queue", "pollster", "thiserror", "tracing"]),
     (
         "walla_remote",
         6,
@@ -86,7 +86,11 @@ const CRATES: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    ("walla_embed", 5, &["atomic-waker", "crossbeam-queue", "libc", "thiserror", "tracing"]),
+    (
+        "walla_embed",
+        5,
+        &["atomic-waker", "crossbeam-queue", "libc", "pollster", "thiserror", "tracing"],
+    ),
     ("walla_action", 3, &["schemars", "serde", "serde_json", "thiserror"]),
     ("walla_constraint", 2, &["llguidance", "regex-syntax", "serde_json", "thiserror"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),

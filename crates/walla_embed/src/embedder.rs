@@ -11,7 +11,7 @@ use walla_model::embedding::Pooling;
 
 use crate::error::{EmbedError, LoadError, TrySubmitError};
 use crate::options::{EmbedderOptions, Purpose};
-use crate::pending::{Pending, block_on};
+use crate::pending::Pending;
 use crate::queue::Shared;
 use crate::text::Embedding;
 use crate::{load, priority, worker};
@@ -169,7 +169,7 @@ impl Embedder {
         texts: Vec<String>,
         purpose: Purpose,
     ) -> Result<Vec<Embedding>, EmbedError> {
-        block_on(self.embed(texts, purpose))
+        pollster::block_on(self.embed(texts, purpose))
     }
 
     /// Submits a request that fits into the empty queue.

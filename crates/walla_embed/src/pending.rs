@@ -1,10 +1,9 @@
 //! The result of one request.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::ArrayQueue;
@@ -89,7 +88,7 @@ impl Pending {
     /// # Errors
     /// See [`EmbedError`].
     pub fn wait(self) -> Result<Vec<Embedding>, EmbedError> {
-        block_on(self)
+        pollster::block_on(self)
     }
 }
 
@@ -112,27 +111,5 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.cell.is_dropped.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on the calling thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! A result that one thread stores and another takes.
 
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -100,17 +99,4 @@ impl Wake for Unpark {
 /// A waker of the calling thread.
 pub(crate) fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
-}
-
-/// Runs a future on the calling thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = thread_waker();
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match Pin::as_mut(&mut future).poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
-        }
-    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use walla_memory::{Entry, EntryId, Query, Tags, Weights};
 
 use crate::MemoryKey;
-use crate::answer::{Gone, Wanted, block_on};
+use crate::answer::{Gone, Wanted};
 
 /// A search of a host. An ask of an [agent with memories](crate::RecallClient::set_agent) searches
 /// by itself.
@@ -108,7 +108,7 @@ impl PendingSearch {
     /// Blocks the calling thread until the search has ended: for tools and tests, not for a frame.
     #[must_use]
     pub fn wait(self) -> Found {
-        block_on(self)
+        pollster::block_on(self)
     }
 }
 

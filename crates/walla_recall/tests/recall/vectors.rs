@@ -60,7 +60,7 @@ fn lore_is_embedded_in_the_background() {
     assert!(found.texts().any(|text| text == "Fact 77 of the well."), "{found:?}");
     wait_for_vectors(&recall, 200);
     // The vectors are saved, and are not computed again.
-    let saved = block_on(recall.saved(lore.key())).unwrap();
+    let saved = pollster::block_on(recall.saved(lore.key())).unwrap();
     drop(lore);
     let mut loaded = Memory::load(&saved, StoreLimits::lore()).unwrap();
     recall.update(&mut loaded).unwrap();
@@ -108,15 +108,4 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
         std::thread::sleep(Duration::from_millis(1));
     };
     assert!(found.has_vectors, "{found:?}");
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    loop {
-        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
