@@ -1,0 +1,127 @@
+//! From an ask to the body of its request.
+
+use std::sync::Arc;
+
+use walla_runtime::{
+    ActionPolicy, AgentId, AgentSpec, Ask, ContextPolicy, FinishReason, Prompt, ReplyError,
+    ReplyEvent, Turn, Usage,
+};
+
+use crate::agent::Agent;
+use crate::http::Server;
+use crate::parts::Rules;
+use crate::request::{self, Asked, BYTES_PER_TOKEN};
+
+/// The request of an ask, its rules and an estimate of its prompt tokens; otherwise the end of the
+/// reply.
+pub(super) fn prepare(
+    server: &Server,
+    id: AgentId,
+    agent: &mut Agent,
+    ask: &Ask,
+) -> Result<(Vec<u8>, Rules, u32), ReplyEvent> {
+    let failed = ReplyEvent::Failed;
+    let options = &server.options;
+    let can = options.dialect.capabilities();
+    can.check(&agent.spec, &ask.prompt, &ask.options)
+        .map_err(|missing| failed(ReplyError::Unsupported(missing)))?;
+    let question = match &ask.prompt {
+        Prompt::Chat(question) => Some(question.as_str()),
+        _ => None,
+    };
+    let actions = agent.spec.actions.as_ref();
+    let policy = match actions.and_then(|actions| actions.fault.clone()) {
+        Some(fault) => Err(fault),
+        None => {
+            let policy = agent.history.call_policy(&agent.spec, &ask.options, question.is_some());
+            policy.map_err(Arc::new)
+        }
+    };
+    let policy = policy.map_err(|error| failed(ReplyError::Actions(error)))?;
+    fit(options.context_tokens, agent, question).map_err(|too_long| match too_long {
+        TooLong::Stop => {
+            let reason = FinishReason::ContextFull;
+            ReplyEvent::Finished { reason, usage: Usage::default() }
+        }
+        TooLong::Refuse(error) => failed(error),
+    })?;
+    if agent.spec.reply_tokens_max == 0 {
+        let reason = FinishReason::Length;
+        return Err(ReplyEvent::Finished { reason, usage: Usage::default() });
+    }
+    let spec = &agent.spec;
+    let tokens = |text: &str| (text.len() / BYTES_PER_TOKEN) as u32;
+    let note = ask.options.notes.as_ref().and_then(|notes| notes.text(tokens));
+    let asked = Asked {
+        spec,
+        turns: agent.history.turns(),
+        note: note.as_deref(),
+        question,
+        constraint: ask.options.constraint.as_ref().or(spec.constraint.as_ref()),
+        policy,
+        seed: ask.options.seed,
+        cache_key: &format!("walla-{}-{}", std::process::id(), id.0),
+    };
+    let body = request::body(options, &asked).map_err(failed)?;
+    let actions = spec.actions.as_ref();
+    let rules = Rules {
+        actions: actions
+            .filter(|_| policy.is_some_and(|policy| policy != ActionPolicy::Off))
+            .map(|actions| actions.set.clone()),
+        calls_max: actions.map_or(0, |actions| actions.calls_max),
+        call_bytes_max: actions.map_or(4_096, |actions| actions.call_bytes_max as usize),
+        reply_bytes_max: options.sizes.reply_bytes,
+        stop_strings: spec.stop_strings.clone(),
+        has_candidates: spec.sampling.candidates() > 0,
+    };
+    let prompt_tokens = u32::try_from(body.len() / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+    Ok((body, rules, prompt_tokens))
+}
+
+/// The conversation does not fit in the context.
+enum TooLong {
+    Refuse(ReplyError),
+    Stop,
+}
+
+/// Drops the oldest turns until the conversation fits in the context, half of it at once.
+fn fit(context_tokens: u32, agent: &mut Agent, question: Option<&str>) -> Result<(), TooLong> {
+    let AgentSpec { persona, reply_tokens_max, context_policy, .. } = &agent.spec;
+    let bytes = |turn: &Turn| turn.text.len() + 4 * BYTES_PER_TOKEN;
+    let reply_tokens = (*reply_tokens_max).min(context_tokens / 2);
+    let bytes_max = (context_tokens - reply_tokens) as usize * BYTES_PER_TOKEN;
+    let fixed = persona.len() + question.map_or(0, str::len);
+    let turns = agent.history.turns();
+    let total = fixed + turns.iter().map(bytes).sum::<usize>();
+    if total <= bytes_max {
+        return Ok(());
+    }
+    let too_long = |bytes: usize| {
+        let prompt_tokens = u32::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+        TooLong::Refuse(ReplyError::PromptTooLong { prompt_tokens, context_tokens })
+    };
+    match context_policy {
+        ContextPolicy::Refuse => return Err(too_long(total)),
+        ContextPolicy::Stop => return Err(TooLong::Stop),
+        ContextPolicy::DropOldest => {}
+    }
+    if fixed > bytes_max {
+        return Err(too_long(fixed));
+    }
+    // Half of the space, so that the beginning of the prompt stays the same for some asks.
+    let goal = fixed + (bytes_max - fixed) / 2;
+    let (mut left, mut dropped) = (total, 0);
+    while dropped < turns.len() {
+        let is_begin = |at: usize| {
+            let speaker = turns[at].speaker;
+            at == 0 || !speaker.continues(turns[at - 1].speaker)
+        };
+        if left <= goal && is_begin(dropped) {
+            break;
+        }
+        left -= bytes(&turns[dropped]);
+        dropped += 1;
+    }
+    agent.history.drop_oldest(dropped);
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! Replies: the begin of a request, its progress and its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task;
+use walla_action::call_json;
+use walla_runtime::{
+    AgentId, Ask, Call, CallId, DELTA_BYTES_MAX, FinishReason, InlineText, Prompt, RefusedCall,
+    ReplyError, ReplyEvent, ReplyId, Usage,
+};
+
+use super::prepare::prepare;
+use super::{Hub, bytes_of};
+use crate::agent::Reply;
+use crate::http::{Progress, Reporter};
+use crate::parts::{End, Part};
+
+impl Hub {
+    /// Begins the request of the agent that is next.
+    pub(super) fn begin_next(&mut self, permit: OwnedSemaphorePermit) {
+        let mut permit = Some(permit);
+        while let Some(held) = permit.take() {
+            let Some((place, id)) = self.waiting.pop_first() else { return };
+            let now_micros = self.now_micros();
+            let Some(agent) = self.agents.get_mut(&id) else {
+                permit = Some(held);
+                continue;
+            };
+            debug_assert_eq!(agent.place, Some(place));
+            agent.place = None;
+            let Some(ask) = agent.next_ask() else {
+                permit = Some(held);
+                continue;
+            };
+            permit = self.begin(id, ask, held, now_micros);
+        }
+    }
+
+    /// Begins a request. Returns the permit if the ask has ended at once.
+    fn begin(
+        &mut self,
+        id: AgentId,
+        mut ask: Ask,
+        permit: OwnedSemaphorePermit,
+        now_micros: u64,
+    ) -> Option<OwnedSemaphorePermit> {
+        let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
+        let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
+        let again = if ask.prompt == Prompt::Again { agent.history.take_reply() } else { None };
+        ask.prompt = again.unwrap_or(ask.prompt);
+        let prepared = match ask.prompt {
+            Prompt::Again => Err(ReplyEvent::Failed(ReplyError::NoReply)),
+            _ => prepare(&self.server, id, agent, &ask),
+        };
+        let (body, rules, prompt_tokens) = match prepared {
+            Ok(prepared) => prepared,
+            Err(end) => {
+                agent.history.restore_reply();
+                agent.settle();
+                self.asks_open -= 1;
+                self.ask_bytes -= bytes;
+                if let ReplyEvent::Finished { .. } = end {
+                    self.emit(id, reply_id, ReplyEvent::Started { prompt_tokens: 0 });
+                }
+                self.emit(id, reply_id, end);
+                self.place(id);
+                return Some(permit);
+            }
+        };
+        let question = match ask.prompt {
+            Prompt::Chat(question) => Some(question),
+            _ => None,
+        };
+        agent.history.begin_reply(question.is_some());
+        let reporter = Reporter { agent: id, reply_id, sender: self.reporter.clone() };
+        let server = Arc::clone(&self.server);
+        let request = self.tasks.spawn(async move {
+            let _permit = permit;
+            // The receiver is gone only if the hub has ended.
+            let _gone = server.reply(body.into(), rules, &reporter).await;
+        });
+        self.of_task.insert(request.id(), (id, reply_id));
+        agent.reply = Some(Reply {
+            reply_id,
+            question,
+            speech: String::new(),
+            actions: Vec::new(),
+            calls: 0,
+            has_reasoned: false,
+            heard_bytes: u32::MAX,
+            is_started: false,
+            prompt_tokens,
+            arrived_micros,
+            begun_micros: now_micros,
+            first_micros: None,
+            bytes,
+            request,
+        });
+        None
+    }
+
+    pub(super) fn task_ended(&mut self, ended: Result<(task::Id, ()), task::JoinError>) {
+        let (task, is_panic) = match &ended {
+            Ok((task, ())) => (*task, false),
+            Err(error) => (error.id(), error.is_panic()),
+        };
+        let Some((agent, reply_id)) = self.of_task.remove(&task) else { return };
+        if is_panic && self.reply_mut(agent, reply_id).is_some() {
+            let reason = "a task of the remote engine panicked: a defect in walla";
+            self.fail(agent, ReplyError::EngineGone(reason.into()));
+        }
+    }
+
+    fn reply_mut(&mut self, agent: AgentId, reply_id: ReplyId) -> Option<&mut Reply> {
+        let reply = self.agents.get_mut(&agent)?.reply.as_mut()?;
+        Some(reply).filter(|reply| reply.reply_id == reply_id)
+    }
+
+    pub(super) fn progress(&mut self, agent: AgentId, reply_id: ReplyId, progress: Progress) {
+        let now_micros = self.now_micros();
+        let Some(reply) = self.reply_mut(agent, reply_id) else { return };
+        match progress {
+            Progress::Accepted => {
+                reply.is_started = true;
+                let prompt_tokens = reply.prompt_tokens;
+                self.emit(agent, reply_id, ReplyEvent::Started { prompt_tokens });
+            }
+            Progress::Part(part) => {
+                reply.first_micros.get_or_insert(now_micros);
+                self.part(agent, reply_id, part);
+            }
+            Progress::Ended(Ok(end)) => self.finish(agent, end.reason, Some(end)),
+            Progress::Ended(Err(error)) => {
+                let server = Arc::clone(self.server.name());
+                self.fail(agent, ReplyError::Remote { server, error });
+            }
+        }
+    }
+
+    fn part(&mut self, agent: AgentId, reply_id: ReplyId, part: Part) {
+        let Some(reply) = self.reply_mut(agent, reply_id) else { return };
+        match part {
+            Part::Speech(text) => {
+                reply.speech.push_str(&text);
+                self.channels.counts.tokens.fetch_add(1, Ordering::Relaxed);
+                let delta = |text, tokens| ReplyEvent::Delta { text, tokens };
+                self.emit_text(agent, reply_id, &text, delta);
+            }
+            Part::Reasoning(text) => {
+                reply.has_reasoned = true;
+                self.channels.counts.tokens.fetch_add(1, Ordering::Relaxed);
+                let delta = |text, tokens| ReplyEvent::Reasoning { text, tokens };
+                self.emit_text(agent, reply_id, &text, delta);
+            }
+            Part::Token(token) => self.emit(agent, reply_id, ReplyEvent::Token(Box::new(token))),
+            Part::Call(call) => {
+                let id = CallId { reply_id, index: reply.calls };
+                reply.calls += 1;
+                let what = match call {
+                    Ok(call) => {
+                        reply.actions.push(call_json(&call.name, &call.arguments));
+                        let (name, arguments) = (call.name, call.arguments);
+                        ReplyEvent::Call(Box::new(Call { id, name, arguments }))
+                    }
+                    Err(call) => ReplyEvent::CallRefused(Box::new(RefusedCall { id, call })),
+                };
+                self.emit(agent, reply_id, what);
+            }
+        }
+    }
+
+    /// Emits a text in pieces of whole characters. The first one counts as a token.
+    fn emit_text(
+        &mut self,
+        agent: AgentId,
+        reply_id: ReplyId,
+        text: &str,
+        delta: impl Fn(InlineText<DELTA_BYTES_MAX>, u32) -> ReplyEvent,
+    ) {
+        let (mut rest, mut tokens) = (text, 1);
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.floor_char_boundary(DELTA_BYTES_MAX));
+            let mut inline = InlineText::new();
+            inline.push(piece);
+            self.emit(agent, reply_id, delta(inline, std::mem::take(&mut tokens)));
+            rest = behind;
+        }
+    }
+
+    pub(super) fn finish(&mut self, id: AgentId, reason: FinishReason, end: Option<End>) {
+        let is_finished = reason != FinishReason::Cancelled;
+        let Some((reply_id, mut usage)) = self.end_reply(id, is_finished) else { return };
+        if let Some(end) = end {
+            if end.prompt_tokens > 0 {
+                usage.prompt_tokens = end.prompt_tokens;
+            }
+            usage.cached_tokens = end.cached_tokens;
+            usage.reply_tokens = end.reply_tokens;
+            usage.reasoning_tokens = end.reasoning_tokens;
+        }
+        self.emit(id, reply_id, ReplyEvent::Finished { reason, usage });
+    }
+
+    fn fail(&mut self, id: AgentId, error: ReplyError) {
+        if let Some((reply_id, _)) = self.end_reply(id, false) {
+            self.emit(id, reply_id, ReplyEvent::Failed(error));
+        }
+    }
+
+    /// Takes the reply in progress from its agent, whose next ask can begin.
+    fn end_reply(&mut self, id: AgentId, is_finished: bool) -> Option<(ReplyId, Usage)> {
+        let now_micros = self.now_micros();
+        let agent = self.agents.get_mut(&id)?;
+        let reply = agent.reply.as_ref()?;
+        let reply_id = reply.reply_id;
+        reply.request.abort();
+        self.asks_open -= 1;
+        self.ask_bytes -= reply.bytes;
+        let usage = agent.end_reply(is_finished, now_micros)?;
+        self.place(id);
+        Some((reply_id, usage))
+    }
+}
