@@ -180,7 +180,7 @@ async fn round(
 async fn measure(args: &Args, name: &str, builder: EngineBuilder) -> Result<Value, Box<dyn Error>> {
     let builder = builder
         .device(&*args.device)
-        .context_tokens(u32::try_from(args.persona_tokens)?.next_multiple_of(64) + 512)
+        .context_tokens(u32::try_from(args.persona_tokens)?.next_multiple_of(64) + 1_024)
         .agents_max(4)
         .background_prefill(false)
         .fallback(false);
