@@ -169,7 +169,7 @@ async fn round(
     other.copy_conversation(&agent).await?;
     rows.push(("copy, question", usage(&other, question("I have 7 silver."), 7).await?));
     drop(other);
-    let stranger = AgentSpec { persona: format!("Not {persona}").into(), ..spec() };
+    let stranger = AgentSpec { persona: format!("Not {persona}"), ..spec() };
     let stranger = engine.agent_with(stranger);
     stranger.copy_conversation(&agent).await?;
     let of_stranger = usage(&stranger, question("I have 7 silver."), 7).await?;
