@@ -146,7 +146,7 @@ impl Inner {
                     },
                     Some(Err(_)) => command,
                     None if at_once => command,
-                    None if Instant::now() < until => {
+                    None if until.is_none_or(|until| Instant::now() < until) => {
                         of_agent.held.push_front(Held::Ask { command, wanted, until });
                         break;
                     }
@@ -253,7 +253,8 @@ impl EngineClient for RecallClient {
         }
         let next = match search {
             Some(search) => {
-                let until = Instant::now() + self.inner.recall.options().time_max;
+                // `None`: the limit is beyond the clock.
+                let until = Instant::now().checked_add(self.inner.recall.options().time_max);
                 let wanted =
                     self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
                 Held::Ask { command, wanted, until }

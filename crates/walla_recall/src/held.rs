@@ -17,8 +17,8 @@ pub(crate) const HELD_MAX: usize = 65_536;
 /// A command of an agent, in its order.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// An ask that waits for its search.
-    Ask { command: Command, wanted: Wanted<Found>, until: Instant },
+    /// An ask that waits for its search, at most until then.
+    Ask { command: Command, wanted: Wanted<Found>, until: Option<Instant> },
     /// Another command, which waits for the asks before it.
     Other(Command),
 }

@@ -21,6 +21,11 @@ use crate::search::{Found, FoundEntry};
 use crate::vectors::{Mirrors, Vectors};
 use crate::{MemoryKey, Search};
 
+/// Bounds of [`RecallOptions::frame_time`](crate::RecallOptions::frame_time): a longer time is
+/// beyond the clock.
+const FRAME_TIME_MIN: Duration = Duration::from_millis(1);
+const FRAME_TIME_MAX: Duration = Duration::from_hours(24);
+
 /// Ends the service when the thread ends, for any reason.
 struct End<'a>(&'a Shared);
 
@@ -84,7 +89,7 @@ impl Worker<'_> {
     /// Grants the embedding model a frame, if the host grants none. Returns the time until the next
     /// one.
     fn grant_frame(&mut self) -> Option<Duration> {
-        let frame_time = self.shared.options.frame_time?.max(Duration::from_millis(1));
+        let frame_time = self.shared.options.frame_time?.clamp(FRAME_TIME_MIN, FRAME_TIME_MAX);
         if let Some(left) = self.next_frame.checked_duration_since(Instant::now())
             && !left.is_zero()
         {

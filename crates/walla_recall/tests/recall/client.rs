@@ -295,3 +295,28 @@ fn many_agents_ask_at_once_and_each_gets_its_own() {
         assert_eq!(*texts[0], *format!("My secret is number {nth}."));
     }
 }
+
+/// Limits that no clock can hold mean no limit.
+#[test]
+fn the_longest_times_are_no_problem() {
+    let longest = Duration::MAX;
+    let options = RecallOptions {
+        time_max: longest,
+        embed_budget: Some(longest),
+        frame_time: Some(longest),
+        ..RecallOptions::default()
+    };
+    let mut rig = rig(options);
+    rig.client.recall().set_embedder(Some(crate::vectors::embedder("bert-mean-f32")));
+    rig.client.set_now(longest);
+    let mut entry = Entry::new("The player owes iron.");
+    entry.time = longest;
+    drop(rig.memory.add(entry).unwrap());
+    rig.client.recall().update(&mut rig.memory).unwrap();
+    for _ in 0..3 {
+        let reply_id = rig.chat("Who owes you iron?");
+        rig.client.recall().frame();
+        rig.end(reply_id);
+        assert_eq!(rig.last_notes()[0], "The player owes iron.");
+    }
+}

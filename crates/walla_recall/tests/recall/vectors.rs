@@ -7,7 +7,7 @@ use walla_recall::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
 
 const WORDS: [&str; 4] = ["the well is dry", "a horse", "coal and iron", "rain all night"];
 
-fn embedder(name: &str) -> Embedder {
+pub fn embedder(name: &str) -> Embedder {
     let path = format!("{}/../walla_embed/tests/data/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
     Embedder::load(path, EmbedderOptions::default()).expect("a model of the tests")
 }
