@@ -194,7 +194,7 @@ impl Worker<'_> {
         if job.answer.is_unwanted() {
             return None;
         }
-        let left = self.shared.options.time_max.saturating_sub(job.since.elapsed());
+        let left = self.shared.options.vector_time_max().saturating_sub(job.since.elapsed());
         if is_blocked && !left.is_zero() {
             return Some((job, left));
         }

@@ -320,3 +320,19 @@ fn the_longest_times_are_no_problem() {
         assert_eq!(rig.last_notes()[0], "The player owes iron.");
     }
 }
+
+/// An ask whose vector comes too late has the entries that its words find.
+#[test]
+fn a_slow_embedding_model_costs_no_ask_its_words() {
+    for _ in 0..10 {
+        let time_max = Duration::from_millis(400);
+        let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
+        // A budget without frames: the model never computes.
+        let model = crate::vectors::embedder("bert-mean-f32");
+        rig.client.recall().set_embedder(Some(model));
+        rig.end(rig.chat("Who owes you coal?"));
+        assert_eq!(rig.last_notes(), ["The player owes coal."]);
+        let stats = rig.client.recall().stats();
+        assert_eq!((stats.late, stats.without_vector), (0, 1));
+    }
+}

@@ -92,7 +92,7 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
     recall.update(&mut memory).unwrap();
     let start = Instant::now();
     let found = recall.search(Search::new("well", [memory.key()])).wait();
-    assert!(start.elapsed() >= time_max);
+    assert!(start.elapsed() >= time_max * 3 / 4, "it waits for the vector first");
     assert!(!found.has_vectors && found.entries.len() == 1, "words alone: {found:?}");
     assert_eq!(recall.stats().without_vector, 1);
     assert!(recall.is_embedding());
