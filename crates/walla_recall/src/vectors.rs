@@ -46,6 +46,11 @@ impl Vectors {
         match &self.embedder {
             // The name is short.
             Some(embedder) => {
+                // The name in a saved game may be forged: no other vector would fit then.
+                let dimensions = mirror.store.dimensions();
+                if dimensions.is_some_and(|saved| saved != embedder.dimensions()) {
+                    mirror.store.clear_vectors();
+                }
                 let name = format!("{:016x}", embedder.model_hash());
                 drop(mirror.store.set_vector_model(&name));
             }

@@ -76,6 +76,25 @@ fn lore_is_embedded_in_the_background() {
     wait_for_vectors(&recall, 0);
 }
 
+/// A saved game with vectors of other dimensions under the name of the model in use.
+#[test]
+fn saved_vectors_that_do_not_fit_are_computed_again() {
+    let model = embedder("bert-mean-f32");
+    let mut store = walla_memory::Store::new(StoreLimits::default());
+    for text in WORDS {
+        drop(store.add(Entry::new(text)).unwrap());
+    }
+    store.set_vector_model(&format!("{:016x}", model.model_hash())).unwrap();
+    store.set_vector(walla_recall::EntryId::new(0), &[1.0, 0.0]).unwrap();
+    let recall = Recall::new(RecallOptions { embed_budget: None, ..RecallOptions::default() });
+    recall.set_embedder(Some(model));
+    let mut memory = Memory::load(&store.save(true), StoreLimits::default()).unwrap();
+    recall.update(&mut memory).unwrap();
+    wait_for_vectors(&recall, 4);
+    let found = recall.search(Search::new("is it of the", [memory.key()])).wait();
+    assert!(found.has_vectors && found.entries.len() == 4, "{found:?}");
+}
+
 /// With a budget the model computes only in frames; asks do not wait longer than the limit.
 #[test]
 fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
