@@ -112,12 +112,21 @@ impl Worker<'_> {
                     let (since, is_begun, question) = (Instant::now(), false, None);
                     Item::Search(Box::new(Job { search, answer, since, is_begun, question }))
                 }
-                // Searches in the queue wait for no vector of another model.
                 Message::Embedder(embedder) => {
                     self.vectors.set(embedder, &mut self.mirrors);
+                    self.begin_again();
                     continue;
                 }
             });
+        }
+    }
+
+    /// Searches in the queue request their vectors again: those of another model cannot be compared.
+    fn begin_again(&mut self) {
+        for item in &mut self.items {
+            if let Item::Search(job) = item {
+                (job.is_begun, job.question) = (false, None);
+            }
         }
     }
 

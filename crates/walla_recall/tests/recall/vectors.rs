@@ -95,6 +95,33 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
     assert!(found.has_vectors && found.entries.len() == 4, "{found:?}");
 }
 
+/// A search that waits when the model is replaced compares vectors of the new one.
+#[test]
+fn no_vector_of_another_model_is_compared() {
+    let (old, new) = (embedder("bert-mean-f32"), embedder("bert-cls-q8_0"));
+    assert_eq!(old.dimensions(), new.dimensions(), "they could be compared");
+    let budget = Some(Duration::ZERO);
+    let time_max = Duration::from_secs(60);
+    let options = RecallOptions { embed_budget: budget, time_max, ..RecallOptions::default() };
+    let recall = Recall::new(options);
+    recall.set_embedder(Some(old.clone()));
+    let mut memory = Memory::default();
+    drop(memory.add(Entry::new("the well is dry")).unwrap());
+    recall.update(&mut memory).unwrap();
+    let search = || recall.search(Search::new("a well", [memory.key()]));
+    let waiting = search();
+    while !old.has_work() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    recall.set_embedder(Some(new.clone()));
+    // The old model answers too.
+    old.set_budget(None);
+    new.set_budget(None);
+    let found = waiting.wait();
+    assert!(found.has_vectors);
+    assert_eq!(found, search().wait());
+}
+
 /// With a budget the model computes only in frames; asks do not wait longer than the limit.
 #[test]
 fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
