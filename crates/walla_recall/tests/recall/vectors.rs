@@ -95,6 +95,31 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
     assert!(found.has_vectors && found.entries.len() == 4, "{found:?}");
 }
 
+/// More searches at once than the model's queue takes: each compares vectors, and fresh entries too.
+#[test]
+fn searches_beyond_the_queue_of_the_model_wait_for_room() {
+    let time_max = Duration::from_secs(60);
+    let options = RecallOptions { embed_budget: None, time_max, ..RecallOptions::default() };
+    let recall = Recall::new(options);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
+    let embedder = EmbedderOptions { requests_max: 4, ..EmbedderOptions::default() };
+    recall.set_embedder(Some(Embedder::load(path, embedder).unwrap()));
+    let mut memories = Vec::new();
+    let mut searches = Vec::new();
+    for nth in 0..300 {
+        let mut memory = Memory::default();
+        drop(memory.add(Entry::new(format!("fact {nth}"))).unwrap());
+        recall.update(&mut memory).unwrap();
+        searches.push(recall.search(Search::new("is it of the", [memory.key()])));
+        memories.push(memory);
+    }
+    for search in searches {
+        let found = search.wait();
+        assert!(found.has_vectors && found.entries.len() == 1, "{found:?}");
+    }
+    assert_eq!(recall.stats().without_vector, 0);
+}
+
 /// A search that waits when the model is replaced compares vectors of the new one.
 #[test]
 fn no_vector_of_another_model_is_compared() {
