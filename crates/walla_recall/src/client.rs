@@ -13,7 +13,7 @@ use walla_runtime::{
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, HELD_MAX, Held, ends_waits, follows, with_notes};
+use crate::held::{Agents, HELD_MAX, Held, Known, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.
@@ -27,7 +27,8 @@ use crate::{AgentRecall, Recall};
 /// | ask | searched text |
 /// |---|---|
 /// | a question | the question |
-/// | without a question, or a repetition | the agent's latest question or appended turn |
+/// | without a question | the agent's latest question or appended turn |
+/// | a repetition | the text of the ask before it; behind a replaced conversation, what precedes its last reply |
 /// | raw text or tokens | none: no search |
 ///
 /// Clones are handles of the same client.
@@ -136,9 +137,23 @@ impl Inner {
     fn release_agent(&self, agents: &mut Agents, id: AgentId, at_once: bool) -> Result<(), Full> {
         let Agents { known, held } = agents;
         let Some(of_agent) = known.get_mut(&id) else { return Ok(()) };
+        let mut is_removed = false;
         while let Some(first) = of_agent.held.pop_front() {
+            let mut fork = None;
             let command = match first {
                 Held::Other(command) => command,
+                Held::Fork { command, is_sent } => {
+                    fork = Some(is_sent);
+                    command
+                }
+                Held::Behind(is_sent) if is_sent.load(Ordering::Relaxed) => {
+                    *held -= 1;
+                    continue;
+                }
+                Held::Behind(is_sent) => {
+                    of_agent.held.push_front(Held::Behind(is_sent));
+                    break;
+                }
                 Held::Ask { command, mut wanted, until } => match wanted.try_take() {
                     Some(Ok(found)) => match &of_agent.recall {
                         Some(recall) => with_notes(command, recall, &found),
@@ -157,19 +172,24 @@ impl Inner {
                     }
                 },
             };
+            is_removed |= matches!(command, Command::RemoveAgent { .. });
             match self.client.try_send(command) {
-                Ok(()) => *held -= 1,
+                Ok(()) => {}
                 Err(TrySendError::Full(command)) => {
-                    of_agent.held.push_front(Held::Other(command));
+                    of_agent.held.push_front(match fork {
+                        Some(is_sent) => Held::Fork { command, is_sent },
+                        None => Held::Other(command),
+                    });
                     return Err(Full);
                 }
-                Err(TrySendError::Closed(command)) => {
-                    *held -= 1;
-                    self.end(command);
-                }
+                Err(TrySendError::Closed(command)) => self.end(command),
+            }
+            *held -= 1;
+            if let Some(is_sent) = fork {
+                is_sent.store(true, Ordering::Relaxed);
             }
         }
-        if of_agent.held.is_empty() && of_agent.recall.is_none() {
+        if of_agent.is_empty() || (is_removed && of_agent.held.is_empty()) {
             known.remove(&id);
         }
         Ok(())
@@ -229,11 +249,17 @@ impl EngineClient for RecallClient {
             if self.inner.release_agent(&mut agents, id, true).is_err() {
                 return Err(TrySendError::Full(command));
             }
-            self.inner.client.try_send(command)?;
-            if is_removal {
-                agents.known.remove(&id);
+            if let Some(known) = agents.known.get_mut(&id) {
+                known.observe(&command);
             }
-            return Ok(());
+            // A copy that was not sent cannot be cancelled, removed or edited yet.
+            if !agents.known.get(&id).is_some_and(Known::is_behind) {
+                self.inner.client.try_send(command)?;
+                if is_removal {
+                    agents.known.remove(&id);
+                }
+                return Ok(());
+            }
         }
         let now = Duration::from_micros(self.inner.now.load(Ordering::Relaxed));
         let held = agents.held;
@@ -242,7 +268,9 @@ impl EngineClient for RecallClient {
         };
         known.observe(&command);
         let search = known.search(&command, now);
-        if search.is_none() && known.held.is_empty() {
+        let passes = search.is_none() && known.held.is_empty();
+        if passes {
+            agents.copy_texts(&command);
             return self.inner.client.try_send(command);
         }
         if held >= HELD_MAX {
@@ -258,6 +286,10 @@ impl EngineClient for RecallClient {
                 let wanted =
                     self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
                 Held::Ask { command, wanted, until }
+            }
+            None if matches!(command, Command::ForkAgent { .. }) => {
+                agents.hold_fork(id, command);
+                return Ok(());
             }
             None => Held::Other(command),
         };
