@@ -154,15 +154,12 @@ impl Inner {
                     of_agent.held.push_front(Held::Behind(is_sent));
                     break;
                 }
-                Held::Ask { command, mut wanted, until } => match wanted.try_take() {
-                    Some(Ok(found)) => match &of_agent.recall {
-                        Some(recall) => with_notes(command, recall, &found),
-                        None => command,
-                    },
+                Held::Ask { command, recall, mut wanted, until } => match wanted.try_take() {
+                    Some(Ok(found)) => with_notes(command, &recall, &found),
                     Some(Err(_)) => command,
                     None if at_once => command,
                     None if until.is_none_or(|until| Instant::now() < until) => {
-                        of_agent.held.push_front(Held::Ask { command, wanted, until });
+                        of_agent.held.push_front(Held::Ask { command, recall, wanted, until });
                         break;
                     }
                     None => {
@@ -280,12 +277,12 @@ impl EngineClient for RecallClient {
             return Err(TrySendError::Closed(command));
         }
         let next = match search {
-            Some(search) => {
+            Some((search, recall)) => {
                 // `None`: the limit is beyond the clock.
                 let until = Instant::now().checked_add(self.inner.recall.options().time_max);
                 let wanted =
                     self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
-                Held::Ask { command, wanted, until }
+                Held::Ask { command, recall, wanted, until }
             }
             None if matches!(command, Command::ForkAgent { .. }) => {
                 agents.hold_fork(id, command);

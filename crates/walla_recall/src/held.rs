@@ -18,8 +18,13 @@ pub(crate) const HELD_MAX: usize = 65_536;
 /// A command of an agent, in its order.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// An ask that waits for its search, at most until then.
-    Ask { command: Command, wanted: Wanted<Found>, until: Option<Instant> },
+    /// An ask that waits for its search, at most until then. `recall`: the settings at the ask.
+    Ask {
+        command: Command,
+        recall: Arc<AgentRecall>,
+        wanted: Wanted<Found>,
+        until: Option<Instant>,
+    },
     /// Another command, which waits for the asks before it.
     Other(Command),
     /// The copy of this agent, which waits for the asks before it. The flag is set when it is sent.
@@ -79,8 +84,12 @@ impl Agents {
 }
 
 impl Known {
-    /// The search of an ask; `None`: it needs none.
-    pub fn search(&mut self, command: &Command, now: Duration) -> Option<Search> {
+    /// The search of an ask with the settings of its agent; `None`: it needs none.
+    pub fn search(
+        &mut self,
+        command: &Command,
+        now: Duration,
+    ) -> Option<(Search, Arc<AgentRecall>)> {
         let recall = self.recall.as_ref()?;
         let Command::Ask { prompt, .. } = command else { return None };
         match prompt {
@@ -96,7 +105,7 @@ impl Known {
         if is_empty || self.latest.asked.trim().is_empty() {
             return None;
         }
-        Some(Search {
+        let search = Search {
             text: Arc::clone(&self.latest.asked),
             memories: recall.memories.clone(),
             reader: recall.reader.clone(),
@@ -105,7 +114,8 @@ impl Known {
             entries_max: recall.entries_max,
             recent_skipped: recall.recent_skipped,
             weights: recall.weights.clone(),
-        })
+        };
+        Some((search, Arc::clone(recall)))
     }
 
     /// Remembers texts that later asks without a text refer to.

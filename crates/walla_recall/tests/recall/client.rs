@@ -456,3 +456,23 @@ fn a_repetition_searches_the_same_text() {
     client.try_send(Command::AddAgent { agent: loaded, spec }).unwrap();
     assert_eq!(again(loaded), ["The player owes coal."]);
 }
+
+/// An ask has the settings of its time, whatever changes while its search runs.
+#[test]
+fn settings_change_from_the_next_ask_on() {
+    let rig = waiting_rig();
+    let Rig { client, agent, .. } = &rig;
+    let known = client.agent(*agent).unwrap();
+    let other = AgentRecall { heading: "Later:".into(), tokens_max: 1, ..known.clone() };
+    for later in [None, Some(AgentRecall::new([])), Some(other)] {
+        client.set_agent(*agent, Some(known.clone()));
+        let reply_id = rig.chat("Who owes you coal?");
+        client.set_agent(*agent, later.clone());
+        rig.end(reply_id);
+        let Some(Command::Ask { options, .. }) = rig.commands().pop() else { panic!() };
+        let notes = options.notes.expect("the ask was made before the change");
+        assert_eq!((&notes.heading, notes.tokens_max), (&known.heading, known.tokens_max));
+        assert_eq!(rig.last_notes(), ["The player owes coal."]);
+        assert_eq!(client.agent(*agent), later);
+    }
+}
