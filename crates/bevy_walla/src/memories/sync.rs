@@ -30,7 +30,8 @@ fn advance_time(time: Option<Res<Time<Virtual>>>, mut now: ResMut<MemoryTime>) {
     if let Some(time) = time
         && !time.delta().is_zero()
     {
-        now.0 += time.delta();
+        // A saved game may have any time.
+        now.0 = now.0.saturating_add(time.delta());
     }
 }
 

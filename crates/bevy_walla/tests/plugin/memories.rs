@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_time::{Time, Virtual};
 use bevy_walla::engine::Command;
 use bevy_walla::memory::{Entry, StoreLimits};
 use bevy_walla::prelude::*;
@@ -226,6 +227,21 @@ fn asks_that_wait_for_memories_end_once() {
         }
         run_until(&mut app, |app| log(app).ends() == 2 * (round + 1));
     }
+}
+
+/// A saved game may have the latest possible time.
+#[test]
+fn the_end_of_time_is_no_problem() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    app.init_resource::<Time<Virtual>>().insert_resource(MemoryTime(Duration::MAX));
+    let agent = greta(&mut app, &["The well is dry."]);
+    app.world_mut().entity_mut(agent).insert(Memorises::default());
+    for _ in 0..2 {
+        app.world_mut().resource_mut::<Time<Virtual>>().advance_by(Duration::from_secs(1));
+        assert_eq!(ask(&mut app, &engine, agent, "Is it dry?"), ["The well is dry."]);
+    }
+    assert_eq!(*app.world().resource::<MemoryTime>(), MemoryTime(Duration::MAX));
 }
 
 #[test]
