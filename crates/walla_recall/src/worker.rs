@@ -113,7 +113,7 @@ impl Worker<'_> {
         while let Some(message) = self.shared.next() {
             self.items.push_back(match message {
                 Message::Change(key, change) => Item::Change(key, change),
-                Message::Close(key) => Item::Close(key),
+                Message::Close(key, _entries) => Item::Close(key),
                 Message::Save(key, answer) => Item::Save(key, answer),
                 Message::Search(search, answer) => {
                     let (since, is_begun, question) = (Instant::now(), false, None);
