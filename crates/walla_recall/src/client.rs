@@ -53,8 +53,21 @@ struct Inner {
 /// A frame budget that is divided with the embedding model.
 #[derive(Clone, Copy, Debug)]
 struct Divided {
-    total: Duration,
+    host: FrameBudget,
     left: Duration,
+}
+
+impl Divided {
+    /// `None`: there is no budget, or it is a pause.
+    fn new(host: FrameBudget, part: Duration) -> Option<Self> {
+        let total = host.of_device(false).filter(|total| !total.is_zero())?;
+        // A budget of zero is a pause.
+        Some(Self { host, left: total.saturating_sub(part).max(total / 2) })
+    }
+
+    fn is(self, budget: Option<FrameBudget>) -> bool {
+        budget == Some(FrameBudget::Time(self.left))
+    }
 }
 
 impl RecallClient {
@@ -210,23 +223,29 @@ impl Inner {
         let Some(part) = self.recall.options().embed_budget else { return };
         let mut divided = self.divided.lock().unwrap_or_else(PoisonError::into_inner);
         let is_embedding = self.recall.is_embedding();
-        if divided.is_some() == is_embedding {
+        if divided.is_none() && !is_embedding {
             return;
         }
         let model = self.client.local().and_then(Engine::model);
         if model.is_none_or(|model| model.device.kind != DeviceKind::Cpu) {
             return;
         }
-        let current = self.client.stats().budget.budget;
-        if let Some(Divided { total, left }) = divided.take() {
-            // Unless the host has set another one.
-            if current == Some(left) {
-                self.client.set_budget(FrameBudget::Time(total));
+        // What was set last, not what is in effect: the engine's thread may have another one yet.
+        let current = self.client.budget();
+        // Unless the host has set another one.
+        let known = divided.filter(|of| of.is(current));
+        if is_embedding {
+            if known.is_none() {
+                *divided = current.and_then(|host| Divided::new(host, part));
+                if let Some(of) = &*divided {
+                    self.client.set_budget(FrameBudget::Time(of.left));
+                }
             }
-        } else if let Some(total) = current {
-            let left = total.saturating_sub(part);
-            *divided = Some(Divided { total, left });
-            self.client.set_budget(FrameBudget::Time(left));
+        } else {
+            *divided = None;
+            if let Some(of) = known {
+                self.client.set_budget(of.host);
+            }
         }
     }
 }
@@ -352,10 +371,21 @@ impl EngineClient for RecallClient {
         self.inner.client.set_budget(budget);
     }
 
+    fn budget(&self) -> Option<FrameBudget> {
+        let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.inner.client.budget();
+        divided.filter(|of| of.is(current)).map_or(current, |of| Some(of.host))
+    }
+
     fn wait_max(&self) -> Option<Duration> {
+        let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
-        let until =
-            is_held.then(|| self.inner.recall.options().time_max.min(Duration::from_millis(100)));
+        let is_divided = || {
+            let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
+            options.frame_time.is_some() && divided.is_some()
+        };
+        let until = (is_held || is_divided())
+            .then(|| options.time_max.clamp(Duration::from_millis(1), Duration::from_millis(100)));
         [until, self.inner.client.wait_max()].into_iter().flatten().min()
     }
 
