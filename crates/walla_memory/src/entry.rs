@@ -86,6 +86,8 @@ impl From<Tags> for Vec<Arc<str>> {
 }
 
 /// A text with the data that decides who finds it and how long it stays.
+///
+/// Each field is written, also an empty one: formats of serde without names read them by position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
@@ -96,15 +98,11 @@ pub struct Entry {
     /// 0 to 1. Default: 0.5.
     pub importance: f32,
     /// Topics, for filters. At most [`StoreLimits::tags_max`].
-    #[serde(default, skip_serializing_if = "is_empty")]
+    #[serde(default)]
     pub tags: Tags,
     /// A reader must have one of these tags. Empty: everyone may read the entry.
-    #[serde(default, skip_serializing_if = "is_empty")]
+    #[serde(default)]
     pub visible_to: Tags,
-}
-
-fn is_empty(tags: &Tags) -> bool {
-    tags.is_empty()
 }
 
 impl Entry {

@@ -180,6 +180,15 @@ pub enum LoreError {
         /// The line.
         line: usize,
     },
+    /// A line behind the first one of a paragraph begins with `[`.
+    #[error(
+        "line {line}: a header is the first line of an entry: put a blank line before it, or a \
+         backslash before `[` if it is text"
+    )]
+    HeaderInside {
+        /// The line.
+        line: usize,
+    },
     /// The importance is no number.
     #[error("line {line}: the importance is no number")]
     Number {

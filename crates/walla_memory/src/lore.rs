@@ -21,8 +21,10 @@ impl Store {
     /// ```
     ///
     /// Blank lines divide paragraphs; the lines of a paragraph are joined by spaces. A first line
-    /// that begins with `[` is a header, with each field at most once. A backslash before `[` or
-    /// `#` at the start of a line is removed, and the line is text. Comments divide nothing.
+    /// that begins with `[` is a header, with each field at most once; a later one is an error, so
+    /// that no secret becomes text for everyone. A backslash before `[` or `#` at the start of a
+    /// line is removed, and the line is text. Comments divide nothing. Lines may end as on any
+    /// system; invisible characters around a line do not count.
     ///
     /// # Errors
     /// [`LoreError`], which names the line. Nothing is ever evicted: too many entries are an error.
@@ -47,16 +49,18 @@ impl Store {
     /// [`LoreError`].
     pub fn unindexed_lore_text(text: &str, limits: StoreLimits) -> Result<Self, LoreError> {
         let mut store = Self::without_index(limits);
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut paragraph: Option<Paragraph> = None;
-        for (line, content) in (1..).zip(text.lines()) {
-            let content = content.trim();
+        for (line, content) in (1..).zip(lines(text)) {
+            let content = content.trim_matches(is_blank);
             if content.is_empty() {
                 if let Some(paragraph) = paragraph.take() {
                     paragraph.finish(&mut store)?;
                 }
             } else if !content.starts_with('#') {
                 match &mut paragraph {
+                    Some(_) if content.starts_with('[') => {
+                        return Err(LoreError::HeaderInside { line });
+                    }
                     Some(paragraph) => paragraph.push(content),
                     None => paragraph = Some(Paragraph::begin(line, content)?),
                 }
@@ -108,6 +112,20 @@ impl Store {
         }
         Ok(store)
     }
+}
+
+/// Lines that end with a line feed, a carriage return, both, or a line separator of Unicode.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let by_feed = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    by_feed.flat_map(|line| line.split(['\r', '\u{85}', '\u{2028}', '\u{2029}']))
+}
+
+/// White space, and characters without width that editors and web pages leave around a line: byte
+/// order marks, joiners, marks of direction.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[derive(Deserialize)]

@@ -17,7 +17,7 @@ pub struct SavedStore {
     version: u32,
     next_id: u64,
     entries: Vec<SavedEntry>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     vectors: Option<SavedVectors>,
 }
 

@@ -13,7 +13,7 @@ use walla_runtime::{
     FrameBudget, ModelCard, ReplyError, ReplyEvent, TrySendError,
 };
 
-use crate::held::{Agents, HELD_MAX, Held, ends_waits, follows, with_notes};
+use crate::held::{Agents, HELD_MAX, Held, Known, ends_waits, follows, with_notes};
 use crate::{AgentRecall, Recall};
 
 /// A client of an engine of any kind that adds found entries to asks.
@@ -27,7 +27,8 @@ use crate::{AgentRecall, Recall};
 /// | ask | searched text |
 /// |---|---|
 /// | a question | the question |
-/// | without a question, or a repetition | the agent's latest question or appended turn |
+/// | without a question | the agent's latest question or appended turn |
+/// | a repetition | the text of the ask before it; behind a replaced conversation, what precedes its last reply |
 /// | raw text or tokens | none: no search |
 ///
 /// Clones are handles of the same client.
@@ -52,8 +53,21 @@ struct Inner {
 /// A frame budget that is divided with the embedding model.
 #[derive(Clone, Copy, Debug)]
 struct Divided {
-    total: Duration,
+    host: FrameBudget,
     left: Duration,
+}
+
+impl Divided {
+    /// `None`: there is no budget, or it is a pause.
+    fn new(host: FrameBudget, part: Duration) -> Option<Self> {
+        let total = host.of_device(false).filter(|total| !total.is_zero())?;
+        // A budget of zero is a pause.
+        Some(Self { host, left: total.saturating_sub(part).max(total / 2) })
+    }
+
+    fn is(self, budget: Option<FrameBudget>) -> bool {
+        budget == Some(FrameBudget::Time(self.left))
+    }
 }
 
 impl RecallClient {
@@ -136,18 +150,29 @@ impl Inner {
     fn release_agent(&self, agents: &mut Agents, id: AgentId, at_once: bool) -> Result<(), Full> {
         let Agents { known, held } = agents;
         let Some(of_agent) = known.get_mut(&id) else { return Ok(()) };
+        let mut is_removed = false;
         while let Some(first) = of_agent.held.pop_front() {
+            let mut fork = None;
             let command = match first {
                 Held::Other(command) => command,
-                Held::Ask { command, mut wanted, until } => match wanted.try_take() {
-                    Some(Ok(found)) => match &of_agent.recall {
-                        Some(recall) => with_notes(command, recall, &found),
-                        None => command,
-                    },
+                Held::Fork { command, is_sent } => {
+                    fork = Some(is_sent);
+                    command
+                }
+                Held::Behind(is_sent) if is_sent.load(Ordering::Relaxed) => {
+                    *held -= 1;
+                    continue;
+                }
+                Held::Behind(is_sent) => {
+                    of_agent.held.push_front(Held::Behind(is_sent));
+                    break;
+                }
+                Held::Ask { command, recall, mut wanted, until } => match wanted.try_take() {
+                    Some(Ok(found)) => with_notes(command, &recall, &found),
                     Some(Err(_)) => command,
                     None if at_once => command,
-                    None if Instant::now() < until => {
-                        of_agent.held.push_front(Held::Ask { command, wanted, until });
+                    None if until.is_none_or(|until| Instant::now() < until) => {
+                        of_agent.held.push_front(Held::Ask { command, recall, wanted, until });
                         break;
                     }
                     None => {
@@ -157,19 +182,24 @@ impl Inner {
                     }
                 },
             };
+            is_removed |= matches!(command, Command::RemoveAgent { .. });
             match self.client.try_send(command) {
-                Ok(()) => *held -= 1,
+                Ok(()) => {}
                 Err(TrySendError::Full(command)) => {
-                    of_agent.held.push_front(Held::Other(command));
+                    of_agent.held.push_front(match fork {
+                        Some(is_sent) => Held::Fork { command, is_sent },
+                        None => Held::Other(command),
+                    });
                     return Err(Full);
                 }
-                Err(TrySendError::Closed(command)) => {
-                    *held -= 1;
-                    self.end(command);
-                }
+                Err(TrySendError::Closed(command)) => self.end(command),
+            }
+            *held -= 1;
+            if let Some(is_sent) = fork {
+                is_sent.store(true, Ordering::Relaxed);
             }
         }
-        if of_agent.held.is_empty() && of_agent.recall.is_none() {
+        if of_agent.is_empty() || (is_removed && of_agent.held.is_empty()) {
             known.remove(&id);
         }
         Ok(())
@@ -193,23 +223,29 @@ impl Inner {
         let Some(part) = self.recall.options().embed_budget else { return };
         let mut divided = self.divided.lock().unwrap_or_else(PoisonError::into_inner);
         let is_embedding = self.recall.is_embedding();
-        if divided.is_some() == is_embedding {
+        if divided.is_none() && !is_embedding {
             return;
         }
         let model = self.client.local().and_then(Engine::model);
         if model.is_none_or(|model| model.device.kind != DeviceKind::Cpu) {
             return;
         }
-        let current = self.client.stats().budget.budget;
-        if let Some(Divided { total, left }) = divided.take() {
-            // Unless the host has set another one.
-            if current == Some(left) {
-                self.client.set_budget(FrameBudget::Time(total));
+        // What was set last, not what is in effect: the engine's thread may have another one yet.
+        let current = self.client.budget();
+        // Unless the host has set another one.
+        let known = divided.filter(|of| of.is(current));
+        if is_embedding {
+            if known.is_none() {
+                *divided = current.and_then(|host| Divided::new(host, part));
+                if let Some(of) = &*divided {
+                    self.client.set_budget(FrameBudget::Time(of.left));
+                }
             }
-        } else if let Some(total) = current {
-            let left = total.saturating_sub(part);
-            *divided = Some(Divided { total, left });
-            self.client.set_budget(FrameBudget::Time(left));
+        } else {
+            *divided = None;
+            if let Some(of) = known {
+                self.client.set_budget(of.host);
+            }
         }
     }
 }
@@ -229,11 +265,17 @@ impl EngineClient for RecallClient {
             if self.inner.release_agent(&mut agents, id, true).is_err() {
                 return Err(TrySendError::Full(command));
             }
-            self.inner.client.try_send(command)?;
-            if is_removal {
-                agents.known.remove(&id);
+            if let Some(known) = agents.known.get_mut(&id) {
+                known.observe(&command);
             }
-            return Ok(());
+            // A copy that was not sent cannot be cancelled, removed or edited yet.
+            if !agents.known.get(&id).is_some_and(Known::is_behind) {
+                self.inner.client.try_send(command)?;
+                if is_removal {
+                    agents.known.remove(&id);
+                }
+                return Ok(());
+            }
         }
         let now = Duration::from_micros(self.inner.now.load(Ordering::Relaxed));
         let held = agents.held;
@@ -242,7 +284,9 @@ impl EngineClient for RecallClient {
         };
         known.observe(&command);
         let search = known.search(&command, now);
-        if search.is_none() && known.held.is_empty() {
+        let passes = search.is_none() && known.held.is_empty();
+        if passes {
+            agents.copy_texts(&command);
             return self.inner.client.try_send(command);
         }
         if held >= HELD_MAX {
@@ -252,11 +296,16 @@ impl EngineClient for RecallClient {
             return Err(TrySendError::Closed(command));
         }
         let next = match search {
-            Some(search) => {
-                let until = Instant::now() + self.inner.recall.options().time_max;
+            Some((search, recall)) => {
+                // `None`: the limit is beyond the clock.
+                let until = Instant::now().checked_add(self.inner.recall.options().time_max);
                 let wanted =
                     self.inner.recall.wanted_search(search, Some(Arc::clone(&self.inner.waker)));
-                Held::Ask { command, wanted, until }
+                Held::Ask { command, recall, wanted, until }
+            }
+            None if matches!(command, Command::ForkAgent { .. }) => {
+                agents.hold_fork(id, command);
+                return Ok(());
             }
             None => Held::Other(command),
         };
@@ -322,10 +371,21 @@ impl EngineClient for RecallClient {
         self.inner.client.set_budget(budget);
     }
 
+    fn budget(&self) -> Option<FrameBudget> {
+        let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.inner.client.budget();
+        divided.filter(|of| of.is(current)).map_or(current, |of| Some(of.host))
+    }
+
     fn wait_max(&self) -> Option<Duration> {
+        let options = self.inner.recall.options();
         let is_held = self.inner.agents().held > 0;
-        let until =
-            is_held.then(|| self.inner.recall.options().time_max.min(Duration::from_millis(100)));
+        let is_divided = || {
+            let divided = self.inner.divided.lock().unwrap_or_else(PoisonError::into_inner);
+            options.frame_time.is_some() && divided.is_some()
+        };
+        let until = (is_held || is_divided())
+            .then(|| options.time_max.clamp(Duration::from_millis(1), Duration::from_millis(100)));
         [until, self.inner.client.wait_max()].into_iter().flatten().min()
     }
 

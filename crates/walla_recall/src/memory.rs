@@ -25,7 +25,7 @@ impl MemoryKey {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// The first one, and after a replacement.
-    Replace(Box<Store>),
+    Replace(Arc<Store>),
     Add(Entry),
     Remove(EntryId),
     Expire(Duration),
@@ -65,7 +65,9 @@ impl Change {
 /// [`Recall::update`]: crate::Recall::update
 #[derive(Debug)]
 pub struct Memory {
-    store: Store,
+    /// Shared with the thread until that has its own, and with copies until a change: a frame that
+    /// sends or copies many entries takes no longer.
+    store: Arc<Store>,
     key: MemoryKey,
     /// In order.
     changes: Vec<Change>,
@@ -77,7 +79,7 @@ impl Memory {
     /// No entries.
     #[must_use]
     pub fn new(limits: StoreLimits) -> Self {
-        Self::of(Store::without_index(limits))
+        Self::of(Store::without_index(limits).into())
     }
 
     /// The entries of a [lore text](walla_memory::Store::from_lore_text).
@@ -85,7 +87,7 @@ impl Memory {
     /// # Errors
     /// [`LoreError`], which names the line.
     pub fn from_lore_text(text: &str) -> Result<Self, LoreError> {
-        Store::unindexed_lore_text(text, StoreLimits::lore()).map(Self::of)
+        Store::unindexed_lore_text(text, StoreLimits::lore()).map(|store| Self::of(store.into()))
     }
 
     /// The entries of a [lore file in JSON](walla_memory::Store::from_lore_json).
@@ -93,7 +95,7 @@ impl Memory {
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
     pub fn from_lore_json(json: &str) -> Result<Self, LoreError> {
-        Store::unindexed_lore_json(json, StoreLimits::lore()).map(Self::of)
+        Store::unindexed_lore_json(json, StoreLimits::lore()).map(|store| Self::of(store.into()))
     }
 
     /// The entries of a saved game. Vectors in it are used if they are of the embedding model in
@@ -102,7 +104,7 @@ impl Memory {
     /// # Errors
     /// [`LoadError`]: the data is invalid, or an entry alone exceeds the limits.
     pub fn load(saved: &SavedStore, limits: StoreLimits) -> Result<Self, LoadError> {
-        Store::load_without_index(saved, limits).map(Self::of)
+        Store::load_without_index(saved, limits).map(|store| Self::of(store.into()))
     }
 
     /// The entries for a saved game, without vectors: they are computed again after loading, on the
@@ -112,7 +114,7 @@ impl Memory {
         self.store.save(false)
     }
 
-    fn of(store: Store) -> Self {
+    fn of(store: Arc<Store>) -> Self {
         Self { store, key: MemoryKey::next(), changes: Vec::new(), known: None }
     }
 
@@ -127,21 +129,22 @@ impl Memory {
     /// # Errors
     /// [`EntryError`]: the entry is invalid, or exceeds the limits alone. The memory is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
-        let added = self.store.add(entry.clone())?;
+        let added = Arc::make_mut(&mut self.store).add(entry.clone())?;
         self.changed(Change::Add(entry));
         Ok(added)
     }
 
     /// Removes an entry.
     pub fn remove(&mut self, id: EntryId) -> Option<Entry> {
-        let removed = self.store.remove(id)?;
+        self.store.get(id)?;
+        let removed = Arc::make_mut(&mut self.store).remove(id)?;
         self.changed(Change::Remove(id));
         Some(removed)
     }
 
     /// Removes the entries that are older than [`StoreLimits::age_max`] at the game time `now`.
     pub fn expire(&mut self, now: Duration) -> Vec<(EntryId, Entry)> {
-        let expired = self.store.expire(now);
+        let expired = Arc::make_mut(&mut self.store).expire(now);
         if !expired.is_empty() {
             self.changed(Change::Expire(now));
         }
@@ -150,7 +153,7 @@ impl Memory {
 
     /// Removes all entries.
     pub fn clear(&mut self) {
-        self.store.clear();
+        Arc::make_mut(&mut self.store).clear();
         self.changed(Change::Clear);
     }
 
@@ -219,20 +222,22 @@ impl Memory {
     /// The changes for a service, in order.
     pub(crate) fn changes_for(&mut self, shared: &Arc<Shared>) -> &mut Vec<Change> {
         if !self.is_known_to(shared) {
-            self.forget();
-            self.changes.push(Change::Replace(Box::new(self.store.clone())));
-            // The thread has them.
-            self.store.clear_vectors();
+            self.forget(None);
+            self.changes.push(Change::Replace(Arc::clone(&self.store)));
+            if self.store.vectors_len() > 0 {
+                // The thread has them.
+                Arc::make_mut(&mut self.store).clear_vectors();
+            }
             self.known = Some(Arc::downgrade(shared));
         }
         &mut self.changes
     }
 
-    /// Ends the index of the thread.
-    fn forget(&mut self) {
+    /// Ends the index of the thread, which drops `entries`.
+    fn forget(&mut self, entries: Option<Arc<Store>>) {
         self.changes.clear();
         if let Some(shared) = self.known.take().and_then(|known| known.upgrade()) {
-            shared.close(self.key);
+            shared.close(self.key, entries);
         }
     }
 }
@@ -247,7 +252,7 @@ impl Default for Memory {
 impl Clone for Memory {
     /// The same entries as another memory, with another key.
     fn clone(&self) -> Self {
-        Self::of(self.store.clone())
+        Self::of(Arc::clone(&self.store))
     }
 }
 
@@ -260,6 +265,7 @@ impl PartialEq for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.forget();
+        let entries = std::mem::take(&mut self.store);
+        self.forget(Some(entries));
     }
 }

@@ -1,6 +1,7 @@
 //! A memory as the thread keeps it: with an index of words and vectors.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use walla_memory::{Entry, EntryId, Store};
 
@@ -26,7 +27,7 @@ impl Mirror {
     pub fn apply(&mut self, change: Change, embeds: bool) {
         match change {
             Change::Replace(store) => {
-                self.store = *store;
+                self.store = Arc::unwrap_or_clone(store);
                 self.store.build_index();
                 self.recent.clear();
                 let ids = self.store.iter().filter(|(_, entry)| is_of_conversation(entry));

@@ -18,7 +18,8 @@ pub const OBSERVATION_TAG: &str = "observation";
 pub struct RecallOptions {
     /// Time that an ask waits for its search. Then it is sent without notes, and the loss is
     /// [counted](crate::RecallStats::late). A search of 100,000 entries takes 2 to 16 ms, the
-    /// vector of a question 5 to 20 ms. Default: 1 s.
+    /// vector of a question 5 to 20 ms. A search waits for vectors in the first three quarters, and
+    /// uses words alone then, so that the ask still has their entries. Default: 1 s.
     pub time_max: Duration,
     /// Entries of one memory whose vectors an ask waits for. More than these are embedded in the
     /// background, and are found by their words until then. Default: 16.
@@ -32,6 +33,14 @@ pub struct RecallOptions {
     pub frame_time: Option<Duration>,
     /// Maximum bytes of changes that wait for the thread. Default: 128 MiB.
     pub queued_bytes_max: usize,
+}
+
+impl RecallOptions {
+    /// Time that a search waits for vectors. The rest of [`time_max`](Self::time_max) is for the
+    /// search by words, and for the way back to the ask.
+    pub(crate) fn vector_time_max(&self) -> Duration {
+        self.time_max.saturating_sub(self.time_max / 4)
+    }
 }
 
 impl Default for RecallOptions {

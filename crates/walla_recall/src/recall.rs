@@ -8,7 +8,7 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::SegQueue;
 use walla_embed::Embedder;
-use walla_memory::SavedStore;
+use walla_memory::{SavedStore, Store};
 use walla_runtime::EngineClient;
 
 use crate::answer::{Answer, Wanted, answer};
@@ -20,7 +20,8 @@ use crate::{Memory, MemoryKey, RecallClient, RecallOptions, Search, UpdateError,
 #[derive(Debug)]
 pub(crate) enum Message {
     Change(MemoryKey, Change),
-    Close(MemoryKey),
+    /// Ends the index of a memory, and drops the host's entries.
+    Close(MemoryKey, Option<Arc<Store>>),
     Search(Search, Answer<Found>),
     Save(MemoryKey, Answer<SavedStore>),
     Embedder(Option<Embedder>),
@@ -106,8 +107,8 @@ impl Shared {
         }
     }
 
-    pub fn close(self: &Arc<Self>, key: MemoryKey) {
-        self.send(Message::Close(key));
+    pub fn close(self: &Arc<Self>, key: MemoryKey, entries: Option<Arc<Store>>) {
+        self.send(Message::Close(key, entries));
     }
 
     pub fn next(&self) -> Option<Message> {

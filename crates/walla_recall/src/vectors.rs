@@ -16,6 +16,10 @@ const BACKGROUND_TEXTS: usize = 8;
 /// The memories of the thread.
 pub(crate) type Mirrors = BTreeMap<MemoryKey, Mirror>;
 
+/// The model's queue takes no request now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueFull;
+
 /// A request for vectors of entries.
 #[derive(Debug)]
 struct Request {
@@ -46,6 +50,11 @@ impl Vectors {
         match &self.embedder {
             // The name is short.
             Some(embedder) => {
+                // The name in a saved game may be forged: no other vector would fit then.
+                let dimensions = mirror.store.dimensions();
+                if dimensions.is_some_and(|saved| saved != embedder.dimensions()) {
+                    mirror.store.clear_vectors();
+                }
                 let name = format!("{:016x}", embedder.model_hash());
                 drop(mirror.store.set_vector_model(&name));
             }
@@ -64,17 +73,33 @@ impl Vectors {
         self.embedder.is_some()
     }
 
-    /// Requests the vector of a question. `None` without a model, or if its queue is full.
-    pub fn of_question(&self, text: &str) -> Option<Pending> {
-        let embedder = self.embedder.as_ref()?;
-        embedder.try_submit(vec![text.to_owned()], Purpose::Query).ok()
+    /// Requests the vector of a question. `None`: there will be none.
+    ///
+    /// # Errors
+    /// The queue of the model is full: try again later.
+    pub fn of_question(&self, text: &str) -> Result<Option<Pending>, QueueFull> {
+        let Some(embedder) = &self.embedder else { return Ok(None) };
+        match embedder.try_submit(vec![text.to_owned()], Purpose::Query) {
+            Ok(pending) => Ok(Some(pending)),
+            Err(TrySubmitError::Full(_)) => Err(QueueFull),
+            Err(TrySubmitError::TooLarge(..) | TrySubmitError::Stopped(_)) => Ok(None),
+        }
     }
 
     /// Requests the vectors of all entries of a memory that have none, if these are few.
-    pub fn request_fresh(&mut self, memory: MemoryKey, mirror: &mut Mirror, most: usize) {
-        if mirror.unembedded.len() <= most {
-            self.request(memory, mirror, most, false);
+    ///
+    /// # Errors
+    /// The queue of the model is full: try again later.
+    pub fn request_fresh(
+        &mut self,
+        memory: MemoryKey,
+        mirror: &mut Mirror,
+        most: usize,
+    ) -> Result<(), QueueFull> {
+        if mirror.unembedded.len() > most {
+            return Ok(());
         }
+        self.request(memory, mirror, most, false)
     }
 
     /// Requests vectors of further entries, if nothing else is requested.
@@ -84,7 +109,8 @@ impl Vectors {
         }
         let next = mirrors.iter_mut().find(|(_, mirror)| !mirror.unembedded.is_empty());
         if let Some((memory, mirror)) = next {
-            self.request(*memory, mirror, BACKGROUND_TEXTS, true);
+            // Otherwise later.
+            let _ = self.request(*memory, mirror, BACKGROUND_TEXTS, true);
         }
     }
 
@@ -94,11 +120,11 @@ impl Vectors {
         mirror: &mut Mirror,
         most: usize,
         is_background: bool,
-    ) {
-        let Some(embedder) = &self.embedder else { return };
+    ) -> Result<(), QueueFull> {
+        let Some(embedder) = &self.embedder else { return Ok(()) };
         let ids: Vec<EntryId> = mirror.unembedded.iter().copied().take(most).collect();
         if ids.is_empty() {
-            return;
+            return Ok(());
         }
         let text = |id: &EntryId| mirror.store.get(*id).map(|entry| entry.text.to_string());
         let texts = ids.iter().map(|id| text(id).unwrap_or_default()).collect();
@@ -107,12 +133,13 @@ impl Vectors {
                 mirror.unembedded.retain(|id| !ids.contains(id));
                 self.requests.push_back(Request { memory, ids, pending, is_background });
             }
-            Err(TrySubmitError::Full(_)) => {}
+            Err(TrySubmitError::Full(_)) => return Err(QueueFull),
             // Larger than the embedder's queue, or its thread has ended: words remain.
             Err(TrySubmitError::TooLarge(..) | TrySubmitError::Stopped(_)) => {
                 mirror.unembedded.retain(|id| !ids.contains(id));
             }
         }
+        Ok(())
     }
 
     /// Stores the vectors that have come. Returns whether there were any.

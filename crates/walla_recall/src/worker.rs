@@ -18,8 +18,17 @@ use crate::answer::{Answer, thread_waker};
 use crate::memory::Change;
 use crate::recall::{Message, Shared};
 use crate::search::{Found, FoundEntry};
-use crate::vectors::{Mirrors, Vectors};
+use crate::vectors::{Mirrors, QueueFull, Vectors};
 use crate::{MemoryKey, Search};
+
+/// Bounds of [`RecallOptions::frame_time`](crate::RecallOptions::frame_time): a longer time is
+/// beyond the clock.
+const FRAME_TIME_MIN: Duration = Duration::from_millis(1);
+const FRAME_TIME_MAX: Duration = Duration::from_hours(24);
+
+/// Time after which a search tries again if the queue of the embedding model is full: others may
+/// use the model too, and their requests wake nobody here.
+const QUEUE_RETRY: Duration = Duration::from_millis(5);
 
 /// Ends the service when the thread ends, for any reason.
 struct End<'a>(&'a Shared);
@@ -58,6 +67,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         vectors: Vectors::default(),
         items: VecDeque::new(),
         next_frame: Instant::now(),
+        is_queue_full: false,
     };
     while !shared.stop.load(Ordering::SeqCst) {
         worker.receive();
@@ -78,13 +88,15 @@ struct Worker<'a> {
     items: VecDeque<Item>,
     /// Before it, no frame is granted.
     next_frame: Instant,
+    /// The embedding model has refused a request of a search in this pass.
+    is_queue_full: bool,
 }
 
 impl Worker<'_> {
     /// Grants the embedding model a frame, if the host grants none. Returns the time until the next
     /// one.
     fn grant_frame(&mut self) -> Option<Duration> {
-        let frame_time = self.shared.options.frame_time?.max(Duration::from_millis(1));
+        let frame_time = self.shared.options.frame_time?.clamp(FRAME_TIME_MIN, FRAME_TIME_MAX);
         if let Some(left) = self.next_frame.checked_duration_since(Instant::now())
             && !left.is_zero()
         {
@@ -101,18 +113,27 @@ impl Worker<'_> {
         while let Some(message) = self.shared.next() {
             self.items.push_back(match message {
                 Message::Change(key, change) => Item::Change(key, change),
-                Message::Close(key) => Item::Close(key),
+                Message::Close(key, _entries) => Item::Close(key),
                 Message::Save(key, answer) => Item::Save(key, answer),
                 Message::Search(search, answer) => {
                     let (since, is_begun, question) = (Instant::now(), false, None);
                     Item::Search(Box::new(Job { search, answer, since, is_begun, question }))
                 }
-                // Searches in the queue wait for no vector of another model.
                 Message::Embedder(embedder) => {
                     self.vectors.set(embedder, &mut self.mirrors);
+                    self.begin_again();
                     continue;
                 }
             });
+        }
+    }
+
+    /// Searches in the queue request their vectors again: those of another model cannot be compared.
+    fn begin_again(&mut self) {
+        for item in &mut self.items {
+            if let Item::Search(job) = item {
+                (job.is_begun, job.question) = (false, None);
+            }
         }
     }
 
@@ -120,6 +141,7 @@ impl Worker<'_> {
     /// late.
     fn advance(&mut self, context: &mut Context<'_>) -> Option<Duration> {
         self.vectors.store(&mut self.mirrors, context);
+        self.is_queue_full = false;
         // Memories that a waiting search reads, and memories with changes that wait for it.
         let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
         let mut waiting = VecDeque::new();
@@ -189,20 +211,17 @@ impl Worker<'_> {
         if job.answer.is_unwanted() {
             return None;
         }
-        let left = self.shared.options.time_max.saturating_sub(job.since.elapsed());
+        let left = self.shared.options.vector_time_max().saturating_sub(job.since.elapsed());
         if is_blocked && !left.is_zero() {
             return Some((job, left));
         }
         if !job.is_begun {
-            job.is_begun = true;
-            if self.vectors.is_some() {
-                let most = self.shared.options.fresh_max;
-                for key in &job.search.memories {
-                    if let Some(mirror) = self.mirrors.get_mut(key) {
-                        self.vectors.request_fresh(*key, mirror, most);
-                    }
-                }
-                job.question = self.vectors.of_question(&job.search.text);
+            // Searches get the model's queue in their order.
+            if !self.is_queue_full && self.request_vectors(&mut job).is_err() {
+                self.is_queue_full = true;
+            }
+            if self.is_queue_full && !left.is_zero() {
+                return Some((job, left.min(QUEUE_RETRY)));
             }
         }
         let mut vector = None;
@@ -227,6 +246,19 @@ impl Worker<'_> {
         self.shared.counters.searches.fetch_add(1, Ordering::Relaxed);
         job.answer.send(found);
         None
+    }
+
+    /// Requests the vector of a search's text, after those of fresh entries.
+    fn request_vectors(&mut self, job: &mut Job) -> Result<(), QueueFull> {
+        let most = self.shared.options.fresh_max;
+        for key in &job.search.memories {
+            if let Some(mirror) = self.mirrors.get_mut(key) {
+                self.vectors.request_fresh(*key, mirror, most)?;
+            }
+        }
+        job.question = self.vectors.of_question(&job.search.text)?;
+        job.is_begun = true;
+        Ok(())
     }
 
     fn search(&self, of: &Search, vector: Option<&[f32]>) -> Found {

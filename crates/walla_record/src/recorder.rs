@@ -441,6 +441,10 @@ impl EngineClient for Recorder {
         self.client.set_budget(budget);
     }
 
+    fn budget(&self) -> Option<FrameBudget> {
+        self.client.budget()
+    }
+
     fn wait_max(&self) -> Option<Duration> {
         let is_waiting = !self.has_ended() && !self.lock().buffer.is_empty();
         let own = is_waiting.then_some(Duration::from_micros(BUFFER_MICROS));

@@ -405,6 +405,14 @@ impl EngineClient for Router {
         self.engines.set_budget(budget);
     }
 
+    /// That of all engines, otherwise that of the default engine.
+    fn budget(&self) -> Option<FrameBudget> {
+        let mut locked = self.lock();
+        let default = Arc::clone(&locked.state.default);
+        let shared = locked.state.budget;
+        shared.or_else(|| locked.state.named(&default)?.client.budget())
+    }
+
     fn wait_max(&self) -> Option<Duration> {
         let locked = self.lock();
         let state = &locked.state;

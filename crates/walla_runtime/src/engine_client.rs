@@ -72,6 +72,12 @@ pub trait EngineClient: Send + Sync + 'static {
     /// machine.
     fn set_budget(&self, _budget: FrameBudget) {}
 
+    /// The device time of a frame that was set last, though it may not be in effect yet. `None`: it
+    /// is not known.
+    fn budget(&self) -> Option<FrameBudget> {
+        None
+    }
+
     /// Time after which the host calls [`try_recv`](Self::try_recv) again although nothing has
     /// woken it. `None`: no such time. A host that calls it in each frame can ignore it.
     fn wait_max(&self) -> Option<Duration> {
@@ -140,6 +146,10 @@ impl EngineClient for Client {
 
     fn set_budget(&self, budget: FrameBudget) {
         Self::set_budget(self, budget);
+    }
+
+    fn budget(&self) -> Option<FrameBudget> {
+        Some(self.engine().budget())
     }
 
     fn stop(&self) {

@@ -15,11 +15,10 @@ use crate::systems::{Schedules, WallaSystems};
 
 pub(super) fn add_systems(app: &mut App, schedules: Schedules, has_manual_time: bool) {
     if !has_manual_time {
-        schedules.add_submit_systems(
-            app,
-            advance_time.before(bridge::collect).in_set(WallaSystems::Collect),
-        );
+        // Once in each update, also if the plugin runs in fixed time steps.
+        app.add_systems(PreUpdate, advance_time.before(WallaSystems::Publish));
     }
+    app.init_resource::<Removed>().add_observer(memory_removed).add_observer(knowledge_removed);
     schedules.add_submit_systems(
         app,
         send_memories.after(bridge::collect).in_set(WallaSystems::Collect),
@@ -30,8 +29,22 @@ fn advance_time(time: Option<Res<Time<Virtual>>>, mut now: ResMut<MemoryTime>) {
     if let Some(time) = time
         && !time.delta().is_zero()
     {
-        now.0 += time.delta();
+        // A saved game may have any time.
+        now.0 = now.0.saturating_add(time.delta());
     }
+}
+
+/// Entities that have lost a component since the last sending. Bevy forgets removals after two
+/// updates, in which the system need not run.
+#[derive(Resource, Default)]
+pub(super) struct Removed(Vec<Entity>);
+
+fn memory_removed(removed: On<Remove<Memory>>, mut entities: ResMut<Removed>) {
+    entities.0.push(removed.entity);
+}
+
+fn knowledge_removed(removed: On<Remove<Knowledge>>, mut entities: ResMut<Removed>) {
+    entities.0.push(removed.entity);
 }
 
 /// An agent with memories.
@@ -48,8 +61,7 @@ type All = (With<Agent>, Allow<Disabled>);
 #[derive(SystemParam)]
 pub(super) struct Agents<'w, 's> {
     queries: ParamSet<'w, 's, (Query<'w, 's, Knowing, Changes>, Query<'w, 's, Knowing, All>)>,
-    no_memory: RemovedComponents<'w, 's, Memory>,
-    no_knowledge: RemovedComponents<'w, 's, Knowledge>,
+    removed: ResMut<'w, Removed>,
     /// The lore that they know.
     lore: Local<'s, Option<MemoryKey>>,
     /// Agents that could not be sent in the last frame.
@@ -81,7 +93,7 @@ pub(super) fn send_memories(
     } else {
         later.extend(agents.queries.p0().iter_mut().filter_map(|agent| sender.send(agent)));
     }
-    again.extend(agents.no_memory.read().chain(agents.no_knowledge.read()));
+    again.append(&mut agents.removed.0);
     for entity in again {
         match agents.queries.p1().get_mut(entity) {
             Ok(agent) => later.extend(sender.send(agent)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_time::{Fixed, Time, TimePlugin, TimeUpdateStrategy, Virtual};
 use bevy_walla::engine::Command;
 use bevy_walla::memory::{Entry, StoreLimits};
 use bevy_walla::prelude::*;
@@ -226,6 +227,76 @@ fn asks_that_wait_for_memories_end_once() {
         }
         run_until(&mut app, |app| log(app).ends() == 2 * (round + 1));
     }
+}
+
+/// An app whose plugin runs in fixed time steps of 10 ms, and whose updates take `update`.
+fn in_fixed_steps(engine: &ScriptedEngine, update: Duration) -> App {
+    let plugin = WallaPlugin::with_engine_client(engine.new_client());
+    let mut app = app_with(plugin.schedules(FixedPreUpdate, FixedPostUpdate));
+    app.add_plugins((TimePlugin, WallaMemoryPlugin::default()))
+        .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
+        .insert_resource(TimeUpdateStrategy::ManualDuration(update));
+    app.update(); // takes no time
+    app
+}
+
+/// An agent knows nothing that it may not read any more, however many updates a time step has.
+#[test]
+fn removals_between_time_steps_are_seen() {
+    let engine = echo();
+    let mut app = in_fixed_steps(&engine, Duration::from_millis(1));
+    app.insert_resource(Lore::from_text("[visible_to: guards]\nThe mill was burned.").unwrap());
+    for round in 0..3 {
+        let agent = greta(&mut app, &["The mill is Odo's."]);
+        app.world_mut().entity_mut(agent).insert(Knowledge::reader(["guards"]));
+        assert_eq!(ask(&mut app, &engine, agent, "The mill?").len(), 2);
+        let mut entity = app.world_mut().entity_mut(agent);
+        let expected: &[&str] = match round {
+            0 => {
+                entity.remove::<Knowledge>();
+                &[]
+            }
+            1 => {
+                entity.remove::<(Knowledge, Memory)>();
+                &[]
+            }
+            _ => {
+                entity.remove::<Memory>();
+                &["The mill was burned."]
+            }
+        };
+        // The time step comes later.
+        updates(&mut app, 5);
+        assert_eq!(ask(&mut app, &engine, agent, "The mill?"), expected, "{round}");
+    }
+}
+
+/// The time of memories is that of the game, whatever the time steps of the plugin.
+#[test]
+fn the_game_time_does_not_depend_on_time_steps() {
+    for millis in [1, 10, 35] {
+        let engine = echo();
+        let mut app = in_fixed_steps(&engine, Duration::from_millis(millis));
+        updates(&mut app, 40);
+        let expected = app.world().resource::<Time<Virtual>>().elapsed();
+        assert_eq!(app.world().resource::<MemoryTime>().0, expected);
+        assert_eq!(expected, Duration::from_millis(40 * millis));
+    }
+}
+
+/// A saved game may have the latest possible time.
+#[test]
+fn the_end_of_time_is_no_problem() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    app.init_resource::<Time<Virtual>>().insert_resource(MemoryTime(Duration::MAX));
+    let agent = greta(&mut app, &["The well is dry."]);
+    app.world_mut().entity_mut(agent).insert(Memorises::default());
+    for _ in 0..2 {
+        app.world_mut().resource_mut::<Time<Virtual>>().advance_by(Duration::from_secs(1));
+        assert_eq!(ask(&mut app, &engine, agent, "Is it dry?"), ["The well is dry."]);
+    }
+    assert_eq!(*app.world().resource::<MemoryTime>(), MemoryTime(Duration::MAX));
 }
 
 #[test]

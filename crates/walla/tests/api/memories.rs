@@ -1,9 +1,12 @@
 //! Memories of agents, and embeddings of the engine.
 
-use walla::recall::{AgentRecall, Entry, Memory};
-use walla::{EmbedError, Embedder, EmbedderOptions, Purpose};
+use std::time::Duration;
 
-use crate::host::{engine, soon, speaker};
+use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
+use walla::{EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Purpose};
+use walla_device::FaultPlan;
+
+use crate::host::{engine, eventually, on, options, soon, speaker};
 
 #[tokio::test]
 async fn an_ask_carries_what_its_agent_knows() {
@@ -59,4 +62,47 @@ async fn an_engine_embeds_with_the_model_that_is_set() {
     soon("the end", greta.ask("is it of the").finish()).await.unwrap();
     let stats = engine.recall().stats();
     assert_eq!((stats.searches, stats.vectors, stats.without_vector), (1, 1, 0));
+}
+
+/// While the embedding model works, the budget is lower. Afterwards it is the host's again, however
+/// often and whenever that was, and it is never zero, which is a pause.
+#[tokio::test]
+async fn the_budget_is_the_hosts_when_nothing_is_embedded() {
+    let path =
+        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
+    for total in [8_000, 600].map(Duration::from_micros) {
+        let part = Some(Duration::from_millis(1));
+        let recall =
+            RecallOptions { embed_budget: part, frame_time: part, ..RecallOptions::default() };
+        let budget = FrameBudget::Time(total);
+        let options = EngineOptions { budget, budget_free_running: true, ..options() };
+        let engine = on(FaultPlan::new(0), options).0.recall(recall).start().await.unwrap();
+        let embedder = Embedder::load(&path, EmbedderOptions::default()).unwrap();
+        engine.recall().set_embedder(Some(embedder));
+        let mut memory = Memory::default();
+        memory.add(Entry::new("the well is dry")).unwrap();
+        engine.recall().update(&mut memory).unwrap();
+        let greta = engine.agent_with(speaker(1, 1));
+        greta.set_recall(Some(AgentRecall::new([memory.key()])));
+        let ask = async || {
+            greta.set_conversation(Vec::new());
+            soon("the end", greta.ask("is it of the").finish()).await.unwrap();
+        };
+        for _ in 0..30 {
+            ask().await;
+        }
+        let set = || engine.runtime().expect("a local engine").budget();
+        let is = |wanted: Duration| set() == FrameBudget::Time(wanted);
+        eventually("the budget of the options", || is(total)).await;
+        // Another one is set while the model works.
+        let texts = (0..200).map(|nth| format!("text {nth} of the well")).collect();
+        let other = engine.clone();
+        let embeds = tokio::spawn(async move { other.embed_all(texts, Purpose::Plain).await });
+        ask().await;
+        engine.set_budget(total / 2);
+        ask().await;
+        assert_eq!(soon("all vectors", embeds).await.unwrap().unwrap().len(), 200);
+        ask().await;
+        eventually("the new budget", || is(total / 2)).await;
+    }
 }

@@ -57,6 +57,29 @@ fn errors_name_the_line() {
     assert!(matches!(long, LoreError::Entry { line: 3, error: EntryError::TooLong { .. } }));
 }
 
+/// A header that an author writes is a header or an error, whatever is before it and however lines
+/// end: its secret is never text for everyone.
+#[test]
+fn no_header_becomes_text() {
+    let secret = || Entry::new("The mayor did it.").visible_to(["guards"]);
+    let invisible = ["", " ", "\t", "\u{feff}", "\u{200b}", "\u{200e}\u{a0}", "\u{2060}", "\u{ad}"];
+    for end in ["\n", "\r\n", "\r", "\u{2028}", "\u{2029}", "\u{85}"] {
+        for mark in invisible {
+            let lore = ["Geese.", "", "[visible_to: guards]", "The mayor did it."];
+            let text = lore.map(|line| format!("{mark}{line}{mark}")).join(end);
+            assert_eq!(entries(&text), [Entry::new("Geese."), secret()], "{text:?}");
+            let header = format!("{mark}[visible_to: guards]{mark}");
+            for before in [&["Geese."][..], &["[tags: a]"], &["[tags: a]", "Geese."]] {
+                let text = [before, &[&header, "It was Odo."]].concat().join(end);
+                let wrong = Store::from_lore_text(&text).unwrap_err();
+                assert!(matches!(wrong, LoreError::HeaderInside { .. }), "{text:?}: {wrong}");
+            }
+        }
+    }
+    let line = Store::from_lore_text("a\r\n\r\nb\r\n[tags: c]\r\nd").unwrap_err().to_string();
+    assert!(line.starts_with("line 4: a header is the first line"), "{line}");
+}
+
 #[test]
 fn lore_is_never_evicted() {
     let limits = StoreLimits { entries_max: 2, ..StoreLimits::lore() };

@@ -62,11 +62,32 @@ fn the_format_is_stable() {
             "time": {"secs": 3, "nanos": 4},
             "importance": 0.5,
             "tags": ["t"],
+            "visible_to": [],
         }}],
         "vectors": {"model": "m", "rows": [{"id": 0, "values": [0.0, 1.0]}]},
     });
     assert_eq!(serde_json::to_value(store.save(true)).unwrap(), expected);
     assert!(load(expected).unwrap().iter().eq(store.iter()));
+}
+
+/// Formats without names read fields by position: a field that is not written would give its place
+/// to the next one, and readers of a secret would become topics.
+#[test]
+fn every_field_is_written() {
+    for entry in [Entry::new("a"), Entry::new("a").tags(["t"]), Entry::new("a").visible_to(["v"])] {
+        let mut store = Store::default();
+        let _ = store.add(entry).unwrap();
+        let saved = serde_json::to_value(store.save(false)).unwrap();
+        let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(fields(&saved), ["entries", "next_id", "vectors", "version"]);
+        let entry = fields(&saved["entries"][0]["entry"]);
+        assert_eq!(entry, ["importance", "tags", "text", "time", "visible_to"]);
+    }
+    // Text that people write may leave them out.
+    let short = json!({"version": 1, "next_id": 1, "entries": [{"id": 0, "entry": {
+        "text": "mill", "time": {"secs": 0, "nanos": 0}, "importance": 0.5,
+    }}]});
+    assert_eq!(load(short).unwrap().get(EntryId::new(0)), Some(&Entry::new("mill")));
 }
 
 #[test]

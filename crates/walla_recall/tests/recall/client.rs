@@ -295,3 +295,184 @@ fn many_agents_ask_at_once_and_each_gets_its_own() {
         assert_eq!(*texts[0], *format!("My secret is number {nth}."));
     }
 }
+
+/// Limits that no clock can hold mean no limit.
+#[test]
+fn the_longest_times_are_no_problem() {
+    let longest = Duration::MAX;
+    let options = RecallOptions {
+        time_max: longest,
+        embed_budget: Some(longest),
+        frame_time: Some(longest),
+        ..RecallOptions::default()
+    };
+    let mut rig = rig(options);
+    rig.client.recall().set_embedder(Some(crate::vectors::embedder("bert-mean-f32")));
+    rig.client.set_now(longest);
+    let mut entry = Entry::new("The player owes iron.");
+    entry.time = longest;
+    drop(rig.memory.add(entry).unwrap());
+    rig.client.recall().update(&mut rig.memory).unwrap();
+    for _ in 0..3 {
+        let reply_id = rig.chat("Who owes you iron?");
+        rig.client.recall().frame();
+        rig.end(reply_id);
+        assert_eq!(rig.last_notes()[0], "The player owes iron.");
+    }
+}
+
+/// An ask whose vector comes too late has the entries that its words find.
+#[test]
+fn a_slow_embedding_model_costs_no_ask_its_words() {
+    for _ in 0..10 {
+        let time_max = Duration::from_millis(400);
+        let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
+        // A budget without frames: the model never computes.
+        let model = crate::vectors::embedder("bert-mean-f32");
+        rig.client.recall().set_embedder(Some(model));
+        rig.end(rig.chat("Who owes you coal?"));
+        assert_eq!(rig.last_notes(), ["The player owes coal."]);
+        let stats = rig.client.recall().stats();
+        assert_eq!((stats.late, stats.without_vector), (0, 1));
+    }
+}
+
+/// A rig whose searches wait for a vector for a while.
+fn waiting_rig() -> Rig {
+    let time_max = Duration::from_millis(200);
+    let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
+    // A budget without frames: the model never computes.
+    let model = crate::vectors::embedder("bert-mean-f32");
+    rig.client.recall().set_embedder(Some(model));
+    rig
+}
+
+/// A copy waits for the asks before it, and the commands of the copy, of any kind, for the copy.
+#[test]
+fn commands_of_a_copy_follow_it() {
+    let turn = || vec![Turn { speaker: Speaker::Observation, text: "Rain.".into() }];
+    for knows in [false, true] {
+        let rig = waiting_rig();
+        let Rig { client, agent: source, .. } = &rig;
+        let send = |command: Command| client.try_send(command).unwrap();
+        let first = rig.chat("Who owes you coal?");
+        let [copy, second_copy, gone] = [(); 3].map(|()| AgentId::unique());
+        let fork = |agent, source| send(Command::ForkAgent { agent, source, spec: None });
+        fork(copy, *source);
+        fork(second_copy, copy);
+        fork(gone, *source);
+        if knows {
+            client.set_agent(copy, client.agent(*source));
+        }
+        let [cancelled, raw, last] = [(); 3].map(|()| ReplyId::unique());
+        send(Command::AppendTurns { agent: copy, turns: turn() });
+        send(Command::ask(copy, cancelled, Prompt::Chat("Who owes you coal?".into())));
+        send(Command::Cancel { agent: copy, reply_id: cancelled });
+        send(Command::SetConversation { agent: copy, turns: turn() });
+        send(Command::ask(copy, raw, Prompt::Raw("The well".into())));
+        send(Command::ask(second_copy, last, Prompt::Continue));
+        send(Command::RemoveAgent { agent: gone });
+        assert_eq!(rig.commands().len(), 1, "the agent alone");
+        let mut open = [first, cancelled, raw, last].to_vec();
+        let start = Instant::now();
+        while !open.is_empty() {
+            client.frame();
+            if let Some(event) = client.try_recv() {
+                open.retain(|of| *of != event.reply_id);
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{open:?}");
+        }
+        let commands = rig.commands();
+        let kinds = |of: AgentId| -> Vec<_> {
+            commands.iter().filter(|command| command.agent() == of).map(kind).collect()
+        };
+        assert_eq!(kinds(*source), ["add", "ask"]);
+        assert_eq!(kinds(copy), ["fork", "append", "ask", "cancel", "set", "ask"]);
+        assert_eq!(kinds(second_copy), ["fork", "ask"]);
+        assert_eq!(kinds(gone), ["fork", "remove"]);
+        let at = |of: AgentId| commands.iter().position(|command| command.agent() == of);
+        assert!(at(copy) < at(second_copy), "a copy of a copy follows it");
+    }
+}
+
+/// Commands of a copy that is never sent, because the engine ends, end too.
+#[test]
+fn asks_of_a_copy_end_with_the_engine() {
+    let rig = waiting_rig();
+    let first = rig.chat("Who owes you coal?");
+    let (copy, second) = (AgentId::unique(), ReplyId::unique());
+    let fork = Command::ForkAgent { agent: copy, source: rig.agent, spec: None };
+    rig.client.try_send(fork).unwrap();
+    rig.client.try_send(Command::ask(copy, second, Prompt::Chat("coal".into()))).unwrap();
+    rig.engine.is_closed.store(true, Ordering::SeqCst);
+    for reply_id in [first, second] {
+        let end = rig.end(reply_id);
+        assert!(matches!(end, ReplyEvent::Failed(ReplyError::EngineGone(_))), "{end:?}");
+    }
+}
+
+/// A repetition searches what was searched before, also by a copy, and behind turns that were
+/// appended since or loaded.
+#[test]
+fn a_repetition_searches_the_same_text() {
+    let rig = rig(RecallOptions::default());
+    let Rig { client, agent, .. } = &rig;
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let well = || turn(Speaker::Observation, "Someone looks into the well.");
+    let again = |agent: AgentId| {
+        let reply_id = ReplyId::unique();
+        client.try_send(Command::ask(agent, reply_id, Prompt::Again)).unwrap();
+        rig.end(reply_id);
+        rig.last_notes()
+    };
+    rig.end(rig.chat("Who owes you coal?"));
+    client.try_send(Command::AppendTurns { agent: *agent, turns: vec![well()] }).unwrap();
+    assert_eq!(again(*agent), ["The player owes coal."]);
+    let turns = vec![
+        turn(Speaker::User, "Did it rain?"),
+        turn(Speaker::Agent, "All night."),
+        turn(Speaker::Agent, "And all day."),
+        well(),
+    ];
+    // A copy with the turns of its agent, and one with its own.
+    for spec in [None, Some(Box::new(AgentSpec { turns: turns.clone(), ..AgentSpec::new("A") }))] {
+        let copy = AgentId::unique();
+        let expected =
+            if spec.is_some() { "It rained all night." } else { "The player owes coal." };
+        client.try_send(Command::ForkAgent { agent: copy, source: *agent, spec }).unwrap();
+        client.set_agent(copy, client.agent(*agent));
+        assert_eq!(again(copy), [expected]);
+    }
+    client.try_send(Command::SetConversation { agent: *agent, turns: turns.clone() }).unwrap();
+    assert_eq!(again(*agent), ["It rained all night."]);
+    client.try_send(Command::SetConversation { agent: *agent, turns }).unwrap();
+    rig.end(rig.ask(Prompt::Continue));
+    assert_eq!(rig.last_notes(), ["The well is dry."]);
+    // An agent that is known before it is added.
+    let loaded = AgentId::unique();
+    client.set_agent(loaded, client.agent(*agent));
+    let turns = vec![turn(Speaker::User, "Who owes you coal?"), turn(Speaker::Agent, "Nobody.")];
+    let spec = Box::new(AgentSpec { turns, ..AgentSpec::new("A") });
+    client.try_send(Command::AddAgent { agent: loaded, spec }).unwrap();
+    assert_eq!(again(loaded), ["The player owes coal."]);
+}
+
+/// An ask has the settings of its time, whatever changes while its search runs.
+#[test]
+fn settings_change_from_the_next_ask_on() {
+    let rig = waiting_rig();
+    let Rig { client, agent, .. } = &rig;
+    let known = client.agent(*agent).unwrap();
+    let other = AgentRecall { heading: "Later:".into(), tokens_max: 1, ..known.clone() };
+    for later in [None, Some(AgentRecall::new([])), Some(other)] {
+        client.set_agent(*agent, Some(known.clone()));
+        let reply_id = rig.chat("Who owes you coal?");
+        client.set_agent(*agent, later.clone());
+        rig.end(reply_id);
+        let Some(Command::Ask { options, .. }) = rig.commands().pop() else { panic!() };
+        let notes = options.notes.expect("the ask was made before the change");
+        assert_eq!((&notes.heading, notes.tokens_max), (&known.heading, known.tokens_max));
+        assert_eq!(rig.last_notes(), ["The player owes coal."]);
+        assert_eq!(client.agent(*agent), later);
+    }
+}

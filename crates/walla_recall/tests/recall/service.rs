@@ -184,3 +184,28 @@ fn secrets_stay_with_their_readers_and_tags_select() {
     };
     assert_eq!(texts(&recall, trader), ["A sword costs 30."]);
 }
+
+/// The host copies and frees no entries when it sends, copies, changes or drops a memory.
+#[test]
+fn much_lore_costs_the_host_no_time() {
+    let text: String = (0..50_000).map(|nth| format!("Fact {nth} of the well.\n\n")).collect();
+    let recall = recall();
+    let (mut whole, mut least) = (Duration::MAX, Duration::MAX);
+    for _ in 0..5 {
+        let start = Instant::now();
+        let mut lore = Memory::from_lore_text(&text).unwrap();
+        whole = whole.min(start.elapsed());
+        let start = Instant::now();
+        recall.update(&mut lore).unwrap();
+        drop(lore.clone());
+        let sent = start.elapsed();
+        let found = recall.search(Search::new("Fact 77", [lore.key()])).wait();
+        assert!(!found.entries.is_empty());
+        let start = Instant::now();
+        drop(lore.add(Entry::new("Fact of the mill.")).unwrap());
+        recall.update(&mut lore).unwrap();
+        drop(lore);
+        least = least.min(sent + start.elapsed());
+    }
+    assert!(least < whole / 20, "{least:?}, all entries take {whole:?}");
+}

@@ -127,6 +127,18 @@ impl Engine {
         self.set(Control::Budget(budget.into()));
     }
 
+    /// The budget that was set last, or the one of the options. It may not be in effect yet:
+    /// [`stats`](Self::stats) has the one in effect. Never waits.
+    #[must_use]
+    pub fn budget(&self) -> FrameBudget {
+        self.handle.shared.controls.latest_budget()
+    }
+
+    /// The device thread has this budget from its options.
+    pub(super) fn begin_with_budget(&self, budget: FrameBudget) {
+        self.handle.shared.controls.begin_with(budget);
+    }
+
     /// Changes the KV cache capacity in tokens, shared by all agents, up to the capacity reserved
     /// at load ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)). A game reduces it
     /// when it needs the memory. Never waits.

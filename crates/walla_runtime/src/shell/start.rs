@@ -30,11 +30,14 @@ impl Engine {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
         let clock = Clock::real();
-        let (deadlines, registry) = (options.deadlines, Arc::new(registry));
+        let (deadlines, budget) = (options.deadlines, options.budget);
+        let registry = Arc::new(registry);
         let clock_of_loader = clock.clone();
         let loader =
             OfRegistry { options, registry, clock: clock_of_loader, hung: false, source: None };
-        Self::launch(queues, clock, deadlines, loader)
+        let engine = Self::launch(queues, clock, deadlines, loader)?;
+        engine.begin_with_budget(budget);
+        Ok(engine)
     }
 }
 
