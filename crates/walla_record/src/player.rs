@@ -239,10 +239,12 @@ impl PlayerClient {
                 return false;
             };
             let Some(entry) = self.player.recording.entries.get(index) else { return false };
-            let due = reply.time + Duration::from_micros(entry.micros.saturating_sub(ask.micros));
+            let after = Duration::from_micros(entry.micros.saturating_sub(ask.micros));
+            let due = reply.time.saturating_add(after);
+            let frames = entry.frame.saturating_sub(ask.frame);
             let is_due = match self.player.pace {
                 Pace::Immediate => true,
-                Pace::Frames => *frame >= reply.frame + entry.frame.saturating_sub(ask.frame),
+                Pace::Frames => *frame >= reply.frame.saturating_add(frames),
                 Pace::Time => now >= due,
             };
             if !is_due {

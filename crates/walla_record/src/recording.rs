@@ -178,7 +178,8 @@ impl Recording {
         let (mut ids, mut clock, mut bytes) = (Ids::default(), Clock::default(), Vec::new());
         let mut chunk_micros = 0;
         for Entry { frame, micros, record } in &self.entries {
-            if *micros >= chunk_micros + 1_000_000 && !bytes.is_empty() {
+            let age = micros.saturating_sub(chunk_micros);
+            if age >= 1_000_000 && !bytes.is_empty() {
                 chunks.write(&bytes).map_err(failed)?;
                 bytes.clear();
                 chunk_micros = *micros;

@@ -1,6 +1,10 @@
 //! Damaged and hostile files.
 
-use walla_record::{End, Limits, ReadError, Recording};
+use walla_record::{End, Entry, Limits, Pace, Player, ReadError, Record, Recording, Session};
+use walla_runtime::{
+    AgentId, AgentSpec, Command, EngineClient, Event, FinishReason, InlineText, Prompt, ReplyEvent,
+    ReplyId, Usage,
+};
 
 use crate::kit::Dice;
 use crate::round_trip::{bytes, recording};
@@ -125,4 +129,47 @@ fn records_of(recording: &Recording) -> Vec<u8> {
         at = end;
     }
     records
+}
+
+/// An asked agent, the reply of which has these events.
+fn replied(events: &[ReplyEvent], at: (u64, u64)) -> Recording {
+    let (agent, reply_id) = (AgentId(0), ReplyId(1));
+    let spec = Box::new(AgentSpec::new("a smith"));
+    let ask = Command::ask(agent, reply_id, Prompt::Chat("Hello!".into()));
+    let commands =
+        [Command::AddAgent { agent, spec }, ask].map(|command| Record::Command(Box::new(command)));
+    let events = events.iter().map(|what| Event { agent, reply_id, what: what.clone() });
+    let commands = commands.into_iter().map(|record| Entry { frame: 0, micros: 0, record });
+    let events =
+        events.map(|event| Entry { frame: at.0, micros: at.1, record: Record::Event(event) });
+    Recording { entries: commands.chain(events).collect(), end: End::Complete, micros: at.1 }
+}
+
+/// Numbers that no session has, in a valid file.
+#[test]
+fn impossible_numbers_overflow_nothing() {
+    let delta = ReplyEvent::Delta { text: InlineText::new(), tokens: u32::MAX };
+    let usage = Usage {
+        reply_tokens: u32::MAX,
+        reasoning_tokens: u32::MAX,
+        call_tokens: u32::MAX,
+        ..Usage::default()
+    };
+    let end = ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage };
+    let written = replied(&[delta.clone(), delta, end], (u64::MAX, u64::MAX));
+    let recording = read(&bytes(&written)).expect("a recording");
+    assert_eq!(recording, written);
+    assert_eq!(Session::new(&recording).tokens(), u64::from(u32::MAX));
+    for pace in [Pace::Frames, Pace::Time, Pace::Immediate] {
+        let client = Player::new(recording.clone()).pace(pace).client();
+        client.frame();
+        let (agent, reply_id) = (AgentId::unique(), ReplyId::unique());
+        let spec = Box::new(AgentSpec::new("a smith"));
+        client.try_send(Command::AddAgent { agent, spec }).expect("room");
+        let ask = Command::ask(agent, reply_id, Prompt::Chat("Hello!".into()));
+        client.try_send(ask).expect("room");
+        client.frame();
+        assert_eq!(client.try_recv().is_some(), pace == Pace::Immediate, "{pace:?}");
+        let _far = client.wait_max();
+    }
 }
