@@ -33,7 +33,8 @@ pub(crate) fn put_event(writer: &mut Writer<'_>, ids: &mut Ids, event: &Event) {
     let mut head = |writer: &mut Writer<'_>, tag| {
         writer.u8(tag);
         ids.put_agent(writer, *agent);
-        if *reply_id != ReplyId::NONE {
+        // By the kind, as it is read: a host can give a reply this id too.
+        if tag != tag::APPLIED {
             ids.put_reply(writer, *reply_id);
         }
     };

@@ -304,12 +304,18 @@ fn fill(schema: &mut Value) -> bool {
         Value::Object(fields) => {
             let mut is_filled = false;
             for (key, value) in fields {
-                is_filled |= match value {
-                    Value::Array(values) if key == "enum" && values.is_empty() => {
+                is_filled |= match (key.as_str(), value) {
+                    ("enum", Value::Array(values)) if values.is_empty() => {
                         values.push(json!("-"));
                         true
                     }
-                    value => fill(value),
+                    // Values, not schemas.
+                    ("enum" | "const" | "default" | "examples", _) => false,
+                    // The keys are names of the program.
+                    ("properties", Value::Object(properties)) => {
+                        properties.values_mut().fold(false, |any, schema| fill(schema) | any)
+                    }
+                    (_, value) => fill(value),
                 };
             }
             is_filled
