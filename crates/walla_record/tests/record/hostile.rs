@@ -131,6 +131,49 @@ fn records_of(recording: &Recording) -> Vec<u8> {
     records
 }
 
+/// One chunk with these records.
+fn sealed(records: &[u8]) -> Vec<u8> {
+    let data = miniz_oxide::deflate::compress_to_vec(records, 6);
+    let lengths = [data.len() as u32, records.len() as u32];
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let head = [0, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
+    let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
+    let lengths = lengths.into_iter().flat_map(u32::to_le_bytes);
+    let head = lengths.chain(hash.to_le_bytes());
+    b"walla rec\x01\x00".iter().copied().chain(head).chain(data).collect()
+}
+
+/// A list of 0xffff items whose bytes are all 0, behind these bytes, which may need none behind it.
+fn list(before: &[u8], item_bytes: usize) -> Vec<u8> {
+    [before, &[0xff, 0xff, 3], &vec![0; item_bytes * 0xffff + 8]].concat()
+}
+
+/// Items of one byte become up to fifty: a small file must not fill the memory.
+#[test]
+fn the_memory_of_lists_is_limited() {
+    let notes = list(&[24, 0, 2, 3, 0, 0, 0, 1, 0], 1);
+    let choices = list(&[24, 0, 2, 3, 1, 2], 1);
+    let turns = list(&[20, 0], 2);
+    let numbers = format!("[{}0]", "0,".repeat(0xffff));
+    let call =
+        [&[35, 0, 2, 0, 0][..], &[0x86, 0x80, 8], br#"{"":"#, numbers.as_bytes(), b"}"].concat();
+    for (name, records) in
+        [("notes", notes), ("choices", choices), ("turns", turns), ("call", call)]
+    {
+        let file = sealed(&records);
+        assert!(records.len() < 1 << 20, "the limit of bytes holds");
+        let read = read(&file);
+        let is_limited =
+            matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", max: 1_048_576 }));
+        assert!(is_limited, "{name}: {read:?}");
+    }
+    // Commands without content, which are larger than their bytes.
+    let removals = sealed(&[23, 2].repeat(0xffff));
+    let limits = Limits { records_max: 100_000, bytes_max: 1 << 20 };
+    let read = Recording::read(&*removals, limits);
+    assert!(matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", .. })), "{read:?}");
+}
+
 /// An asked agent, the reply of which has these events.
 fn replied(events: &[ReplyEvent], at: (u64, u64)) -> Recording {
     let (agent, reply_id) = (AgentId(0), ReplyId(1));
