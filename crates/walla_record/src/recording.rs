@@ -128,7 +128,13 @@ impl Recording {
             ReadError::Io { source, .. } => ReadError::Io { path: path.to_owned(), source },
             error => error,
         };
-        let file = File::open(path).map_err(|source| in_file(io_error(source)))?;
+        let io = |source| in_file(io_error(source));
+        // Before it is opened: to open a FIFO waits for a writer.
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(ReadError::NotARecording);
+        }
+        let file = File::open(path).map_err(io)?;
         Self::read(BufReader::new(file), Limits::default()).map_err(in_file)
     }
 
