@@ -78,6 +78,8 @@ struct Asks {
     /// Waiting asks, each with turns that were appended before it.
     waiting: VecDeque<(usize, Vec<Command>)>,
     turns_after: Vec<Command>,
+    /// Asks that have ended since a command cancelled all.
+    ended: Vec<usize>,
 }
 
 impl Asks {
@@ -209,6 +211,7 @@ impl<'a> Builder<'a> {
         if asks.in_progress == Some(at) {
             asks.in_progress = None;
         }
+        asks.ended.push(at);
         asks.remove(at);
         let due = asks.take_due();
         self.push_all(agent, due);
@@ -288,10 +291,9 @@ impl<'a> Builder<'a> {
 
     /// A command cancelled all replies of an agent.
     fn claim_all(&mut self, agent: AgentId) {
-        let of_agent = self.session.agents.iter().find(|known| known.agent == agent);
-        let asks = of_agent.map_or(&[][..], |agent| &agent.asks);
-        self.claimed.extend(asks.iter().filter(|at| self.ended.contains(at)));
-        if let (false, Some(asks)) = (self.is_logged, self.asks.get(&agent)) {
+        let Some(asks) = self.asks.get_mut(&agent) else { return };
+        self.claimed.extend(asks.ended.drain(..));
+        if !self.is_logged {
             let waiting = asks.waiting.iter().map(|(at, _)| *at);
             self.claimed.extend(asks.in_progress.into_iter().chain(waiting));
         }
@@ -369,4 +371,43 @@ fn is_reproducible(error: &ReplyError) -> bool {
             | ReplyError::NothingAllowed
             | ReplyError::NoReply
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use walla_runtime::{AgentSpec, Prompt, Usage};
+
+    use super::*;
+    use crate::recording::{End, Entry};
+
+    /// A long session of one agent with many edits.
+    #[test]
+    fn edits_of_an_agent_with_many_replies_take_linear_time() {
+        let (agent, count) = (AgentId(0), 40_000);
+        let command = |command| Record::Command(Box::new(command));
+        let mut records =
+            vec![command(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("a smith")) })];
+        for reply_id in (1..=count).map(ReplyId) {
+            let event = |what| Record::Event(Event { agent, reply_id, what });
+            let (reason, usage) = (FinishReason::EndOfTurn, Usage::default());
+            records.extend([
+                command(Command::ask(agent, reply_id, Prompt::Continue)),
+                event(ReplyEvent::Started { prompt_tokens: 1 }),
+                event(ReplyEvent::Finished { reason, usage }),
+                command(Command::SetConversation { agent, turns: Vec::new() }),
+            ]);
+        }
+        let entries =
+            records.into_iter().map(|record| Entry { frame: 0, micros: 0, record }).collect();
+        let recording = Recording { entries, end: End::Complete, micros: 0 };
+        let session = Session::new(&recording);
+        let begun = Instant::now();
+        let timeline = Timeline::new(&recording, &session);
+        // It takes 0.1 s; two minutes in quadratic time.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // One command each, and three steps for each reply.
+        assert_eq!(timeline.steps.len() as u64, 1 + 4 * count);
+    }
 }
