@@ -321,9 +321,24 @@ impl<'a> Builder<'a> {
         let hidden = AgentId(u64::MAX - self.hidden);
         let fork = Command::ForkAgent { agent: hidden, source, spec: None };
         let made = self.push(source, Step::Command(Box::new(fork)));
+        self.move_before_begin(source);
         self.push(agent, Step::After(made));
         self.push_command(agent, copy(hidden));
         self.push_command(agent, Command::RemoveAgent { agent: hidden });
+    }
+}
+
+impl Builder<'_> {
+    /// Moves the last step of an agent before the begin of a reply that is not started. Encoding
+    /// its prompt takes no frame, so a replay cannot hold the engine there, and it may drop turns
+    /// of the conversation, which until then is as before the ask.
+    fn move_before_begin(&mut self, agent: AgentId) {
+        let Some(queue) = self.timeline.queues.get_mut(&agent) else { return };
+        let Some(at) = queue.len().checked_sub(2) else { return };
+        let before = queue.get(at).and_then(|index| self.timeline.steps.get(*index));
+        if matches!(before, Some(Step::Begin(_))) {
+            queue.swap(at, at + 1);
+        }
     }
 }
 
@@ -381,6 +396,43 @@ mod tests {
 
     use super::*;
     use crate::recording::{End, Entry};
+
+    /// Copies while the prompt is encoded, which may drop turns: of the conversation before it.
+    #[test]
+    fn a_copy_before_the_start_of_a_reply_precedes_its_begin() {
+        let (agent, reply_id) = (AgentId(0), ReplyId(1));
+        let event = |agent, reply_id, what| Record::Event(Event { agent, reply_id, what });
+        let of_reply = |what| event(agent, reply_id, what);
+        let command = |command: Command| {
+            let applied = ReplyEvent::Logged(Logged::Applied);
+            let applied = event(command.agent(), ReplyId::NONE, applied);
+            [Record::Command(Box::new(command)), applied]
+        };
+        let copy = |copy| Command::ForkAgent { agent: AgentId(copy), source: agent, spec: None };
+        let (reason, usage) = (FinishReason::EndOfTurn, Usage::default());
+        let add = Command::AddAgent { agent, spec: Box::new(AgentSpec::new("a smith")) };
+        let mut records = command(add).to_vec();
+        records.extend(command(Command::ask(agent, reply_id, Prompt::Continue)));
+        records.push(of_reply(ReplyEvent::Logged(Logged::Begun)));
+        records.extend([1, 2].map(copy).into_iter().flat_map(command));
+        records.push(of_reply(ReplyEvent::Started { prompt_tokens: 1 }));
+        records.extend(command(copy(3)));
+        records.push(of_reply(ReplyEvent::Finished { reason, usage }));
+        let entries =
+            records.into_iter().map(|record| Entry { frame: 0, micros: 0, record }).collect();
+        let recording = Recording { entries, end: End::Complete, micros: 0 };
+        let timeline = Timeline::new(&recording, &Session::new(&recording));
+        let steps = timeline.queues[&agent].iter().map(|index| match &timeline.steps[*index] {
+            Step::Command(command) if matches!(**command, Command::ForkAgent { .. }) => "copy",
+            Step::Command(_) => "command",
+            Step::Begin(_) => "begin",
+            Step::Started(_) => "started",
+            Step::End(_) => "end",
+            Step::After(_) => "after",
+        });
+        let expected = ["command", "copy", "copy", "begin", "started", "copy", "end"];
+        assert_eq!(steps.collect::<Vec<_>>(), expected);
+    }
 
     /// A long session of one agent with many edits.
     #[test]
