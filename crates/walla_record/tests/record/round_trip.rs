@@ -70,7 +70,10 @@ fn numbers_of_calls_survive() {
 /// Enumerations without values are no schema, but in a value they are no enumeration.
 #[test]
 fn schemas_of_actions_survive() {
-    let with = |property: serde_json::Value| json!({"type": "object", "properties": {"a": property}, "required": ["a"]});
+    let with = |property: serde_json::Value| {
+        let properties = json!({"a": property});
+        json!({"type": "object", "properties": properties, "required": ["a"]})
+    };
     let schemas = [
         with(json!({"type": "object", "properties": {}, "default": {"enum": []}})),
         with(json!({"type": "integer", "default": {"properties": {"enum": []}}})),
