@@ -22,6 +22,12 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
     },
+    /// Another recording is being written to the file, by this program or another one.
+    #[error("{}: another recording is being written to this file", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The disk is slower than the session: the queue to the thread that writes is full.
     #[error("the disk is too slow for the recording: {buffers} buffers wait")]
     Behind {

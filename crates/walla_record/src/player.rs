@@ -1,6 +1,6 @@
 //! Plays a recording without a model.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl Player {
             taken: vec![false; self.session.agents.len()],
             replies: Vec::new(),
             ready: VecDeque::new(),
-            busy: Vec::new(),
+            busy: HashSet::new(),
         };
         let (player, begun) = (self.clone(), Instant::now());
         PlayerClient { player, begun, inner: Mutex::new(inner) }
@@ -101,7 +101,7 @@ struct Inner {
     replies: Vec<PlayedReply>,
     ready: VecDeque<Event>,
     /// Agents with an earlier reply; empty between calls.
-    busy: Vec<AgentId>,
+    busy: HashSet<AgentId>,
 }
 
 #[derive(Debug)]
@@ -226,10 +226,9 @@ impl PlayerClient {
         busy.clear();
         replies.retain_mut(|reply| {
             // An agent gives one reply after another.
-            if busy.contains(&reply.agent) {
+            if !busy.insert(reply.agent) {
                 return true;
             }
-            busy.push(reply.agent);
             let Some(ask) = self.player.session.asks.get(reply.ask) else { return false };
             let Some(&index) = ask.events.get(reply.played) else {
                 // The recording ends within this reply.
@@ -239,10 +238,12 @@ impl PlayerClient {
                 return false;
             };
             let Some(entry) = self.player.recording.entries.get(index) else { return false };
-            let due = reply.time + Duration::from_micros(entry.micros.saturating_sub(ask.micros));
+            let after = Duration::from_micros(entry.micros.saturating_sub(ask.micros));
+            let due = reply.time.saturating_add(after);
+            let frames = entry.frame.saturating_sub(ask.frame);
             let is_due = match self.player.pace {
                 Pace::Immediate => true,
-                Pace::Frames => *frame >= reply.frame + entry.frame.saturating_sub(ask.frame),
+                Pace::Frames => *frame >= reply.frame.saturating_add(frames),
                 Pace::Time => now >= due,
             };
             if !is_due {

@@ -190,7 +190,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`RecordError::Io`], [`RecordError::NotARecording`] if the path names another file,
-    /// [`RecordError::Thread`].
+    /// [`RecordError::InUse`], [`RecordError::Thread`].
     pub fn new(path: impl Into<PathBuf>, client: impl EngineClient) -> Result<Self, RecordError> {
         Ok(Self::with_file(RecordingFile::create(path)?, Box::new(client)))
     }

@@ -89,7 +89,8 @@ pub struct Limits {
     /// Maximum number of records. Default: `8_000_000`: four hours of 64 agents. Each takes about
     /// 130 bytes and its text.
     pub records_max: u64,
-    /// Maximum bytes of all chunks, not compressed. Default: 512 MiB.
+    /// Maximum bytes of all chunks, not compressed, and, separately, of the commands, lists and
+    /// arguments in memory, which are larger there. Default: 512 MiB.
     pub bytes_max: u64,
 }
 
@@ -127,7 +128,13 @@ impl Recording {
             ReadError::Io { source, .. } => ReadError::Io { path: path.to_owned(), source },
             error => error,
         };
-        let file = File::open(path).map_err(|source| in_file(io_error(source)))?;
+        let io = |source| in_file(io_error(source));
+        // Before it is opened: to open a FIFO waits for a writer.
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(ReadError::NotARecording);
+        }
+        let file = File::open(path).map_err(io)?;
         Self::read(BufReader::new(file), Limits::default()).map_err(in_file)
     }
 
@@ -141,13 +148,20 @@ impl Recording {
         let (mut ids, mut clock, mut numbers) =
             (Ids::default(), Clock::default(), Numbers::default());
         let (mut entries, mut bytes_left) = (Vec::new(), limits.bytes_max);
+        let mut memory_left = limits.bytes_max;
         let mut end = End::CutOff;
         while let Some(chunk) = chunks.next_chunk(bytes_left)? {
             bytes_left = bytes_left.saturating_sub(chunk.len() as u64);
-            let mut reader = Reader(&chunk);
+            let mut reader = Reader::new(&chunk, memory_left);
+            let bad = |defect| match defect {
+                Defect::Memory => {
+                    ReadError::TooLarge { what: "bytes in memory", max: limits.bytes_max }
+                }
+                defect => chunks.damaged(defect),
+            };
             loop {
                 let got = get_record(&mut reader, (&mut ids, &mut clock));
-                let mut record = match got.map_err(|defect| chunks.damaged(defect))? {
+                let mut record = match got.map_err(bad)? {
                     Some(Got::Record(record)) => record,
                     Some(Got::End(reason)) => {
                         end = reason.map_or(End::Complete, End::GivenUp);
@@ -161,6 +175,7 @@ impl Recording {
                 record.number(&mut numbers);
                 entries.push(Entry { frame: clock.frame, micros: clock.micros, record });
             }
+            memory_left = reader.memory_left();
             if end != End::CutOff {
                 break;
             }
@@ -178,7 +193,8 @@ impl Recording {
         let (mut ids, mut clock, mut bytes) = (Ids::default(), Clock::default(), Vec::new());
         let mut chunk_micros = 0;
         for Entry { frame, micros, record } in &self.entries {
-            if *micros >= chunk_micros + 1_000_000 && !bytes.is_empty() {
+            let age = micros.saturating_sub(chunk_micros);
+            if age >= 1_000_000 && !bytes.is_empty() {
                 chunks.write(&bytes).map_err(failed)?;
                 bytes.clear();
                 chunk_micros = *micros;

@@ -494,11 +494,15 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Removes the agents that the recording did not remove.
+    /// Removes the agents that the recording did not remove, if the engine takes commands.
     fn remove_agents(&mut self) {
+        let begun = Instant::now();
         for agent in self.added.drain() {
             let mut command = Command::RemoveAgent { agent };
             while let Err(TrySendError::Full(refused)) = self.client.try_send(command) {
+                if begun.elapsed() > self.replay.wait_max {
+                    return;
+                }
                 command = refused;
                 thread::sleep(PAUSE);
             }

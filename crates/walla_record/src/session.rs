@@ -73,11 +73,11 @@ impl ReplyText {
             ReplyEvent::Started { .. } => (self.has_begun, self.is_started) = (true, true),
             ReplyEvent::Delta { text, tokens } => {
                 self.speech.push_str(text);
-                self.tokens_of_text += tokens;
+                self.tokens_of_text = self.tokens_of_text.saturating_add(*tokens);
             }
             ReplyEvent::Reasoning { text, tokens } => {
                 self.reasoning.push_str(text);
-                self.tokens_of_text += tokens;
+                self.tokens_of_text = self.tokens_of_text.saturating_add(*tokens);
             }
             ReplyEvent::Call(call) => self.calls.push(call.text()),
             ReplyEvent::CallRefused(refused) => self.calls.push(refused.call.text.clone()),
@@ -93,7 +93,10 @@ impl ReplyText {
     #[must_use]
     pub fn token_count(&self) -> u32 {
         let of_usage = match &self.end {
-            Some(Ok((_, usage))) => usage.reply_tokens + usage.reasoning_tokens + usage.call_tokens,
+            Some(Ok((_, usage))) => usage
+                .reply_tokens
+                .saturating_add(usage.reasoning_tokens)
+                .saturating_add(usage.call_tokens),
             _ => 0,
         };
         (self.tokens.len() as u32).max(self.tokens_of_text).max(of_usage)

@@ -78,6 +78,8 @@ struct Asks {
     /// Waiting asks, each with turns that were appended before it.
     waiting: VecDeque<(usize, Vec<Command>)>,
     turns_after: Vec<Command>,
+    /// Asks that have ended since a command cancelled all.
+    ended: Vec<usize>,
 }
 
 impl Asks {
@@ -209,6 +211,7 @@ impl<'a> Builder<'a> {
         if asks.in_progress == Some(at) {
             asks.in_progress = None;
         }
+        asks.ended.push(at);
         asks.remove(at);
         let due = asks.take_due();
         self.push_all(agent, due);
@@ -288,10 +291,9 @@ impl<'a> Builder<'a> {
 
     /// A command cancelled all replies of an agent.
     fn claim_all(&mut self, agent: AgentId) {
-        let of_agent = self.session.agents.iter().find(|known| known.agent == agent);
-        let asks = of_agent.map_or(&[][..], |agent| &agent.asks);
-        self.claimed.extend(asks.iter().filter(|at| self.ended.contains(at)));
-        if let (false, Some(asks)) = (self.is_logged, self.asks.get(&agent)) {
+        let Some(asks) = self.asks.get_mut(&agent) else { return };
+        self.claimed.extend(asks.ended.drain(..));
+        if !self.is_logged {
             let waiting = asks.waiting.iter().map(|(at, _)| *at);
             self.claimed.extend(asks.in_progress.into_iter().chain(waiting));
         }
@@ -319,9 +321,24 @@ impl<'a> Builder<'a> {
         let hidden = AgentId(u64::MAX - self.hidden);
         let fork = Command::ForkAgent { agent: hidden, source, spec: None };
         let made = self.push(source, Step::Command(Box::new(fork)));
+        self.move_before_begin(source);
         self.push(agent, Step::After(made));
         self.push_command(agent, copy(hidden));
         self.push_command(agent, Command::RemoveAgent { agent: hidden });
+    }
+}
+
+impl Builder<'_> {
+    /// Moves the last step of an agent before the begin of a reply that is not started. Encoding
+    /// its prompt takes no frame, so a replay cannot hold the engine there, and it may drop turns
+    /// of the conversation, which until then is as before the ask.
+    fn move_before_begin(&mut self, agent: AgentId) {
+        let Some(queue) = self.timeline.queues.get_mut(&agent) else { return };
+        let Some(at) = queue.len().checked_sub(2) else { return };
+        let before = queue.get(at).and_then(|index| self.timeline.steps.get(*index));
+        if matches!(before, Some(Step::Begin(_))) {
+            queue.swap(at, at + 1);
+        }
     }
 }
 
@@ -369,4 +386,80 @@ fn is_reproducible(error: &ReplyError) -> bool {
             | ReplyError::NothingAllowed
             | ReplyError::NoReply
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use walla_runtime::{AgentSpec, Prompt, Usage};
+
+    use super::*;
+    use crate::recording::{End, Entry};
+
+    /// Copies while the prompt is encoded, which may drop turns: of the conversation before it.
+    #[test]
+    fn a_copy_before_the_start_of_a_reply_precedes_its_begin() {
+        let (agent, reply_id) = (AgentId(0), ReplyId(1));
+        let event = |agent, reply_id, what| Record::Event(Event { agent, reply_id, what });
+        let of_reply = |what| event(agent, reply_id, what);
+        let command = |command: Command| {
+            let applied = ReplyEvent::Logged(Logged::Applied);
+            let applied = event(command.agent(), ReplyId::NONE, applied);
+            [Record::Command(Box::new(command)), applied]
+        };
+        let copy = |copy| Command::ForkAgent { agent: AgentId(copy), source: agent, spec: None };
+        let (reason, usage) = (FinishReason::EndOfTurn, Usage::default());
+        let add = Command::AddAgent { agent, spec: Box::new(AgentSpec::new("a smith")) };
+        let mut records = command(add).to_vec();
+        records.extend(command(Command::ask(agent, reply_id, Prompt::Continue)));
+        records.push(of_reply(ReplyEvent::Logged(Logged::Begun)));
+        records.extend([1, 2].map(copy).into_iter().flat_map(command));
+        records.push(of_reply(ReplyEvent::Started { prompt_tokens: 1 }));
+        records.extend(command(copy(3)));
+        records.push(of_reply(ReplyEvent::Finished { reason, usage }));
+        let entries =
+            records.into_iter().map(|record| Entry { frame: 0, micros: 0, record }).collect();
+        let recording = Recording { entries, end: End::Complete, micros: 0 };
+        let timeline = Timeline::new(&recording, &Session::new(&recording));
+        let steps = timeline.queues[&agent].iter().map(|index| match &timeline.steps[*index] {
+            Step::Command(command) if matches!(**command, Command::ForkAgent { .. }) => "copy",
+            Step::Command(_) => "command",
+            Step::Begin(_) => "begin",
+            Step::Started(_) => "started",
+            Step::End(_) => "end",
+            Step::After(_) => "after",
+        });
+        let expected = ["command", "copy", "copy", "begin", "started", "copy", "end"];
+        assert_eq!(steps.collect::<Vec<_>>(), expected);
+    }
+
+    /// A long session of one agent with many edits.
+    #[test]
+    fn edits_of_an_agent_with_many_replies_take_linear_time() {
+        let (agent, count) = (AgentId(0), 40_000);
+        let command = |command| Record::Command(Box::new(command));
+        let mut records =
+            vec![command(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("a smith")) })];
+        for reply_id in (1..=count).map(ReplyId) {
+            let event = |what| Record::Event(Event { agent, reply_id, what });
+            let (reason, usage) = (FinishReason::EndOfTurn, Usage::default());
+            records.extend([
+                command(Command::ask(agent, reply_id, Prompt::Continue)),
+                event(ReplyEvent::Started { prompt_tokens: 1 }),
+                event(ReplyEvent::Finished { reason, usage }),
+                command(Command::SetConversation { agent, turns: Vec::new() }),
+            ]);
+        }
+        let entries =
+            records.into_iter().map(|record| Entry { frame: 0, micros: 0, record }).collect();
+        let recording = Recording { entries, end: End::Complete, micros: 0 };
+        let session = Session::new(&recording);
+        let begun = Instant::now();
+        let timeline = Timeline::new(&recording, &session);
+        // It takes 0.1 s; two minutes in quadratic time.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // One command each, and three steps for each reply.
+        assert_eq!(timeline.steps.len() as u64, 1 + 4 * count);
+    }
 }

@@ -28,13 +28,21 @@ const KEPT_CAPACITY_MAX: usize = 1 << 20;
 /// Creates the file, or empties an existing recording.
 ///
 /// # Errors
-/// [`RecordError::Io`], [`RecordError::NotARecording`].
+/// [`RecordError::Io`], [`RecordError::NotARecording`], [`RecordError::InUse`].
 pub(crate) fn create(path: &Path) -> Result<File, RecordError> {
     let failed = |source| RecordError::Io { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
+    // Others may read a recording in progress, but not write it.
+    #[cfg(windows)]
+    std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 1);
     let mut file = options.open(path).map_err(failed)?;
     let is_file = file.metadata().map_err(failed)?.is_file();
+    // Only advisory, so that others may read it. Some file systems have no locks.
+    #[cfg(unix)]
+    if is_file && matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
+        return Err(RecordError::InUse { path: path.to_owned() });
+    }
     let mut begin = Vec::new();
     if is_file {
         let mut first = (&mut file).take(MAGIC.len() as u64);

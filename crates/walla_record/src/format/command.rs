@@ -107,6 +107,7 @@ pub(crate) fn get_command(
     if !(tag::ADD..=tag::CANCEL_HEARD).contains(&tag) {
         return Ok(None);
     }
+    reader.charge::<Command>(1)?;
     let agent = ids.get_agent(reader)?;
     Ok(Some(match tag {
         tag::ADD => Command::AddAgent { agent, spec: Box::new(get_spec(reader)?) },

@@ -1,6 +1,6 @@
 //! Events.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use walla_runtime::{
     Call, CallError, CallId, Event, FinishReason, FirstTokenTimes, InlineText, Logged,
     MalformedCall, RefusedCall, ReplyEvent, ReplyId, TokenLogprobs, TokenRun, Usage,
@@ -9,7 +9,7 @@ use walla_types::TokenId;
 
 use super::failure::{get_failure, put_failure};
 use super::ids::Ids;
-use super::spec::{get_tokens, put_tokens};
+use super::spec::put_tokens;
 use super::wire::{Defect, Reader, Writer};
 
 /// The first byte of an event. It never changes its meaning.
@@ -33,7 +33,8 @@ pub(crate) fn put_event(writer: &mut Writer<'_>, ids: &mut Ids, event: &Event) {
     let mut head = |writer: &mut Writer<'_>, tag| {
         writer.u8(tag);
         ids.put_agent(writer, *agent);
-        if *reply_id != ReplyId::NONE {
+        // By the kind, as it is read: a host can give a reply this id too.
+        if tag != tag::APPLIED {
             ids.put_reply(writer, *reply_id);
         }
     };
@@ -116,8 +117,10 @@ pub(crate) fn get_event(
         }
         tag::CALL => {
             let (id, name) = (call_id(reader.u32()?), reader.text()?);
-            let arguments: Map<String, Value> = serde_json::from_str(reader.text()?)
-                .map_err(|error| Defect::value("arguments", error))?;
+            reader.charge::<Call>(1)?;
+            let Value::Object(arguments) = reader.json("arguments")? else {
+                return Err(Defect::value("arguments", "not an object"));
+            };
             ReplyEvent::Call(Box::new(Call { id, name: name.to_owned(), arguments }))
         }
         tag::CALL_REFUSED => {
@@ -137,11 +140,13 @@ pub(crate) fn get_event(
         tag::BEGUN => ReplyEvent::Logged(Logged::Begun),
         tag::TOKENS => {
             let mut run = TokenRun::new();
-            let tokens = get_tokens(reader)?;
-            if tokens.len() > TokenRun::TOKENS_MAX {
+            let tokens = reader.len()?;
+            if tokens > TokenRun::TOKENS_MAX {
                 return Err(Defect::value("tokens", "too many"));
             }
-            tokens.into_iter().for_each(|token| _ = run.push(token));
+            for _ in 0..tokens {
+                let _is_full = run.push(TokenId(reader.u32()?));
+            }
             ReplyEvent::Logged(Logged::Tokens(run))
         }
         _ => ReplyEvent::Logged(Logged::Applied),

@@ -118,6 +118,7 @@ pub(super) fn put_spec(writer: &mut Writer<'_>, spec: &AgentSpec) {
 }
 
 pub(super) fn get_spec(reader: &mut Reader<'_>) -> Result<AgentSpec, Defect> {
+    reader.charge::<AgentSpec>(1)?;
     Ok(AgentSpec {
         persona: reader.text()?.to_owned(),
         sampling: get_sampling(reader)?,
@@ -276,8 +277,7 @@ fn get_actions(reader: &mut Reader<'_>) -> Result<Actions, Defect> {
 fn get_action(reader: &mut Reader<'_>) -> Result<ActionSpec, Defect> {
     let defect = |error: &dyn ToString| Defect::value("action", error.to_string());
     let (name, description, is_unit) = (reader.text()?, reader.text()?, reader.bool()?);
-    let mut parameters: Value =
-        serde_json::from_str(reader.text()?).map_err(|error| defect(&error))?;
+    let mut parameters: Value = reader.json("action")?;
     if is_unit {
         parameters = json!({"type": "null"});
     }
@@ -304,12 +304,18 @@ fn fill(schema: &mut Value) -> bool {
         Value::Object(fields) => {
             let mut is_filled = false;
             for (key, value) in fields {
-                is_filled |= match value {
-                    Value::Array(values) if key == "enum" && values.is_empty() => {
+                is_filled |= match (key.as_str(), value) {
+                    ("enum", Value::Array(values)) if values.is_empty() => {
                         values.push(json!("-"));
                         true
                     }
-                    value => fill(value),
+                    // Values, not schemas.
+                    ("enum" | "const" | "default" | "examples", _) => false,
+                    // The keys are names of the program.
+                    ("properties", Value::Object(properties)) => {
+                        properties.values_mut().fold(false, |any, schema| fill(schema) | any)
+                    }
+                    (_, value) => fill(value),
                 };
             }
             is_filled

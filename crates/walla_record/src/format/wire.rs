@@ -3,6 +3,8 @@
 //! Numbers are LEB128: seven bits per byte, the lowest first. Signed numbers are mapped to unsigned
 //! ones first (0, -1, 1, -2, …). Texts and lists begin with their length.
 
+use serde_json::Value;
+
 /// A defect of bytes that should be a part of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -44,6 +46,9 @@ pub enum Defect {
     /// The compressed data is damaged.
     #[error("the compressed data is damaged")]
     Compression,
+    /// The values of the recording need more memory than the reader may use.
+    #[error("the values need too much memory")]
+    Memory,
 }
 
 impl Defect {
@@ -108,24 +113,55 @@ impl Writer<'_> {
     }
 }
 
+/// Estimated bytes of an allocation in an item of a list.
+const ALLOCATION_BYTES: usize = 32;
+
 /// Takes values from the start of bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    /// Bytes that the values may still occupy in memory: an item of one byte becomes up to fifty.
+    memory_left: u64,
+}
 
 impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8], memory_left: u64) -> Self {
+        Self { bytes, memory_left }
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
+    }
+
+    pub fn memory_left(&self) -> u64 {
+        self.memory_left
+    }
+
+    /// Counts `count` values of this type, before they are allocated.
+    pub fn charge<T>(&mut self, count: usize) -> Result<(), Defect> {
+        let allocated = if std::mem::needs_drop::<T>() { ALLOCATION_BYTES } else { 0 };
+        let bytes = count.saturating_mul(size_of::<T>() + allocated) as u64;
+        self.memory_left = self.memory_left.checked_sub(bytes).ok_or(Defect::Memory)?;
+        Ok(())
+    }
+
+    /// A value in JSON. Until it is counted, the length of a chunk limits it.
+    pub fn json(&mut self, what: &'static str) -> Result<Value, Defect> {
+        let value = serde_json::from_str(self.text()?);
+        let value = value.map_err(|error| Defect::value(what, error))?;
+        self.charge::<Value>(count_values(&value))?;
+        Ok(value)
     }
 
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Defect> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Defect::End)?;
-        self.0 = rest;
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or(Defect::End)?;
+        self.bytes = rest;
         Ok(taken)
     }
 
     pub fn u8(&mut self) -> Result<u8, Defect> {
-        let (&byte, rest) = self.0.split_first().ok_or(Defect::End)?;
-        self.0 = rest;
+        let (&byte, rest) = self.bytes.split_first().ok_or(Defect::End)?;
+        self.bytes = rest;
         Ok(byte)
     }
 
@@ -170,7 +206,7 @@ impl<'a> Reader<'a> {
     /// A length. Each item has at least one byte, so no more than the rest is allocated.
     pub fn len(&mut self) -> Result<usize, Defect> {
         let len = usize::try_from(self.number()?).map_err(|_| Defect::Number)?;
-        if len <= self.0.len() { Ok(len) } else { Err(Defect::End) }
+        if len <= self.bytes.len() { Ok(len) } else { Err(Defect::End) }
     }
 
     pub fn text(&mut self) -> Result<&'a str, Defect> {
@@ -190,7 +226,17 @@ impl<'a> Reader<'a> {
         mut get: impl FnMut(&mut Self) -> Result<T, Defect>,
     ) -> Result<Vec<T>, Defect> {
         let len = self.len()?;
+        self.charge::<T>(len)?;
         (0..len).map(|_| get(self)).collect()
+    }
+}
+
+/// Number of values in a value of JSON. A parser limits its depth.
+fn count_values(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count_values).sum(),
+        Value::Object(fields) => fields.values().map(|value| 1 + count_values(value)).sum(),
+        _ => 0,
     }
 }
 
@@ -207,7 +253,7 @@ mod tests {
         numbers.iter().for_each(|&number| writer.number(number));
         signed.iter().for_each(|&number| writer.signed(number));
         writer.float(-0.5);
-        let mut reader = Reader(&bytes);
+        let mut reader = Reader::new(&bytes, 100);
         assert!(numbers.iter().all(|&number| reader.number() == Ok(number)));
         assert!(signed.iter().all(|&number| reader.signed() == Ok(number)));
         assert_eq!(reader.float(), Ok(-0.5));
@@ -218,9 +264,20 @@ mod tests {
     fn lengths_are_checked_before_the_allocation() {
         let mut bytes = Vec::new();
         Writer(&mut bytes).number(u64::MAX >> 1);
-        assert_eq!(Reader(&bytes).text(), Err(Defect::End));
-        assert_eq!(Reader(&bytes).list(Reader::u8), Err(Defect::End));
-        assert_eq!(Reader(&[0xff; 12]).number(), Err(Defect::Number));
-        assert_eq!(Reader(&[0x80]).number(), Err(Defect::End));
+        assert_eq!(Reader::new(&bytes, 100).text(), Err(Defect::End));
+        assert_eq!(Reader::new(&bytes, 100).list(Reader::u8), Err(Defect::End));
+        assert_eq!(Reader::new(&[0xff; 12], 100).number(), Err(Defect::Number));
+        assert_eq!(Reader::new(&[0x80], 100).number(), Err(Defect::End));
+    }
+
+    #[test]
+    fn items_are_counted_before_the_allocation() {
+        let list = [&[3][..], &[0; 3]].concat();
+        let texts =
+            |memory| Reader::new(&list, memory).list(|reader| Ok(reader.text()?.to_owned()));
+        let bytes = 3 * (size_of::<String>() + ALLOCATION_BYTES) as u64;
+        assert_eq!(texts(bytes), Ok(vec![String::new(); 3]));
+        assert_eq!(texts(bytes - 1), Err(Defect::Memory));
+        assert_eq!(Reader::new(&list, 11).list(Reader::u32), Err(Defect::Memory));
     }
 }

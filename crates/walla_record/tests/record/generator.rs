@@ -371,7 +371,8 @@ fn event(dice: &mut Dice, ids: &mut Ids) -> Event {
         1 => ReplyEvent::Delta { text: inline(dice), tokens: dice.number() },
         2 => ReplyEvent::Reasoning { text: inline(dice), tokens: dice.number() },
         3 => {
-            let arguments = json!({"b": dice.number(), "a": [dice.text(), null], "c": 0.5});
+            let number = dice.long() as f64 / 1e9;
+            let arguments = json!({"b": dice.number(), "a": [dice.text(), null], "c": number});
             let call = Call::new(id, dice.text(), &arguments.to_string());
             ReplyEvent::Call(Box::new(call.expect("an object")))
         }

@@ -1,6 +1,10 @@
 //! Damaged and hostile files.
 
-use walla_record::{End, Limits, ReadError, Recording};
+use walla_record::{End, Entry, Limits, Pace, Player, ReadError, Record, Recording, Session};
+use walla_runtime::{
+    AgentId, AgentSpec, Command, EngineClient, Event, FinishReason, InlineText, Prompt, ReplyEvent,
+    ReplyId, Usage,
+};
 
 use crate::kit::Dice;
 use crate::round_trip::{bytes, recording};
@@ -125,4 +129,90 @@ fn records_of(recording: &Recording) -> Vec<u8> {
         at = end;
     }
     records
+}
+
+/// One chunk with these records.
+fn sealed(records: &[u8]) -> Vec<u8> {
+    let data = miniz_oxide::deflate::compress_to_vec(records, 6);
+    let lengths = [data.len() as u32, records.len() as u32];
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let head = [0, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
+    let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
+    let lengths = lengths.into_iter().flat_map(u32::to_le_bytes);
+    let head = lengths.chain(hash.to_le_bytes());
+    b"walla rec\x01\x00".iter().copied().chain(head).chain(data).collect()
+}
+
+/// A list of 0xffff items whose bytes are all 0, behind these bytes, which may need none behind it.
+fn list(before: &[u8], item_bytes: usize) -> Vec<u8> {
+    [before, &[0xff, 0xff, 3], &vec![0; item_bytes * 0xffff + 8]].concat()
+}
+
+/// Items of one byte become up to fifty: a small file must not fill the memory.
+#[test]
+fn the_memory_of_lists_is_limited() {
+    let notes = list(&[24, 0, 2, 3, 0, 0, 0, 1, 0], 1);
+    let choices = list(&[24, 0, 2, 3, 1, 2], 1);
+    let turns = list(&[20, 0], 2);
+    let numbers = format!("[{}0]", "0,".repeat(0xffff));
+    let call =
+        [&[35, 0, 2, 0, 0][..], &[0x86, 0x80, 8], br#"{"":"#, numbers.as_bytes(), b"}"].concat();
+    for (name, records) in
+        [("notes", notes), ("choices", choices), ("turns", turns), ("call", call)]
+    {
+        let file = sealed(&records);
+        assert!(records.len() < 1 << 20, "the limit of bytes holds");
+        let read = read(&file);
+        let is_limited =
+            matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", max: 1_048_576 }));
+        assert!(is_limited, "{name}: {read:?}");
+    }
+    // Commands without content, which are larger than their bytes.
+    let removals = sealed(&[23, 2].repeat(0xffff));
+    let limits = Limits { records_max: 100_000, bytes_max: 1 << 20 };
+    let read = Recording::read(&*removals, limits);
+    assert!(matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", .. })), "{read:?}");
+}
+
+/// An asked agent, the reply of which has these events.
+fn replied(events: &[ReplyEvent], at: (u64, u64)) -> Recording {
+    let (agent, reply_id) = (AgentId(0), ReplyId(1));
+    let spec = Box::new(AgentSpec::new("a smith"));
+    let ask = Command::ask(agent, reply_id, Prompt::Chat("Hello!".into()));
+    let commands =
+        [Command::AddAgent { agent, spec }, ask].map(|command| Record::Command(Box::new(command)));
+    let events = events.iter().map(|what| Event { agent, reply_id, what: what.clone() });
+    let commands = commands.into_iter().map(|record| Entry { frame: 0, micros: 0, record });
+    let events =
+        events.map(|event| Entry { frame: at.0, micros: at.1, record: Record::Event(event) });
+    Recording { entries: commands.chain(events).collect(), end: End::Complete, micros: at.1 }
+}
+
+/// Numbers that no session has, in a valid file.
+#[test]
+fn impossible_numbers_overflow_nothing() {
+    let delta = ReplyEvent::Delta { text: InlineText::new(), tokens: u32::MAX };
+    let usage = Usage {
+        reply_tokens: u32::MAX,
+        reasoning_tokens: u32::MAX,
+        call_tokens: u32::MAX,
+        ..Usage::default()
+    };
+    let end = ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage };
+    let written = replied(&[delta.clone(), delta, end], (u64::MAX, u64::MAX));
+    let recording = read(&bytes(&written)).expect("a recording");
+    assert_eq!(recording, written);
+    assert_eq!(Session::new(&recording).tokens(), u64::from(u32::MAX));
+    for pace in [Pace::Frames, Pace::Time, Pace::Immediate] {
+        let client = Player::new(recording.clone()).pace(pace).client();
+        client.frame();
+        let (agent, reply_id) = (AgentId::unique(), ReplyId::unique());
+        let spec = Box::new(AgentSpec::new("a smith"));
+        client.try_send(Command::AddAgent { agent, spec }).expect("room");
+        let ask = Command::ask(agent, reply_id, Prompt::Chat("Hello!".into()));
+        client.try_send(ask).expect("room");
+        client.frame();
+        assert_eq!(client.try_recv().is_some(), pace == Pace::Immediate, "{pace:?}");
+        let _far = client.wait_max();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use walla_record::{Pace, Player, Recording};
+use walla_record::{End, Entry, Pace, Player, Record, Recording};
 use walla_runtime::{
     AgentId, AgentSpec, Command, EngineClient, Event, FinishReason, Prompt, ReplyError, ReplyEvent,
     ReplyId,
@@ -157,4 +157,40 @@ fn a_stopped_player_ends_its_replies() {
     assert!(client.try_send(Command::RemoveAgent { agent }).is_err());
     host.finish();
     assert!(matches!(failed(&host.events, reply), ReplyError::EngineGone(_)));
+}
+
+/// Many replies at once take no long frame: one pass over them per event.
+#[test]
+fn many_replies_are_played_in_linear_time() {
+    let count = 8_000;
+    let ids = (0..count).map(|at| (AgentId(at), ReplyId(at + 1)));
+    let adds = ids.clone().map(|(agent, _)| {
+        let spec = Box::new(AgentSpec::new(format!("agent {}", agent.0)));
+        Record::Command(Box::new(Command::AddAgent { agent, spec }))
+    });
+    let ask = |(agent, reply_id)| Command::ask(agent, reply_id, Prompt::Chat("Hello!".to_owned()));
+    let asks = ids.clone().map(|ids| Record::Command(Box::new(ask(ids))));
+    let events = (0..20).flat_map(|at| {
+        let what = match at {
+            19 => ReplyEvent::Failed(ReplyError::NoReply),
+            _ => ReplyEvent::Started { prompt_tokens: at },
+        };
+        let event = move |(agent, reply_id)| Event { agent, reply_id, what: what.clone() };
+        ids.clone().map(event).map(Record::Event)
+    });
+    let records = adds.chain(asks).chain(events);
+    let entries: Vec<_> = records.map(|record| Entry { frame: 0, micros: 0, record }).collect();
+    let recording = Recording { entries, end: End::Complete, micros: 0 };
+    let client = Player::new(recording).pace(Pace::Immediate).client();
+    for (agent, reply_id) in ids {
+        let spec = Box::new(AgentSpec::new(format!("agent {}", agent.0)));
+        client.try_send(Command::AddAgent { agent, spec }).expect("room");
+        client.try_send(ask((agent, reply_id))).expect("room");
+    }
+    let begun = Instant::now();
+    let mut events = Vec::new();
+    while client.try_recv_many(1_024, &mut events) > 0 {}
+    // It takes 0.1 s; 3 s in quadratic time.
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(events.len() as u64, count * 20);
 }

@@ -1,7 +1,7 @@
 //! The recorder: files, status, and its effect on a session.
 
 use walla_record::{RecordError, Recorder, Recording};
-use walla_runtime::{Command, EngineClient, Pacing, Speaker, Turn};
+use walla_runtime::{Command, EngineClient, Pacing, Prompt, ReplyId, Speaker, Turn};
 
 use crate::kit::{Host, client, options, recorder, speaker};
 
@@ -67,4 +67,58 @@ fn a_refused_command_is_not_recorded_and_a_stopped_engine_ends_the_recording() {
     assert!(client.try_send(Command::RemoveAgent { agent }).is_err());
     let recording = Recording::open(&path).expect("a recording");
     assert_eq!((recording.commands().count(), recording.is_complete()), (0, true));
+}
+
+#[test]
+fn a_recording_in_progress_is_not_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("session.walla");
+    let first = recorder(&path, options());
+    let mut host = Host::new(&first, 1);
+    let agent = host.add(speaker(1));
+    host.chat(agent, "Hello!");
+    host.finish();
+    let second = Recorder::new(&path, client(options(), Pacing::default()));
+    assert!(matches!(second, Err(RecordError::InUse { path: of }) if of == path));
+    host.chat(agent, "And now?");
+    host.finish();
+    drop(host);
+    drop(first);
+    let recording = Recording::open(&path).expect("a recording");
+    assert_eq!((recording.commands().count(), recording.is_complete()), (3, true));
+    drop(recorder(&path, options()));
+    assert_eq!(Recording::open(&path).expect("a recording").commands().count(), 0);
+}
+
+/// A host may give a reply any id.
+#[test]
+fn a_reply_with_the_id_of_no_reply_is_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("session.walla");
+    let client = recorder(&path, options());
+    let mut host = Host::new(&client, 1);
+    let agent = host.add(speaker(1));
+    host.open.insert(ReplyId::NONE, agent);
+    host.send(Command::ask(agent, ReplyId::NONE, Prompt::Chat("Hello!".into())));
+    host.finish();
+    host.chat(agent, "And now?");
+    host.finish();
+    drop(host);
+    drop(client);
+    let recording = Recording::open(&path).expect("a recording");
+    assert_eq!((recording.commands().count(), recording.is_complete()), (3, true));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_fifo_is_no_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = folder.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    if made.is_ok_and(|status| status.success()) {
+        let opened = Recording::open(&fifo);
+        assert!(matches!(opened, Err(walla_record::ReadError::NotARecording)), "{opened:?}");
+        let refused = Recorder::new(&fifo, client(options(), Pacing::default()));
+        assert!(matches!(refused, Err(RecordError::NotARecording { .. })));
+    }
 }

@@ -1,6 +1,11 @@
 //! Every command and every event is read as it was written.
 
-use walla_record::{End, Entry, Limits, Recording};
+use serde_json::json;
+use walla_record::{End, Entry, Limits, Record, Recording};
+use walla_runtime::{
+    ActionSet, ActionSpec, Actions, AgentId, AgentSpec, Call, CallId, Command, Event, ReplyEvent,
+    ReplyId,
+};
 
 use crate::generator::entries;
 use crate::kit::Dice;
@@ -37,5 +42,49 @@ fn ends_survive() {
         let read = Recording::read(&*bytes(&written), Limits::default()).expect("a recording");
         assert_eq!(read, written);
         assert_eq!(read.is_complete(), written.end == End::Complete);
+    }
+}
+
+fn survives(record: Record) {
+    let entries = vec![Entry { frame: 0, micros: 0, record }];
+    let written = Recording { entries, end: End::Complete, micros: 0 };
+    let read = Recording::read(&*bytes(&written), Limits::default()).expect("a recording");
+    assert_eq!(read, written);
+}
+
+/// A replay compares the texts of calls.
+#[test]
+fn numbers_of_calls_survive() {
+    let mut dice = Dice(5);
+    for _ in 0..2_000 {
+        let number = f64::from_bits(dice.roll());
+        let number = if number.is_finite() { number } else { dice.roll() as f64 / 7.0 };
+        let (reply_id, arguments) = (ReplyId(1), json!({"x": number}).to_string());
+        let id = CallId { reply_id, index: 0 };
+        let call = Call::new(id, "go", &arguments).expect("an object");
+        let what = ReplyEvent::Call(Box::new(call));
+        survives(Record::Event(Event { agent: AgentId(0), reply_id, what }));
+    }
+}
+
+/// Enumerations without values are no schema, but in a value they are no enumeration.
+#[test]
+fn schemas_of_actions_survive() {
+    let with = |property: serde_json::Value| {
+        let properties = json!({"a": property});
+        json!({"type": "object", "properties": properties, "required": ["a"]})
+    };
+    let schemas = [
+        with(json!({"type": "object", "properties": {}, "default": {"enum": []}})),
+        with(json!({"type": "integer", "default": {"properties": {"enum": []}}})),
+        with(json!({"type": "object", "properties": {"default": {"enum": ["x"]}}})),
+        json!({"type": "object", "properties": {"enum": {"enum": ["a"]}, "const": {"const": 1}}}),
+        with(json!({"type": "number", "minimum": f64::from(0.1_f32)})),
+    ];
+    for schema in schemas {
+        let action = ActionSpec::new("give", "Hands an item over.", &schema).expect("an action");
+        let actions = Some(Actions::new(ActionSet::new([action]).expect("a set")));
+        let spec = Box::new(AgentSpec { actions, ..AgentSpec::new("a smith") });
+        survives(Record::Command(Box::new(Command::AddAgent { agent: AgentId(0), spec })));
     }
 }

@@ -2,7 +2,8 @@
 
 use walla_record::{Differing, Record, RecordedAsk, Recording, Replay, ReplayError, Session};
 use walla_runtime::{
-    AgentSpec, AskOptions, Command, EngineOptions, FinishReason, ModelSource, Pacing, Prompt,
+    AgentSpec, AskOptions, CacheTicket, Command, ConversationEdit, EngineOptions, FinishReason,
+    ModelSource, Pacing, Prompt,
 };
 
 use crate::kit::{
@@ -158,4 +159,40 @@ fn an_ask_that_never_began_is_left_out() {
         .expect("an engine");
     assert!(report.is_equal(), "{:?}", report.first);
     assert!(report.left_out >= 4, "{report:?}");
+}
+
+/// A host that is slow to receive: a reply ends between a copy of a cache and an edit, and the
+/// recording must not take the copy for the edit.
+#[test]
+fn a_copy_of_a_cache_moves_no_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("session.walla");
+    let client_of_host = recorder(&path, options());
+    let mut host = Host::new(&client_of_host, 1);
+    let agent = host.add(speaker(3));
+    host.chat(agent, "Hello!");
+    host.finish();
+    for _ in 0..3 {
+        let reply = host.chat(agent, "And now?");
+        (0..3).for_each(|_| host.frame());
+        assert!(host.open.contains_key(&reply), "it speaks");
+        let (ticket, job) = CacheTicket::save_bytes();
+        host.send(Command::CopyCache { agent, ticket });
+        for _ in 0..200 {
+            host.client.frame();
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+        assert!(job.result().is_some_and(|result| result.is_ok()), "{job:?}");
+        let edit = ConversationEdit::Rewind { turns: 1 };
+        host.send(Command::EditConversation { agent, edit });
+        host.chat(agent, "More.");
+        host.finish();
+    }
+    drop(host);
+    drop(client_of_host);
+    equal(
+        &Recording::open(&path).expect("a recording"),
+        other_options(),
+        Pacing::PerFrame { steps: 2 },
+    );
 }

@@ -143,7 +143,8 @@ impl CacheTicket {
         (Self(Arc::new(Guard { work, shared })), job)
     }
 
-    /// Saves the cache of an agent to a file, which replaces an older one when it is complete.
+    /// Saves the cache of an agent to a file, which replaces an older one when it is complete. Any
+    /// other file is kept ([`KvFileError::NotACacheFile`]).
     #[must_use]
     pub fn save(path: impl Into<PathBuf>) -> (Self, CacheJob) {
         Self::new(CacheWork::SaveFile(path.into()))

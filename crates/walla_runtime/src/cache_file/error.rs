@@ -22,7 +22,7 @@ pub enum KvFileError {
         /// The path.
         path: PathBuf,
     },
-    /// The file does not begin as a cache file.
+    /// The file does not begin as a cache file. A save does not replace it.
     #[error("not a file with the cache of an agent")]
     NotACacheFile,
     /// A file of another version of walla.

@@ -187,7 +187,7 @@ fn paths_that_are_no_files_are_errors() {
     assert!(matches!(nowhere, Err(KvFileError::Io { .. })), "{nowhere:?}");
     // A folder has the file's name.
     let taken = write_file(folder.path(), contents(&binding), &binding);
-    assert!(matches!(taken, Err(KvFileError::Io { .. })), "{taken:?}");
+    assert!(matches!(taken, Err(KvFileError::NotAFile { .. })), "{taken:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left beside");
     std::fs::write(&missing, b"").unwrap();
     assert_eq!(read(&missing), KvFileError::Length { found: 0, expected: 16 });
@@ -196,7 +196,56 @@ fn paths_that_are_no_files_are_errors() {
         let fifo = folder.path().join("fifo");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();
         if made.is_ok_and(|status| status.success()) {
-            assert_eq!(read(&fifo), KvFileError::NotAFile { path: fifo });
+            assert_eq!(read(&fifo), KvFileError::NotAFile { path: fifo.clone() });
+            let taken = write_file(&fifo, contents(&binding), &binding);
+            assert_eq!(taken, Err(KvFileError::NotAFile { path: fifo }));
         }
     }
+}
+
+/// A wrong path must not cost the player a saved game, or the model.
+#[test]
+fn only_cache_files_are_replaced() {
+    let binding = binding();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("greta.kv");
+    let bytes = to_bytes(contents(&binding), &binding).unwrap();
+    let write = || write_file(&path, contents(&binding), &binding);
+    for other in [&b"my saved game"[..], b"GGUF", b"W", b"WALLAKV", b"WALLAKX\0", b"\0\0\0x"] {
+        std::fs::write(&path, other).unwrap();
+        let is_part = MAGIC.starts_with(other);
+        let expected =
+            if is_part { Ok(bytes.len() as u64) } else { Err(KvFileError::NotACacheFile) };
+        assert_eq!(write(), expected);
+        assert_eq!(std::fs::read(&path).unwrap() == other, !is_part, "{other:?}");
+    }
+    // A cache file of any version, damaged or not, and what a power cut leaves.
+    for old in [bytes.clone(), bytes[..20].to_vec(), vec![0; 100], Vec::new()] {
+        std::fs::write(&path, old).unwrap();
+        assert_eq!(write(), Ok(bytes.len() as u64));
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+    // Names of the maximum length.
+    let long = folder.path().join("n".repeat(255));
+    assert_eq!(write_file(&long, contents(&binding), &binding), Ok(bytes.len() as u64));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside");
+}
+
+/// Two engines save to the same path: the file is always the whole one of either.
+#[test]
+fn writers_of_the_same_path_do_not_mix() {
+    let binding = binding();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("same.kv");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    write_file(&path, contents(&binding), &binding).expect("it is written");
+                    read_file(&path, &binding).expect("it is whole");
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside");
 }

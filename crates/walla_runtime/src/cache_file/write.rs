@@ -1,6 +1,7 @@
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Binding, Contents, FIXED_BYTES, KvFileError, MAGIC, VERSION, code};
 
@@ -66,8 +67,48 @@ pub(crate) fn to_bytes(contents: Contents, binding: &Binding) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. Returns
-/// its length.
+/// Number of the next new file: two engines of a program may save to the same path.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Maximum number of files of earlier processes with this process id that are skipped.
+const SKIPPED_MAX: u32 = 1_000;
+
+/// A new file in the folder of `path`, with a name that no other writer has.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let process = std::process::id();
+    for _ in 0..SKIPPED_MAX {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Independent of the file's name, which may have the maximum length.
+        let beside = path.with_file_name(format!(".walla-{process}-{number}.new"));
+        // Not an existing file, and not through a link.
+        match File::options().write(true).create_new(true).open(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (file, beside)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Checks that nothing else than a cache file is replaced. It may be incomplete or zeroed, as a
+/// power cut leaves it.
+fn check_replaced(path: &Path, io: &dyn Fn(io::Error) -> KvFileError) -> Result<(), KvFileError> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata if !metadata.as_ref().is_ok_and(fs::Metadata::is_file) => {
+            metadata.map_err(io)?;
+            return Err(KvFileError::NotAFile { path: path.to_owned() });
+        }
+        _ => {}
+    }
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut begin));
+    read.map_err(io)?;
+    let is_zeroed = begin.iter().all(|byte| *byte == 0);
+    if is_zeroed || MAGIC.starts_with(&begin) { Ok(()) } else { Err(KvFileError::NotACacheFile) }
+}
+
+/// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. Only a
+/// cache file is replaced. Returns its length.
 pub(crate) fn write_file(
     path: &Path,
     contents: Contents,
@@ -78,10 +119,8 @@ pub(crate) fn write_file(
         kind: error.kind(),
         message: error.to_string(),
     };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = path.with_file_name(name);
-    let mut file = File::create(&beside).map_err(io)?;
+    check_replaced(path, &io)?;
+    let (mut file, beside) = create_beside(path).map_err(io)?;
     let written = write(contents, binding, &mut |part| file.write_all(part));
     drop(file);
     let written = written.and_then(|written| {

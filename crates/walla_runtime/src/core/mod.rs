@@ -233,6 +233,7 @@ impl EngineCore for Core {
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         let now_micros = self.clients.now_micros(client, now_micros);
         let agent = command.agent();
+        let is_logged = !matches!(command, Command::CopyCache { .. });
         match command {
             Command::AddAgent { agent, spec } => {
                 self.agents.add(client, agent, *spec);
@@ -274,7 +275,9 @@ impl EngineCore for Core {
                 self.interrupt(client, agent, (reply_id, heard_bytes), now_micros);
             }
         }
-        self.clients.log(client, agent, ReplyId::NONE, Logged::Applied);
+        if is_logged {
+            self.clients.log(client, agent, ReplyId::NONE, Logged::Applied);
+        }
     }
 
     fn set_logged(&mut self, client: ClientKey, is_logged: bool) {

@@ -189,6 +189,8 @@ impl Device<'_> {
         let mut more = self.admit(core)?;
         shared.controls.take().for_each(|control| core.control(control));
         let collected = self.collect(core, now_micros)?;
+        // Again, because commands that follow a setting may have arrived with it meanwhile.
+        shared.controls.take().for_each(|control| core.control(control));
         if collected.framed {
             cadence.frame(Instant::now());
         }
@@ -256,6 +258,11 @@ impl Device<'_> {
             let mut left = COMMANDS_PER_ROUND;
             while left > 0 {
                 let Some(command) = self.own()?.client_slots.command(key) else { break };
+                // The host may have requested details since, for this command and later ones.
+                let logged = self.own()?.client_slots.take_logged(key);
+                if let Some(is_logged) = logged {
+                    core.set_logged(key, is_logged);
+                }
                 core.command(key, command, now_micros);
                 left -= 1;
             }

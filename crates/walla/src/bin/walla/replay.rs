@@ -108,6 +108,7 @@ fn summarise(path: &Path, recording: &Recording, session: &Session) -> Result<()
     if let Some(engine) = recording.engine() {
         let name = engine.model.as_deref().unwrap_or("without a name");
         let EngineInfo { version, device, context_tokens, fingerprint, .. } = engine;
+        let [name, version, device] = [name, version.as_str(), device.as_str()].map(shown);
         writeln!(out, "model       {name} ({fingerprint:016x})")?;
         writeln!(out, "engine      walla {version} on {device}, context {context_tokens}")?;
     }
@@ -125,7 +126,7 @@ fn summarise(path: &Path, recording: &Recording, session: &Session) -> Result<()
     )?;
     match &recording.end {
         End::Complete => {}
-        End::GivenUp(reason) => writeln!(out, "end         early: {reason}")?,
+        End::GivenUp(reason) => writeln!(out, "end         early: {}", shown(reason))?,
         End::CutOff => writeln!(out, "end         missing: the program has crashed or still runs")?,
     }
     Ok(())
@@ -148,7 +149,7 @@ fn play(recording: &Recording, session: &Session) -> Result<(), Failure> {
             Prompt::Again => "(once more)",
             Prompt::Tokens(_) => "(tokens)",
         };
-        writeln!(out, "{:>9} agent {agent} < {question}", time(ask.micros))?;
+        writeln!(out, "{:>9} agent {agent} < {}", time(ask.micros), shown(question))?;
         let mut speech = String::new();
         let mut lines = Vec::new();
         for at in &ask.events {
@@ -165,12 +166,27 @@ fn play(recording: &Recording, session: &Session) -> Result<(), Failure> {
             lines.insert(0, speech);
         }
         for line in lines {
-            writeln!(out, "{:>9} agent {agent} > {}", time(ended(ask)), line.trim())?;
+            writeln!(out, "{:>9} agent {agent} > {}", time(ended(ask)), shown(line.trim()))?;
         }
     }
     Ok(())
 }
 
+/// A text of a recording, which may be from a stranger, without sequences for the terminal.
+fn shown(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() && !matches!(letter, '\n' | '\t'), " ")
+}
+
 fn time(micros: u64) -> String {
     format!("{:.1} s", Duration::from_micros(micros).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_texts_send_nothing_to_the_terminal() {
+        assert_eq!(shown("a\u{1b}]0;x\u{7}\n\tb\u{9b}2J\u{7f}é"), "a ]0;x \n\tb 2J é");
+    }
 }

@@ -457,3 +457,67 @@ fn copies_keep_to_a_part_of_the_budget() {
     rig.run();
     assert!(paused.result().expect("it has ended").is_ok());
 }
+
+/// The thread for files hangs in a load, which is given up. Jobs that follow neither get its error
+/// nor fail while the thread is away for a short time.
+#[test]
+fn a_file_that_hangs_affects_no_later_job() {
+    let options = wide(model());
+    let mut rig = Rig::budgeted(&options, 2_000, Pacing::default());
+    let agent = rig.agent(chatty());
+    let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
+    while rig.reply(ask).ends.is_empty() {
+        rig.frame();
+    }
+    let brief = rig.agent(chatty());
+    for is_released_early in [true, false] {
+        rig.core.transfers.set_chunk_pages(1);
+        rig.core.transfers.hold_files(true);
+        let hangs = copy(&mut rig, brief, CacheTicket::load("/nowhere/greta.kv"));
+        let asked_micros = rig.now_micros;
+        while hangs.result().is_none() {
+            rig.frame();
+        }
+        assert_eq!(hangs.result(), Some(Err(CacheError::TooSlow)));
+        assert!(rig.now_micros - asked_micros < 2_100_000);
+        let saved = copy(&mut rig, agent, CacheTicket::save_bytes());
+        (0..if is_released_early { 2 } else { 40 }).for_each(|_| rig.frame());
+        assert_eq!(saved.result(), None);
+        rig.core.transfers.hold_files(false);
+        while saved.result().is_none() {
+            rig.frame();
+        }
+        let copied = saved.result().expect("it has ended").expect("it is saved");
+        assert!(copied.tokens > 50, "{copied:?}");
+        // A load waits too.
+        rig.core.transfers.hold_files(true);
+        let hangs = copy(&mut rig, brief, CacheTicket::load("/nowhere/greta.kv"));
+        while hangs.result().is_none() {
+            rig.frame();
+        }
+        let next = rig.agent(chatty());
+        rig.core.transfers.set_chunk_pages(1_000);
+        let bytes = saved.take_bytes().expect("a file");
+        let loaded = copy(&mut rig, next, CacheTicket::load_bytes(bytes));
+        (0..3).for_each(|_| rig.frame());
+        assert_eq!(loaded.result(), None);
+        rig.core.transfers.hold_files(false);
+        while loaded.result().is_none() {
+            rig.frame();
+        }
+        assert_eq!(loaded.result().expect("it has ended").map(|c| c.tokens), Ok(copied.tokens));
+        // For ever: each job ends in time.
+        rig.core.transfers.hold_files(true);
+        let hangs = [agent, brief].map(|agent| copy(&mut rig, agent, CacheTicket::save_bytes()));
+        let asked_micros = rig.now_micros;
+        while hangs.iter().any(|job| job.result().is_none()) {
+            rig.frame();
+        }
+        assert_eq!(hangs[0].result(), Some(Err(CacheError::TooSlow)));
+        assert!(rig.now_micros - asked_micros < 14_000_000);
+        rig.core.transfers.hold_files(false);
+        rig.frame();
+        rig.command(Command::RemoveAgent { agent: next });
+        is_returned(&rig);
+    }
+}

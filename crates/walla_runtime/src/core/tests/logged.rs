@@ -1,7 +1,7 @@
 //! Details for recordings, and replies that are cancelled at a token.
 
 use super::*;
-use crate::api::{CancelAfter, Logged, Speaker, Turn};
+use crate::api::{CacheTicket, CancelAfter, Logged, Speaker, Turn};
 
 /// All events of a rig that asks with these options.
 fn logged(is_logged: bool, options: AskOptions) -> (Rig, AgentId, Vec<Event>) {
@@ -95,4 +95,17 @@ fn a_reply_is_cancelled_at_its_token() {
             assert_eq!(turns[1], Turn { speaker: Speaker::Agent, text: kept.to_owned() });
         }
     }
+}
+
+/// A copy of a cache is no part of a recording: it must not take the place of another command.
+#[test]
+fn a_copy_of_a_cache_is_not_logged() {
+    let (mut rig, agent, _) = logged(true, AskOptions::default());
+    let (ticket, job) = CacheTicket::save_bytes();
+    rig.command(Command::CopyCache { agent, ticket });
+    rig.command(Command::AppendTurns { agent, turns: Vec::new() });
+    let events = run(&mut rig);
+    assert!(job.result().expect("it has ended").is_ok());
+    let applied = |event: &&Event| matches!(event.what, ReplyEvent::Logged(Logged::Applied));
+    assert_eq!(events.iter().filter(applied).count(), 1, "{events:?}");
 }

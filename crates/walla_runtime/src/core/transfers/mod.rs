@@ -9,7 +9,8 @@
 //!    frame ([`WINDOW_MICROS`]). Without a budget they follow each other.
 //! 4. Asks of an agent wait for its load, and so does its background prefill. A failed load only
 //!    ends this wait. A file that is not read within [`READ_MICROS_MAX`], or not written within
-//!    [`WRITE_MICROS_MAX`], is given up: the thread may hang in a call of the system.
+//!    [`WRITE_MICROS_MAX`], is given up: the thread may hang in a call of the system. The next job
+//!    waits for the thread, at most [`READ_MICROS_MAX`].
 //! 5. A save waits for the background prefill of its agent, at most [`SAVE_WAIT_MICROS_MAX`].
 //! 6. Agents that need pages end the active job.
 //! 7. Loaded tokens are the agent's alone: no other agent shares them, and they are in no snapshot.
@@ -57,6 +58,8 @@ struct Job {
     agent: AgentId,
     ticket: CacheTicket,
     arrived_micros: u64,
+    /// Time at which it became active.
+    begun_micros: u64,
 }
 
 /// Stage of the active job.
@@ -65,7 +68,10 @@ enum Stage {
     /// The save has not begun.
     Saving,
     Exporting(Export),
-    Exported(Contents),
+    Exported {
+        contents: Contents,
+        since_micros: u64,
+    },
     /// The file of this many tokens is written.
     Writing {
         tokens: u32,
@@ -187,6 +193,12 @@ impl Transfers {
         self.binding.clone().expect("the device copies")
     }
 
+    /// Lets files hang, for tests.
+    #[cfg(test)]
+    pub fn hold_files(&mut self, is_held: bool) {
+        self.worker.is_held = is_held;
+    }
+
     /// Smaller chunks, for tests.
     #[cfg(test)]
     pub fn set_chunk_pages(&mut self, pages: u32) {
@@ -219,7 +231,8 @@ impl Core {
         match fault {
             Some(error) => ticket.fail(error),
             None => {
-                let job = Job { client, agent, ticket, arrived_micros: now_micros };
+                let (arrived_micros, begun_micros) = (now_micros, now_micros);
+                let job = Job { client, agent, ticket, arrived_micros, begun_micros };
                 self.transfers.queue.push_back(job);
             }
         }
@@ -282,7 +295,7 @@ impl Core {
             if let Some(done) = self.transfers.worker.collect() {
                 any |= self.take_file(done);
             }
-            if !self.begin_next() {
+            if !self.begin_next(now_micros) {
                 return Ok(any);
             }
             match self.continue_transfer(now_micros) {
@@ -309,10 +322,11 @@ impl Core {
     }
 
     /// Makes the next job active. Returns `false` without one.
-    fn begin_next(&mut self) -> bool {
+    fn begin_next(&mut self, now_micros: u64) -> bool {
         if self.transfers.active.is_none()
-            && let Some(job) = self.transfers.queue.pop_front()
+            && let Some(mut job) = self.transfers.queue.pop_front()
         {
+            job.begun_micros = now_micros;
             let stage = if job.ticket.is_load() { Stage::Opening } else { Stage::Saving };
             self.transfers.active = Some((job, stage));
         }
@@ -332,8 +346,8 @@ impl Core {
                 *stage = Stage::Loaded(contents, file_bytes);
                 return false;
             }
-            (_, Err(error)) => Err(error),
-            // The job was stopped meanwhile.
+            (Some(Stage::Writing { .. } | Stage::Reading { .. }), Err(error)) => Err(error),
+            // The job was stopped meanwhile, and another one may be active.
             _ => return false,
         };
         self.end_transfer(result);
@@ -349,6 +363,7 @@ impl Core {
         };
         let owner = (job.client, job.agent);
         let (ticket, arrived_micros) = (job.ticket.clone(), job.arrived_micros);
+        let begun_micros = job.begun_micros;
         let is_busy = self.transfers.worker.is_busy();
         let before = std::mem::replace(stage, Stage::Opening);
         let (stage, progress) = match before {
@@ -371,21 +386,25 @@ impl Core {
                     let seq = self.transfers.seq.index();
                     self.kv.clear(seq);
                     self.kv.note_freed();
-                    (Stage::Exported(export.contents), Ok(Progress::Again))
+                    let (contents, since_micros) = (export.contents, now_micros);
+                    (Stage::Exported { contents, since_micros }, Ok(Progress::Again))
                 } else {
                     (Stage::Exporting(export), progress)
                 }
             }
-            // A read that was given up still runs.
-            Stage::Exported(contents) if is_busy => {
-                (Stage::Exported(contents), Err(Stop::Fail(CacheError::TooSlow)))
+            // A file that was given up is still read or written.
+            Stage::Exported { contents, since_micros } if is_busy => {
+                let progress = wait(now_micros, since_micros + READ_MICROS_MAX);
+                (Stage::Exported { contents, since_micros }, progress)
             }
-            Stage::Exported(contents) => {
+            Stage::Exported { contents, .. } => {
                 let tokens = contents.tokens.len() as u32;
                 self.submit_file(ticket, Some(contents), binding)?;
                 (Stage::Writing { tokens, since_micros: now_micros }, Ok(Progress::Again))
             }
-            Stage::Opening if is_busy => (Stage::Opening, Err(Stop::Fail(CacheError::TooSlow))),
+            Stage::Opening if is_busy => {
+                (Stage::Opening, wait(now_micros, begun_micros + READ_MICROS_MAX))
+            }
             Stage::Opening => {
                 self.submit_file(ticket, None, binding)?;
                 (Stage::Reading { since_micros: now_micros }, Ok(Progress::Again))

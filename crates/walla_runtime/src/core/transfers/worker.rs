@@ -43,11 +43,21 @@ pub(super) struct FileWorker {
     /// Result of a job that ran in the call.
     done: Option<FileDone>,
     is_busy: bool,
+    /// The system hangs: results come when this is cleared.
+    #[cfg(test)]
+    pub is_held: bool,
 }
 
 impl FileWorker {
     pub fn new(wakes: Option<Thread>) -> Self {
-        Self { wakes, channel: None, done: None, is_busy: false }
+        Self {
+            wakes,
+            channel: None,
+            done: None,
+            is_busy: false,
+            #[cfg(test)]
+            is_held: false,
+        }
     }
 
     /// Whether a job is not collected yet.
@@ -77,6 +87,10 @@ impl FileWorker {
 
     /// The result of the job, once.
     pub fn collect(&mut self) -> Option<FileDone> {
+        #[cfg(test)]
+        if self.is_held {
+            return None;
+        }
         let done = match (&self.channel, self.done.take()) {
             (_, Some(done)) => Some(done),
             (Some((_, results)), None) => match results.try_recv() {

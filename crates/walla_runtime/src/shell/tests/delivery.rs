@@ -253,3 +253,28 @@ fn host_until_closed(client: &Client, host: usize) {
     listen(&mut ended);
     assert!(ended.values().all(|count| *count == 1));
 }
+
+/// A setting holds for the commands that the host sends after it, also if the device thread is
+/// taking commands at this moment.
+#[test]
+fn settings_precede_the_commands_that_follow_them() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    ready(&engine);
+    let command = || {
+        let remove = Command::RemoveAgent { agent: client.new_agent() };
+        client.try_send(remove).unwrap();
+    };
+    script.set(|script| &script.hold_command);
+    command();
+    eventually("a command is applied", || script.hanging.load(Ordering::SeqCst).then_some(()));
+    script.calls.lock().unwrap().clear();
+    client.set_logged(true);
+    client.set_kv_tokens(7);
+    command();
+    script.hold_command.store(false, Ordering::SeqCst);
+    eventually("both", || (script.commands.lock().unwrap().len() == 2).then_some(()));
+    eventually("a round", || script.calls.lock().unwrap().contains(&"advance").then_some(()));
+    let calls = script.calls.lock().unwrap().clone();
+    assert_eq!(calls[..4], ["logged", "command", "control", "advance"]);
+}

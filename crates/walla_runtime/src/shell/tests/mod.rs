@@ -38,6 +38,10 @@ struct Script {
     round_millis: AtomicU32,
     /// A long round is running.
     hanging: AtomicBool,
+    /// A command is being applied until this is cleared.
+    hold_command: AtomicBool,
+    /// Calls of the core, in order.
+    calls: Mutex<Vec<&'static str>>,
     /// The device works: [`Advance::Poll`].
     working: AtomicBool,
     /// All clients are paused.
@@ -63,6 +67,10 @@ impl Script {
 
     fn rounds(&self) -> u32 {
         self.rounds.load(Ordering::SeqCst)
+    }
+
+    fn call(&self, name: &'static str) {
+        self.calls.lock().unwrap().push(name);
     }
 }
 
@@ -127,6 +135,11 @@ impl EngineCore for Fake {
     }
 
     fn command(&mut self, client: ClientKey, command: Command, _now_micros: u64) {
+        self.script.call("command");
+        while self.script.hold_command.load(Ordering::SeqCst) {
+            self.script.hanging.store(true, Ordering::SeqCst);
+            thread::yield_now();
+        }
         match command {
             Command::Ask { agent, reply_id, .. } => self.asks.push((client, agent, reply_id)),
             other => self.script.commands.lock().unwrap().push(other),
@@ -145,11 +158,17 @@ impl EngineCore for Fake {
         self.script.paused.load(Ordering::SeqCst)
     }
 
+    fn set_logged(&mut self, _client: ClientKey, _is_logged: bool) {
+        self.script.call("logged");
+    }
+
     fn control(&mut self, control: Control) {
+        self.script.call("control");
         self.script.controls.lock().unwrap().push(control);
     }
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+        self.script.call("advance");
         self.script.now_micros.store(now_micros, Ordering::SeqCst);
         self.script.rounds.fetch_add(1, Ordering::SeqCst);
         let millis = self.script.round_millis.load(Ordering::SeqCst);
