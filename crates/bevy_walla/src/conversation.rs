@@ -29,6 +29,18 @@ impl EditId {
     }
 }
 
+/// What the latest edit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// Another conversation.
+    #[default]
+    New,
+    /// It removed or changed turns.
+    Undo,
+    /// It removed the last reply for a repetition, which puts it back if it fails.
+    Repetition,
+}
+
 /// The turns of an agent and its partners, oldest first.
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
@@ -72,6 +84,7 @@ impl EditId {
 pub struct Conversation {
     turns: Vec<Turn>,
     edit: EditId,
+    last_edit: Edit,
     /// Number of turns pushed since the edit.
     pushed: u32,
     /// The latest exchanges, oldest first.
@@ -103,7 +116,7 @@ impl Conversation {
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         let (turns, exchanges) = (turns.into_iter().collect(), VecDeque::new());
-        Self { turns, edit: EditId::next(), pushed: 0, exchanges }
+        Self { turns, edit: EditId::next(), last_edit: Edit::New, pushed: 0, exchanges }
     }
 
     /// The turns, oldest first.
@@ -156,7 +169,7 @@ impl Conversation {
     /// Removes all turns.
     pub fn clear(&mut self) {
         self.turns.clear();
-        self.edited();
+        self.edited(Edit::New);
     }
 
     /// Removes the last exchange: the last question and the turns after it. Returns the question,
@@ -164,7 +177,7 @@ impl Conversation {
     pub fn forget_last_exchange(&mut self) -> Option<String> {
         let question = self.turns.iter().rposition(|turn| turn.speaker == Speaker::User)?;
         let text = self.turns.drain(question..).next().map(|turn| turn.text);
-        self.edited();
+        self.edited(Edit::Undo);
         text
     }
 
@@ -175,7 +188,7 @@ impl Conversation {
     pub fn rewind(&mut self, turns: usize) -> Vec<Turn> {
         let removed = self.turns.split_off(self.turns.len().saturating_sub(turns));
         if !removed.is_empty() {
-            self.edited();
+            self.edited(Edit::Undo);
         }
         removed
     }
@@ -185,7 +198,7 @@ impl Conversation {
     /// from this turn on.
     pub fn set_text(&mut self, index: usize, text: impl Into<String>) -> Option<String> {
         let old = std::mem::replace(&mut self.turns.get_mut(index)?.text, text.into());
-        self.edited();
+        self.edited(Edit::Undo);
         Some(old)
     }
 
@@ -200,7 +213,7 @@ impl Conversation {
             Prompt::Chat(question) => Some(question),
             _ => None,
         };
-        self.edited();
+        self.edited(Edit::Repetition);
         Some((question, removed))
     }
 
@@ -211,14 +224,24 @@ impl Conversation {
     }
 
     /// Marks the conversation as replaced.
-    fn edited(&mut self) {
+    fn edited(&mut self, edit: Edit) {
         self.edit = EditId::next();
+        self.last_edit = edit;
         self.pushed = 0;
         self.exchanges.clear();
     }
 
     pub(crate) fn edit(&self) -> EditId {
         self.edit
+    }
+
+    pub(crate) fn last_edit(&self) -> Edit {
+        self.last_edit
+    }
+
+    /// Whether a reply has ended since the edit.
+    pub(crate) fn has_exchanges(&self) -> bool {
+        !self.exchanges.is_empty()
     }
 
     /// Number of turns pushed since the edit. Wraps around.
@@ -322,7 +345,7 @@ impl Conversation {
 /// Exchanges of the agent may have ended while the conversation was elsewhere.
 fn inserted(mut world: DeferredWorld, context: HookContext) {
     if let Some(mut talk) = world.get_mut::<Conversation>(context.entity) {
-        talk.edited();
+        talk.edited(Edit::New);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::bridge::EngineBridge;
 use crate::systems::Schedules;
 
 mod memorise;
+mod memorised;
 #[cfg(feature = "serialize")]
 mod saved;
 mod sync;

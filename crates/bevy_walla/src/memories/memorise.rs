@@ -9,13 +9,14 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_memory::Entry;
+use walla_memory::{Entry, EntryId};
 use walla_recall::{EXCHANGE_TAG, OBSERVATION_TAG};
-use walla_runtime::Speaker;
+use walla_runtime::{Speaker, Turn};
 
+use super::memorised::Memorised;
 use super::{Memory, MemoryTime, sync};
 use crate::bridge;
-use crate::conversation::{Conversation, EditId};
+use crate::conversation::Conversation;
 use crate::reply::ReplyFinished;
 use crate::systems::{Schedules, WallaSystems};
 
@@ -67,13 +68,17 @@ impl RememberCommands for Commands<'_, '_> {
 /// Replies without text, cut replies without a question, and turns that were loaded or edited
 /// become none. The latest entries are not found while they are
 /// [recent](super::Knowledge::recent_skipped).
+///
+/// What is undone is forgotten: a rewind, an edited turn and a [repeated
+/// reply](crate::Ask::again) remove the entries of the turns that they remove or change, among the
+/// latest 16 since the game started. [`Conversation::clear`] and a new conversation remove none.
 #[derive(Component, Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
     derive(Reflect),
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
-#[require(Memory, SeenTurns)]
+#[require(Memory, Memorised)]
 pub struct Memorises {
     /// Whether exchanges become entries, with [`EXCHANGE_TAG`]. Default: `true`.
     pub exchanges: bool,
@@ -114,19 +119,6 @@ impl Default for MemoryTexts {
             },
             observation: |text| Some(text.to_owned()),
         }
-    }
-}
-
-/// The turns of a conversation that were seen.
-#[derive(Component, Clone, Copy, Debug)]
-pub(crate) struct SeenTurns {
-    edit: EditId,
-    pushed: u32,
-}
-
-impl Default for SeenTurns {
-    fn default() -> Self {
-        Self { edit: EditId::NONE, pushed: 0 }
     }
 }
 
@@ -173,48 +165,63 @@ fn remember_messages(
 }
 
 /// Adds a turn of the conversation. Texts longer than an entry are cut.
-fn memorise(memory: &mut Memory, text: &str, tag: &'static str, importance: f32, now: Duration) {
+fn memorise(
+    memory: &mut Memory,
+    text: &str,
+    tag: &'static str,
+    importance: f32,
+    now: Duration,
+) -> Option<EntryId> {
     let most = (memory.limits().entry_bytes_max as usize).saturating_sub(tag.len());
     let text = &text[..text.floor_char_boundary(most)];
     if text.trim().is_empty() {
-        return;
+        return None;
     }
     let importance = if importance.is_finite() { importance.clamp(0.0, 1.0) } else { 0.0 };
     let entry = Entry::new(text).at(now).importance(importance).tags([tag]);
-    if let Err(error) = memory.add(entry) {
-        tracing::debug!(target: "walla::memory", %error, "a turn is not remembered");
+    match memory.add(entry) {
+        Ok(added) => Some(added.id),
+        Err(error) => {
+            tracing::debug!(target: "walla::memory", %error, "a turn is not remembered");
+            None
+        }
     }
 }
 
+/// An agent that memorises its conversation.
+type Talking =
+    (&'static mut Memory, &'static Memorises, &'static Conversation, &'static mut Memorised);
+
 fn memorise_exchange(
     finished: On<ReplyFinished>,
-    mut agents: Query<(&mut Memory, &Memorises, &Conversation), Allow<Disabled>>,
+    mut agents: Query<Talking, Allow<Disabled>>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    let Ok((mut memory, memorises, conversation)) = agents.get_mut(finished.agent) else { return };
+    let Ok((mut memory, memorises, conversation, mut memorised)) = agents.get_mut(finished.agent)
+    else {
+        return;
+    };
     let Some((question, reply)) = conversation.exchange(finished.reply_id) else { return };
     if memorises.exchanges
         && !reply.trim().is_empty()
         && let Some(text) = (texts.exchange)(question, reply.trim())
+        && let Some(id) = memorise(&mut memory, &text, EXCHANGE_TAG, memorises.importance, now.0)
     {
-        memorise(&mut memory, &text, EXCHANGE_TAG, memorises.importance, now.0);
+        let question = question.map(|text| (Speaker::User, text));
+        let turns = question.into_iter().chain([(Speaker::Agent, reply)]);
+        let turns = turns.map(|(speaker, text)| Turn { speaker, text: text.to_owned() });
+        memorised.add(&memory, id, turns.collect());
     }
 }
-
-/// An agent whose conversation has changed.
-type Talking =
-    (&'static mut Memory, &'static Memorises, &'static Conversation, &'static mut SeenTurns);
 
 fn memorise_observations(
     mut agents: Query<Talking, (Changed<Conversation>, Allow<Disabled>)>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    for (mut memory, memorises, conversation, mut seen) in &mut agents {
-        let before = if seen.edit == conversation.edit() { seen.pushed } else { 0 };
-        let pushed = conversation.pushed().wrapping_sub(before) as usize;
-        *seen = SeenTurns { edit: conversation.edit(), pushed: conversation.pushed() };
+    for (mut memory, memorises, conversation, mut memorised) in &mut agents {
+        let pushed = memorised.update(&mut memory, conversation);
         if !memorises.observations || pushed == 0 {
             continue;
         }
@@ -223,8 +230,10 @@ fn memorise_observations(
         for turn in &turns[turns.len().saturating_sub(pushed)..] {
             if turn.speaker == Speaker::Observation
                 && let Some(text) = (texts.observation)(&turn.text)
+                && let Some(id) =
+                    memorise(&mut memory, &text, OBSERVATION_TAG, memorises.importance, now.0)
             {
-                memorise(&mut memory, &text, OBSERVATION_TAG, memorises.importance, now.0);
+                memorised.add(&memory, id, vec![turn.clone()]);
             }
         }
     }

@@ -159,6 +159,56 @@ fn turns_become_entries() {
     assert_eq!(texts(&app, agent).len(), before + 1);
 }
 
+/// What is undone is forgotten: repeated replies, rewinds, edits. A new conversation is no undo.
+#[test]
+fn undone_turns_are_forgotten() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    updates(&mut app, 2);
+    app.world_mut().get_mut::<Memory>(agent).unwrap().add(Entry::new("Mine.")).unwrap();
+    let said = |text: &str| format!("The player said: \"{text}\" I said: \"A: {text}\"");
+    let talk = |app: &mut App, edit: fn(&mut Conversation)| {
+        edit(&mut app.world_mut().get_mut::<Conversation>(agent).unwrap());
+        updates(app, 3);
+    };
+    ask(&mut app, &engine, agent, "one");
+    ask(&mut app, &engine, agent, "two");
+    talk(&mut app, |talk| talk.push(Speaker::Observation, "It rains."));
+    assert_eq!(texts(&app, agent), ["Mine.", &said("one"), &said("two"), "It rains."]);
+    // A repetition removes the observation behind the reply too, and its reply is a new entry.
+    app.world_mut().trigger(Ask::again(agent));
+    run_until(&mut app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
+    updates(&mut app, 2);
+    assert_eq!(texts(&app, agent), ["Mine.", &said("one"), &said("two")]);
+    // One that fails puts the turns back.
+    app.world_mut().trigger(Ask::again(agent));
+    updates(&mut app, 1);
+    app.world_mut().trigger(CancelHeard::at(agent, 0));
+    updates(&mut app, 20);
+    assert_eq!(texts(&app, agent), ["Mine.", &said("one"), &said("two")]);
+    // An edit, and a rewind.
+    talk(&mut app, |talk| drop(talk.set_text(0, "other")));
+    assert_eq!(texts(&app, agent), ["Mine.", &said("two")]);
+    ask(&mut app, &engine, agent, "three");
+    talk(&mut app, |talk| drop(talk.rewind(2)));
+    assert_eq!(texts(&app, agent), ["Mine.", &said("two")]);
+    // The memory stays when the conversation is another one.
+    talk(&mut app, Conversation::clear);
+    ask(&mut app, &engine, agent, "four");
+    talk(&mut app, |talk| drop(talk.rewind(2)));
+    assert_eq!(texts(&app, agent), ["Mine.", &said("two")]);
+    // Entries of another memory have the same ids.
+    ask(&mut app, &engine, agent, "five");
+    let mut other = Memory::default();
+    for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        other.add(Entry::new(text)).unwrap();
+    }
+    app.world_mut().entity_mut(agent).insert(other);
+    talk(&mut app, |talk| drop(talk.rewind(2)));
+    assert_eq!(texts(&app, agent).len(), 8);
+}
+
 #[test]
 fn entries_are_written_by_events_and_messages() {
     let engine = echo();

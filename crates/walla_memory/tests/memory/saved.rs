@@ -78,7 +78,11 @@ fn every_field_is_written() {
         let mut store = Store::default();
         let _ = store.add(entry).unwrap();
         let saved = serde_json::to_value(store.save(false)).unwrap();
-        let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let fields = |value: &Value| {
+            let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+            names.sort();
+            names
+        };
         assert_eq!(fields(&saved), ["entries", "next_id", "vectors", "version"]);
         let entry = fields(&saved["entries"][0]["entry"]);
         assert_eq!(entry, ["importance", "tags", "text", "time", "visible_to"]);

@@ -62,6 +62,9 @@ impl Core {
 
     pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
         self.cancel(client, id, None, now_micros);
+        if self.agents.of_client(client, id).is_some() {
+            self.kv.supersede_snapshots(id);
+        }
         if let Some(slot) = self.agents.remove(client, id) {
             self.drop_sequence(slot);
         }

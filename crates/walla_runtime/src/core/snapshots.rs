@@ -13,14 +13,56 @@
 //! | the end of a prompt | the next ask, if it writes the reply differently |
 //!
 //! Only the first place divides a chunk. A snapshot can be used when the step that computed it has
-//! completed. The least recently used one is replaced first; unused snapshots are replaced before
-//! used ones. If pages are lacking, snapshots lose theirs before agents do.
+//! completed.
+//!
+//! # Which one is replaced
+//! An agent continues from its latest snapshot, or from an earlier one: a repeated reply, and a
+//! question in place of the last one, need a snapshot in front of that question. So each agent has
+//! a second snapshot, of the earlier ones the last that was used. Others are replaced first, then
+//! the second ones, then the latest ones and those of common prefixes; of equal ones the least
+//! recently used. The end of a background prefill includes the end of the prompt before it, which
+//! is no second snapshot then. If pages are lacking, snapshots lose theirs in this order before
+//! agents do.
 
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
 use super::kv_cache::KvCache;
 use super::pages::PREFIX_PAGES_MIN;
+use crate::api::AgentId;
+
+/// What a snapshot is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A prefix of several agents.
+    #[default]
+    Shared,
+    /// The prompt of this agent's reply.
+    Prompt(AgentId),
+    /// This agent's prompt in front of its next question.
+    Prepared(AgentId),
+}
+
+impl Purpose {
+    fn agent(self) -> Option<AgentId> {
+        match self {
+            Self::Shared => None,
+            Self::Prompt(agent) | Self::Prepared(agent) => Some(agent),
+        }
+    }
+}
+
+/// How useful a snapshot is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Value {
+    /// Its agent has two others, or is gone.
+    #[default]
+    Low,
+    /// Its agent has a later one.
+    Second,
+    /// The latest one of its agent, or one of a common prefix.
+    Latest,
+}
 
 /// A snapshot, or an unused place for one.
 #[derive(Debug, Default)]
@@ -31,10 +73,17 @@ struct Snapshot {
     reached: u32,
     /// The step that computes the state; `None` after it has completed.
     step: Option<u64>,
-    /// Number of agents that have continued from it.
-    uses: u32,
+    purpose: Purpose,
+    value: Value,
     /// Time of the last use, in uses of all snapshots.
     last_use: u64,
+}
+
+impl Snapshot {
+    /// Snapshots with a lower value are replaced first.
+    fn order(&self) -> (Value, u64) {
+        (self.value, self.last_use)
+    }
 }
 
 /// All snapshots. Their sequences follow the agents' sequences.
@@ -43,6 +92,9 @@ pub(super) struct Snapshots {
     all: Vec<Snapshot>,
     first: u32,
     uses: u64,
+    /// Number of times that agents have continued from a snapshot.
+    #[cfg(test)]
+    restored: u32,
 }
 
 impl Snapshots {
@@ -50,7 +102,13 @@ impl Snapshots {
     pub fn new(first: u32, count: u32, tokens_max: u32) -> Self {
         let place =
             |_| Snapshot { tokens: Vec::with_capacity(tokens_max as usize), ..Snapshot::default() };
-        Self { all: (0..count).map(place).collect(), first, uses: 0 }
+        Self {
+            all: (0..count).map(place).collect(),
+            first,
+            uses: 0,
+            #[cfg(test)]
+            restored: 0,
+        }
     }
 
     fn seq(&self, place: usize) -> SeqId {
@@ -71,9 +129,25 @@ impl Snapshots {
     fn next_place(&self) -> Option<usize> {
         let order = |&place: &usize| {
             let snapshot = &self.all[place];
-            (!snapshot.tokens.is_empty(), snapshot.uses > 0, snapshot.last_use)
+            (!snapshot.tokens.is_empty(), snapshot.order())
         };
         (0..self.all.len()).min_by_key(order)
+    }
+
+    /// A new snapshot supersedes earlier ones of its agent, except for the one that was used last.
+    fn supersede(&mut self, new: Purpose) {
+        let Some(agent) = new.agent() else { return };
+        let is_own = |snapshot: &Snapshot| snapshot.purpose.agent() == Some(agent);
+        let is_included =
+            |old: Purpose| new == Purpose::Prepared(agent) && old == Purpose::Prompt(agent);
+        let own = self.all.iter().enumerate().filter(|(_, snapshot)| is_own(snapshot));
+        let kept = own
+            .filter(|(_, own)| own.value > Value::Low && !is_included(own.purpose))
+            .max_by_key(|(_, own)| own.last_use)
+            .map(|(place, _)| place);
+        for (place, own) in self.all.iter_mut().enumerate().filter(|(_, own)| is_own(own)) {
+            own.value = if kept == Some(place) { Value::Second } else { Value::Low };
+        }
     }
 }
 
@@ -93,10 +167,10 @@ impl KvCache {
         self.snapshots.all.iter().filter(|snapshot| !snapshot.tokens.is_empty()).count() as u32
     }
 
-    /// Number of times that agents have continued from the present snapshots.
+    /// Number of times that agents have continued from a snapshot.
     #[cfg(test)]
-    pub fn snapshot_uses(&self) -> u32 {
-        self.snapshots.all.iter().map(|snapshot| snapshot.uses).sum()
+    pub fn snapshots_restored(&self) -> u32 {
+        self.snapshots.restored
     }
 
     /// Whether a step in flight computes the snapshot after these tokens.
@@ -111,13 +185,21 @@ impl KvCache {
     }
 
     /// Takes a snapshot of a sequence after all its tokens, which `step` computes.
-    pub fn take_snapshot(&mut self, slot: usize, tokens: &[TokenId], reached: u32, step: u64) {
+    pub fn take_snapshot(
+        &mut self,
+        slot: usize,
+        (tokens, reached): (&[TokenId], u32),
+        purpose: Purpose,
+        step: u64,
+    ) {
         debug_assert_eq!(tokens.len() as u32, self.len(slot));
         let now = self.snapshots.use_now();
         if let Some(place) = self.snapshots.find(tokens) {
-            self.snapshots.all[place].last_use = now;
+            let snapshot = &mut self.snapshots.all[place];
+            (snapshot.last_use, snapshot.value) = (now, Value::Latest);
             return;
         }
+        self.snapshots.supersede(purpose);
         let Some(place) = self.snapshots.next_place().filter(|_| self.has_commands()) else {
             return;
         };
@@ -128,7 +210,16 @@ impl KvCache {
         let snapshot = &mut self.snapshots.all[place];
         snapshot.tokens.extend_from_slice(tokens);
         (snapshot.reached, snapshot.step) = (reached, Some(step));
-        (snapshot.uses, snapshot.last_use) = (0, now);
+        (snapshot.purpose, snapshot.value, snapshot.last_use) = (purpose, Value::Latest, now);
+    }
+
+    /// An agent was removed: its snapshots are replaced first.
+    pub fn supersede_snapshots(&mut self, agent: AgentId) {
+        for snapshot in &mut self.snapshots.all {
+            if snapshot.purpose.agent() == Some(agent) {
+                snapshot.value = Value::Low;
+            }
+        }
     }
 
     /// A step has completed, and all before it.
@@ -165,9 +256,12 @@ impl KvCache {
             return None;
         }
         let now = self.snapshots.use_now();
+        #[cfg(test)]
+        {
+            self.snapshots.restored += 1;
+        }
         let snapshot = self.snapshots.all.get_mut(place)?;
-        snapshot.uses += 1;
-        snapshot.last_use = now;
+        (snapshot.last_use, snapshot.value) = (now, Value::Latest);
         Some(snapshot.reached)
     }
 
@@ -196,10 +290,7 @@ impl KvCache {
             let is_used = !self.snapshots.all[place].tokens.is_empty();
             is_used && condition(self, self.snapshots.seq(place))
         };
-        let order = |&place: &usize| {
-            let snapshot = &self.snapshots.all[place];
-            (snapshot.uses > 0, snapshot.last_use)
-        };
+        let order = |&place: &usize| self.snapshots.all[place].order();
         let place = (0..self.snapshots.all.len()).filter(holds).min_by_key(order);
         place.map(|place| self.drop_snapshot(place)).is_some()
     }
@@ -217,7 +308,7 @@ impl KvCache {
         self.clear(seq.index());
         let snapshot = &mut self.snapshots.all[place];
         snapshot.tokens.clear();
-        snapshot.step = None;
+        (snapshot.step, snapshot.purpose) = (None, Purpose::Shared);
     }
 }
 
@@ -262,13 +353,17 @@ impl Core {
         if agent.sequence.is_loaded() {
             return;
         }
-        let is_end = match &agent.reply {
-            Some(reply) if agent.is_running() => submitted == reply.usage.prompt_tokens,
-            _ => submitted as usize == agent.sequence.tokens().len(),
+        let (is_end, purpose) = match &agent.reply {
+            Some(reply) if agent.is_running() => {
+                (submitted == reply.usage.prompt_tokens, Purpose::Prompt(agent.id))
+            }
+            _ => (tokens.len() == agent.sequence.tokens().len(), Purpose::Prepared(agent.id)),
         };
-        if is_end || self.ends_common_prefix(slot, tokens) {
+        let is_shared = self.ends_common_prefix(slot, tokens);
+        if is_end || is_shared {
             let reached = agent.sequence.reached();
-            self.kv.take_snapshot(slot, tokens, reached, step);
+            let purpose = if is_shared { Purpose::Shared } else { purpose };
+            self.kv.take_snapshot(slot, (tokens, reached), purpose, step);
         }
     }
 

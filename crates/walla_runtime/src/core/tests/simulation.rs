@@ -327,8 +327,8 @@ impl Simulation {
         self.frame();
         self.frame();
         if self.core.kv.is_recurrent() {
-            let uses = self.core.kv.snapshot_uses();
-            writeln!(self.log, "restored {uses}").expect("a string takes everything");
+            let restored = self.core.kv.snapshots_restored();
+            writeln!(self.log, "restored {restored}").expect("a string takes everything");
         }
         self.core.kv.drop_snapshots();
         let stats = self.core.stats();

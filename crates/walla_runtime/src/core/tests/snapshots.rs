@@ -2,7 +2,7 @@
 //! replies.
 
 use super::*;
-use crate::api::{Speaker, Turn};
+use crate::api::{ConversationEdit, Speaker, Turn};
 use crate::engine_core::Control;
 
 fn free(options: &EngineOptions) -> Rig {
@@ -118,6 +118,81 @@ fn a_background_prefill_leaves_a_snapshot_in_front_of_the_question() {
         rig.run();
         let usage = rig.reply(ask).usage;
         assert_eq!(usage.cached_tokens, prepared, "{question}: {usage:?}");
+    }
+}
+
+/// Conversations of agents that take turns, after other agents have used all places.
+#[test]
+fn each_agent_keeps_the_snapshots_of_its_last_two_prompts() {
+    let mut rig = free(&EngineOptions { state_snapshots: Some(12), ..recurrent() });
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let talk = |rig: &mut Rig, names: &[char], exchanges: usize| {
+        let spec = |name: &char| AgentSpec { persona: format!("{name}: {LORE}"), ..speaker(1, 4) };
+        let agents: Vec<_> = names.iter().map(|name| rig.agent(spec(name))).collect();
+        let (mut turns, mut asks) = (Vec::new(), Vec::new());
+        for exchange in 0..exchanges {
+            let question = format!("What is question {exchange}?");
+            let each = agents.iter().map(|&agent| {
+                let ask = rig.ask(agent, Prompt::Chat(question.clone()));
+                rig.run();
+                rig.reply(ask).usage
+            });
+            asks.push(each.collect::<Vec<_>>());
+            // Replies are written differently than they were sampled.
+            turns.extend([turn(Speaker::User, &question), turn(Speaker::Agent, "I do not know.")]);
+            for &agent in &agents {
+                rig.command(Command::SetConversation { agent, turns: turns.clone() });
+            }
+        }
+        (agents, asks)
+    };
+    for names in [['a', 'b', 'c', 'd'], ['e', 'f', 'g', 'h'], ['i', 'j', 'k', 'l']] {
+        let (agents, _) = talk(&mut rig, &names, 3);
+        agents.into_iter().for_each(|agent| rig.command(Command::RemoveAgent { agent }));
+    }
+    let (agents, asks) = talk(&mut rig, &['A', 'B', 'C', 'D', 'E', 'F'], 4);
+    for usage in asks.iter().skip(1).flatten() {
+        assert!(usage.prompt_tokens - usage.cached_tokens < 100, "{usage:?} of {asks:?}");
+    }
+    // The last question again, and another one in its place.
+    for agent in agents {
+        let turns = ["What is question 0?", "I do not know."];
+        let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
+        let turns = turns.into_iter().cycle().zip(speakers).take(6);
+        let turns = turns
+            .enumerate()
+            .map(|(at, (text, speaker))| turn(speaker, &text.replace('0', &(at / 2).to_string())));
+        rig.command(Command::SetConversation { agent, turns: turns.collect() });
+        for question in ["What is question 3?", "What else?"] {
+            let ask = rig.ask(agent, Prompt::Chat(question.into()));
+            rig.run();
+            let heard = rig.reply(ask).clone();
+            assert!(evaluated(&heard) < 150, "{question}: {:?}", heard.usage);
+            rig.command(Command::EditConversation {
+                agent,
+                edit: ConversationEdit::Rewind { turns: 2 },
+            });
+        }
+    }
+}
+
+/// With background prefill, only the question is evaluated when a reply is repeated.
+#[test]
+fn a_repeated_reply_continues_from_the_snapshot_in_front_of_its_question() {
+    let mut rig = free(&EngineOptions { background_prefill: true, ..recurrent() });
+    let agent = rig.agent(AgentSpec { persona: LORE.into(), ..speaker(1, 4) });
+    let ask = |rig: &mut Rig, prompt| {
+        let ask = rig.ask(agent, prompt);
+        rig.run();
+        rig.reply(ask).clone()
+    };
+    for question in ["Who are you?", "What is it?", "Where am I?"] {
+        ask(&mut rig, Prompt::Chat(question.into()));
+    }
+    let question = "Where am I?".len() as u32 + 60;
+    for repetition in 0..3 {
+        let heard = ask(&mut rig, Prompt::Again);
+        assert!(evaluated(&heard) <= question, "{repetition}: {:?}", heard.usage);
     }
 }
 
