@@ -179,7 +179,7 @@ impl Embedder {
         purpose: Purpose,
     ) -> Result<Pending, EmbedError> {
         let shared = &self.owner.shared;
-        let mut texts = Some(texts);
+        let (mut texts, waiter) = (Some(texts), Arc::default());
         poll_fn(|context| {
             // Room may come between the first try and the registration.
             for is_last in [false, true] {
@@ -194,7 +194,7 @@ impl Embedder {
                     }
                 }
                 if !is_last {
-                    shared.wait_for_room(context.waker());
+                    shared.wait_for_room(&waiter, context.waker());
                 }
             }
             Poll::Pending

@@ -103,7 +103,8 @@ pub enum EmbedError {
 
 impl EmbedError {
     /// The same error in a list in which `first` texts precede the request's.
-    pub(crate) fn behind(self, first: usize) -> Self {
+    #[must_use]
+    pub fn behind(self, first: usize) -> Self {
         match self {
             Self::TooLong { text, tokens, tokens_max } => {
                 Self::TooLong { text: text + first, tokens, tokens_max }

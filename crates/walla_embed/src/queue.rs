@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::Thread;
 
+use atomic_waker::AtomicWaker;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 
 use crate::budget::Grants;
@@ -18,8 +19,8 @@ pub(crate) struct Shared {
     /// At most as many as [`Room`] admits.
     requests: ArrayQueue<Request>,
     room: Room,
-    /// Futures that wait for room.
-    waiting: SegQueue<Waker>,
+    /// Futures that wait for room, each at most once.
+    waiting: SegQueue<Arc<Waiter>>,
     pub grants: Grants,
     /// The thread sleeps until a frame.
     waits_for_frame: AtomicBool,
@@ -28,6 +29,13 @@ pub(crate) struct Shared {
     /// The thread has ended and takes no requests.
     ended: AtomicBool,
     thread: OnceLock<Thread>,
+}
+
+/// A future that waits for room.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    waker: AtomicWaker,
+    is_queued: AtomicBool,
 }
 
 /// A request in the queue or in work.
@@ -95,8 +103,11 @@ impl Shared {
     }
 
     /// Wakes the future when a request has ended.
-    pub(crate) fn wait_for_room(&self, waker: &Waker) {
-        self.waiting.push(waker.clone());
+    pub(crate) fn wait_for_room(&self, waiter: &Arc<Waiter>, waker: &Waker) {
+        waiter.waker.register(waker);
+        if !waiter.is_queued.swap(true, Ordering::SeqCst) {
+            self.waiting.push(Arc::clone(waiter));
+        }
     }
 
     /// Whether a request waits or is in work.
@@ -161,8 +172,9 @@ impl Shared {
     }
 
     fn wake_waiting(&self) {
-        while let Some(waker) = self.waiting.pop() {
-            waker.wake();
+        while let Some(waiter) = self.waiting.pop() {
+            waiter.is_queued.store(false, Ordering::SeqCst);
+            waiter.waker.wake();
         }
     }
 }

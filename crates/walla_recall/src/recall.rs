@@ -288,8 +288,9 @@ impl Recall {
         }
     }
 
-    pub(crate) fn count_late(&self) {
-        self.owner.0.counters.late.fetch_add(1, Ordering::Relaxed);
+    /// Counts an ask that was sent without its memories. Returns their number.
+    pub(crate) fn count_late(&self) -> u64 {
+        self.owner.0.counters.late.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Hosts hold the lock for a clone at most.

@@ -29,10 +29,10 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// The disk is slower than the session: the queue to the thread that writes is full.
-    #[error("the disk is too slow for the recording: {buffers} buffers wait")]
+    #[error("the disk is too slow for the recording: {bytes} bytes wait")]
     Behind {
-        /// Number of buffers in the queue.
-        buffers: usize,
+        /// Bytes in the queue.
+        bytes: usize,
     },
     /// A command or an event is larger than a record may be.
     #[error("a record has {bytes} bytes, at most {bytes_max} are allowed")]

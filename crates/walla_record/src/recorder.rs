@@ -44,6 +44,9 @@ const BUFFER_CAPACITY: usize = BUFFER_BYTES + (8 << 10);
 /// 100 ms or 64 KiB.
 const BUFFERS_MAX: usize = 256;
 
+/// Maximum bytes in these buffers: a command may have megabytes.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
 /// Number of buffers at the begin.
 const BUFFERS_FIRST: usize = 4;
 
@@ -59,6 +62,8 @@ pub(crate) struct Shared {
     pub path: PathBuf,
     pub full: ArrayQueue<Vec<u8>>,
     pub empty: ArrayQueue<Vec<u8>>,
+    /// Bytes of the full buffers.
+    pub waiting_bytes: AtomicUsize,
     pub error: OnceLock<RecordError>,
     /// Bytes of the file.
     pub bytes: AtomicU64,
@@ -134,6 +139,7 @@ impl RecordingFile {
             path,
             full: ArrayQueue::new(BUFFERS_MAX),
             empty: ArrayQueue::new(BUFFERS_MAX),
+            waiting_bytes: AtomicUsize::new(0),
             error: OnceLock::new(),
             bytes: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
@@ -280,8 +286,11 @@ impl Recorder {
         let next = self.shared.empty.pop();
         let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_CAPACITY));
         let full = std::mem::replace(&mut front.buffer, next);
-        if self.shared.full.push(full).is_err() {
-            self.shared.fail(RecordError::Behind { buffers: BUFFERS_MAX });
+        let bytes = self.shared.waiting_bytes.fetch_add(full.len(), Ordering::Relaxed);
+        // One buffer may have any size.
+        let has_room = bytes == 0 || bytes + full.len() <= WAITING_BYTES_MAX;
+        if !has_room || self.shared.full.push(full).is_err() {
+            self.shared.fail(RecordError::Behind { bytes });
         }
     }
 
@@ -555,8 +564,28 @@ mod tests {
             recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
         }
         let status = recorder.status();
-        assert!(matches!(status.error(), Some(RecordError::Behind { buffers: BUFFERS_MAX })));
+        let bytes_min = BUFFERS_MAX * BUFFER_BYTES;
+        assert!(
+            matches!(status.error(), Some(RecordError::Behind { bytes }) if *bytes >= bytes_min)
+        );
         recorder.try_send(turns(1)).expect("the session goes on");
+    }
+
+    /// A few large commands count as many small ones.
+    #[test]
+    fn bytes_that_wait_for_the_disk_are_limited() {
+        let file = RecordingFile::start(PathBuf::new(), |shared| {
+            while !shared.is_closing.load(Ordering::Acquire) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+        let mut sent = 0;
+        while recorder.status().is_recording() {
+            recorder.try_send(turns(7 << 20)).expect("the engine takes it");
+            sent += 7 << 20;
+        }
+        assert!((WAITING_BYTES_MAX..WAITING_BYTES_MAX + (8 << 20)).contains(&sent), "{sent}");
     }
 
     #[test]

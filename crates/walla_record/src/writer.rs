@@ -79,6 +79,7 @@ fn write_all(shared: &Shared, chunks: &mut ChunkWriter<File>) -> std::io::Result
         // Before the queue is read, so that no buffer is missed.
         let is_last = shared.is_closing.load(Ordering::Acquire) || shared.error.get().is_some();
         while let Some(mut buffer) = shared.full.pop() {
+            shared.waiting_bytes.fetch_sub(buffer.len(), Ordering::Relaxed);
             if records.len() + buffer.len() > CHUNK_BYTES_MAX {
                 store(shared, chunks, &mut records)?;
             }

@@ -31,6 +31,7 @@ mod inline_text;
 mod mailbox;
 mod model_text;
 mod options;
+mod replace;
 mod reply_parts;
 mod sentence;
 mod shell;

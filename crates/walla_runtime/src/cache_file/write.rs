@@ -1,9 +1,9 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use super::{Binding, Contents, FIXED_BYTES, KvFileError, MAGIC, VERSION, code};
+use crate::replace::replace;
 
 /// Header of a file, and its length.
 fn header(contents: &Contents, binding: &Binding) -> (Vec<u8>, u64) {
@@ -67,28 +67,6 @@ pub(crate) fn to_bytes(contents: Contents, binding: &Binding) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Number of the next new file: two engines of a program may save to the same path.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
-/// Maximum number of files of earlier processes with this process id that are skipped.
-const SKIPPED_MAX: u32 = 1_000;
-
-/// A new file in the folder of `path`, with a name that no other writer has.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let process = std::process::id();
-    for _ in 0..SKIPPED_MAX {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Independent of the file's name, which may have the maximum length.
-        let beside = path.with_file_name(format!(".walla-{process}-{number}.new"));
-        // Not an existing file, and not through a link.
-        match File::options().write(true).create_new(true).open(&beside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (file, beside)),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
 /// Checks that nothing else than a cache file is replaced. It may be incomplete or zeroed, as a
 /// power cut leaves it.
 fn check_replaced(path: &Path, io: &dyn Fn(io::Error) -> KvFileError) -> Result<(), KvFileError> {
@@ -120,15 +98,7 @@ pub(crate) fn write_file(
         message: error.to_string(),
     };
     check_replaced(path, &io)?;
-    let (mut file, beside) = create_beside(path).map_err(io)?;
-    let written = write(contents, binding, &mut |part| file.write_all(part));
-    drop(file);
-    let written = written.and_then(|written| {
-        written.and_then(|bytes| fs::rename(&beside, path).map(|()| bytes)).map_err(io)
-    });
-    if written.is_err() {
-        // A full disk leaves a part of the new file.
-        let _removed = fs::remove_file(&beside);
-    }
-    written
+    let written =
+        |file: &mut File| write(contents, binding, &mut |part| file.write_all(part))?.map_err(&io);
+    replace(path, written, io)
 }

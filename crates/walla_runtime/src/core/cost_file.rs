@@ -10,7 +10,8 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use walla_device::DeviceInfo;
@@ -20,6 +21,7 @@ use walla_plan::governor::Rates;
 use walla_plan::{BUCKETS, StepCost};
 
 use crate::hash::fnv1a;
+use crate::replace::replace;
 
 const FIRST_LINE: &str = "walla step cost 1";
 
@@ -104,13 +106,10 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
 /// so that a crash leaves the old or the new file.
 pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let saved = fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&beside, text(&key.line(), cost)))
-        .and_then(|()| fs::rename(&beside, &path));
+    let text = text(&key.line(), cost);
+    let write = |file: &mut File| file.write_all(text.as_bytes());
+    let saved = fs::create_dir_all(folder).and_then(|()| replace(&path, write, |error| error));
     if let Err(error) = saved {
-        // A full disk leaves a part of the new file.
-        let _removed = fs::remove_file(&beside);
         tracing::warn!(target: "walla::load", file = %path.display(), %error, "step costs are not kept");
     }
 }

@@ -74,7 +74,9 @@ impl Writer<'_> {
         if self.is_matrix && self.kept.len() + texts.len() > MATRIX_MAX {
             return Err(format!("more than {MATRIX_MAX} texts for a matrix").into());
         }
-        let found = self.embedder.embed(texts.clone(), Purpose::Query).await?;
+        let found = self.embedder.embed(texts.clone(), Purpose::Query).await;
+        // Texts are counted from 1 here, as in the notes below.
+        let found = found.map_err(|error| error.behind(self.written + 1))?;
         let mut out = std::io::stdout().lock();
         for (text, found) in texts.into_iter().zip(found) {
             if found.is_cut {

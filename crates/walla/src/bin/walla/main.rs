@@ -104,6 +104,8 @@ fn is_broken_pipe(failure: &(dyn std::error::Error + 'static)) -> bool {
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
+/// Without control characters: a file of a stranger may have a part of the text.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -1,0 +1,92 @@
+//! Replaces a file as a whole.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Number of the next new file: two engines of a program may write to the same path.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Maximum number of files of earlier processes with this process id that are skipped.
+const SKIPPED_MAX: u32 = 1_000;
+
+/// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. A link
+/// stays a link to the new file. After an error nothing is left beside the old file.
+///
+/// # Errors
+/// Those of `write`, and errors of the system, converted by `io`.
+pub(crate) fn replace<T, E>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<T, E>,
+    io: impl Fn(io::Error) -> E,
+) -> Result<T, E> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (mut file, beside) = create_beside(&path).map_err(&io)?;
+    let written = write(&mut file);
+    drop(file);
+    let written = written.and_then(|written| {
+        fs::rename(&beside, &path).map_err(&io)?;
+        Ok(written)
+    });
+    if written.is_err() {
+        // A full disk leaves a part of the new file.
+        let _removed = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A new file in the folder of `path`, with a name that no other writer has.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let process = std::process::id();
+    for _ in 0..SKIPPED_MAX {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Independent of the file's name, which may have the maximum length.
+        let beside = path.with_file_name(format!(".walla-{process}-{number}.new"));
+        // Not an existing file, and not through a link.
+        match File::options().write(true).create_new(true).open(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (file, beside)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> io::Result<()> {
+        replace(path, |file| file.write_all(text.as_bytes()), |error| error)
+    }
+
+    #[test]
+    fn a_failure_keeps_the_file_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write(&path, "one").unwrap();
+        let failed = replace(
+            &path,
+            |file| file.write_all(b"part").and(Err::<(), _>(io::ErrorKind::StorageFull.into())),
+            |error| error,
+        );
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(write(&folder.path().join("none/file"), "x").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link] = ["file", "link"].map(|name| folder.path().join(name));
+        write(&path, "one").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write(&link, "two").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+    }
+}
