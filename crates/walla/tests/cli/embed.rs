@@ -53,7 +53,7 @@ fn long_texts_are_reported_or_refused() {
     assert!(ran.err.contains("text 1 was cut to 48 tokens"), "{}", ran.err);
     assert_eq!(lines(&ran.out)[0]["cut"], Value::Bool(true));
     let ran = run(&["embed", "--refuse-long", &file, "a", &long]);
-    assert!(ran.code == Some(1) && ran.err.contains("text 1 has 102 tokens, at most 48"));
+    assert!(ran.code == Some(1) && ran.err.contains("text 2 has 102 tokens, at most 48"));
 }
 
 #[test]

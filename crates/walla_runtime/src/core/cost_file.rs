@@ -252,31 +252,6 @@ mod tests {
         assert_eq!(load(folder.path(), &key), None);
     }
 
-    /// The new file is a link to a device that is always full.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_full_disk_keeps_the_old_file_and_no_partial_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let key = key("a|b", "1");
-        save(folder.path(), &key, &cost());
-        let old = fs::read(path(folder.path(), &key)).unwrap();
-        let beside =
-            path(folder.path(), &key).with_extension(format!("{}.new", std::process::id()));
-        std::os::unix::fs::symlink("/dev/full", &beside).unwrap();
-        assert!(fs::write(&beside, "x").is_err(), "the disk is full");
-        let other = StepCost::from_linear(LinearCost {
-            step_micros: 1.0,
-            row_micros: 1.0,
-            context_token_micros: 0.0,
-            prefill_token_micros: 0.0,
-        });
-        save(folder.path(), &key, &other);
-        assert_eq!(fs::read(path(folder.path(), &key)).unwrap(), old);
-        assert_eq!(load(folder.path(), &key), Some(cost()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside");
-        assert!(fs::metadata("/dev/full").is_ok(), "the link was removed, not its target");
-    }
-
     /// A process that crashed while writing leaves a part of the new file. Later runs neither read
     /// it nor fail.
     #[test]
