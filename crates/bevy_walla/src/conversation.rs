@@ -29,7 +29,7 @@ impl EditId {
     }
 }
 
-/// What the latest edit did.
+/// Kind of the latest edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Edit {
     /// Another conversation.

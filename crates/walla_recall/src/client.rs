@@ -233,7 +233,7 @@ impl Inner {
         if model.is_none_or(|model| model.device.kind != DeviceKind::Cpu) {
             return;
         }
-        // What was set last, not what is in effect: the engine's thread may have another one yet.
+        // The budget that was set last: the engine's thread may not have it yet.
         let current = self.client.budget();
         // Unless the host has set another one.
         let known = divided.filter(|of| of.is(current));

@@ -46,7 +46,7 @@ pub(crate) struct Known {
 struct Latest {
     /// The latest question or appended turn, for an ask that continues.
     turn: Arc<str>,
-    /// What the latest ask has searched, for its repetition.
+    /// The text that the latest ask has searched, for its repetition.
     asked: Arc<str>,
 }
 

@@ -27,7 +27,7 @@ const FRAME_TIME_MIN: Duration = Duration::from_millis(1);
 const FRAME_TIME_MAX: Duration = Duration::from_hours(24);
 
 /// Time after which a search tries again if the queue of the embedding model is full: others may
-/// use the model too, and their requests wake nobody here.
+/// use the model too, and their requests do not wake this thread.
 const QUEUE_RETRY: Duration = Duration::from_millis(5);
 
 /// Ends the service when the thread ends, for any reason.
@@ -128,7 +128,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Searches in the queue request their vectors again: those of another model cannot be compared.
+    /// Searches in the queue request their vectors again: vectors of another model cannot be
+    /// compared.
     fn begin_again(&mut self) {
         for item in &mut self.items {
             if let Item::Search(job) = item {
@@ -248,7 +249,7 @@ impl Worker<'_> {
         None
     }
 
-    /// Requests the vector of a search's text, after those of fresh entries.
+    /// Requests the vector of a search's text, after the vectors of fresh entries.
     fn request_vectors(&mut self, job: &mut Job) -> Result<(), QueueFull> {
         let most = self.shared.options.fresh_max;
         for key in &job.search.memories {

@@ -12,10 +12,10 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 const SKIPPED_MAX: u32 = 1_000;
 
 /// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. A link
-/// stays a link to the new file. After an error nothing is left beside the old file.
+/// stays a link to the new file. After an error there is only the old file.
 ///
 /// # Errors
-/// Those of `write`, and errors of the system, converted by `io`.
+/// The errors of `write`, and errors of the system, converted by `io`.
 pub(crate) fn replace<T, E>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<T, E>,

@@ -69,7 +69,7 @@ impl RememberCommands for Commands<'_, '_> {
 /// become none. The latest entries are not found while they are
 /// [recent](super::Knowledge::recent_skipped).
 ///
-/// What is undone is forgotten: a rewind, an edited turn and a [repeated
+/// Undone turns are forgotten: a rewind, an edited turn and a [repeated
 /// reply](crate::Ask::again) remove the entries of the turns that they remove or change, among the
 /// latest 16 since the game started. [`Conversation::clear`] and a new conversation remove none.
 #[derive(Component, Clone, Copy, Debug, PartialEq)]

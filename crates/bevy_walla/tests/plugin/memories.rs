@@ -159,7 +159,7 @@ fn turns_become_entries() {
     assert_eq!(texts(&app, agent).len(), before + 1);
 }
 
-/// What is undone is forgotten: repeated replies, rewinds, edits. A new conversation is no undo.
+/// Undone turns are forgotten: repeated replies, rewinds, edits. A new conversation is no undo.
 #[test]
 fn undone_turns_are_forgotten() {
     let engine = echo();
@@ -321,7 +321,7 @@ fn removals_between_time_steps_are_seen() {
     }
 }
 
-/// The time of memories is that of the game, whatever the time steps of the plugin.
+/// The time of memories is the time of the game, for all time steps of the plugin.
 #[test]
 fn the_game_time_does_not_depend_on_time_steps() {
     for millis in [1, 10, 35] {

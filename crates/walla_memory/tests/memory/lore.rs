@@ -57,8 +57,8 @@ fn errors_name_the_line() {
     assert!(matches!(long, LoreError::Entry { line: 3, error: EntryError::TooLong { .. } }));
 }
 
-/// A header that an author writes is a header or an error, whatever is before it and however lines
-/// end: its secret is never text for everyone.
+/// A header that an author writes is a header or an error, with anything before it and any end of
+/// lines: its secret is never text for everyone.
 #[test]
 fn no_header_becomes_text() {
     let secret = || Entry::new("The mayor did it.").visible_to(["guards"]);

@@ -457,7 +457,7 @@ fn a_repetition_searches_the_same_text() {
     assert_eq!(again(loaded), ["The player owes coal."]);
 }
 
-/// An ask has the settings of its time, whatever changes while its search runs.
+/// An ask has the settings of its time, also if they change while its search runs.
 #[test]
 fn settings_change_from_the_next_ask_on() {
     let rig = waiting_rig();

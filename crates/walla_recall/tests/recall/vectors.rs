@@ -95,7 +95,8 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
     assert!(found.has_vectors && found.entries.len() == 4, "{found:?}");
 }
 
-/// More searches at once than the model's queue takes: each compares vectors, and fresh entries too.
+/// More searches at once than the model's queue takes: each compares vectors, and fresh entries
+/// too.
 #[test]
 fn searches_beyond_the_queue_of_the_model_wait_for_room() {
     let time_max = Duration::from_secs(60);

@@ -10,9 +10,9 @@ use walla_types::TokenId;
 #[non_exhaustive]
 pub enum Logged {
     /// The engine has applied the next command of this client, without copies of caches, which
-    /// change no text ([`Command::CopyCache`](crate::Command::CopyCache)). It belongs to no reply: its
-    /// [`reply_id`](crate::Event::reply_id) is [`ReplyId::NONE`](crate::ReplyId::NONE). Events that
-    /// the command caused at once precede it.
+    /// change no text ([`Command::CopyCache`](crate::Command::CopyCache)). It belongs to no reply:
+    /// its [`reply_id`](crate::Event::reply_id) is [`ReplyId::NONE`](crate::ReplyId::NONE). Events
+    /// that the command caused at once precede it.
     Applied,
     /// The reply begins: specification and conversation of its agent are taken now.
     Begun,

@@ -19,7 +19,7 @@
 //! An agent continues from its latest snapshot, or from an earlier one: a repeated reply, and a
 //! question in place of the last one, need a snapshot in front of that question. So each agent has
 //! a second snapshot, of the earlier ones the last that was used. Others are replaced first, then
-//! the second ones, then the latest ones and those of common prefixes; of equal ones the least
+//! the second ones, then the latest ones and the ones of common prefixes; of equal ones the least
 //! recently used. The end of a background prefill includes the end of the prompt before it, which
 //! is no second snapshot then. If pages are lacking, snapshots lose theirs in this order before
 //! agents do.
@@ -31,7 +31,7 @@ use super::kv_cache::KvCache;
 use super::pages::PREFIX_PAGES_MIN;
 use crate::api::AgentId;
 
-/// What a snapshot is for.
+/// Purpose of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A prefix of several agents.
