@@ -1,5 +1,5 @@
-//! Costs of conversation control: the tokens that are evaluated, and the time to the first token, of
-//! the next question, a repeated reply, a rewind, an edit, a fork and a copy.
+//! Costs of conversation control: the tokens that are evaluated, and the time to the first token,
+//! of the next question, a repeated reply, a rewind, an edit, a fork and a copy.
 //!
 //! Each round has another persona, so that nothing of earlier rounds is in the cache. Background
 //! prefill is off: only the ask evaluates. The numbers are medians of the rounds.

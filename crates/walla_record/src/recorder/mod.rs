@@ -16,23 +16,28 @@
 //! 3. The thread writes a chunk, and asks the system to store it, every half second in which there
 //!    were records.
 
-use std::path::{Path, PathBuf};
+mod front;
+mod shared;
+#[cfg(test)]
+mod tests;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
 use walla_runtime::{
     Capabilities, Command, Engine, EngineClient, EngineState, EngineStats, Event, FrameBudget,
     ModelCard, ReplyEvent, TrySendError,
 };
 
+use self::front::Front;
+pub(crate) use self::shared::Shared;
+pub use self::shared::{RecordingFile, RecordingStatus};
 use crate::error::RecordError;
-use crate::format::{Clock, Ids, Raw, Writer, put_record};
-use crate::recording::{EngineInfo, check_size};
-use crate::writer;
+use crate::format::{Clock, Raw};
+use crate::recording::EngineInfo;
 
 /// A buffer of this size is full.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -47,124 +52,11 @@ const BUFFERS_MAX: usize = 256;
 /// Maximum bytes in these buffers: a command may have megabytes.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Number of buffers at the begin.
-const BUFFERS_FIRST: usize = 4;
-
 /// Maximum time in a buffer, in microseconds.
 const BUFFER_MICROS: u64 = 100_000;
 
 /// Maximum wait for the last chunk when the recorder is dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
-
-/// Shared with the thread that writes.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub path: PathBuf,
-    pub full: ArrayQueue<Vec<u8>>,
-    pub empty: ArrayQueue<Vec<u8>>,
-    /// Bytes of the full buffers.
-    pub waiting_bytes: AtomicUsize,
-    pub error: OnceLock<RecordError>,
-    /// Bytes of the file.
-    pub bytes: AtomicU64,
-    /// The recorder was dropped.
-    pub is_closing: AtomicBool,
-}
-
-impl Shared {
-    /// Ends the recording.
-    pub fn fail(&self, error: RecordError) {
-        if self.error.set(error).is_ok()
-            && let Some(error) = self.error.get()
-        {
-            let file = self.path.display();
-            tracing::warn!(target: "walla::record", %file, %error, "the recording has ended early");
-        }
-    }
-}
-
-/// State of a recording; clones share it.
-#[derive(Clone, Debug)]
-pub struct RecordingStatus(Arc<Shared>);
-
-impl RecordingStatus {
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    /// Whether the session is being recorded.
-    #[must_use]
-    pub fn is_recording(&self) -> bool {
-        self.error().is_none() && !self.0.is_closing.load(Ordering::Relaxed)
-    }
-
-    /// Why the recording has ended early.
-    #[must_use]
-    pub fn error(&self) -> Option<&RecordError> {
-        self.0.error.get()
-    }
-
-    /// Bytes of the file so far.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// The file of a recording, and the thread that writes it.
-#[derive(Debug)]
-pub struct RecordingFile {
-    shared: Arc<Shared>,
-    thread: JoinHandle<()>,
-}
-
-impl RecordingFile {
-    /// Creates the file and starts the thread. An existing recording is replaced.
-    ///
-    /// # Errors
-    /// As [`Recorder::new`].
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self, RecordError> {
-        let path = path.into();
-        let file = writer::create(&path)?;
-        Self::start(path, move |shared| writer::run(shared, file))
-    }
-
-    fn start(
-        path: PathBuf,
-        write: impl FnOnce(&Shared) + Send + 'static,
-    ) -> Result<Self, RecordError> {
-        let shared = Arc::new(Shared {
-            path,
-            full: ArrayQueue::new(BUFFERS_MAX),
-            empty: ArrayQueue::new(BUFFERS_MAX),
-            waiting_bytes: AtomicUsize::new(0),
-            error: OnceLock::new(),
-            bytes: AtomicU64::new(0),
-            is_closing: AtomicBool::new(false),
-        });
-        for _ in 0..BUFFERS_FIRST {
-            let _has_room = shared.empty.push(Vec::with_capacity(BUFFER_CAPACITY));
-        }
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("walla-record".into())
-            .spawn(move || write(&of_thread))
-            .map_err(|error| RecordError::Thread(error.to_string()))?;
-        Ok(Self { shared, thread })
-    }
-}
-
-/// The buffer that is being filled.
-struct Front {
-    buffer: Vec<u8>,
-    ids: Ids,
-    /// Time of the latest record.
-    last: Clock,
-    /// Time of the first record in the buffer.
-    begun_micros: u64,
-}
 
 /// A client that records the commands and events of its host. It behaves as the client that it
 /// contains.
@@ -206,14 +98,8 @@ impl Recorder {
     pub fn with_file(file: RecordingFile, client: Box<dyn EngineClient>) -> Self {
         let RecordingFile { shared, thread } = file;
         let has_tokens = client.set_logged(true);
-        let front = Front {
-            buffer: Vec::with_capacity(BUFFER_CAPACITY),
-            ids: Ids::default(),
-            last: Clock::default(),
-            begun_micros: 0,
-        };
         Self {
-            front: Mutex::new(front),
+            front: Mutex::new(Front::new()),
             shared,
             thread: Some(thread),
             begun: Instant::now(),
@@ -331,38 +217,6 @@ impl Recorder {
     fn is_for_host(&self, event: &Event) -> bool {
         !matches!(event.what, ReplyEvent::Logged(_)) || self.is_host_logged.load(Ordering::Relaxed)
     }
-}
-
-impl Front {
-    /// Appends a record. Without success nothing changes.
-    fn put(&mut self, now: Clock, record: Raw<'_>) -> Result<(), RecordError> {
-        let mark = self.mark();
-        if self.buffer.is_empty() {
-            self.begun_micros = now.micros;
-        }
-        let Self { buffer, ids, last, .. } = self;
-        let is_known = put_record(&mut Writer(buffer), (ids, last), now, record);
-        let sized = check_size(buffer.len() - mark.bytes);
-        let put = if is_known { sized } else { Err(RecordError::UnknownCommand) };
-        put.inspect_err(|_| self.restore(mark))
-    }
-
-    fn mark(&self) -> Mark {
-        Mark { bytes: self.buffer.len(), ids: self.ids.clone(), last: self.last }
-    }
-
-    /// Removes the records behind a mark.
-    fn restore(&mut self, mark: Mark) {
-        self.buffer.truncate(mark.bytes);
-        (self.ids, self.last) = (mark.ids, mark.last);
-    }
-}
-
-/// A position in the buffer.
-struct Mark {
-    bytes: usize,
-    ids: Ids,
-    last: Clock,
 }
 
 impl EngineClient for Recorder {
@@ -492,117 +346,5 @@ impl Drop for Recorder {
         while !thread.is_finished() && begun.elapsed() < CLOSE_MAX {
             thread::sleep(Duration::from_micros(200));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use walla_runtime::{AgentId, Speaker, Turn};
-
-    /// An engine that takes every command and has no replies.
-    struct Silent;
-
-    impl EngineClient for Silent {
-        fn try_send(&self, _command: Command) -> Result<(), TrySendError<Command>> {
-            Ok(())
-        }
-
-        fn try_recv(&self) -> Option<Event> {
-            None
-        }
-
-        fn frame(&self) {}
-
-        fn state(&self) -> EngineState {
-            EngineState::Ready
-        }
-
-        fn stats(&self) -> EngineStats {
-            EngineStats::default()
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::LOCAL
-        }
-
-        fn stop(&self) {}
-    }
-
-    fn turns(bytes: usize) -> Command {
-        let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }];
-        Command::AppendTurns { agent: AgentId(1), turns }
-    }
-
-    /// A copy of a cache changes no text: a replay needs none.
-    #[test]
-    fn copies_of_caches_are_not_recorded() {
-        let file = RecordingFile::start(PathBuf::new(), |shared| {
-            while !shared.is_closing.load(Ordering::Acquire) {
-                thread::park_timeout(Duration::from_millis(1));
-            }
-        });
-        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
-        let before = recorder.lock().mark().bytes;
-        let (ticket, _job) = walla_runtime::CacheTicket::save("x");
-        recorder.try_send(Command::CopyCache { agent: AgentId(1), ticket }).expect("passed on");
-        assert_eq!(recorder.lock().mark().bytes, before);
-        recorder.try_send(turns(1)).expect("passed on");
-        assert_ne!(recorder.lock().mark().bytes, before);
-    }
-
-    #[test]
-    fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
-        let file = RecordingFile::start(PathBuf::new(), |shared| {
-            while !shared.is_closing.load(Ordering::Acquire) {
-                thread::park_timeout(Duration::from_millis(1));
-            }
-        });
-        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
-        for sent in 0..=BUFFERS_MAX {
-            assert!(recorder.status().is_recording(), "{sent} buffers wait");
-            recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
-        }
-        let status = recorder.status();
-        let bytes_min = BUFFERS_MAX * BUFFER_BYTES;
-        assert!(
-            matches!(status.error(), Some(RecordError::Behind { bytes }) if *bytes >= bytes_min)
-        );
-        recorder.try_send(turns(1)).expect("the session goes on");
-    }
-
-    /// A few large commands count as many small ones.
-    #[test]
-    fn bytes_that_wait_for_the_disk_are_limited() {
-        let file = RecordingFile::start(PathBuf::new(), |shared| {
-            while !shared.is_closing.load(Ordering::Acquire) {
-                thread::park_timeout(Duration::from_millis(1));
-            }
-        });
-        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
-        let mut sent = 0;
-        while recorder.status().is_recording() {
-            recorder.try_send(turns(7 << 20)).expect("the engine takes it");
-            sent += 7 << 20;
-        }
-        assert!((WAITING_BYTES_MAX..WAITING_BYTES_MAX + (8 << 20)).contains(&sent), "{sent}");
-    }
-
-    #[test]
-    fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("session.walla");
-        std::fs::write(&path, "").expect("a file");
-        // Each write fails, because the file is open for reading only.
-        let read_only = std::fs::File::open(&path).expect("a file");
-        let file = RecordingFile::start(path, move |shared| writer::run(shared, read_only));
-        let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
-        let begun = Instant::now();
-        while recorder.status().is_recording() {
-            assert!(begun.elapsed() < Duration::from_secs(30));
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(matches!(recorder.status().error(), Some(RecordError::Io { .. })));
-        recorder.try_send(turns(1)).expect("the session goes on");
     }
 }
