@@ -72,11 +72,11 @@ pub const REGULARS: [Persona; 12] = [
     },
     Persona {
         name: "Tamsin",
-        text: "You are Tamsin, a fur trader from Ashford. You are in high spirits. A fox pelt costs 8 silver. A bear hide costs 60 silver. \
+        text: "You are Tamsin, a fur trader from Ashford. You are in high spirits. A fox pelt costs 8 silver. A bear fur costs 60 silver. \
                You owe Captain Brandt 12 silver. Your mule is called Duke. You only drink blackberry wine.",
         question: "Who is Duke?",
-        wares: &[ware("fox pelt", 8), ware("bear hide", 60)],
-        order: Some("I'd like to buy a bear hide."),
+        wares: &[ware("fox pelt", 8), ware("bear fur", 60)],
+        order: Some("I'd like to buy a bear fur."),
     },
     Persona {
         name: "Pip",

@@ -75,7 +75,8 @@ fn main() {
     ));
     let frames = arguments.frames.unwrap_or(u64::from(arguments.seconds * FRAME_RATE)).max(1);
 
-    println!("The tavern is still empty: {frames} frames without walla.");
+    let seconds = frames / u64::from(FRAME_RATE);
+    println!("The tavern is still empty: {frames} frames without walla, {seconds} s.");
     let without = evening(frames, host_load, None).unwrap_or_else(|error| fail(error));
     println!("The guests arrive.");
     let with = evening(frames, host_load, Some((&arguments, plugin)));

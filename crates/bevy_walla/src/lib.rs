@@ -35,6 +35,7 @@
 //! | [`Actions`] | optional: actions of the game that the agent can call |
 //! | [`ForkOf`] | optional: the agent that this one begins as a copy of |
 //! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
+//! | [`Memory`], [`Knowledge`], [`Memorises`] | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
 //! | state | |
 //! |---|---|
@@ -42,12 +43,15 @@
 //! | [`Conversation`] | the history: readable, editable, saveable (feature `serialize`), restorable |
 //! | [`Walla`] | the engine: state, model, counters, host time of its systems |
 //! | [`WallaEngines`] | the engines of an app with several: load, replace, unload, list |
+//! | [`Lore`], [`MemoryTime`], [`MemoryService`] | entries that agents share, the game time of entries, state of the search |
+//! | [`WallaRecording`] | state of the recording |
 //!
 //! | request | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `cancel` |
 //! | [`CancelHeard`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
 //! | [`ActionResult`] | the outcome of an action: the agent hears it and continues to speak; also `action_result` of the entity's commands |
+//! | [`ForkCommands`], [`CacheCommands`], [`RememberCommands`] | copies of agents, caches in files, entries of memories |
 //!
 //! | event and message | |
 //! |---|---|
@@ -275,10 +279,11 @@ pub mod prelude {
         AskCommands, AskEntityCommands, AskKind, CacheCommands, CacheFailed, CacheLoaded,
         CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
         FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorises, Memory,
-        Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
-        ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech, SpeechState, Turn,
-        VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaMemoryPlugin, WallaPlugin,
-        WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished,
+        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech,
+        SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
+        WallaMemoryPlugin, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems,
+        walla_ready,
     };
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
+use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::prelude::*;
+use bevy_ecs::world::DeferredWorld;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_embed::{Embedder, EmbedderOptions};
@@ -57,7 +59,22 @@ pub use memorise::{Memorises, MemoryTexts, Remember, RememberCommands};
     reflect(opaque, Component, Default, Clone, Debug, PartialEq)
 )]
 #[require(Knowledge)]
+#[component(on_add = added)]
 pub struct Memory(walla_recall::Memory);
+
+/// A memory without the plugin would be found by nothing.
+fn added(mut world: DeferredWorld, context: HookContext) {
+    let has_plugin = world.contains_resource::<MemoryService>();
+    if !has_plugin && !world.contains_resource::<HasWarned>() {
+        let agent = context.entity;
+        tracing::warn!(target: "walla::memory", %agent, "Memory has no effect without WallaMemoryPlugin");
+        world.commands().insert_resource(HasWarned);
+    }
+}
+
+/// The world has memories and no plugin for them, which was reported.
+#[derive(Resource)]
+struct HasWarned;
 
 /// Entries that agents share, with tags and readers: a resource.
 ///
@@ -183,8 +200,8 @@ pub struct Knowledge {
     pub tokens_max: u32,
     /// First line of the entries in a prompt. Default: `You know:`.
     pub heading: Arc<str>,
-    /// Number of its latest [memorised](Memorises) turns that are left out, because they are still
-    /// in the conversation. Default: 6.
+    /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are in
+    /// the conversation. Default: 6.
     pub recent_skipped: usize,
     /// Weights of the search.
     pub weights: walla_memory::Weights,
@@ -197,7 +214,8 @@ impl Knowledge {
         Self { reader: tags.into_iter().collect(), ..Self::default() }
     }
 
-    fn recall(&self, memories: Vec<MemoryKey>) -> AgentRecall {
+    /// `recent`: memorised turns that are in the conversation.
+    fn recall(&self, memories: Vec<MemoryKey>, recent: usize) -> AgentRecall {
         AgentRecall {
             memories,
             reader: self.reader.clone(),
@@ -205,7 +223,7 @@ impl Knowledge {
             entries_max: self.entries_max,
             tokens_max: self.tokens_max,
             heading: Arc::clone(&self.heading),
-            recent_skipped: self.recent_skipped,
+            recent_skipped: self.recent_skipped.min(recent),
             weights: self.weights.clone(),
         }
     }
@@ -235,6 +253,7 @@ impl Default for Knowledge {
 /// unless [`manual_time`](WallaMemoryPlugin::manual_time) leaves that to the game.
 #[derive(Resource, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Resource, Default, Debug, PartialEq))]
+#[cfg_attr(feature = "serialize", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryTime(pub Duration);
 
 /// The service that finds entries: its counters, direct searches, and the embedding model.

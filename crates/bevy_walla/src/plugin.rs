@@ -438,7 +438,8 @@ impl WallaPlugin {
     }
 
     /// Records the session of this app to a file ([`record`](crate::record)), for reports of
-    /// defects, cutscenes and tests: all that the app asks, and every token. It contains personas
+    /// defects, cutscenes and tests: all that the app asks, and every token. An existing recording
+    /// is replaced. It contains personas
     /// and conversations. The resource [`WallaRecording`](crate::WallaRecording) has its state. A
     /// recording that fails ends with a warning in the log, and the game goes on.
     ///

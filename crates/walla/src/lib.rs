@@ -28,6 +28,8 @@
 //! | [`Agent`] | persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
 //! | [`Embedder`] | an embedding model with its own thread: vectors of texts, for search by meaning |
+//! | [`recall::Memory`] | entries that agents find at each ask: [`Engine::recall`], [`Agent::set_recall`] |
+//! | [`record::Recording`] | a recorded session: [`EngineBuilder::record`], [`Engine::play`] |
 
 #![forbid(unsafe_code)]
 

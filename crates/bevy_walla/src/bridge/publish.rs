@@ -215,6 +215,10 @@ impl EngineBridge {
                 out.commands.trigger(ready);
             }
             WallaState::Failed(error) if !walla.is_failed() => {
+                if self.client.is_none() {
+                    // The engine, which reports its other errors, did not begin.
+                    tracing::error!(target: "walla::load", %error, "there is no engine");
+                }
                 self.failure = Some(error.clone());
                 let failed = WallaFailed { error: error.clone() };
                 out.failed.write(failed.clone());

@@ -71,7 +71,7 @@ impl RememberCommands for Commands<'_, '_> {
 ///
 /// Undone turns are forgotten: a rewind, an edited turn and a [repeated
 /// reply](crate::Ask::again) remove the entries of the turns that they remove or change, among the
-/// latest 16 since the game started. [`Conversation::clear`] and a new conversation remove none.
+/// latest 32. [`Conversation::clear`] and a new conversation remove none.
 #[derive(Component, Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
@@ -221,7 +221,7 @@ fn memorise_observations(
     now: Res<MemoryTime>,
 ) {
     for (mut memory, memorises, conversation, mut memorised) in &mut agents {
-        let pushed = memorised.update(&mut memory, conversation);
+        let pushed = memorised.update(&mut memory, conversation, &texts);
         if !memorises.observations || pushed == 0 {
             continue;
         }

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use bevy_ecs::prelude::*;
-use walla_memory::EntryId;
-use walla_recall::MemoryKey;
-use walla_runtime::Turn;
+use walla_memory::{Entry, EntryId};
+use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
+use walla_runtime::{Speaker, Turn};
 
-use super::Memory;
+use super::{Memory, MemoryTexts};
 use crate::conversation::{Conversation, Edit, EditId};
 
-/// Maximum number of entries that can be undone.
-const UNDONE_MAX: usize = 16;
+/// Maximum number of entries whose turns are known.
+const KNOWN_MAX: usize = 32;
 
 /// The turns of a conversation that were seen, and the latest entries made of them.
 #[derive(Component, Debug)]
@@ -43,19 +43,28 @@ impl Memorised {
     pub fn add(&mut self, memory: &Memory, entry: EntryId, turns: Vec<Turn>) {
         self.check(memory);
         self.entries.push_back((entry, turns));
-        let surplus = self.entries.len().saturating_sub(UNDONE_MAX);
+        let surplus = self.entries.len().saturating_sub(KNOWN_MAX);
         self.entries.drain(..surplus);
     }
 
     /// The conversation has changed. Removes the entries of turns that were undone from the memory.
     /// Returns the number of turns that were pushed since the last call.
-    pub fn update(&mut self, memory: &mut Mut<Memory>, conversation: &Conversation) -> usize {
+    pub fn update(
+        &mut self,
+        memory: &mut Mut<Memory>,
+        conversation: &Conversation,
+        texts: &MemoryTexts,
+    ) -> usize {
         self.check(memory);
+        let is_new = self.edit == EditId::NONE;
         let is_edited = self.edit != conversation.edit();
         let before = if is_edited { 0 } else { self.pushed };
         (self.edit, self.pushed) = (conversation.edit(), conversation.pushed());
         if is_edited {
             self.pending = conversation.last_edit();
+            if is_new || self.pending == Edit::New {
+                self.recognise(memory, conversation.turns(), texts);
+            }
         }
         // The turns of a repetition are put back if it fails.
         if self.pending != Edit::Repetition || conversation.has_exchanges() {
@@ -67,6 +76,39 @@ impl Memorised {
             });
         }
         self.pushed.wrapping_sub(before) as usize
+    }
+
+    /// Number of the latest entries of the memory that are in the conversation.
+    pub fn recent(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Finds the entries of a conversation that was loaded or copied, by their texts.
+    fn recognise(&mut self, memory: &Memory, turns: &[Turn], texts: &MemoryTexts) {
+        let is_own = |entry: &Entry| {
+            entry.tags.iter().any(|tag| [EXCHANGE_TAG, OBSERVATION_TAG].contains(&&**tag))
+        };
+        let mut known: Vec<_> = memory.iter().filter(|(_, entry)| is_own(entry)).collect();
+        known.drain(..known.len().saturating_sub(KNOWN_MAX));
+        self.entries.clear();
+        for (last, turn) in turns.iter().enumerate().rev().take(2 * KNOWN_MAX) {
+            let before = last.checked_sub(1).and_then(|before| turns.get(before));
+            let question = before.filter(|before| before.speaker == Speaker::User);
+            let question = question.map(|turn| turn.text.as_str());
+            let (text, count) = match turn.speaker {
+                Speaker::Agent => {
+                    let count = 1 + usize::from(question.is_some());
+                    ((texts.exchange)(question, turn.text.trim()), count)
+                }
+                Speaker::Observation => ((texts.observation)(&turn.text), 1),
+                _ => continue,
+            };
+            let is_it = |(_, entry): &(EntryId, &Entry)| Some(&*entry.text) == text.as_deref();
+            if let Some(at) = known.iter().rposition(is_it) {
+                let (entry, _) = known.remove(at);
+                self.entries.push_front((entry, turns[last + 1 - count..=last].to_vec()));
+            }
+        }
     }
 
     /// Forgets entries of another memory.

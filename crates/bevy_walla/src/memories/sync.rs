@@ -8,6 +8,7 @@ use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
 use walla_recall::MemoryKey;
 
+use super::memorised::Memorised;
 use super::{Knowledge, Lore, Memory, MemoryService, MemoryTime};
 use crate::agent::Agent;
 use crate::bridge::{self, EngineBridge};
@@ -48,11 +49,15 @@ fn knowledge_removed(removed: On<Remove<Knowledge>>, mut entities: ResMut<Remove
 }
 
 /// An agent with memories.
-type Knowing = (Entity, Option<&'static mut Memory>, &'static Knowledge);
+type Knowing =
+    (Entity, Option<&'static mut Memory>, &'static Knowledge, Option<&'static Memorised>);
 
 /// Agents whose memories may have changed.
-type Changes =
-    (With<Agent>, Or<(Changed<Memory>, Changed<Knowledge>, Added<Agent>)>, Allow<Disabled>);
+type Changes = (
+    With<Agent>,
+    Or<(Changed<Memory>, Changed<Knowledge>, Changed<Memorised>, Added<Agent>)>,
+    Allow<Disabled>,
+);
 
 /// All agents with memories.
 type All = (With<Agent>, Allow<Disabled>);
@@ -116,7 +121,12 @@ impl Sender<'_> {
     /// be repeated.
     fn send(
         &self,
-        (agent, memory, knowledge): (Entity, Option<Mut<Memory>>, &Knowledge),
+        (agent, memory, knowledge, memorised): (
+            Entity,
+            Option<Mut<Memory>>,
+            &Knowledge,
+            Option<&Memorised>,
+        ),
     ) -> Option<Entity> {
         let mut memories = Vec::with_capacity(2);
         let mut is_sent = true;
@@ -126,7 +136,8 @@ impl Sender<'_> {
             memories.push(memory.key());
         }
         memories.extend(self.lore.filter(|_| knowledge.reads_lore));
-        let recall = (!memories.is_empty()).then(|| knowledge.recall(memories));
+        let recall = (!memories.is_empty())
+            .then(|| knowledge.recall(memories, memorised.map_or(0, Memorised::recent)));
         // It becomes known with its first change or ask, in the same frame.
         let Some(id) = self.bridge.agent_id(agent) else { return Some(agent) };
         self.service.client.set_agent(id, recall);

@@ -1,4 +1,4 @@
-//! Settings of an engine that the plugin does not start are reported in the log.
+//! Settings and components without effect, and engines that do not start, are reported in the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::common::echo;
 
-/// Collects warnings with their fields.
+/// Collects warnings and errors with their fields.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<String>>);
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() == Level::WARN
+        metadata.is_event() && *metadata.level() <= Level::WARN
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -47,9 +47,30 @@ impl Subscriber for Warnings {
 fn warnings(plugin: WallaPlugin) -> String {
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || {
-        App::new().add_plugins(plugin);
+        let mut app = App::new();
+        app.add_plugins(plugin);
+        app.world_mut().spawn(Memory::default());
+        app.world_mut().spawn(Memory::default());
+        app.update();
+        app.update();
     });
     warnings.0.lock().unwrap().clone()
+}
+
+#[test]
+fn an_engine_that_does_not_start_is_an_error() {
+    for plugin in [WallaPlugin::model("no such file.gguf"), WallaPlugin::recording("no such file")]
+    {
+        let text = warnings(plugin);
+        assert!(text.contains("no such file"), "{text}");
+        assert_eq!(text.matches("there is no engine").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn memories_without_their_plugin_are_a_warning() {
+    let text = warnings(WallaPlugin::with_engine_client(echo().new_client()));
+    assert_eq!(text.matches("Memory has no effect without WallaMemoryPlugin").count(), 1, "{text}");
 }
 
 #[test]
@@ -58,5 +79,6 @@ fn settings_without_effect_are_a_warning() {
     let text = warnings(scripted().device("cpu").agents_max(4).free_running());
     assert!(text.contains("device, agents_max, free_running"), "{text}");
     assert!(text.contains("without effect"), "{text}");
-    assert_eq!(warnings(scripted().settings(WallaSettings::default())), "");
+    let text = warnings(scripted().settings(WallaSettings::default()));
+    assert!(!text.contains("without effect"), "{text}");
 }

@@ -159,6 +159,37 @@ fn turns_become_entries() {
     assert_eq!(texts(&app, agent).len(), before + 1);
 }
 
+/// The latest turns are left out only while they are in the conversation.
+#[test]
+fn memorised_turns_are_found_when_they_left_the_conversation() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let agent = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    updates(&mut app, 2);
+    ask(&mut app, &engine, agent, "My name is Ben.");
+    let question = "What is my name?";
+    assert_eq!(ask(&mut app, &engine, agent, question), [""; 0], "it is in the conversation");
+    let saved = app.world().get::<Memory>(agent).unwrap().save();
+    let talk = app.world().get::<Conversation>(agent).unwrap().clone();
+    let load = || Memory::load(&saved, StoreLimits::default()).unwrap();
+    // Saved games with and without the conversation.
+    let persona = || (Agent::persona("A"), Memorises::default());
+    let with = app.world_mut().spawn((persona(), load(), talk)).id();
+    let without = app.world_mut().spawn((persona(), load())).id();
+    let no_longer = app.world_mut().spawn((Agent::persona("A"), load())).id();
+    updates(&mut app, 2);
+    assert_eq!(ask(&mut app, &engine, with, question), [""; 0]);
+    assert_eq!(ask(&mut app, &engine, without, question).len(), 2);
+    assert_eq!(ask(&mut app, &engine, no_longer, question).len(), 2);
+    // Turns that were loaded can be undone too.
+    app.world_mut().get_mut::<Conversation>(with).unwrap().rewind(4);
+    updates(&mut app, 2);
+    assert_eq!(texts(&app, with).len(), 1);
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().clear();
+    updates(&mut app, 2);
+    assert_eq!(ask(&mut app, &engine, agent, question).len(), 2);
+}
+
 /// Undone turns are forgotten: repeated replies, rewinds, edits. A new conversation is no undo.
 #[test]
 fn undone_turns_are_forgotten() {

@@ -51,7 +51,21 @@ fn other_models_and_other_files_are_refused() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("the recording is of the model"), "{}", ran.err);
     let ran = run(&["replay", tiny()]);
-    assert_eq!((ran.code, ran.err.trim()), (Some(1), "walla: no recording of walla"));
+    let expected = format!("walla: {}: no recording of walla", tiny());
+    assert_eq!((ran.code, ran.err.trim()), (Some(1), &*expected));
     let ran = run(&["replay", "/nowhere/session.walla"]);
-    assert!(ran.err.contains("/nowhere/session.walla: "), "{}", ran.err);
+    assert_eq!(ran.err.matches("/nowhere/session.walla: ").count(), 1, "{}", ran.err);
+}
+
+/// A recording of which nothing can be read is no success.
+#[test]
+fn a_recording_without_a_readable_part_is_refused() {
+    let path = recorded("damaged.walla");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let ran = run(&["replay", &path]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.contains("no part of the recording is complete"), "{}", ran.err);
 }

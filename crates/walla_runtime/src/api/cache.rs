@@ -34,7 +34,7 @@ pub struct CacheCopied {
 pub enum CacheError {
     /// The engine has no cache that can be copied: it is remote or scripted, or its device does not
     /// support it.
-    #[error("this engine does not copy caches")]
+    #[error("this engine has no caches to save or load")]
     Unsupported,
     /// The engine does not know the agent.
     #[error("the engine does not know the agent")]

@@ -131,10 +131,7 @@ pub enum ReplyError {
         error: RemoteError,
     },
     /// A recording is played instead of an engine, and has no such ask.
-    #[error(
-        "the recording has another ask: {}, asked was {asked:?}",
-        expected.as_ref().map_or_else(|| "none".to_owned(), |expected| format!("{expected:?}"))
-    )]
+    #[error("{}, asked was {asked:?}", not_recorded(expected.as_deref()))]
     NotRecorded {
         /// The recorded ask, shortened. `None`: the recording has no further ask of this agent.
         expected: Option<String>,
@@ -144,6 +141,15 @@ pub enum ReplyError {
     /// The device is lost or the engine was stopped: start another engine.
     #[error("the engine has stopped: {0}")]
     EngineGone(String),
+}
+
+fn not_recorded(expected: Option<&str>) -> String {
+    match expected {
+        Some(expected) => format!("the recording has another ask: {expected:?}"),
+        None => "the recording has no further ask of this agent, or no agent with its persona: \
+                 it ends here, or the game has changed"
+            .to_owned(),
+    }
 }
 
 /// Why the server of a remote engine gave no reply, or only a part of one.

@@ -82,7 +82,7 @@ impl Core {
             return source.load_onto(&options.device, file, options, registry, clock, progress);
         }
         for (backend, reason) in registry.absent() {
-            tracing::info!(target: "walla::device", backend, %reason, "no device");
+            tracing::debug!(target: "walla::device", backend, %reason, "no device");
         }
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();

@@ -17,12 +17,19 @@ use crate::note::note;
 const STEPS: u32 = 8;
 
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
-    let recording = Recording::open(&arguments.file)?;
+    let file = arguments.file.display().to_string();
+    let recording = Recording::open(&arguments.file).map_err(|error| {
+        let text = error.to_string();
+        if text.contains(&file) { text } else { format!("{file}: {text}") }
+    })?;
     let session = Session::new(&recording);
     if arguments.play {
         return play(&recording, &session);
     }
     summarise(&arguments.file, &recording, &session)?;
+    if recording.entries.is_empty() && recording.end == End::CutOff {
+        return Err(format!("{file}: no part of the recording is complete and undamaged").into());
+    }
     match source(arguments, &recording)? {
         Some((model, engine)) => verify(arguments, &recording, model, engine),
         None => Ok(()),
@@ -91,7 +98,12 @@ fn verify(
         return Ok(());
     };
     writeln!(out, "equal       no, {} replies differ", report.different)?;
-    Err(format!("the first difference: {first}").into())
+    let other = if device == recorded.device {
+        String::new()
+    } else {
+        format!(" (recorded on {}, replayed on {device})", recorded.device)
+    };
+    Err(format!("the first difference: {first}{other}").into())
 }
 
 fn kv_type(name: &str) -> Result<KvType, Failure> {
