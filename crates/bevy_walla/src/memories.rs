@@ -200,8 +200,8 @@ pub struct Knowledge {
     pub tokens_max: u32,
     /// First line of the entries in a prompt. Default: `You know:`.
     pub heading: Arc<str>,
-    /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are in
-    /// the conversation. Default: 6.
+    /// Maximum number of its latest [memorised](Memorises) turns that are left out while they are
+    /// in the conversation. Default: 6.
     pub recent_skipped: usize,
     /// Weights of the search.
     pub weights: walla_memory::Weights,

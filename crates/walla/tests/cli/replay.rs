@@ -57,7 +57,7 @@ fn other_models_and_other_files_are_refused() {
     assert_eq!(ran.err.matches("/nowhere/session.walla: ").count(), 1, "{}", ran.err);
 }
 
-/// A recording of which nothing can be read is no success.
+/// A recording without a readable part is no success.
 #[test]
 fn a_recording_without_a_readable_part_is_refused() {
     let path = recorded("damaged.walla");

@@ -1,4 +1,4 @@
-//! Tests with engines and disks that stand still.
+//! Tests with silent engines and stalled disks.
 
 use super::*;
 use crate::writer;
