@@ -47,9 +47,9 @@ pub trait CacheCommands {
     /// ```
     fn save_cache(&mut self, agent: Entity, path: impl Into<PathBuf>);
 
-    /// Loads the cache of an agent, in the background, before its first ask. Asks that follow wait
-    /// for it. Observe [`CacheLoaded`] and [`CacheFailed`]. Without a free slot in the engine, or
-    /// without free pages, the load fails.
+    /// Loads the cache of an agent, in the background, while it is silent: best before its first
+    /// ask. Asks that follow wait for it. Observe [`CacheLoaded`] and [`CacheFailed`]. Without a
+    /// free slot in the engine, or without free pages, the load fails.
     fn load_cache(&mut self, agent: Entity, path: impl Into<PathBuf>);
 }
 

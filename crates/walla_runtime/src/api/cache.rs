@@ -44,7 +44,7 @@ pub enum CacheError {
     /// snapshot of its state.
     #[error("nothing of the agent is in the cache")]
     NotCached,
-    /// The agent has asks or a reply: its cache is in use. Load before the first ask.
+    /// The agent has asks or a reply: its cache is in use. Load while it is silent.
     #[error("the agent has been asked already")]
     Asked,
     /// The agent has no slot to load into: there are more agents than
@@ -57,9 +57,10 @@ pub enum CacheError {
     /// [`CACHE_JOBS_MAX`] saves and loads are waiting.
     #[error("{CACHE_JOBS_MAX} saves and loads are waiting already")]
     Busy,
-    /// A load took longer than two seconds, with waiting, and was abandoned: asks of its agent wait
-    /// for it.
-    #[error("the file was not read within two seconds")]
+    /// The file was not read within two seconds, or not written within ten, and the copy was
+    /// abandoned: asks of its agent wait for a load, and later copies wait for both. The time that
+    /// it waited behind other copies does not count.
+    #[error("the file was not read within two seconds, or not written within ten")]
     TooSlow,
     /// The file cannot be written, read or used.
     #[error(transparent)]
