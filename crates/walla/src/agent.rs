@@ -264,8 +264,8 @@ impl Agent {
         self.copy_cache(CacheTicket::save_bytes(), 0)
     }
 
-    /// Loads the cache of the agent from a file, while it is silent: best before its first ask. Asks
-    /// that follow wait for it.
+    /// Loads the cache of the agent from a file, while it is silent: best before its first ask.
+    /// Asks that follow wait for it.
     ///
     /// A file is valid for one model file, one kind of device and one type of keys and values. For
     /// anything else, and for a damaged file, the load fails, and the agent speaks as without it:

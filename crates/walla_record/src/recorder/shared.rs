@@ -1,5 +1,6 @@
 //! The file of a recording, the thread that writes it, and the state that both sides share.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,8 +43,19 @@ impl Shared {
 }
 
 /// State of a recording; clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RecordingStatus(pub(super) Arc<Shared>);
+
+impl fmt::Debug for RecordingStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordingStatus")
+            .field("path", &self.path())
+            .field("is_recording", &self.is_recording())
+            .field("error", &self.error())
+            .field("bytes", &self.bytes())
+            .finish()
+    }
+}
 
 impl RecordingStatus {
     /// The file.
@@ -82,7 +94,7 @@ impl RecordingFile {
     /// Creates the file and starts the thread. An existing recording is replaced.
     ///
     /// # Errors
-    /// As [`Recorder::new`].
+    /// As [`Recorder::new`](super::Recorder::new).
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, RecordError> {
         let path = path.into();
         let file = writer::create(&path)?;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 use tokio::io::BufReader;
-use walla::{Embedder, EmbedderOptions, Embedding, LongTexts, Purpose, cosine};
+use walla::{Embedder, EmbedderLoadError, EmbedderOptions, Embedding, LongTexts, Purpose, cosine};
 
 use crate::Failure;
 use crate::args::Embed;
@@ -29,7 +29,14 @@ pub fn run(arguments: &Embed) -> Result<(), Failure> {
     };
     let file = load::open(&arguments.model)?;
     let embedder = Embedder::from_gguf(file, options);
-    let embedder = embedder.map_err(|error| load::named(&arguments.model, &error))?;
+    let embedder = embedder.map_err(|error| match error {
+        EmbedderLoadError::NoPooling => {
+            let file = arguments.model.display();
+            let what = "names no pooling, so it may be a model that generates text";
+            format!("{file}: it {what}; otherwise add --pooling mean, first or last").into()
+        }
+        error => load::named(&arguments.model, &error),
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(write_all(arguments, &embedder))
 }
