@@ -345,7 +345,7 @@ impl EngineCore for Core {
         self.clients.deliver(emit);
         self.update_stats();
         let next = self.next_wakeup(submission, now_micros);
-        let is_again = collected || has_copied;
+        let is_again = collected || has_copied || self.transfers.take_stopped();
         Ok(if is_again { Advance::Again } else { self.transfers.earlier(next) })
     }
 

@@ -40,7 +40,7 @@ const SEEDS: Range<u64> = 0..500;
 /// Seeds that found a fault: agents of a client that continued after a stall were in the batch and
 /// evicted; and in the last one, an agent with reserved pages and no tokens was held back by the
 /// claim of a more urgent one, which waited for these pages.
-const SEEDS_OF_FAULTS: [u64; 4] = [100_671, 236_276, 350_267, 5_452];
+const SEEDS_OF_FAULTS: [u64; 5] = [100_671, 236_276, 350_267, 5_452, 20_986];
 
 /// Maximum frames between the last action and the end of all replies. A device on which only one
 /// row fits in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168

@@ -77,6 +77,10 @@ impl Core {
             self.take_over_sequence(owner, &contents.tokens)?;
             return Ok(Progress::Done((contents.tokens.len() as u32, *file_bytes, None)));
         }
+        // In a pause the device is not asked either.
+        if self.is_copying_paused(owner.0) {
+            return Ok(Progress::Wait(None));
+        }
         let (part, buffer) = (*enqueued, *enqueued % TRANSFER_BUFFERS);
         if part >= TRANSFER_BUFFERS && !self.kv.executor_mut().is_transferred(buffer)? {
             return Ok(Progress::Wait(Some(Advance::Poll)));

@@ -103,6 +103,9 @@ pub(super) struct Transfers {
     window: (u64, u32),
     /// Next call of [`Core::run_transfers`] without other events.
     wakeup: Option<Advance>,
+    /// A job was ended for agents that need its pages: the next job, and asks that waited for a
+    /// load, can begin.
+    has_stopped: bool,
 }
 
 /// Tokens, length of the file, and the file if it is not on a disk.
@@ -161,7 +164,13 @@ impl Transfers {
             number: 0,
             window: (0, 0),
             wakeup: None,
+            has_stopped: false,
         }
+    }
+
+    /// Whether a job was ended for its pages since the last call.
+    pub fn take_stopped(&mut self) -> bool {
+        std::mem::take(&mut self.has_stopped)
     }
 
     /// Whether an agent waits for a load.
@@ -251,6 +260,7 @@ impl Core {
         let seq = self.transfers.seq.index();
         let holds = self.transfers.active.is_some() && self.kv.holds_pages(seq);
         if holds {
+            self.transfers.has_stopped = true;
             self.end_transfer(Err(CacheError::NoPages));
         }
         holds
@@ -445,6 +455,11 @@ impl Core {
         let number = self.transfers.number;
         let job = FileJob { number, ticket, contents, binding };
         self.transfers.worker.submit(job).map_err(Stop::Fail)
+    }
+
+    /// Whether no part may be enqueued until the budget changes.
+    fn is_copying_paused(&self, client: ClientKey) -> bool {
+        self.budget.copies_per_frame(self.clients.is_free_running(client)) == Some(0)
     }
 
     /// Whether a part may be enqueued now, which the caller then does. Otherwise the time of the
