@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Value, json};
-use walla_benches::{machine, output, synthetic};
+use walla_benches::models::{Models, Named};
+use walla_benches::{machine, output};
 use walla_runtime::{
     AgentId, AgentSpec, CacheCopied, CacheJob, CacheTicket, Client, Command, Engine, EngineOptions,
     EngineState, Event, KvType, ModelSource, Pacing, Prompt, ReplyEvent, ReplyId, TrySendError,
@@ -34,16 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Compares loading the cache of an agent with evaluating its tokens.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for
-    /// the next run.
-    #[arg(long, value_delimiter = ',', default_value = "qwen3-0.6b:q8_0")]
-    synth: Vec<String>,
-    /// Model files.
-    #[arg(long, value_delimiter = ',')]
-    files: Vec<PathBuf>,
-    /// Without the demo model.
-    #[arg(long)]
-    no_demo: bool,
+    #[command(flatten)]
+    models: Models,
     /// Tokens of the agent before its question.
     #[arg(long, default_value_t = 1_000)]
     tokens: usize,
@@ -72,20 +65,9 @@ struct Args {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let mut models: Vec<(String, ModelSource)> = Vec::new();
-    #[cfg(feature = "demo")]
-    if !args.no_demo {
-        models.push(("demo".to_owned(), ModelSource::demo()));
-    }
-    for name in &args.synth {
-        models.push((name.clone(), ModelSource::Path(synthetic(name)?)));
-    }
-    for file in &args.files {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        models.push((name, ModelSource::Path(file.clone())));
-    }
+    let models = args.models.open()?;
     if let Some(path) = &args.output {
-        output::check(path, &args.files)?;
+        output::check(path, &args.models.files)?;
     }
     println!(
         "| model | tokens | file, MiB | bytes per token | save, ms | load, ms | evaluate, ms | \
@@ -93,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut rows = Vec::new();
-    for (name, source) in models {
+    for Named { name, source, .. } in models {
         let row = measure(&args, &name, source)?;
         print(&row);
         rows.push(row);

@@ -14,9 +14,11 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde_json::{Value, json};
 use walla::{
-    Agent, AgentSpec, AskOptions, EncodeOptions, Engine, EngineBuilder, Prompt, Sampling, Usage,
+    Agent, AgentSpec, AskOptions, EncodeOptions, Engine, EngineBuilder, EngineOptions, Prompt,
+    Sampling, Usage,
 };
-use walla_benches::{machine, output, synthetic};
+use walla_benches::models::{Models, Named};
+use walla_benches::{machine, output};
 
 /// Tokens of a reply.
 const REPLY_TOKENS: u32 = 16;
@@ -27,16 +29,8 @@ const EXCHANGES: usize = 4;
 /// Compares the steps of a conversation.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for
-    /// the next run.
-    #[arg(long, value_delimiter = ',', default_value = "qwen3-0.6b:q8_0")]
-    synth: Vec<String>,
-    /// Model files.
-    #[arg(long, value_delimiter = ',')]
-    files: Vec<PathBuf>,
-    /// Without the demo model.
-    #[arg(long)]
-    no_demo: bool,
+    #[command(flatten)]
+    models: Models,
     /// Tokens of the persona.
     #[arg(long, default_value_t = 600)]
     persona_tokens: usize,
@@ -63,25 +57,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn run(args: Args) -> Result<(), Box<dyn Error>> {
-    let mut models: Vec<(String, EngineBuilder)> = Vec::new();
-    #[cfg(feature = "demo")]
-    if !args.no_demo {
-        models.push(("demo".to_owned(), Engine::demo()));
-    }
-    for name in &args.synth {
-        models.push((name.clone(), Engine::open(synthetic(name)?).template("chatml")));
-    }
-    for file in &args.files {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        models.push((name, Engine::open(file)));
-    }
+    let models = args.models.open()?;
     if let Some(path) = &args.output {
-        output::check(path, &args.files)?;
+        output::check(path, &args.models.files)?;
     }
     println!("| model | ask | prompt tokens | evaluated | first token, ms |");
     println!("|---|---|---|---|---|");
     let mut rows = Vec::new();
-    for (name, builder) in models {
+    for Named { name, source, is_synthetic } in models {
+        let builder = Engine::with_options(EngineOptions::new(source));
+        let builder = if is_synthetic { builder.template("chatml") } else { builder };
         let row = measure(&args, &name, builder).await?;
         print(&row);
         rows.push(row);

@@ -1,6 +1,7 @@
 //! Code shared by the measurements: facts about the machine, output files and synthetic models.
 
 pub mod machine;
+pub mod models;
 pub mod output;
 mod synthetic;
 

@@ -371,8 +371,8 @@ impl Record {
         waited
     }
 
-    /// Whether a reply that ends is an answer. A reply that failed or was cancelled before its
-    /// first text, or of which nothing was heard, is none.
+    /// Whether a reply that ends is an answer. It is none if it failed or was cancelled before its
+    /// first text, or if the player heard nothing.
     fn is_answered(&self, at: usize, end: End, heard_bytes: Option<u32>) -> bool {
         let Some(ask) = self.asks.get(at).filter(|ask| ask.stage == AskStage::Started) else {
             return false;

@@ -411,8 +411,8 @@ fn asks_of_a_copy_end_with_the_engine() {
     }
 }
 
-/// A repetition searches what was searched before, also by a copy, and behind turns that were
-/// appended since or loaded.
+/// A repetition searches the text of the ask that it repeats, also by a copy, and behind turns that
+/// were appended since or loaded.
 #[test]
 fn a_repetition_searches_the_same_text() {
     let rig = rig(RecallOptions::default());

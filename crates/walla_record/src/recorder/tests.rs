@@ -38,15 +38,20 @@ fn turns(bytes: usize) -> Command {
     Command::AppendTurns { agent: AgentId(1), turns }
 }
 
-/// A copy of a cache changes no text: a replay needs none.
-#[test]
-fn copies_of_caches_are_not_recorded() {
+/// A recorder on a disk that takes nothing.
+fn stalled() -> Recorder {
     let file = RecordingFile::start(PathBuf::new(), |shared| {
         while !shared.is_closing.load(Ordering::Acquire) {
             thread::park_timeout(Duration::from_millis(1));
         }
     });
-    let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+    Recorder::with_file(file.expect("a thread"), Box::new(Silent))
+}
+
+/// A copy of a cache changes no text: a replay needs none.
+#[test]
+fn copies_of_caches_are_not_recorded() {
+    let recorder = stalled();
     let before = recorder.lock().mark().bytes;
     let (ticket, _job) = walla_runtime::CacheTicket::save("x");
     recorder.try_send(Command::CopyCache { agent: AgentId(1), ticket }).expect("passed on");
@@ -57,12 +62,7 @@ fn copies_of_caches_are_not_recorded() {
 
 #[test]
 fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
-    let file = RecordingFile::start(PathBuf::new(), |shared| {
-        while !shared.is_closing.load(Ordering::Acquire) {
-            thread::park_timeout(Duration::from_millis(1));
-        }
-    });
-    let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+    let recorder = stalled();
     for sent in 0..=BUFFERS_MAX {
         assert!(recorder.status().is_recording(), "{sent} buffers wait");
         recorder.try_send(turns(BUFFER_BYTES)).expect("the engine takes it");
@@ -76,12 +76,7 @@ fn a_disk_that_stalls_ends_the_recording_and_not_the_session() {
 /// A few large commands count as many small ones.
 #[test]
 fn bytes_that_wait_for_the_disk_are_limited() {
-    let file = RecordingFile::start(PathBuf::new(), |shared| {
-        while !shared.is_closing.load(Ordering::Acquire) {
-            thread::park_timeout(Duration::from_millis(1));
-        }
-    });
-    let recorder = Recorder::with_file(file.expect("a thread"), Box::new(Silent));
+    let recorder = stalled();
     let mut sent = 0;
     while recorder.status().is_recording() {
         recorder.try_send(turns(7 << 20)).expect("the engine takes it");

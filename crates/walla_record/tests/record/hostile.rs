@@ -174,7 +174,7 @@ fn the_memory_of_lists_is_limited() {
     assert!(matches!(read, Err(ReadError::TooLarge { what: "bytes in memory", .. })), "{read:?}");
 }
 
-/// An asked agent, the reply of which has these events.
+/// An asked agent whose reply has these events.
 fn replied(events: &[ReplyEvent], at: (u64, u64)) -> Recording {
     let (agent, reply_id) = (AgentId(0), ReplyId(1));
     let spec = Box::new(AgentSpec::new("a smith"));

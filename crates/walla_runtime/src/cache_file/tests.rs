@@ -219,7 +219,7 @@ fn only_cache_files_are_replaced() {
         assert_eq!(write(), expected);
         assert_eq!(std::fs::read(&path).unwrap() == other, !is_part, "{other:?}");
     }
-    // A cache file of any version, damaged or not, and what a power cut leaves.
+    // A cache file of any version, damaged or not, and the rest after a power cut.
     for old in [bytes.clone(), bytes[..20].to_vec(), vec![0; 100], Vec::new()] {
         std::fs::write(&path, old).unwrap();
         assert_eq!(write(), Ok(bytes.len() as u64));

@@ -17,18 +17,16 @@ use crate::note::note;
 const STEPS: u32 = 8;
 
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
-    let file = arguments.file.display().to_string();
-    let recording = Recording::open(&arguments.file).map_err(|error| {
-        let text = error.to_string();
-        if text.contains(&file) { text } else { format!("{file}: {text}") }
-    })?;
+    let file = &arguments.file;
+    let recording = Recording::open(file).map_err(|error| load::named(file, &error))?;
     let session = Session::new(&recording);
     if arguments.play {
         return play(&recording, &session);
     }
-    summarise(&arguments.file, &recording, &session)?;
+    summarise(file, &recording, &session)?;
     if recording.entries.is_empty() && recording.end == End::CutOff {
-        return Err(format!("{file}: no part of the recording is complete and undamaged").into());
+        let what = "no part of the recording is complete and undamaged";
+        return Err(format!("{}: {what}", file.display()).into());
     }
     match source(arguments, &recording)? {
         Some((model, engine)) => verify(arguments, &recording, model, engine),

@@ -428,15 +428,20 @@ fn a_lost_device_ends_the_copy_and_no_reply() {
     }
 }
 
-#[test]
-fn copies_keep_to_a_part_of_the_budget() {
-    let options = wide(model());
-    let mut rig = Rig::budgeted(&options, 2_000, Pacing::default());
+/// An agent that has answered, with a budget of 2 ms per frame.
+fn budgeted() -> (Rig, AgentId) {
+    let mut rig = Rig::budgeted(&wide(model()), 2_000, Pacing::default());
     let agent = rig.agent(chatty());
     let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
     while rig.reply(ask).ends.is_empty() {
         rig.frame();
     }
+    (rig, agent)
+}
+
+#[test]
+fn copies_keep_to_a_part_of_the_budget() {
+    let (mut rig, agent) = budgeted();
     rig.core.transfers.set_chunk_pages(1);
     let saved = copy(&mut rig, agent, CacheTicket::save_bytes());
     let pages = rig.core.kv.ledger().used_pages();
@@ -462,13 +467,7 @@ fn copies_keep_to_a_part_of_the_budget() {
 /// nor fail while the thread is away for a short time.
 #[test]
 fn a_file_that_hangs_affects_no_later_job() {
-    let options = wide(model());
-    let mut rig = Rig::budgeted(&options, 2_000, Pacing::default());
-    let agent = rig.agent(chatty());
-    let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
-    while rig.reply(ask).ends.is_empty() {
-        rig.frame();
-    }
+    let (mut rig, agent) = budgeted();
     let brief = rig.agent(chatty());
     for is_released_early in [true, false] {
         rig.core.transfers.set_chunk_pages(1);
