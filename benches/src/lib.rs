@@ -1,5 +1,6 @@
-//! Code shared by the measurements: facts about the machine, output files and synthetic models.
+//! Code shared by the measurements: facts about the machine, output files, synthetic models, and a game's frames.
 
+pub mod game;
 pub mod machine;
 pub mod models;
 pub mod output;

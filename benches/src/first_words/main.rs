@@ -5,7 +5,6 @@
 //! cargo run --release -p walla_benches --bin first_words
 //! ```
 
-mod game;
 #[path = "../frame_latency/model.rs"]
 mod model;
 mod report;
@@ -17,10 +16,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde_json::json;
+use walla_benches::game::Game;
 use walla_benches::{machine, output, synthetic};
 use walla_runtime::{Engine, EngineOptions, FrameBudget, ModelSource, Pacing};
 
-use self::game::Game;
 use self::scenes::{Cast, Scenes};
 
 /// Time to the first token of agents that are cold, warm, or have a full context.

@@ -1,8 +1,8 @@
 //! A line of the table, and the same as JSON.
 
 use serde_json::{Value, json};
+use walla_benches::game::Values;
 
-use super::game::Values;
 use super::scenes::Row;
 
 /// Header of the table.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bevy_walla::{EncodeOptions, Sampling, Tokenizer};
+use walla_benches::game::{Game, Values};
 use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Event, Prompt, ReplyEvent, ReplyId, Speaker, Turn, Usage,
 };
-
-use super::game::{Game, Values};
 
 /// Frames after which an ask counts as lost.
 const FRAMES_MAX: usize = 60 * 120;

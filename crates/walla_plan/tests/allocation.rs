@@ -141,7 +141,11 @@ fn a_governed_frame_allocates_nothing() {
     let allocated = allocations_of(|| {
         for _ in 0..1_000 {
             governor.begin_frame();
-            let limits = governor.limits(Limits::default(), StepWork::decode(1, 1));
+            let limits = governor.limits(
+                Limits::default(),
+                StepWork::decode(1, 1),
+                StepWork::decode(64, 64),
+            );
             plan(&requests, &ledger, &limits, &mut frame).unwrap();
             let step = governor.submit(frame.steps()[0]);
             governor.observe(step, 300_000);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Rig, cost};
 use proptest::prelude::*;
-use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
+use walla_plan::governor::{DEBT_FRAMES_MAX, NEEDED, OVERDRAFT};
 use walla_plan::{GovernorOptions, NextWork, PlanRequest, StepWork};
 use walla_types::SeqId;
 
@@ -215,7 +215,7 @@ proptest! {
             let grant = (budget as f32 - frame.debt_micros).max(0.0);
             let is_within = frame.predicted_micros <= grant + 1.0;
             let nothing_fits = frame.smallest_micros > budget as f32 && frame.debt_micros < 1.0;
-            let is_smallest = frame.predicted_micros <= frame.smallest_micros * OVERDRAFT + 1.0;
+            let is_smallest = frame.predicted_micros <= frame.smallest_micros * NEEDED + 1.0;
             let is_forced = frame.rows == 1 && frame.longest_wait >= 60 && frame.debt_micros < 1.0;
             prop_assert!(is_within || (nothing_fits && is_smallest) || is_forced, "{frame:?} {budget}");
         }

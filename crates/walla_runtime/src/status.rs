@@ -396,7 +396,7 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
 }
 
 /// Number of fields of [`BudgetStats`].
-const BUDGET_FIELDS: usize = 12;
+const BUDGET_FIELDS: usize = 14;
 
 /// Per bucket: number of steps and three errors.
 const ERROR_FIELDS: usize = 4 * BUCKETS.len();
@@ -412,6 +412,8 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         frames,
         frames_over,
         frames_overdrawn,
+        smallest_step,
+        trials,
         frames_skipped,
         prefill_tokens,
         agents_deferred,
@@ -426,6 +428,8 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
         frames,
         frames_over,
         frames_overdrawn,
+        nanos(smallest_step),
+        trials,
         frames_skipped,
         prefill_tokens.into(),
         agents_deferred.into(),
@@ -436,8 +440,8 @@ fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
 }
 
 fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
-    let [budget, used, debt, frames, frames_over, frames_overdrawn, frames_skipped, rest @ ..] =
-        values;
+    let [budget, used, debt, frames, frames_over, frames_overdrawn, rest @ ..] = values;
+    let [smallest_step, trials, frames_skipped, rest @ ..] = rest;
     let [prefill_tokens, agents_deferred, error_p50, error_p90, error_p99] = rest.map(|v| v as u32);
     BudgetStats {
         budget: budget.checked_sub(1).map(Duration::from_nanos),
@@ -446,6 +450,8 @@ fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
         frames,
         frames_over,
         frames_overdrawn,
+        smallest_step: Duration::from_nanos(smallest_step),
+        trials,
         frames_skipped,
         prefill_tokens,
         agents_deferred,
@@ -500,6 +506,8 @@ mod tests {
                 frames: u64::MAX,
                 frames_over: 16,
                 frames_overdrawn: 17,
+                smallest_step: Duration::from_micros(37),
+                trials: 38,
                 frames_skipped: 18,
                 prefill_tokens: 19,
                 agents_deferred: 20,

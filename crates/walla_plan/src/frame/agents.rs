@@ -1,6 +1,6 @@
 use walla_types::SeqId;
 
-use super::CostModel;
+use super::{CostModel, StepWork};
 use crate::defaults;
 
 /// Maximum prompt tokens per frame for an aged agent, if rows and budget allow.
@@ -72,6 +72,26 @@ impl PlanRequest {
             NextWork::Prefill { tokens } => tokens > 0,
             NextWork::Decoding => true,
         }
+    }
+}
+
+impl StepWork {
+    /// The decode rows and prompt tokens that a step has if no time limits it.
+    #[must_use]
+    pub fn wanted(requests: &[PlanRequest], limits: &Limits<'_>) -> Self {
+        let (mut decode_rows, mut prefill_tokens) = (0_u32, 0_u32);
+        for request in requests {
+            match request.work {
+                NextWork::Prefill { tokens } => {
+                    prefill_tokens = prefill_tokens.saturating_add(tokens)
+                }
+                NextWork::Decoding => decode_rows += 1,
+            }
+        }
+        let decode_rows = decode_rows.min(limits.rows_max);
+        let rows_left = limits.rows_max - decode_rows;
+        let prefill_tokens = prefill_tokens.min(limits.prefill_tokens_max).min(rows_left);
+        Self { decode_rows, prefill_tokens, ..Self::default() }
     }
 }
 

@@ -1,13 +1,44 @@
 //! Corrects a fitted cost model by measured step times.
+//!
+//! The model is `overall * (table * bucket + rates * reads)`: three factors, of which `bucket` exists
+//! once per program. A measured step is one equation for three unknowns, so each factor has a
+//! variance, and the error of a step is divided in proportion to them (a Kalman filter of the
+//! logarithms, without covariances). Factors of programs that were measured often are certain: an
+//! error there is a change of the whole device, and all predictions follow. The factor of a new
+//! program is uncertain: an error there says nothing about the others.
 
 use super::StepCost;
 use crate::frame::{BUCKETS, CostModel, StepWork, bucket_index};
 
-/// Minimum weight of a new measurement in the overall correction; weight in the mean deviation.
+/// Variance of a measurement of the logarithm of a step's time: 10 %.
+const NOISE: f32 = 0.01;
+
+/// Variances of factors after a fit: of the whole device, of a program and of the reads. An engine's
+/// first steps often run with cold caches, so the whole is trusted.
+const OVERALL_FIT: f32 = 0.000_4;
+const BUCKET_FIT: f32 = 0.01;
+const READS_FIT: f32 = 0.01;
+
+/// Increase of variances with each measurement: the device changes fast (other programs, clocks),
+/// the relations of its programs slowly.
+const OVERALL_DRIFT: f32 = 0.000_3;
+const BUCKET_DRIFT: f32 = 0.000_002;
+
+/// Maximum variance: 50 %.
+const VARIANCE_MAX: f32 = 0.25;
+
+/// Errors beyond this number of standard deviations count as this number. The second one in
+/// succession in the same direction increases a variance: one outlier is ignored, more are
+/// believed.
+const SURPRISE: f32 = 2.0;
+
+/// Measurements of a program after which a large error is a change of the whole device.
+const KNOWN_COUNT: u32 = 4;
+
+/// Weight of a new measurement in the mean deviation.
 const GAIN: f32 = 1.0 / 32.0;
 
-/// Minimum weight of a new measurement in a bucket's correction; weight in the `reads` correction
-/// and in the bucket's mean deviation.
+/// Weight of a new measurement in a program's mean deviation.
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
 /// Margin of an upper prediction, in mean absolute deviations. For normally distributed noise this
@@ -25,33 +56,77 @@ const CAUTION_MAX: f32 = 1.0;
 /// the prediction. A single outlier does not predict the next step.
 const OUTLIER: f32 = 1.0;
 
+/// The same for a program that is [doubted](Corrections::doubt).
+const DOUBTED_MAX: f32 = 50.0;
+
 /// Minimum mean deviation when outliers are judged, as a share of the prediction.
 const DEVIATION_MIN: f32 = 0.01;
+
+/// Mean deviation after a fit: the initial margin is 15 %.
+const DEVIATION_FIT: f32 = 0.05;
 
 /// Maximum weight of a measurement in a mean deviation, in mean deviations.
 const USUAL_DEVIATIONS_MAX: f32 = 5.0;
 
 /// Number of programs with separate corrections: each bucket without and with prompt tokens.
-const PROGRAMS: usize = 2 * BUCKETS.len();
+pub(super) const PROGRAMS: usize = 2 * BUCKETS.len();
 
-/// Weight of a fitted model, in measurements. An engine's first steps often run with cold caches.
-const FIT_COUNTS: u32 = 8;
+/// The logarithm of a factor, and its variance.
+#[derive(Clone, Copy, Debug)]
+struct Factor {
+    log: f32,
+    variance: f32,
+}
 
-/// A cost model with multiplicative corrections:
-/// `expected = overall * (bucket_table * bucket + reads * (context + prompt terms))`.
+impl Factor {
+    const fn one(variance: f32) -> Self {
+        Self { log: 0.0, variance }
+    }
+
+    fn value(self) -> f32 {
+        self.log.exp()
+    }
+
+    /// Takes its part of an error. `share`: change of the logarithm of the prediction with this
+    /// factor's; `all`: variance of the measurement.
+    fn take(&mut self, error: f32, share: f32, all: f32, drift: f32) {
+        let gain = share * self.variance / all;
+        // The bounds keep repeated updates from an overflow of `exp`.
+        self.log = (self.log + gain * error).clamp(-7.0, 7.0);
+        self.variance = (self.variance * (1.0 - gain * share) + drift).min(VARIANCE_MAX);
+    }
+
+    fn doubt(&mut self, variance: f32) {
+        self.variance = (self.variance + variance).min(VARIANCE_MAX);
+    }
+}
+
+/// A cost model with multiplicative corrections. See the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Corrections {
     cost: StepCost,
-    overall: f32,
-    reads: f32,
-    bucket: [f32; PROGRAMS],
+    /// Whether a step costs as much as one with all rows of its bucket. Otherwise costs between
+    /// buckets are interpolated.
+    pads_rows: bool,
+    overall: Factor,
+    reads: Factor,
+    bucket: [Factor; PROGRAMS],
     measured: [u32; PROGRAMS],
+    /// Value of `measured_in_all` at the last measurement.
+    measured_at: [u32; PROGRAMS],
     measured_in_all: u32,
+    /// Part of the last error that counted as an outlier.
+    beyond: f32,
     deviation: f32,
     deviation_of_bucket: [f32; PROGRAMS],
     caution: f32,
     /// Share of frames over budget at which the caution margin stays constant.
     over_share: f32,
+    /// A program that is predicted to cost as little as the one before it, once: see
+    /// [`try_out`](Self::try_out).
+    tried: Option<usize>,
+    /// Predictions of the table term without margin. Derived from the fields above.
+    expected: [f32; PROGRAMS],
     /// Upper predictions of the table term, ascending. Derived from the fields above.
     upper: [f32; PROGRAMS],
     /// Factor of the upper predictions' `reads` term.
@@ -59,19 +134,23 @@ pub(super) struct Corrections {
 }
 
 impl Corrections {
-    pub fn new(cost: StepCost, over_share: f32) -> Self {
+    pub fn new(cost: StepCost, over_share: f32, pads_rows: bool) -> Self {
         let mut new = Self {
             cost,
-            overall: 1.0,
-            reads: 1.0,
-            bucket: [1.0; PROGRAMS],
+            pads_rows,
+            overall: Factor::one(OVERALL_FIT),
+            reads: Factor::one(READS_FIT),
+            bucket: [Factor::one(BUCKET_FIT); PROGRAMS],
             measured: [0; PROGRAMS],
+            measured_at: [0; PROGRAMS],
             measured_in_all: 0,
-            // The initial margin is 15 % (3 mean deviations).
-            deviation: 0.05,
+            beyond: 0.0,
+            deviation: DEVIATION_FIT,
             deviation_of_bucket: [0.0; PROGRAMS],
             caution: 0.0,
             over_share: over_share.clamp(1e-6, 0.5),
+            tried: None,
+            expected: [0.0; PROGRAMS],
             upper: [0.0; PROGRAMS],
             upper_reads: 1.0,
         };
@@ -81,12 +160,27 @@ impl Corrections {
 
     /// The prediction without margin.
     pub fn expect_micros(&self, work: StepWork) -> f32 {
-        let index = program(work);
-        self.overall * (self.table_part(index) + self.reads * self.cost.reads_micros(work))
+        let reads = self.overall.value() * self.reads.value() * self.cost.reads_micros(work);
+        self.of_rows(&self.expected, work) + reads
     }
 
-    fn table_part(&self, index: usize) -> f32 {
-        self.cost.bucket_micros()[index % BUCKETS.len()] * self.bucket[index]
+    /// The table term of a step.
+    fn of_rows(&self, table: &[f32; PROGRAMS], work: StepWork) -> f32 {
+        let index = program(work);
+        match self.share_below(work) {
+            0.0 => table[index],
+            below => below * table[index - 1] + (1.0 - below) * table[index],
+        }
+    }
+
+    /// The share that the program before a step's program has in the step's cost.
+    fn share_below(&self, work: StepWork) -> f32 {
+        let (bucket, rows) = (bucket_index(work.rows()), work.rows());
+        if self.pads_rows || bucket == 0 || rows >= BUCKETS[bucket] {
+            return 0.0;
+        }
+        let (less, most) = (BUCKETS[bucket - 1], BUCKETS[bucket]);
+        (most - rows) as f32 / (most - less) as f32
     }
 
     /// Updates the corrections with a measured step time. Returns whether it is an outlier: no
@@ -99,23 +193,28 @@ impl Corrections {
             return false;
         }
         let error = micros / expected - 1.0;
-        let clipped = error.clamp(-OUTLIER / 2.0, OUTLIER);
+        // Nothing is known of a doubted program that a measurement could contradict.
+        let is_doubted = self.bucket[index].variance >= VARIANCE_MAX;
+        let error_max = if is_doubted { DOUBTED_MAX } else { OUTLIER };
+        let clipped = error.clamp(-error_max / (1.0 + error_max), error_max);
         let is_guess = self.cost == StepCost::guess();
         let (seen, seen_in_all) = (self.measured[index], self.measured_in_all);
+        if seen == 0 {
+            // Its factor was that of a similar program until now.
+            self.bucket[index].log = self.bucket[self.similar(index)].log;
+        }
         self.measured[index] = seen.saturating_add(1);
         self.measured_in_all = seen_in_all.saturating_add(1);
+        self.measured_at[index] = self.measured_in_all;
         if seen_in_all == 0 && is_guess {
             // The first measurement replaces the guessed speed.
-            self.overall *= (1.0 + error).clamp(0.01, 100.0);
+            self.overall.log += (1.0 + error).ln().clamp(-4.6, 4.6);
         } else {
-            let reads_share = self.overall * self.reads * self.cost.reads_micros(work) / expected;
-            let known = if is_guess { 1 } else { FIT_COUNTS };
-            let gain = GAIN.max(1.0 / (seen_in_all.saturating_add(known)) as f32);
-            let gain_of_bucket = GAIN_OF_BUCKET.max(0.5 / (seen.saturating_add(known)) as f32);
-            self.overall *= 1.0 + gain * clipped;
-            self.bucket[index] *= 1.0 + gain_of_bucket * clipped * (1.0 - reads_share);
-            self.reads *= 1.0 + GAIN_OF_BUCKET * clipped * reads_share;
-            self.keep_in_bounds(index);
+            self.divide(work, expected, clipped.ln_1p());
+            if is_doubted {
+                self.update_predictions();
+                return false;
+            }
             // An outlier counts as a few usual deviations: one of them is no reason for a margin,
             // while a series of them is.
             let usual = self.deviation.max(DEVIATION_MIN);
@@ -131,11 +230,55 @@ impl Corrections {
         error > OUTLIER
     }
 
-    /// Limits the factors, so that repeated updates cannot overflow or underflow `f32`.
-    fn keep_in_bounds(&mut self, index: usize) {
-        for factor in [&mut self.overall, &mut self.reads, &mut self.bucket[index]] {
-            *factor = factor.clamp(1e-3, 1e3);
+    /// Forgets what is known of a program: its next measurement replaces its prediction.
+    pub fn doubt(&mut self, work: StepWork) {
+        let index = program(work);
+        self.bucket[index].variance = VARIANCE_MAX;
+        self.deviation_of_bucket[index] = self.deviation_of_bucket[index].min(DEVIATION_FIT);
+    }
+
+    /// Divides the error of a prediction among the factors.
+    fn divide(&mut self, work: StepWork, expected: f32, error: f32) {
+        let (index, below) = (program(work), self.share_below(work));
+        // Changes of the logarithm of the prediction with those of the factors.
+        let of_bucket = (1.0 - below) * self.expected[index] / expected;
+        let is_below = below > 0.0 && self.measured[index - 1] > 0;
+        let of_below = if is_below { below * self.expected[index - 1] / expected } else { 0.0 };
+        let reads = 1.0 - self.of_rows(&self.expected, work) / expected;
+        let of_reads = reads * reads * self.reads.variance;
+        let mut all = NOISE + self.overall.variance + of_reads;
+        all += of_bucket * of_bucket * self.bucket[index].variance;
+        if is_below {
+            all += of_below * of_below * self.bucket[index - 1].variance;
         }
+        let usual = SURPRISE * all.sqrt();
+        let usual_error = error.clamp(-usual, usual);
+        self.overall.take(usual_error, 1.0, all, OVERALL_DRIFT);
+        self.reads.take(usual_error, reads, all, BUCKET_DRIFT);
+        self.bucket[index].take(usual_error, of_bucket, all, BUCKET_DRIFT);
+        if is_below {
+            self.bucket[index - 1].take(usual_error, of_below, all, BUCKET_DRIFT);
+        }
+        let beyond = error - usual_error;
+        if beyond * self.beyond > 0.0 {
+            let is_known = self.measured[index] > KNOWN_COUNT;
+            let doubted = if is_known { &mut self.overall } else { &mut self.bucket[index] };
+            doubted.doubt((error * error - usual_error * usual_error) / 4.0);
+        }
+        self.beyond = beyond;
+    }
+
+    /// The measured program whose factor a program without measurements has: the nearest with fewer
+    /// rows, else with more, else of the other kind. The program itself if none is measured.
+    fn similar(&self, index: usize) -> usize {
+        let half = BUCKETS.len();
+        let (kind, bucket) = (index / half * half, index % half);
+        let is_known = |place: &usize| self.measured[*place] > 0;
+        let of_kind = |kind: usize| {
+            let less = (kind..=kind + bucket).rev().find(is_known);
+            less.or_else(|| (kind + bucket..kind + half).find(is_known))
+        };
+        of_kind(kind).or_else(|| of_kind(half - kind)).unwrap_or(index)
     }
 
     /// The caution margin, as a share of the prediction.
@@ -154,31 +297,85 @@ impl Corrections {
         self.update_predictions();
     }
 
-    /// Recomputes the upper predictions. They never decrease with more rows, nor when prompt tokens
-    /// replace decode rows, as [`CostModel`] requires.
+    /// Predicts that `program` costs no more than the one with the next fewer rows, and that its
+    /// prompt tokens cost no more than decode rows, until it is called with `None`.
+    pub fn try_out(&mut self, program: Option<usize>) {
+        if self.tried != program {
+            self.tried = program;
+            self.update_predictions();
+        }
+    }
+
+    /// Recomputes the predictions.
     fn update_predictions(&mut self) {
-        let mut highest = 0.0_f32;
-        for index in 0..PROGRAMS {
-            if index == BUCKETS.len() {
-                highest = 0.0;
+        let kinds = [0, BUCKETS.len()];
+        kinds.into_iter().for_each(|kind| self.expect_kind(kind));
+        self.lower_outdated();
+        kinds.into_iter().for_each(|kind| self.limit_kind(kind));
+        let margin = 1.0 + DEVIATIONS * self.deviation + self.caution;
+        self.upper_reads = self.overall.value() * self.reads.value() * margin;
+    }
+
+    /// Predictions without margin of the programs with or without prompt tokens.
+    fn expect_kind(&mut self, kind: usize) {
+        let overall = self.overall.value();
+        // The lowest measured cost of a row among the programs with fewer rows.
+        let mut row_micros = f32::INFINITY;
+        for (bucket, (&rows, &micros)) in BUCKETS.iter().zip(self.cost.bucket_micros()).enumerate()
+        {
+            let index = kind + bucket;
+            let is_known = self.measured[index] > 0;
+            let factor = self.bucket[if is_known { index } else { self.similar(index) }];
+            let expected = overall * micros * factor.value();
+            self.expected[index] = expected.min(row_micros * rows as f32);
+            if is_known {
+                row_micros = row_micros.min(self.expected[index] / rows as f32);
             }
+        }
+    }
+
+    /// A program costs no more than one that was measured later and has more rows, or prompt tokens
+    /// in place of decode rows.
+    fn lower_outdated(&mut self) {
+        let half = BUCKETS.len();
+        for index in (0..PROGRAMS).rev() {
+            let of_kind = index + 1..index / half * half + half;
+            let with_prompts = index + half..PROGRAMS;
+            for larger in of_kind.chain(with_prompts) {
+                if self.measured_at[larger] > self.measured_at[index] {
+                    self.expected[index] = self.expected[index].min(self.expected[larger]);
+                }
+            }
+        }
+    }
+
+    /// Upper predictions. They never decrease with more rows, nor when prompt tokens replace decode
+    /// rows, as [`CostModel`] requires.
+    fn limit_kind(&mut self, kind: usize) {
+        let mut highest = 0.0_f32;
+        for bucket in 0..BUCKETS.len() {
+            let index = kind + bucket;
             let is_known = self.measured[index] > 0;
             let deviation = if is_known { self.deviation_of_bucket[index] } else { self.deviation };
             let margin = 1.0 + DEVIATIONS * deviation + self.caution;
-            highest = highest.max(self.overall * self.table_part(index) * margin);
-            // Programs with prompt tokens have the higher indices and cost at least as much as the
-            // ones without.
-            let without = index.checked_sub(BUCKETS.len()).map_or(0.0, |same| self.upper[same]);
+            // Programs with prompt tokens cost at least as much as the ones without.
+            let without = if kind > 0 { self.upper[bucket] } else { 0.0 };
+            let is_tried = [index, index + BUCKETS.len()].map(Some).contains(&self.tried);
+            if is_tried && kind > 0 {
+                let smaller = &mut self.upper[kind..index];
+                smaller.iter_mut().for_each(|upper| *upper = upper.min(without));
+                highest = highest.min(without);
+            } else if !is_tried {
+                highest = highest.max(self.expected[index] * margin);
+            }
             highest = highest.max(without);
             self.upper[index] = highest;
         }
-        self.upper_reads =
-            self.overall * self.reads * (1.0 + DEVIATIONS * self.deviation + self.caution);
     }
 }
 
 /// Index of a step's program: buckets without prompt tokens, then buckets with prompt tokens.
-fn program(work: StepWork) -> usize {
+pub(super) fn program(work: StepWork) -> usize {
     bucket_index(work.rows()) + if work.prefill_tokens > 0 { BUCKETS.len() } else { 0 }
 }
 
@@ -187,7 +384,7 @@ impl CostModel for Corrections {
         if work.is_empty() {
             return 0.0;
         }
-        self.upper[program(work)] + self.upper_reads * self.cost.reads_micros(work)
+        self.of_rows(&self.upper, work) + self.upper_reads * self.cost.reads_micros(work)
     }
 }
 
@@ -210,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_steady_device_is_predicted_within_a_percent() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         for rows in (1..100).cycle().take(3_000) {
             let work =
                 StepWork { decode_rows: rows, context_tokens: u64::from(rows) * 300, ..WORK };
@@ -232,7 +429,7 @@ mod tests {
 
     #[test]
     fn one_outlier_changes_little_and_decays() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         let usual = known.expect_micros(WORK);
         (0..200).for_each(|_| _ = known.update(WORK, usual));
         let before = known.expect_micros(WORK);
@@ -246,14 +443,14 @@ mod tests {
 
     #[test]
     fn a_model_that_was_never_fitted_learns_with_the_first_step() {
-        let mut known = Corrections::new(StepCost::guess(), 0.001);
+        let mut known = Corrections::new(StepCost::guess(), 0.001, true);
         known.update(WORK, 20_000.0);
         assert!((known.expect_micros(WORK) / 20_000.0 - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn a_fitted_model_is_kept_after_its_first_step() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         let usual = known.expect_micros(WORK);
         known.update(WORK, 40.0 * usual);
         assert!(known.expect_micros(WORK) < 1.2 * usual);
@@ -261,7 +458,7 @@ mod tests {
 
     #[test]
     fn predictions_are_monotonic_in_work() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         // One bucket is slow and noisy; larger buckets are not.
         for n in 0..100 {
             known.update(WORK, if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
@@ -276,7 +473,7 @@ mod tests {
 
     #[test]
     fn prefill_steps_are_corrected_separately_and_never_predicted_shorter() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         let reading = StepWork { decode_rows: 3, prefill_tokens: 1, prefill_pairs: 10, ..WORK };
         for _ in 0..600 {
             known.update(WORK, 900.0);
@@ -293,7 +490,7 @@ mod tests {
 
     #[test]
     fn invalid_measurements_are_ignored() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         let before = known.predict_micros(WORK);
         for micros in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             known.update(WORK, micros);
@@ -303,7 +500,7 @@ mod tests {
 
     #[test]
     fn the_margin_rises_at_once_and_falls_slowly() {
-        let mut known = Corrections::new(cost(), 0.001);
+        let mut known = Corrections::new(cost(), 0.001, true);
         let before = known.predict_micros(WORK);
         known.adjust_margin(true);
         let after = known.predict_micros(WORK);

@@ -84,6 +84,11 @@ impl Frames {
         &self.latest[self.number as usize % FRAMES_OPEN_MAX]
     }
 
+    /// Sets the maximum unused time of earlier frames, in budgets.
+    pub fn set_carry_max(&mut self, carry_max: f32) {
+        self.carry_max = carry_max;
+    }
+
     pub fn begin(&mut self, budget_micros: Option<u32>) {
         let carry_max = self.carry_max * budget_micros.unwrap_or(0) as f32;
         let balance_micros = self.current().balance_after(self.carry_max).min(carry_max);
@@ -136,6 +141,12 @@ impl Frames {
         frame.steps += 1;
         frame.steps_in_flight += 1;
         number
+    }
+
+    /// The current frame is planned to exceed its budget.
+    pub fn mark_overdrawn(&mut self) {
+        let number = self.number;
+        self.at(number).is_overdrawn = true;
     }
 
     /// Marks a frame that is still stored: one of its steps is an outlier.

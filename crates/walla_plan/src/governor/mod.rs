@@ -22,12 +22,15 @@
 //! 3. **Carry.** Unused time is left to later frames, up to [`GovernorOptions::carry_frames`]
 //!    budgets. While more can be left, prompts alone start no step with a chunk that costs more
 //!    than 1.1 times the cheapest cost per token: rather a larger chunk some frames later.
-//! 4. **Progress.** If the smallest requested step is longer than a whole budget, a frame without
-//!    debt runs it anyway, with as many other rows as fit in [`OVERDRAFT`] times its time. The same
-//!    holds for the row of an agent that has waited for [`Limits::wait_frames_max`] frames. Later
-//!    frames pay the debt: over time, use stays within the budget. A budget of zero is a pause:
-//!    [`Governor::limits`] then permits no row, independent of waiting times. Among `n` agents the
-//!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
+//! 4. **Progress.** If the smallest requested step is longer than a budget, a frame without debt
+//!    runs it anyway, with as many other rows as fit in [`NEEDED`] times its time, if later frames
+//!    can pay for that, and at least in [`OVERDRAFT`] times its time. The same holds for the row of
+//!    an agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
+//!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`] then
+//!    permits no row, independent of waiting times. Among `n` agents the wait is at most
+//!    `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames. Work that nothing waits for makes no
+//!    debt: it runs when earlier frames have left the time of its step, up to [`DEBT_FRAMES_MAX`]
+//!    budgets.
 //! 5. **Caution.** A frame that exceeds its budget without being planned to immediately raises the
 //!    margin of all predictions and the share of a frame that only its first step may use. Frames
 //!    within their budgets, or without a budget, lower both: at
@@ -37,6 +40,11 @@
 //! 6. A new budget applies from the next frame on.
 //! 7. **Launches.** The predicted time of a step is at most `launch_micros_max`. If the smallest
 //!    step is longer, the limit is [`OVERDRAFT`] times its time.
+//! 8. **Trials.** A program that requests want and that does not run, because it is predicted to
+//!    take too long, is predicted as the next smaller one in one step after [`TRIAL_STEPS`] such
+//!    steps if steps are longer than a budget, else after twice the number of frames in which one
+//!    may exceed its budget. The number doubles with each trial, up to 32 times. Measured times
+//!    then replace the prediction. So no program is excluded for ever by a wrong prediction.
 //!
 //! # Examples
 //! ```
@@ -51,7 +59,8 @@
 //! let mut frame = Plan::new(64);
 //!
 //! governor.begin_frame();
-//! let limits = governor.limits(Limits::default(), StepWork::decode(1, 1));
+//! let row = StepWork::decode(1, 1);
+//! let limits = governor.limits(Limits::default(), row, row);
 //! plan(&requests, &ledger, &limits, &mut frame)?;
 //! assert_eq!(frame.steps().len(), 1); // a second step would take the frame beyond 2 ms
 //! let step = governor.submit(frame.steps()[0]);
@@ -67,6 +76,7 @@ mod correction;
 mod fit;
 mod frames;
 mod prediction_error;
+mod trials;
 
 pub use fit::{CostSample, InvalidCost, Rates, SAMPLES_MAX, StepCost};
 pub use frames::DEBT_FRAMES_MAX;
@@ -74,11 +84,12 @@ pub use prediction_error::{BucketError, PredictionErrors};
 
 use self::correction::Corrections;
 use self::frames::{Closed, Frames};
+use self::trials::Trials;
 use crate::defaults;
 use crate::frame::{BUCKETS, CostModel, Limits, StepWork};
 
-/// Limit of a step, relative to the smallest step, when even the smallest step exceeds the budget
-/// or the launch limit.
+/// Limit of a step, relative to the smallest step, when even the smallest step exceeds the launch
+/// limit or more budgets than later frames can pay, and of a step that nothing waits for.
 pub const OVERDRAFT: f32 = 1.5;
 
 /// Maximum share of a budget that is reserved for outliers after a frame's first step.
@@ -86,6 +97,20 @@ const RESERVE_MAX: f32 = 0.6;
 
 /// Cost per token of a prompt chunk that is worth to wait for, relative to the cheapest chunk.
 const CHUNK_COST_MAX: f32 = 1.1;
+
+/// Limit of a step, relative to the smallest step, in a frame whose budget is shorter than the
+/// smallest step. Two thirds of such a step are the work of rows. With less, most of a crowd's time
+/// is the fixed cost of steps: 40 prompts of 14 tokens and 320 tokens of a 0.5B model, of which a
+/// step with one row takes 18 ms, take 6.0 s with 1.5 times, 4.4 s with 2 times, 3.3 s with 3 times
+/// and 2.9 s with 4 times, at half of a processor's time (`tests/crowd.rs`).
+pub const NEEDED: f32 = 3.0;
+
+/// Steps without a wanted program before its first trial, if the smallest step is longer than a
+/// budget: each such step overdraws its frame anyway.
+pub const TRIAL_STEPS: u32 = 8;
+
+/// Limit of a trial, relative to the limit of its frame.
+const TRIAL_OVERDRAFT: f32 = 1.25;
 
 /// Frame number of steps that are charged to no frame. Frame numbers start at 1.
 const UNCHARGED: u64 = 0;
@@ -107,6 +132,9 @@ pub struct GovernorOptions {
     /// can run a step that is longer than its budget, and the mean over some frames stays within
     /// it. Default: `0`.
     pub carry_frames: u32,
+    /// Whether a step costs as much as one with all rows of its bucket, as in captured graphs.
+    /// Default: `true`.
+    pub pads_rows: bool,
 }
 
 impl Default for GovernorOptions {
@@ -116,6 +144,7 @@ impl Default for GovernorOptions {
             launch_micros_max: Some(defaults::LAUNCH_MICROS_MAX),
             frames_over_per_1000: defaults::FRAMES_OVER_PER_1000,
             carry_frames: 0,
+            pads_rows: true,
         }
     }
 }
@@ -161,8 +190,14 @@ pub struct GovernorStats {
     pub debt_micros: u32,
     /// Frames that used more than their budget and the unused time of earlier frames.
     pub frames_over: u64,
-    /// Frames over budget that were planned to be: even the smallest step exceeds the budget.
+    /// Frames over budget that were planned to be: even the smallest step exceeds the budget, an
+    /// agent had waited too long, or a trial.
     pub frames_overdrawn: u64,
+    /// Predicted time of the smallest step that was requested last, margin included, in
+    /// microseconds. Steps that are longer than the budget run in some frames only.
+    pub smallest_micros: u32,
+    /// [Trials](self#rules) of programs that predictions kept from running.
+    pub trials: u64,
     /// Frames with requests in which no step ran.
     pub frames_skipped: u64,
     /// Median relative prediction error over all buckets: 0.1 is 10 %.
@@ -181,6 +216,7 @@ pub struct Governor {
     corrections: Corrections,
     frames: Frames,
     errors: PredictionErrors,
+    trials: Trials,
     stats: GovernorStats,
     /// Whether the current frame has requests.
     is_wanted: bool,
@@ -193,9 +229,10 @@ impl Governor {
         Self {
             options,
             budget_wanted: options.budget_micros,
-            corrections: Corrections::new(cost, options.frames_over_per_1000 as f32 / 1e3),
+            corrections: Corrections::new(cost, over_share(options), options.pads_rows),
             frames: Frames::new(options.carry_frames as f32),
             errors: PredictionErrors::default(),
+            trials: Trials::new(),
             stats: GovernorStats { budget_micros: options.budget_micros, ..Default::default() },
             is_wanted: false,
         }
@@ -234,32 +271,45 @@ impl Governor {
 
     /// Limits of the next step of this frame: `base` with times and costs set by the [rules](self).
     /// `smallest` is the smallest step that any request can use: one row of the agent with the
-    /// shortest context, or one prompt row if all requests are prompts.
+    /// shortest context, or one prompt row if all requests are prompts. `wanted`: decode rows and
+    /// prompt tokens of all requests, as far as rows permit; its other numbers have no effect.
     ///
     /// Call it once per step: plan with these limits, [`submit`](Self::submit) the step, then call
     /// it again.
     #[must_use]
-    pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
+    pub fn limits<'a>(
+        &'a mut self,
+        base: Limits<'a>,
+        smallest: StepWork,
+        wanted: StepWork,
+    ) -> Limits<'a> {
         if self.options.budget_micros == Some(0) {
             return Limits { rows_max: 0, forces: false, device_micros_max: 0, ..base };
         }
         self.is_wanted = true;
+        let tried = self.trials.begin(wanted, !self.frames.is_used());
+        self.corrections.try_out(tried);
         let smallest_micros = self.corrections.predict_micros(smallest);
-        let least = smallest_micros * OVERDRAFT;
+        self.note_smallest(smallest_micros);
         let mut limits = base;
         limits.forces = base.forces && self.frames.is_fresh();
         limits.step_micros_max =
             self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
-            let most = budget as f32 * (1 + self.options.carry_frames) as f32;
-            let is_too_long = smallest_micros > most;
+            let most = self.most_micros(budget);
             if self.frames.carried_micros() + 1.0 < most - budget as f32 {
                 limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
             }
-            let granted =
-                if is_too_long && self.frames.is_fresh() { whole(least) } else { left as u32 };
-            limits.device_micros_max = granted;
+            let is_needed = smallest_micros > budget as f32 && self.frames.is_fresh();
+            let least = if is_needed { whole(needed_micros(smallest_micros, budget)) } else { 0 };
+            limits.device_micros_max = least.max(left as u32);
+            if let Some(tried) = tried {
+                limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
+                // More rows read more of the cache, so the same time would not suffice.
+                limits.device_micros_max = whole(limits.device_micros_max as f32 * TRIAL_OVERDRAFT);
+                limits.step_micros_max = whole(limits.step_micros_max as f32 * TRIAL_OVERDRAFT);
+            }
         } else {
             limits.device_micros_max = u32::MAX;
         }
@@ -269,30 +319,65 @@ impl Governor {
 
     /// Limits of a step that no request waits for: it uses at most the rest of one budget, and no
     /// time that earlier frames left. If the smallest step is longer than a whole budget, it runs
-    /// only with `may_overdraw`, in a frame without debt and other steps. A frame that cannot run
-    /// it does not count as [skipped](GovernorStats::frames_skipped).
+    /// only with `is_quiet` (no other work is expected soon), in a frame without debt and other
+    /// steps, when earlier frames have left its time. A frame that cannot run it does not count as
+    /// [skipped](GovernorStats::frames_skipped).
     #[must_use]
     pub fn spare_limits<'a>(
-        &'a self,
+        &'a mut self,
         base: Limits<'a>,
         smallest: StepWork,
-        may_overdraw: bool,
+        is_quiet: bool,
     ) -> Limits<'a> {
+        self.corrections.try_out(None);
         let smallest_micros = self.corrections.predict_micros(smallest);
-        let least = whole(smallest_micros * OVERDRAFT);
-        let cost: Option<&dyn CostModel> = Some(&self.corrections);
-        let mut limits = Limits { forces: false, cost, device_micros_max: u32::MAX, ..base };
+        self.note_smallest(smallest_micros);
+        let mut limits = Limits { forces: false, device_micros_max: u32::MAX, ..base };
         limits.step_micros_max =
             self.step_micros_max(smallest_micros).unwrap_or(base.step_micros_max);
         if let Some(budget) = self.options.budget_micros {
             let is_too_long = smallest_micros > budget as f32;
+            let carried = self.frames.carried_micros();
+            let left = self.frames.left_micros(budget);
+            let most = self.most_micros(budget).max(smallest_micros * OVERDRAFT);
+            if is_too_long && carried + 1.0 < most - budget as f32 {
+                limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
+            }
             limits.device_micros_max = match () {
-                () if is_too_long && may_overdraw && self.frames.is_fresh() => least,
+                () if is_too_long && is_quiet && self.frames.is_fresh() => left.min(most) as u32,
                 () if is_too_long => 0,
-                () => (self.left_micros(budget) - self.frames.carried_micros()).max(0.0) as u32,
+                () => {
+                    let carried = carried.min(self.most_micros(budget) - budget as f32);
+                    (self.left_micros(budget) - carried).max(0.0) as u32
+                }
             };
         }
+        limits.cost = Some(&self.corrections);
         limits
+    }
+
+    /// Time that a frame can have: its budget and what earlier frames can leave.
+    fn most_micros(&self, budget: u32) -> f32 {
+        budget as f32 * (1 + self.options.carry_frames) as f32
+    }
+
+    /// Notes the predicted time of the smallest step. Frames leave enough for it and the rows that
+    /// cost little more.
+    fn note_smallest(&mut self, micros: f32) {
+        self.stats.smallest_micros = whole(micros);
+        let budget = self.options.budget_micros.filter(|budget| micros > *budget as f32);
+        let saved = budget.map_or(0.0, |budget| (micros * OVERDRAFT / budget as f32).ceil() - 1.0);
+        let carry_max = (self.options.carry_frames as f32).max(saved.min(DEBT_FRAMES_MAX as f32));
+        self.frames.set_carry_max(carry_max);
+    }
+
+    /// Votes for a first trial: see rule 8.
+    fn trial_votes(&self) -> u32 {
+        let is_too_long = |budget: u32| self.stats.smallest_micros > budget;
+        if self.options.budget_micros.is_some_and(is_too_long) {
+            return TRIAL_STEPS;
+        }
+        (2.0 / over_share(self.options)) as u32
     }
 
     /// The limit of a step by rule 7, if there is one.
@@ -337,7 +422,10 @@ impl Governor {
     /// consecutive small steps use up the whole budget including their margins, and then one
     /// outlier exceeds it.
     fn left_micros(&self, budget: u32) -> f32 {
-        let left = self.frames.left_micros(budget);
+        // Earlier frames leave more only for work that nothing waits for.
+        let carry_max = self.most_micros(budget) - budget as f32;
+        let beyond = (self.frames.carried_micros() - carry_max).max(0.0);
+        let left = (self.frames.left_micros(budget) - beyond).max(0.0);
         if !self.frames.is_used() {
             return left;
         }
@@ -347,6 +435,13 @@ impl Governor {
 
     /// Charges a step to the current frame.
     pub fn submit(&mut self, work: StepWork) -> ChargedStep {
+        // The frame of a trial is charged the usual prediction.
+        self.corrections.try_out(None);
+        if self.trials.submitted(work, self.trial_votes()) {
+            self.stats.trials += 1;
+            self.corrections.doubt(work);
+            self.frames.mark_overdrawn();
+        }
         let charged_micros = self.corrections.predict_micros(work);
         let expected_micros = self.corrections.expect_micros(work);
         let frame = self.frames.charge(charged_micros);
@@ -435,6 +530,18 @@ impl Governor {
     pub fn expect_micros(&self, work: StepWork) -> f32 {
         self.corrections.expect_micros(work)
     }
+}
+
+/// Share of frames that may exceed their budget; never 0.
+fn over_share(options: GovernorOptions) -> f32 {
+    (options.frames_over_per_1000 as f32 / 1e3).clamp(1e-6, 0.5)
+}
+
+/// Limit of a step if the smallest one exceeds a budget: what later frames can pay completely, and
+/// at least [`OVERDRAFT`].
+fn needed_micros(smallest_micros: f32, budget: u32) -> f32 {
+    let payable = budget as f32 * (1 + DEBT_FRAMES_MAX) as f32;
+    (smallest_micros * NEEDED).min(payable).max(smallest_micros * OVERDRAFT)
 }
 
 /// Rounds up.

@@ -88,7 +88,7 @@ impl Rig {
         let contexts = self.left.iter().map(|request| self.ledger.len(request.seq));
         let smallest = StepWork::decode(1, u64::from(contexts.min().unwrap_or(0)) + 1);
         let base = Limits { steps_max: 1, sequences_max: 512, ..Limits::default() };
-        let limits = self.governor.limits(base, smallest);
+        let limits = self.governor.limits(base, smallest, StepWork::wanted(&self.left, &base));
         if used.steps == 0 {
             used.smallest_micros = limits.cost.map_or(0.0, |cost| cost.predict_micros(smallest));
         }

@@ -155,6 +155,7 @@ pub fn run(run: &Run) -> Report {
         launch_micros_max: device.launch_micros_max,
         frames_over_per_1000: device.frames_over_per_1000,
         carry_frames: device.carry_frames,
+        pads_rows: true,
     };
     let mut governor = Governor::new(options, StepCost::fit(&samples).unwrap());
     let sequences_max = speakers + 16;
@@ -198,7 +199,9 @@ pub fn run(run: &Run) -> Report {
                 sequences_max,
                 ..Limits::default()
             };
-            let limits = governor.limits(base, StepWork::decode(1, u64::from(shortest) + 1));
+            let wanted = StepWork::wanted(&requests, &base);
+            let smallest = StepWork::decode(1, u64::from(shortest) + 1);
+            let limits = governor.limits(base, smallest, wanted);
             plan(&requests, &ledger, &limits, &mut plan_of_step).unwrap();
             let Some(&work) = plan_of_step.steps().first() else { break };
             let step = governor.submit(work);

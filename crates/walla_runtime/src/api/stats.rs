@@ -85,9 +85,18 @@ pub struct BudgetStats {
     pub frames: u64,
     /// Frames that exceeded their budget.
     pub frames_over: u64,
-    /// Frames that were planned over budget, because not even the smallest step fits in a budget.
-    /// They are included in `frames_over`; the following frames repay the debt.
+    /// Frames that were planned over budget: not even the smallest step fits in a budget
+    /// ([`smallest_step`](Self::smallest_step)), an agent had waited for a second, or the step was
+    /// one of the [`trials`](Self::trials). They are included in `frames_over`; the following
+    /// frames repay the debt. Work that no reply waits for never overdraws a frame.
     pub frames_overdrawn: u64,
+    /// Predicted time of the smallest step that was requested last, margin included. If it is
+    /// longer than the budget, a step runs in some frames only, so that the mean over frames keeps
+    /// to the budget.
+    pub smallest_step: Duration,
+    /// Steps that were larger than predictions allow, because a step of that size had not run for
+    /// long: its time replaces the prediction.
+    pub trials: u64,
     /// Frames that ran no step although work was pending, because they repaid debt.
     pub frames_skipped: u64,
     /// Prompt tokens that the latest frame was granted.

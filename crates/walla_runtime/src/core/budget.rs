@@ -67,6 +67,8 @@ impl Budget {
             } else {
                 defaults::CPU_CARRY_FRAMES
             }),
+            // The kernels of the CPU compute the rows that a step has.
+            pads_rows: is_gpu,
         };
         Self {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
@@ -100,18 +102,23 @@ impl Budget {
     }
 
     /// Limits of the next step: see [`Governor::limits`].
-    pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
-        self.governor.limits(base, smallest)
+    pub fn limits<'a>(
+        &'a mut self,
+        base: Limits<'a>,
+        smallest: StepWork,
+        wanted: StepWork,
+    ) -> Limits<'a> {
+        self.governor.limits(base, smallest, wanted)
     }
 
     /// Limits of a step that nothing waits for: see [`Governor::spare_limits`].
     pub fn spare_limits<'a>(
-        &'a self,
+        &'a mut self,
         base: Limits<'a>,
         smallest: StepWork,
-        may_overdraw: bool,
+        is_quiet: bool,
     ) -> Limits<'a> {
-        self.governor.spare_limits(base, smallest, may_overdraw)
+        self.governor.spare_limits(base, smallest, is_quiet)
     }
 
     /// Limits of a step that nothing waits for, without a budget: the default budget, or the time
@@ -250,6 +257,8 @@ impl Budget {
             frames: stats.frames,
             frames_over: stats.frames_over,
             frames_overdrawn: stats.frames_overdrawn,
+            smallest_step: micros(stats.smallest_micros),
+            trials: stats.trials,
             frames_skipped: stats.frames_skipped,
             prefill_tokens: self.prefill_tokens,
             agents_deferred: self.agents_deferred,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use walla_exec::{Completed, ExecError, Sequences, StepError};
-use walla_plan::governor::CostSample;
+use walla_plan::governor::{CostSample, SAMPLES_MAX};
 use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
@@ -11,10 +11,13 @@ use crate::clock::Clock;
 use crate::engine_core::Progress;
 
 /// Maximum device time of the measurement, in microseconds. A step that could exceed the remaining
-/// time is not started, so only one step of a very slow device can exceed this limit.
-const CALIBRATION_MICROS_MAX: f32 = 150_000.0;
+/// time is not started, so only one step of a very slow device can exceed this limit. It suffices
+/// for one step of each kind with a 0.5B model on one thread of a processor (18 ms with one row,
+/// 110 ms with a prompt chunk of 64 tokens).
+const CALIBRATION_MICROS_MAX: f32 = 450_000.0;
 
-/// Measurements per kind of step. The fit is robust against single disturbed measurements.
+/// Measurements per kind of step, if time is left: first one of each kind. The fit is robust
+/// against single disturbed measurements.
 const REPEATS: usize = 3;
 
 /// Cached tokens of a short and a long context, as far as context and pages allow.
@@ -95,44 +98,52 @@ fn measure(
     prefill_tokens_max: u32,
     waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, StepError> {
-    let mut samples = Vec::with_capacity(8 * REPEATS);
+    let mut samples: Vec<CostSample> = Vec::with_capacity(SAMPLES_MAX);
     let mut left_micros = CALIBRATION_MICROS_MAX;
-    let mut row_micros = 0.0_f32;
     let trials = trials(sequences, prefill_tokens_max);
     // The first step runs with cold caches and, on a CPU, with sleeping threads.
-    let warm_up = trials.first().copied().into_iter().map(|trial| (trial, 1));
-    let measured = trials.iter().map(|&trial| (trial, REPEATS));
-    for (number, (trial, repeats)) in warm_up.chain(measured).enumerate() {
-        for repeat in 0..repeats {
-            // Predicted with the time per row of the previous step, which overestimates larger
-            // steps.
-            if row_micros * trial.work().rows() as f32 > left_micros {
-                continue;
-            }
-            let Some(micros) = time(sequences, trial, waiting)? else { return Ok(None) };
-            left_micros -= micros;
-            row_micros = micros / trial.work().rows() as f32;
-            if number == 1 && repeat == 0 {
-                samples.clear(); // drops the warm-up; on a very slow device it is the only sample
-            }
-            samples.push(CostSample { work: trial.work(), micros });
+    let warm_up = trials.first().copied().into_iter();
+    let measured = (0..REPEATS).flat_map(|_| trials.iter().copied());
+    for (number, trial) in warm_up.chain(measured).enumerate() {
+        // Predicted with the lowest time per row of steps with as many rows or fewer, which
+        // overestimates most steps.
+        let rows = trial.work().rows();
+        let smaller = samples.iter().filter(|sample| sample.work.rows() <= rows);
+        let row_micros = smaller.map(|sample| sample.micros / sample.work.rows() as f32);
+        let row_micros = row_micros.fold(f32::INFINITY, f32::min);
+        if row_micros.is_finite() && row_micros * rows as f32 > left_micros {
+            continue;
         }
+        let Some(micros) = time(sequences, trial, waiting)? else { return Ok(None) };
+        left_micros -= micros;
+        if number == 1 {
+            samples.clear(); // drops the warm-up; on a very slow device it is the only sample
+        }
+        samples.push(CostSample { work: trial.work(), micros });
     }
     Ok(StepCost::fit(&samples))
 }
 
-/// Small steps first: their results determine which larger ones are tried.
+/// The kinds of steps, those first that say most about others: a slow device measures only some.
 fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
     let limits = sequences.limits();
     let sequences_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
     let options = sequences.ledger.options();
     let context = options.page_tokens * options.pages_per_sequence_max;
     let pages = sequences.ledger.free_pages();
-    let mut trials = Vec::new();
-    let mut add = |speakers: u32, prompt_tokens: u32| {
+    let chunk = prefill_tokens_max.min(context / 2);
+    let crowd = 64.min(sequences_max);
+    let mut kinds = vec![(1, 0), (8, 0), (0, chunk / 4), (16, 0), (0, chunk), (crowd, 0)];
+    kinds.extend([(8, chunk / 2), (4, 0), (sequences_max, 0)]);
+    let (mut trials, mut with_long_context) = (Vec::new(), Vec::new());
+    for (place, &(speakers, prompt_tokens)) in kinds.iter().enumerate() {
         let sequences = speakers + u32::from(prompt_tokens > 0);
-        if sequences > sequences_max || speakers + prompt_tokens > limits.tokens_max {
-            return;
+        let is_possible =
+            sequences <= sequences_max && speakers + prompt_tokens <= limits.tokens_max;
+        let is_empty = sequences == 0 || (prompt_tokens > 0 && chunk < 8);
+        let is_known = kinds[..place].contains(&(speakers, prompt_tokens));
+        if !is_possible || is_empty || is_known {
+            continue;
         }
         // One page less per sequence, for the step's rows.
         let room = (pages / sequences).saturating_sub(1) * options.page_tokens;
@@ -141,20 +152,10 @@ fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
         let (short, long) = (SHORT_TOKENS.min(room), LONG_TOKENS.min(room));
         trials.push(Trial { speakers, prompt_tokens, cached_tokens: short });
         if long > 2 * short {
-            trials.push(Trial { speakers, prompt_tokens, cached_tokens: long });
+            with_long_context.push(Trial { speakers, prompt_tokens, cached_tokens: long });
         }
-    };
-    let crowds = [1, 4, 8, 16, 64];
-    crowds.into_iter().for_each(|speakers| add(speakers, 0));
-    if !crowds.contains(&sequences_max) {
-        add(sequences_max, 0);
     }
-    let chunk = prefill_tokens_max.min(context / 2);
-    if chunk >= 8 {
-        add(0, chunk / 4);
-        add(0, chunk);
-        add(8, chunk / 2);
-    }
+    trials.append(&mut with_long_context);
     trials
 }
 

@@ -268,8 +268,9 @@ impl Core {
             ..Limits::default()
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
+        let wanted = StepWork::wanted(requests, &base);
         loop {
-            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest) };
+            let limits = if *is_unbudgeted { base } else { budget.limits(base, smallest, wanted) };
             let planned = walla_plan::plan(requests, kv.ledger(), &limits, plan);
             debug_assert!(
                 planned.is_ok(),

@@ -246,7 +246,9 @@ impl World {
         let chunk_gain_min = if self.governor.is_used() { 1.25 } else { 1.0 };
         let base =
             Limits { steps_max: 1, prefill_tokens_max: 96, chunk_gain_min, ..Limits::default() };
-        let limits = self.governor.limits(base, StepWork::decode(1, u64::from(shortest) + 1));
+        let wanted = StepWork::wanted(&self.requests, &base);
+        let smallest = StepWork::decode(1, u64::from(shortest) + 1);
+        let limits = self.governor.limits(base, smallest, wanted);
         plan(&self.requests, &self.ledger, &limits, &mut self.plan).expect("room for all");
         let lacks_pages = self.make_way();
         let Some(&work) = self.plan.steps().first() else { return lacks_pages };
