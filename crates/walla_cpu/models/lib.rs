@@ -17,6 +17,8 @@ mod executor;
 mod parker;
 #[path = "../src/pool.rs"]
 mod pool;
+#[path = "../src/retry.rs"]
+mod retry;
 #[path = "../src/ring.rs"]
 mod ring;
 #[path = "../src/tile.rs"]
@@ -94,6 +96,8 @@ mod sync {
     pub(crate) fn processor() -> Option<usize> {
         None
     }
+
+    pub(crate) fn leave_processor(_processor: usize) {}
 
     /// A model checker has no time and tries every order of events, so one check is enough.
     pub(crate) fn spin_until(_time: std::time::Duration, mut ready: impl FnMut() -> bool) -> bool {
