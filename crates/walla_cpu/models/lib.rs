@@ -121,8 +121,8 @@ mod work {
             max.max(1)
         }
 
-        pub(crate) fn tiles(self, _work: u64, threads: usize, per_thread: usize) -> usize {
-            threads * per_thread
+        pub(crate) fn tiles(self, _work: u64, threads: usize) -> usize {
+            threads
         }
 
         /// Some jobs wake sleeping helpers.

@@ -62,10 +62,9 @@ type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 /// Time for which a helper of a running launch spins before it sleeps: longer than most of the
 /// serial code between two jobs.
 const HELPER_SPIN: Duration = Duration::from_micros(20);
-/// Time for which the executor spins for claimed tiles before it sleeps: the time of some tiles.
-const EXECUTOR_SPIN: Duration = Duration::from_micros(10);
-/// Tiles per thread of a job, so that a late thread delays it by a part of its share.
-const TILES_PER_THREAD: usize = 4;
+/// Time for which the executor spins for claimed tiles before it sleeps: the time of most tiles. A
+/// wake-up takes up to 50 µs on a virtual machine.
+const EXECUTOR_SPIN: Duration = Duration::from_micros(50);
 
 /// The processors of the pool's threads, as the system reports and changes them.
 #[derive(Clone, Copy)]
@@ -430,7 +429,7 @@ impl Pool {
         fill: &(dyn Fn(usize, &mut Tile<'_, T>) + Sync),
     ) {
         let threads = self.costs.of_job(nanos, self.crew());
-        let tiles = self.costs.tiles(nanos, threads, TILES_PER_THREAD);
+        let tiles = self.costs.tiles(nanos, threads);
         let tile = if tile_cols < width {
             (tile_rows, tile_cols * width.div_ceil(tile_cols).div_ceil(tiles))
         } else {
