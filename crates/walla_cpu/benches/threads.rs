@@ -21,7 +21,7 @@ use walla_device::{Device, Op};
 
 use self::support::{Bench, MODELS, Step, options};
 
-/// Steps per queue.
+/// Steps per queue, at most.
 const QUEUED: u32 = 8;
 /// Seconds of a series of awaited, or of queued steps.
 const SERIES_SECONDS: f64 = 0.1;
@@ -56,9 +56,10 @@ impl Arguments {
 }
 
 /// A step's rows, sequences and position.
-const STEPS: [(&str, u32, u32, u32); 4] = [
+const STEPS: [(&str, u32, u32, u32); 5] = [
     ("1 agent", 1, 1, 192),
     ("4 agents", 4, 4, 192),
+    ("8 agents", 8, 8, 192),
     ("12 agents", 12, 12, 192),
     ("prefill 128", 128, 1, 0),
 ];
@@ -70,7 +71,8 @@ struct Times([Vec<f64>; 2]);
 impl Times {
     /// Measures one series of each.
     fn add(&mut self, bench: &mut Bench, step: Step) {
-        for (queued, times) in [1, QUEUED].into_iter().zip(&mut self.0) {
+        let mut queued = 1;
+        for times in &mut self.0 {
             let began = Instant::now();
             let mut runs = 0;
             while began.elapsed().as_secs_f64() < SERIES_SECONDS || runs < 2 {
@@ -80,6 +82,9 @@ impl Times {
                 times.push(start.elapsed().as_secs_f64() * 1e3 / f64::from(queued));
                 runs += 1;
             }
+            // No queue is much longer than a series.
+            let step_ms = times.iter().copied().fold(f64::INFINITY, f64::min);
+            queued = ((SERIES_SECONDS * 1e3 / step_ms) as u32).clamp(1, QUEUED);
         }
     }
 
@@ -138,7 +143,7 @@ impl Loaded {
 fn main() {
     let arguments = Arguments::parse();
     println!("model, step, threads, load: awaited best median mean | queued best median mean");
-    for (shape, mix) in [(&MODELS[0], "q8_0"), (&MODELS[1], "q4_k_m")] {
+    for (shape, mix) in MODELS.iter().zip(["q8_0", "q4_k_m", "q4_k_m"]) {
         if !format!("{} {mix}", shape.name).contains(&arguments.filter) {
             continue;
         }

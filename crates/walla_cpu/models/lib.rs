@@ -17,6 +17,8 @@ mod executor;
 mod parker;
 #[path = "../src/pool.rs"]
 mod pool;
+#[path = "../src/retry.rs"]
+mod retry;
 #[path = "../src/ring.rs"]
 mod ring;
 #[path = "../src/tile.rs"]
@@ -95,6 +97,8 @@ mod sync {
         None
     }
 
+    pub(crate) fn leave_processor(_processor: usize) {}
+
     /// A model checker has no time and tries every order of events, so one check is enough.
     pub(crate) fn spin_until(_time: std::time::Duration, mut ready: impl FnMut() -> bool) -> bool {
         ready()
@@ -117,8 +121,8 @@ mod work {
             max.max(1)
         }
 
-        pub(crate) fn tiles(self, _work: u64, threads: usize, per_thread: usize) -> usize {
-            threads * per_thread
+        pub(crate) fn tiles(self, _work: u64, threads: usize) -> usize {
+            threads
         }
 
         /// Some jobs wake sleeping helpers.

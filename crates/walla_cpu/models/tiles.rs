@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use loom::cell::Cell;
 
 use crate::check;
-use crate::pool::Pool;
+use crate::pool::{Places, Pool};
 use crate::work::ThreadCosts;
 
 /// Work of a job that wakes sleeping helpers.
@@ -69,6 +69,22 @@ fn no_wake_up_of_a_launch_is_lost() {
         add(&pool, &mut tiles, 1, LARGE);
         pool.rest();
         assert!(tiles.iter().all(|tile| tile.get() == 1));
+    });
+}
+
+/// A helper on the executor's processor sleeps, and the executor does its work.
+#[test]
+fn jobs_end_if_no_processor_is_free() {
+    check(|| {
+        let one = Places { current: || Some(0), leave: |_| {} };
+        let pool = Pool::start_on(2, ThreadCosts, one).unwrap();
+        let mut tiles = tiles();
+        pool.wake(2, u64::MAX);
+        add(&pool, &mut tiles, 1, LARGE);
+        pool.rest();
+        pool.wake(2, u64::MAX);
+        add(&pool, &mut tiles, 2, u64::MAX);
+        assert!(tiles.iter().all(|tile| tile.get() == 3));
     });
 }
 

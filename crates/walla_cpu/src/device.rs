@@ -461,6 +461,12 @@ impl Device for CpuDevice {
         Ok(event.completed.load(Ordering::Acquire) >= event.recorded)
     }
 
+    fn synchronise_event(&mut self, event: EventId) -> Result<(), DeviceError> {
+        let Event { completed, recorded } = self.event(event)?;
+        self.executor.wait_until(|| completed.load(Ordering::Acquire) >= *recorded);
+        self.poll(event).map(drop)
+    }
+
     fn synchronise(&mut self) -> Result<(), DeviceError> {
         self.executor.drain();
         self.executor.check_lost("synchronise")?;

@@ -198,11 +198,15 @@ impl Executor {
 
     /// Waits until every command is done or the device is lost.
     pub(crate) fn drain(&self) {
+        self.wait_until(|| self.shared.done.load(Ordering::Acquire) == self.pushed);
+    }
+
+    /// Waits until `done`, an effect of a pushed command, or until the device is lost. The waiting
+    /// thread leaves its processor to the threads that it waits for.
+    pub(crate) fn wait_until(&self, done: impl Fn() -> bool) {
         if self.thread.is_some() {
-            park_in_until(&self.parker, || {
-                let done = self.shared.done.load(Ordering::Acquire) == self.pushed;
-                done || self.shared.is_lost.load(Ordering::Acquire)
-            });
+            let ends = || done() || self.shared.is_lost.load(Ordering::Acquire);
+            park_in_until(&self.parker, ends);
         }
     }
 }

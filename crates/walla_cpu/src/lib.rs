@@ -61,6 +61,7 @@ mod panels;
 mod parker;
 mod pool;
 mod quantise;
+mod retry;
 mod ring;
 mod sample;
 mod scalar;

@@ -35,9 +35,11 @@
 //! is woken as a tree: a wake-up of a thread on a sleeping processor takes up to 10 µs, and so the
 //! executor waits for two of them at most.
 //!
-//! If every processor is busy, the system may put a helper on the executor's processor. The helper
-//! would then delay the thread that waits for it, so it sleeps without claiming a tile, and the
-//! executor works alone for a while.
+//! If every processor is busy, the system puts a helper on the executor's processor. The helper
+//! would then delay the thread that waits for it, so it claims no tile. If the system has a free
+//! processor after all, the helper [moves](Places::leave) there. Else it sleeps, and the executor
+//! wakes it [again](crate::retry) after a bounded amount of work: a processor that is busy now may
+//! be free a moment later. Helpers that have processors of their own are not affected.
 
 use std::cell::Cell;
 use std::io;
@@ -46,9 +48,10 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::parker::{park_in_until, park_until};
+use crate::retry::Retry;
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CachePadded, Ordering, Parker, Unparker,
-    processor, spin_until, thread,
+    leave_processor, processor, spin_until, thread,
 };
 use crate::tile::{Grid, Tile};
 use crate::work::ThreadCosts;
@@ -59,14 +62,34 @@ type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 /// Time for which a helper of a running launch spins before it sleeps: longer than most of the
 /// serial code between two jobs.
 const HELPER_SPIN: Duration = Duration::from_micros(20);
-/// Time for which the executor spins for claimed tiles before it sleeps: the time of some tiles.
-const EXECUTOR_SPIN: Duration = Duration::from_micros(10);
-/// Estimated work, in nanoseconds, for which the executor wakes no helper after one found itself on
-/// the executor's processor: the system has no free processor for it. Trying again costs some
-/// microseconds.
-const ALONE_NANOS: u64 = 2_000_000;
-/// Tiles per thread of a job, so that a late thread delays it by a part of its share.
-const TILES_PER_THREAD: usize = 4;
+/// Time for which the executor spins for claimed tiles before it sleeps: the time of most tiles. A
+/// wake-up takes up to 50 µs on a virtual machine.
+const EXECUTOR_SPIN: Duration = Duration::from_micros(50);
+
+/// The processors of the pool's threads, as the system reports and changes them.
+#[derive(Clone, Copy)]
+pub(crate) struct Places {
+    /// Number of the processor that runs the calling thread; `None` if unknown.
+    pub current: fn() -> Option<usize>,
+    /// Moves the calling thread from this processor to a free one, if it may use one.
+    pub leave: fn(usize),
+}
+
+impl Places {
+    pub(crate) const SYSTEM: Self = Self { current: processor, leave: leave_processor };
+}
+
+/// Whether a helper has a processor of its own. Changes rarely.
+mod place {
+    /// It has, or is to try.
+    pub(super) const OWN: usize = 0;
+    /// It found itself on the executor's processor, and sleeps: written by the helper.
+    pub(super) const DISPLACED: usize = 1;
+    /// The executor knows, and does not wake it for some work.
+    pub(super) const RESTS: usize = 2;
+    /// It has one again: written by the helper.
+    pub(super) const REGAINED: usize = 3;
+}
 
 /// See the module's table. Each part has its own cache lines, because threads wait for different
 /// ones.
@@ -74,7 +97,10 @@ struct Shared {
     job: CachePadded<Job>,
     remaining: CachePadded<AtomicUsize>,
     launch: CachePadded<Launch>,
+    /// A [`place`] of each helper. Read by all large jobs.
+    placed: CachePadded<Box<[AtomicUsize]>>,
     executor: Unparker,
+    places: Places,
 }
 
 /// The current job.
@@ -92,14 +118,12 @@ struct Launch {
     number: AtomicUsize,
     /// The processor that runs the executor.
     processor: AtomicUsize,
-    /// A helper has found itself on that processor since the executor last looked.
-    displaced: AtomicBool,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
 
 impl Shared {
-    fn new(executor: &Parker) -> Self {
+    fn new(executor: &Parker, threads: usize, places: Places) -> Self {
         Self {
             job: CachePadded::new(Job {
                 work: AtomicPtr::new(ptr::null_mut()),
@@ -110,11 +134,12 @@ impl Shared {
                 crew: AtomicUsize::new(0),
                 number: AtomicUsize::new(0),
                 processor: AtomicUsize::new(usize::MAX),
-                displaced: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
                 panicked: AtomicBool::new(false),
             }),
+            placed: CachePadded::new((1..threads).map(|_| AtomicUsize::new(place::OWN)).collect()),
             executor: executor.unparker().clone(),
+            places,
         }
     }
 
@@ -162,16 +187,31 @@ impl Shared {
         worker < self.launch.crew.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread runs on the processor of the executor, which then waits for it.
-    fn displaces_executor(&self) -> bool {
-        processor().is_some_and(|own| own == self.launch.processor.load(Ordering::Relaxed))
+    /// The executor's processor, if the calling thread runs on it: the executor then waits for it.
+    fn shared_processor(&self) -> Option<usize> {
+        let executor = self.launch.processor.load(Ordering::Relaxed);
+        (self.places.current)().filter(|own| *own == executor)
+    }
+
+    /// Whether the calling helper has a processor of its own, if necessary after a move.
+    fn has_own_processor(&self) -> bool {
+        let Some(shared) = self.shared_processor() else { return true };
+        (self.places.leave)(shared);
+        self.shared_processor().is_none()
+    }
+
+    /// Whether a helper is to be woken with its launch.
+    fn wakes_with_launch(&self, worker: usize) -> bool {
+        let place = self.placed[worker - 1].load(Ordering::Relaxed);
+        self.is_in_crew(worker) && !matches!(place, place::DISPLACED | place::RESTS)
     }
 
     /// Main loop of a helper, which wakes `others` for each launch.
     fn serve(&self, worker: usize, others: &[(usize, thread::Thread)]) {
         let called = || self.is_in_crew(worker) || self.stops();
         let ready = || self.has_tiles() || !self.is_in_crew(worker) || self.stops();
-        let mut launch = 0;
+        let place = &self.placed[worker - 1];
+        let (mut launch, mut was_placed) = (0, true);
         loop {
             park_until(called);
             if self.stops() {
@@ -180,16 +220,20 @@ impl Shared {
             let current = self.launch.number.load(Ordering::Relaxed);
             if current != launch {
                 launch = current;
-                let crew = others.iter().filter(|(other, _)| self.is_in_crew(*other));
+                let crew = others.iter().filter(|(other, _)| self.wakes_with_launch(*other));
                 crew.for_each(|(_, thread)| thread.unpark());
             }
-            let displaces = self.displaces_executor();
-            if displaces {
-                self.launch.displaced.store(true, Ordering::Relaxed);
-            } else {
+            let is_placed = self.has_own_processor();
+            if !is_placed {
+                place.store(place::DISPLACED, Ordering::Relaxed);
+            } else if !was_placed {
+                place.store(place::REGAINED, Ordering::Relaxed);
+            }
+            was_placed = is_placed;
+            if is_placed {
                 self.help(worker);
             }
-            if displaces || !spin_until(HELPER_SPIN, ready) {
+            if !is_placed || !spin_until(HELPER_SPIN, ready) {
                 // Until a large job, the next launch or the end.
                 thread::park();
             }
@@ -197,8 +241,17 @@ impl Shared {
     }
 }
 
-fn unpark(helper: &thread::JoinHandle<()>) {
-    helper.thread().unpark();
+/// A helper as the executor sees it.
+struct Helper {
+    thread: thread::JoinHandle<()>,
+    /// `Cell`: the pool is not `Sync`.
+    retry: Cell<Retry>,
+}
+
+impl Helper {
+    fn unpark(&self) {
+        self.thread.thread().unpark();
+    }
 }
 
 /// Runs the tiles of an op on the calling thread and its helpers.
@@ -207,39 +260,43 @@ fn unpark(helper: &thread::JoinHandle<()>) {
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     /// Helper `i` is worker `i + 1`.
-    helpers: Vec<thread::JoinHandle<()>>,
+    helpers: Vec<Helper>,
     costs: ThreadCosts,
     /// Of the thread that publishes.
     parker: Parker,
-    /// Work from now on for which no helper is woken, in nanoseconds. (`Cell`: not `Sync`.)
-    alone: Cell<u64>,
 }
 
 impl Pool {
     /// A pool that runs everything on the calling thread.
     pub(crate) fn inline() -> Self {
         let parker = Parker::new();
-        let shared = Arc::new(Shared::new(&parker));
+        let shared = Arc::new(Shared::new(&parker, 1, Places::SYSTEM));
         let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
-        Self { shared, helpers: Vec::new(), costs, parker, alone: Cell::new(0) }
+        Self { shared, helpers: Vec::new(), costs, parker }
     }
 
     /// A pool of `threads` threads, including the calling thread.
     pub(crate) fn start(threads: usize, costs: ThreadCosts) -> io::Result<Self> {
+        Self::start_on(threads, costs, Places::SYSTEM)
+    }
+
+    /// As [`start`](Self::start), on these processors.
+    pub(crate) fn start_on(threads: usize, costs: ThreadCosts, places: Places) -> io::Result<Self> {
         let parker = Parker::new();
-        let shared = Arc::new(Shared::new(&parker));
+        let shared = Arc::new(Shared::new(&parker, threads, places));
         let helpers = Vec::with_capacity(threads);
-        let mut pool = Self { shared, helpers, costs, parker, alone: Cell::new(0) };
+        let mut pool = Self { shared, helpers, costs, parker };
         // The highest number first, because a helper holds the handles of the ones that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
             // The helpers so far are in reverse order.
             let others: Vec<_> = others
-                .map(|other| (other, pool.helpers[threads - 1 - other].thread().clone()))
+                .map(|other| (other, pool.helpers[threads - 1 - other].thread.thread().clone()))
                 .collect();
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
-            pool.helpers.push(builder.spawn(move || shared.serve(worker, &others))?);
+            let thread = builder.spawn(move || shared.serve(worker, &others))?;
+            pool.helpers.push(Helper { thread, retry: Cell::new(Retry::new()) });
         }
         pool.helpers.reverse();
         Ok(pool)
@@ -256,8 +313,17 @@ impl Pool {
         // A swap, not a store: loom lets a store race with a late claimer's addition in either
         // order.
         shared.job.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
-        if nanos >= self.costs.rouse() && self.has_free_processor(nanos) {
-            helpers.iter().take((count as usize).min(self.crew()) - 1).for_each(unpark);
+        if nanos >= self.costs.rouse() {
+            let mut wanted = count - 1;
+            for (worker, helper) in (1..self.crew()).zip(helpers) {
+                let mut retry = self.retry(worker);
+                if wanted > 0 && retry.is_due_within(nanos) {
+                    helper.unpark();
+                    wanted -= 1;
+                }
+                retry.advance(nanos);
+                helper.retry.set(retry);
+            }
         }
         shared.help(0);
         let done = || shared.remaining.load(Ordering::Acquire) == 0;
@@ -267,19 +333,27 @@ impl Pool {
         assert!(!shared.launch.panicked.load(Ordering::Relaxed), "a kernel panicked");
     }
 
-    /// Whether a helper that wakes now, for work of `nanos` nanoseconds, probably gets another
-    /// processor. Work longer than the rest of a time alone does not wait for its end.
-    fn has_free_processor(&self, nanos: u64) -> bool {
-        if self.shared.launch.displaced.swap(false, Ordering::Relaxed) {
-            self.alone.set(ALONE_NANOS);
+    /// The state of a helper's attempts, after its latest report.
+    fn retry(&self, worker: usize) -> Retry {
+        let place = &self.shared.placed[worker - 1];
+        let mut retry = self.helpers[worker - 1].retry.get();
+        match place.load(Ordering::Relaxed) {
+            place::OWN | place::RESTS => return retry,
+            place::DISPLACED => {
+                place.store(place::RESTS, Ordering::Relaxed);
+                retry.failed();
+            }
+            _ => {
+                place.store(place::OWN, Ordering::Relaxed);
+                retry.succeeded();
+            }
         }
-        let alone = self.alone.get();
-        self.alone.set(alone.saturating_sub(nanos));
-        alone == 0 || alone < nanos
+        self.helpers[worker - 1].retry.set(retry);
+        retry
     }
 
     fn note_processor(&self) {
-        let current = processor().unwrap_or(usize::MAX);
+        let current = (self.shared.places.current)().unwrap_or(usize::MAX);
         let noted = &self.shared.launch.processor;
         // Helpers read this cache line while they spin.
         if noted.load(Ordering::Relaxed) != current {
@@ -304,17 +378,31 @@ impl Pool {
     }
 
     /// Wakes helpers, so that `threads` threads, including the caller, work on the jobs that follow
-    /// until [`rest`](Self::rest): `nanos` nanoseconds of work. Wakes none if the system has no
-    /// free processor for them.
+    /// until [`rest`](Self::rest): `nanos` nanoseconds of work. Helpers without a processor are
+    /// woken later or not at all.
     pub(crate) fn wake(&self, threads: usize, nanos: u64) {
-        let is_worth_it = threads > 1 && self.has_free_processor(nanos);
-        let threads = if is_worth_it { threads.min(self.workers()) } else { 1 };
+        let threads = threads.min(self.workers());
+        let is_due = |worker: &usize| self.retry(*worker).is_due_within(nanos);
+        let crew = (1..threads).rev().find(is_due).map_or(1, |worker| worker + 1);
+        for worker in 1..threads {
+            let mut retry = self.retry(worker);
+            if retry.is_due() {
+                // A helper wakes it.
+                self.shared.placed[worker - 1].store(place::OWN, Ordering::Relaxed);
+            } else if worker >= crew {
+                // No job of the launch counts its work for this helper.
+                retry.advance(nanos);
+                self.helpers[worker - 1].retry.set(retry);
+            }
+        }
         self.note_processor();
         let launch = &self.shared.launch;
-        launch.crew.store(threads, Ordering::Relaxed);
+        launch.crew.store(crew, Ordering::Relaxed);
         launch.number.fetch_add(1, Ordering::Relaxed);
-        for other in woken_by(0).filter(|other| *other < threads) {
-            unpark(&self.helpers[other - 1]);
+        for other in woken_by(0).filter(|other| *other < crew) {
+            if self.shared.wakes_with_launch(other) {
+                self.helpers[other - 1].unpark();
+            }
         }
     }
 
@@ -341,7 +429,7 @@ impl Pool {
         fill: &(dyn Fn(usize, &mut Tile<'_, T>) + Sync),
     ) {
         let threads = self.costs.of_job(nanos, self.crew());
-        let tiles = self.costs.tiles(nanos, threads, TILES_PER_THREAD);
+        let tiles = self.costs.tiles(nanos, threads);
         let tile = if tile_cols < width {
             (tile_rows, tile_cols * width.div_ceil(tile_cols).div_ceil(tiles))
         } else {
@@ -390,10 +478,10 @@ fn woken_by(worker: usize) -> impl Iterator<Item = usize> {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.launch.stop.store(true, Ordering::Relaxed);
-        self.helpers.iter().for_each(unpark);
+        self.helpers.iter().for_each(Helper::unpark);
         for helper in self.helpers.drain(..) {
             // A helper cannot panic: panics of tiles are caught.
-            let _ = helper.join();
+            let _ = helper.thread.join();
         }
     }
 }

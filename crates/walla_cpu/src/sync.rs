@@ -11,7 +11,7 @@ pub(crate) use std::{
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use crossbeam_utils::sync::{Parker, Unparker};
 
-pub(crate) use crate::system::processor;
+pub(crate) use crate::system::{leave_processor, processor};
 
 /// Polls `ready` for about `time`, with spin hints between.
 pub(crate) fn spin_until(time: Duration, mut ready: impl FnMut() -> bool) -> bool {

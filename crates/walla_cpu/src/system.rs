@@ -135,6 +135,81 @@ pub(crate) fn processor() -> Option<usize> {
     None
 }
 
+/// Moves the calling thread from this processor to another one that it may use, if fewer threads
+/// are ready to run than there are such processors. Does nothing on systems that this crate does
+/// not ask.
+pub(crate) fn leave_processor(processor: usize) {
+    #[cfg(target_os = "linux")]
+    affinity::leave(processor);
+    #[cfg(not(target_os = "linux"))]
+    let _ = processor;
+}
+
+/// The processors that the calling thread may use.
+#[cfg(target_os = "linux")]
+mod affinity {
+    use std::fs::File;
+    use std::io::Read;
+
+    const BYTES: usize = size_of::<libc::cpu_set_t>();
+
+    /// See [`leave_processor`](super::leave_processor).
+    pub(super) fn leave(processor: usize) {
+        let Some(allowed) = get() else { return };
+        let mut others = allowed;
+        if processor >= 8 * BYTES {
+            return;
+        }
+        #[expect(unsafe_code, reason = "a macro of the C library")]
+        // SAFETY: the number is within the set.
+        unsafe {
+            libc::CPU_CLR(processor, &mut others);
+        }
+        // The system moves a running thread at once if its processor is not allowed. Afterwards
+        // the thread may use all of them again, as whoever limits it has chosen.
+        if count(&others) > 0 && threads_ready().is_some_and(|ready| ready <= count(&allowed)) {
+            set(&others);
+            set(&allowed);
+        }
+    }
+
+    fn get() -> Option<libc::cpu_set_t> {
+        #[expect(unsafe_code, reason = "a type of the C library")]
+        // SAFETY: a set of bits.
+        let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        #[expect(unsafe_code, reason = "a system call")]
+        // SAFETY: writes at most `BYTES` bytes.
+        let result = unsafe { libc::sched_getaffinity(0, BYTES, &raw mut allowed) };
+        (result == 0).then_some(allowed)
+    }
+
+    /// Without effect if a sandbox forbids the call.
+    fn set(processors: &libc::cpu_set_t) {
+        #[expect(unsafe_code, reason = "a system call")]
+        // SAFETY: reads at most `BYTES` bytes.
+        let _ = unsafe { libc::sched_setaffinity(0, BYTES, processors) };
+    }
+
+    fn count(processors: &libc::cpu_set_t) -> usize {
+        #[expect(unsafe_code, reason = "a macro of the C library")]
+        // SAFETY: it only reads.
+        let count = unsafe { libc::CPU_COUNT(processors) };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Threads of the whole system that run or wait for a processor. Allocates nothing.
+    fn threads_ready() -> Option<usize> {
+        let mut text = [0; 64];
+        let bytes = File::open("/proc/loadavg").ok()?.read(&mut text).ok()?;
+        ready(std::str::from_utf8(&text[..bytes]).ok()?)
+    }
+
+    /// The first number of the fourth field: `0.20 0.18 0.12 2/111 11206`.
+    pub(super) fn ready(loadavg: &str) -> Option<usize> {
+        loadavg.split(' ').nth(3)?.split('/').next()?.parse().ok()
+    }
+}
+
 /// Number of hardware threads that the process may use, as limited by affinity and quotas.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -235,6 +310,25 @@ mod tests {
             ("/sys/fs/cgroup/memory/memory.stat", "active_file 1\ntotal_inactive_file 200000\n"),
         ];
         assert_eq!(memory(&one), Some((700_000, 100_000)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_that_moves_keeps_its_limits() {
+        let allowed = || {
+            let status = read(Path::new("/proc/thread-self/status")).unwrap();
+            status.lines().find(|line| line.starts_with("Cpus_allowed:")).map(str::to_owned)
+        };
+        let before = allowed();
+        assert!(before.is_some());
+        for processor in [processor().unwrap(), usize::MAX, 0, 1] {
+            leave_processor(processor);
+            assert_eq!(allowed(), before);
+        }
+        assert_eq!(affinity::ready("0.20 0.18 0.12 2/111 11206\n"), Some(2));
+        for malformed in ["", "0.20 0.18", "0.20 0.18 0.12 x/111 1", "0.20 0.18 0.12 111"] {
+            assert_eq!(affinity::ready(malformed).filter(|ready| *ready != 111), None);
+        }
     }
 
     #[test]

@@ -2,11 +2,88 @@
 //! therefore contain no tests.
 
 mod pool {
+    use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
-    use crate::pool::Pool;
+    use crate::pool::{Places, Pool};
     use crate::work::ThreadCosts;
+
+    /// Runs a job of a tile for each thread. If `waits_for` is given, the executor waits in its tile until
+    /// another tile runs on this worker. Returns whether one did.
+    fn job(pool: &Pool, nanos: u64, waits_for: Option<usize>) -> bool {
+        let last = AtomicUsize::new(0);
+        pool.tiles(&mut vec![0; pool.workers()], 1, (1, 1), nanos, &|worker, _| {
+            let began = Instant::now();
+            match waits_for {
+                Some(wanted) if worker == wanted => last.store(worker, Ordering::Relaxed),
+                Some(wanted) if worker == 0 => {
+                    while last.load(Ordering::Relaxed) != wanted
+                        && began.elapsed() < Duration::from_secs(5)
+                    {
+                        std::thread::yield_now();
+                    }
+                }
+                _ => last.store(worker, Ordering::Relaxed),
+            }
+        });
+        last.load(Ordering::Relaxed) != 0
+    }
+
+    /// Work of a job that wakes helpers, in nanoseconds.
+    const LARGE: u64 = 50_000;
+    /// Work after which a displaced helper is woken again.
+    const ATTEMPT: u64 = 2_000_000;
+
+    /// The system puts every thread on processor 0, where the executor runs. The other processor
+    /// is free from some moment on.
+    #[test]
+    fn a_displaced_helper_takes_part_as_soon_as_a_processor_is_free() {
+        thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
+        static IS_FREE: AtomicBool = AtomicBool::new(false);
+        let leave = |_| PROCESSOR.set(usize::from(IS_FREE.load(Ordering::Relaxed)));
+        let places = Places { current: || Some(PROCESSOR.get()), leave };
+        let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
+        for busy_jobs in [0, 1, 10, 1000] {
+            IS_FREE.store(false, Ordering::Relaxed);
+            let pool = Pool::start_on(2, costs, places).unwrap();
+            for _ in 0..busy_jobs {
+                pool.wake(2, LARGE);
+                assert!(!job(&pool, LARGE, None), "takes turns with the executor");
+                pool.rest();
+            }
+            IS_FREE.store(true, Ordering::Relaxed);
+            for _ in 0..ATTEMPT / LARGE {
+                pool.wake(2, LARGE);
+                job(&pool, LARGE, None);
+                pool.rest();
+            }
+            pool.wake(2, LARGE);
+            assert!(job(&pool, LARGE, Some(1)), "never tried again after {busy_jobs} jobs");
+        }
+    }
+
+    /// Helper 1 shares the executor's processor, helper 2 has its own.
+    #[test]
+    fn a_displaced_helper_does_not_keep_others_asleep() {
+        let current = || {
+            let thread = std::thread::current();
+            Some(if thread.name() == Some("walla-cpu-2") { 1 } else { 0 })
+        };
+        let places = Places { current, leave: |_| {} };
+        let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
+        let pool = Pool::start_on(3, costs, places).unwrap();
+        for launch in 0..20 {
+            pool.wake(3, 10 * LARGE);
+            for number in 0..10 {
+                assert!(job(&pool, LARGE, Some(2)), "job {number} of launch {launch}");
+                // Longer than a helper spins.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            pool.rest();
+        }
+    }
 
     #[test]
     fn every_element_belongs_to_exactly_one_tile() {
@@ -98,6 +175,63 @@ mod pool {
     #[should_panic(expected = "row 2 of a tile of 2 rows")]
     fn a_tile_accesses_only_its_rows() {
         Pool::inline().tiles(&mut [0; 8], 2, (2, 2), 1, &|_, tile| tile.row_mut(2)[0] = 1);
+    }
+}
+
+mod retry {
+    use crate::retry::Retry;
+
+    /// Work after which a helper is woken again at the latest.
+    const MOST: u64 = 2_000_000;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % bound
+        }
+    }
+
+    /// Whatever happened before, a helper is woken again within a bounded amount of work.
+    #[test]
+    fn no_history_gives_a_helper_up() {
+        let mut random = Random(1);
+        for _ in 0..10_000 {
+            let mut retry = Retry::new();
+            for _ in 0..random.below(50) {
+                match random.below(4) {
+                    0 => retry.succeeded(),
+                    1 => retry.advance(1 << random.below(40)),
+                    _ => retry.failed(),
+                }
+                assert!(retry.is_due_within(MOST + 1), "{retry:?}");
+                let mut after = retry;
+                after.advance(MOST);
+                assert!(after.is_due(), "{retry:?}");
+            }
+        }
+    }
+
+    /// On a machine that stays busy, attempts become rare; where a processor was busy only for a
+    /// moment, the first attempts follow soon.
+    #[test]
+    fn attempts_are_soon_at_first_and_rare_if_they_fail() {
+        const JOB: u64 = 25_000;
+        let mut retry = Retry::new();
+        let mut attempts = Vec::new();
+        for job in 0..4_000 {
+            if retry.is_due_within(JOB) {
+                attempts.push(job * JOB);
+                retry.failed();
+            } else {
+                retry.advance(JOB);
+            }
+        }
+        assert!(attempts[1] <= 200_000, "{attempts:?}");
+        assert!(attempts.len() as u64 <= 4_000 * JOB / MOST + 5, "{attempts:?}");
+        retry.succeeded();
+        assert!(retry.is_due());
     }
 }
 

@@ -27,14 +27,17 @@ impl ThreadCosts {
         Self { join: join_nanos as u64 }
     }
 
-    /// Number of tiles for a job of `work` nanoseconds on `threads` threads: up to `per_thread` for
-    /// each, so that a late thread delays the job by a part of its share. A tile has the work of
-    /// several joins, because claiming it costs a fraction of one.
-    pub(crate) fn tiles(self, work: u64, threads: usize, per_thread: usize) -> usize {
-        let tiles = work.checked_div(6 * self.join).unwrap_or(u64::MAX);
-        let per_thread = per_thread as u64;
+    /// Number of tiles for a job of `work` nanoseconds on `threads` threads: several for each, so
+    /// that a late thread delays the job by a part of its share. A tile has the work of several
+    /// joins, because claiming it costs a fraction of one. Where tiles stay much larger than that,
+    /// there are more of them: the threads of a job wait for its last tile.
+    pub(crate) fn tiles(self, work: u64, threads: usize) -> usize {
+        let each = |joins: u64| {
+            let tiles = work.checked_div(joins * self.join).unwrap_or(u64::MAX);
+            tiles / threads as u64
+        };
         // The same number for each thread, so that equal tiles end together.
-        let each = (tiles / threads as u64).clamp(1, per_thread);
+        let each = each(6).min(4).max(each(40)).clamp(1, 16);
         if threads == 1 { 1 } else { threads * each as usize }
     }
 
@@ -198,8 +201,12 @@ mod tests {
     fn threads_have_equally_many_tiles() {
         for threads in 1..=16 {
             for work in works() {
-                let tiles = COSTS.tiles(work, threads, 4);
-                assert!(tiles.is_multiple_of(threads) && tiles <= 4 * threads, "{work} {threads}");
+                let tiles = COSTS.tiles(work, threads);
+                assert!(tiles.is_multiple_of(threads) && tiles <= 16 * threads, "{work} {threads}");
+                // A tile is worth its claim, and the last one is a small part of a large job.
+                let tile = work / tiles as u64;
+                assert!(tiles <= threads || tile >= 6 * COSTS.join, "{work} {threads}");
+                assert!(threads == 1 || tile <= 80 * COSTS.join || tiles == 16 * threads, "{work}");
             }
         }
     }

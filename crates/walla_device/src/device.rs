@@ -311,6 +311,16 @@ pub trait Device: Send {
     /// Whether the event's latest record has completed. Never blocks.
     fn poll(&mut self, event: EventId) -> Result<bool, DeviceError>;
 
+    /// Blocks until the event's latest record has completed: for tools, tests and benchmarks, never
+    /// during play. The default polls; a device that shares the processor with its owner parks the
+    /// calling thread instead.
+    fn synchronise_event(&mut self, event: EventId) -> Result<(), DeviceError> {
+        while !self.poll(event)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// Blocks until all enqueued work is complete: for loading, tests and benchmarks, never during
     /// play.
     fn synchronise(&mut self) -> Result<(), DeviceError>;

@@ -473,6 +473,15 @@ impl Executor {
         Ok(None)
     }
 
+    /// Blocks until the oldest step in flight has completed: for tools, tests and benchmarks.
+    ///
+    /// # Errors
+    /// Any device error.
+    pub fn wait_for_oldest(&mut self) -> Result<(), ExecError> {
+        let oldest = self.ring.oldest();
+        Ok(oldest.map_or(Ok(()), |(_, copied)| self.device.synchronise_event(copied))?)
+    }
+
     /// Passes the results of a completed step to `read`.
     ///
     /// # Errors

@@ -195,7 +195,7 @@ impl Sequences {
             if let Some(completed) = self.poll()? {
                 return Ok(Some(completed));
             }
-            std::thread::yield_now();
+            self.executor.wait_for_oldest()?;
         }
         Ok(None)
     }

@@ -48,6 +48,43 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
     harness.read_results().unwrap();
 }
 
+/// Processor time of this thread.
+#[cfg(target_os = "linux")]
+fn processor_time() -> Duration {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// With as many threads as cores, a helper gets a core only if the owner leaves it. The time is
+/// compared with that of an owner that polls, because other load affects both.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_owner_that_waits_leaves_its_processor_to_the_helpers() {
+    let _alone = alone();
+    let mut harness = Harness::new(threads(2), Shape::small(TensorType::F16));
+    let rows = whole(0, &[3; 40]);
+    harness.run(&rows, &greedy());
+    let mut ran = [Duration::ZERO; 2];
+    while ran[0] < Duration::from_millis(50) {
+        for (polls, ran) in [true, false].into_iter().zip(&mut ran) {
+            for _ in 0..100 {
+                harness.device.launch(harness.stream, harness.graph).unwrap();
+            }
+            harness.enqueue(&rows, &greedy());
+            let start = processor_time();
+            while polls && !harness.device.poll(harness.event).unwrap() {
+                std::thread::yield_now();
+            }
+            harness.device.synchronise_event(harness.event).unwrap();
+            *ran += processor_time() - start;
+            assert!(harness.device.poll(harness.event).unwrap());
+            harness.read_results().unwrap();
+        }
+    }
+    eprintln!("{ran:?}");
+    assert!(ran[1] < ran[0] / 4, "{ran:?}");
+}
+
 #[test]
 fn dropping_a_busy_device_takes_no_longer_than_an_op() {
     let _alone = alone();
