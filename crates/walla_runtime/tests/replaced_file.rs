@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use common::{inline_cpu, within};
+use common::{eventually, inline_cpu};
 use walla_device::faulty::{Call, Fault};
 use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
 use walla_exec::ExecError;
@@ -45,10 +45,6 @@ fn replacements() -> [(&'static str, Vec<u8>); 4] {
     ];
     assert_eq!(others[2].1.len(), model().len(), "nothing but weights differs");
     others
-}
-
-fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(Duration::from_secs(20), what, look)
 }
 
 /// An engine on a device that is lost at its `lost_at`th launch.

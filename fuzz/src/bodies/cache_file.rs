@@ -11,7 +11,7 @@ use walla_runtime::{
 use walla_types::{Sampling, TokenId};
 
 /// Maximum time of a copy or a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -6,3 +6,5 @@ mod mapping;
 mod secrets;
 mod server;
 mod tls;
+#[path = "../../../walla_runtime/tests/common/own_thread.rs"]
+mod own_thread;

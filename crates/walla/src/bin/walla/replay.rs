@@ -19,15 +19,17 @@ const STEPS: u32 = 8;
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
     let file = &arguments.file;
     let recording = Recording::open(file).map_err(|error| load::named(file, &error))?;
+    if recording.entries.is_empty() && recording.end == End::CutOff {
+        let bytes = std::fs::metadata(file)?.len();
+        let what = "no part of the recording is complete";
+        let file = file.display();
+        return Err(format!("{file}: {what}: the file ends at byte {bytes}, in chunk 0").into());
+    }
     let session = Session::new(&recording);
     if arguments.play {
         return play(&recording, &session);
     }
     summarise(file, &recording, &session)?;
-    if recording.entries.is_empty() && recording.end == End::CutOff {
-        let what = "no part of the recording is complete and undamaged";
-        return Err(format!("{}: {what}", file.display()).into());
-    }
     match source(arguments, &recording)? {
         Some((model, engine)) => verify(arguments, &recording, model, engine),
         None => Ok(()),

@@ -432,5 +432,6 @@ fn huge_notes_are_left_out() {
     let begin = std::time::Instant::now();
     let many = AskOptions::notes(Notes::new(many));
     let heard = asked(&mut rig, agent, chat("Who?"), many);
-    assert!(heard.ends[0].is_ok() && begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+    // All of them would take hours.
+    assert!(heard.ends[0].is_ok() && begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
 }
