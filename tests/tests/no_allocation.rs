@@ -62,7 +62,7 @@ fn no_thread_allocates_while_agents_generate() {
     let file = Gguf::from_static(bytes).expect("valid");
     let options = EngineOptions {
         context_tokens: 1_024,
-        agents_max: 8,
+        agents_max: Some(8),
         ..EngineOptions::new(ModelSource::Static(bytes))
     };
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };

@@ -198,7 +198,7 @@ fn two_apps_share_an_engine() {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 4,
+        agents_max: Some(4),
         context_tokens: 256,
         ..EngineOptions::new(ModelSource::Static(tiny()))
     };
@@ -486,7 +486,7 @@ fn agents_of_a_quiet_game_are_prepared_and_then_the_engine_is_idle() {
 fn tiny_setup() -> EngineSetup {
     let mut options = EngineOptions::new(ModelSource::Static(tiny()));
     (options.device, options.threads) = ("cpu".into(), Some(1));
-    (options.agents_max, options.context_tokens) = (8, 256);
+    (options.agents_max, options.context_tokens) = (Some(8), 256);
     options.into()
 }
 

@@ -40,7 +40,7 @@ fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
 #[test]
 #[expect(unsafe_code, reason = "std has no fork")]
 fn asks_in_a_forked_child_are_refused_and_the_parent_continues() {
-    let options = EngineOptions { agents_max: 4, ..EngineOptions::new(ModelSource::demo()) };
+    let options = EngineOptions { agents_max: Some(4), ..EngineOptions::new(ModelSource::demo()) };
     let engine = Engine::start(options).expect("it starts");
     let client = engine.client(Pacing::FreeRunning).expect("a place");
     let first = ask(&client);

@@ -37,7 +37,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
         device: device.to_owned(),
         threads: Some(1),
         context_tokens: 4_096,
-        agents_max: 16,
+        agents_max: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(file.leak()))
     };

@@ -28,7 +28,7 @@ fn model() -> &'static [u8] {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: 8,
+        agents_max: Some(8),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         budget: FrameBudget::Unlimited,

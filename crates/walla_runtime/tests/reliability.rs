@@ -69,7 +69,7 @@ fn cycles(usual: u64) -> u64 {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: 8,
+        agents_max: Some(8),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         threads: Some(1),

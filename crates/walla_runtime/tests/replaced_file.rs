@@ -55,7 +55,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         .with(inline_cpu());
     let options = EngineOptions {
         context_tokens: 128,
-        agents_max: 8,
+        agents_max: Some(8),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         budget: FrameBudget::Unlimited,

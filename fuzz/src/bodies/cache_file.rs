@@ -33,7 +33,7 @@ fn client() -> &'static Client {
             device: "cpu".into(),
             threads: Some(1),
             context_tokens: 128,
-            agents_max: 2,
+            agents_max: Some(2),
             budget: FrameBudget::Unlimited,
             background_prefill: false,
             ..EngineOptions::new(ModelSource::Static(model.leak()))

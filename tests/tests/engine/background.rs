@@ -25,7 +25,7 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 4,
+        agents_max: Some(4),
         context_tokens: 256,
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,

@@ -80,7 +80,7 @@ async fn replacing_the_conversation_cancels_its_asks() {
 
 #[tokio::test]
 async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
-    let (engine, clock) = held(EngineOptions { agents_max: 1, ..options() }).await;
+    let (engine, clock) = held(EngineOptions { agents_max: Some(1), ..options() }).await;
     let first = engine.agent_with(speaker(3, 400));
     let mut reply = first.ask("Tell me a story.");
     working("a delta", &clock, reply.next()).await.unwrap().unwrap();
@@ -93,7 +93,7 @@ async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
 
 #[tokio::test]
 async fn an_agent_without_a_slot_gets_the_next_free_one() {
-    let full = EngineOptions { agents_max: 1, wait_for_slot: false, ..options() };
+    let full = EngineOptions { agents_max: Some(1), wait_for_slot: false, ..options() };
     let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
@@ -116,7 +116,7 @@ async fn an_agent_without_a_slot_gets_the_next_free_one() {
 
 #[tokio::test]
 async fn agents_beyond_the_slots_share_them_and_keep_conversations() {
-    let few = EngineOptions { agents_max: 2, ..options() };
+    let few = EngineOptions { agents_max: Some(2), ..options() };
     let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
     let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
     let mut prompt_tokens = Vec::new();

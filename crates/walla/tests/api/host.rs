@@ -31,7 +31,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         context_tokens: 512,
-        agents_max: 4,
+        agents_max: Some(4),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }

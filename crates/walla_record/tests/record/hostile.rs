@@ -94,7 +94,8 @@ fn the_first_damage_is_named_whatever_follows_it() {
                     }
                     Err(error) => {
                         let place = format!("chunk {at} at byte {} is damaged: ", chunk.start);
-                        let before = if at == 0 { "no part of the recording is complete: " } else { "" };
+                        let before =
+                            if at == 0 { "no part of the recording is complete: " } else { "" };
                         let error = error.to_string();
                         assert!(error.starts_with(&format!("{before}{place}")), "{error}");
                     }

@@ -60,7 +60,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 8,
+        agents_max: Some(8),
         context_tokens: 256,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model(7)))
@@ -71,7 +71,7 @@ pub fn options() -> EngineOptions {
 pub fn other_options() -> EngineOptions {
     EngineOptions {
         threads: Some(2),
-        agents_max: 3,
+        agents_max: Some(3),
         rows_max: Some(24),
         prefill_tokens_max: Some(7),
         background_prefill: false,

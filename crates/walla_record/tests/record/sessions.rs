@@ -195,9 +195,5 @@ fn a_copy_of_a_cache_moves_no_command() {
     }
     drop(host);
     drop(client_of_host);
-    equal(
-        &ended(&path),
-        other_options(),
-        Pacing::PerFrame { steps: 2 },
-    );
+    equal(&ended(&path), other_options(), Pacing::PerFrame { steps: 2 });
 }

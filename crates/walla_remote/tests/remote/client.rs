@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
-    EngineState, EngineStats, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId,
-    Speaker, TimeLimit, Turn,
+    EngineState, EngineStats, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
 };
 
 use crate::server::{
@@ -215,9 +215,8 @@ fn a_cancelled_reply_keeps_its_heard_text_and_drops_the_request() {
 
 #[test]
 fn removed_agents_and_replaced_conversations_end_their_replies() {
-    let server = Server::start(|_| {
-        vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(ENDLESS)]
-    });
+    let server =
+        Server::start(|_| vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(ENDLESS)]);
     let client = client(options(&server));
     let [one, two] = ["1", "2"].map(|persona| add(&client, AgentSpec::new(persona)));
     let asked = [one, one, two, two].map(|agent| ask(&client, agent, "?"));
@@ -373,10 +372,7 @@ fn failures_have_their_reasons() {
             "redirect" => vec![response("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
             "web page" => vec![response("200 OK", "content-type: text/html\r\n", "<h1>Hi</h1>")],
             "slow" => vec![Part::Pause(ENDLESS)],
-            "stall" => vec![
-                bytes(format!("{STREAM}{}", text("Well"))),
-                Part::Pause(ENDLESS),
-            ],
+            "stall" => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(ENDLESS)],
             "cut" => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Close],
             "nothing" => vec![Part::Close],
             "no end" => {

@@ -69,7 +69,7 @@ fn verify(
         device: device.device.clone(),
         threads: device.threads,
         gpu_context: device.share.gpu_context(),
-        agents_max: arguments.agents,
+        agents_max: Some(arguments.agents),
         context_tokens: recorded.context_tokens,
         kv_type: kv_type(&recorded.kv_type)?,
         kv_tokens: (recorded.kv_tokens < recorded.context_tokens).then_some(recorded.kv_tokens),

@@ -137,7 +137,7 @@ fn a_fork_during_a_reply_has_the_conversation_before_it() {
 
 #[test]
 fn forks_beyond_the_slots_and_of_strangers_keep_to_the_rules_of_new_agents() {
-    let mut rig = rig(&EngineOptions { agents_max: 1, ..wide() });
+    let mut rig = rig(&EngineOptions { agents_max: Some(1), ..wide() });
     let source = talked(&mut rig, chatty(SEED));
     let parked = fork(&mut rig, source, None);
     assert_eq!(rig.core.agents.slot_of(parked), None);

@@ -47,7 +47,7 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
 /// have not been served yet.
 #[test]
 fn prompts_of_many_agents_are_encoded_round_robin() {
-    let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };
+    let options = EngineOptions { agents_max: Some(150), context_tokens: 64, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();
     let ask = |rig: &mut Rig, slot: usize| rig.ask(agents[slot], Prompt::Raw("Hi".into()));
