@@ -114,7 +114,7 @@ impl Host {
             device: args.device.clone(),
             threads: args.threads,
             context_tokens: context,
-            agents_max: 2,
+            agents_max: Some(2),
             kv_type,
             background_prefill: false,
             fallback: false,

@@ -92,7 +92,7 @@ fn options(agents: u32) -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: agents,
+        agents_max: Some(agents),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::demo())
     }

@@ -45,7 +45,7 @@ impl ModelArgs {
             device: self.device.clone(),
             threads: self.threads,
             context_tokens: self.context,
-            agents_max: agents.max(1),
+            agents_max: Some(agents.max(1)),
             ..EngineOptions::new(self.source()?)
         })
     }

@@ -21,7 +21,7 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 4,
+        agents_max: Some(4),
         context_tokens: 128,
         budget: budget.into(),
         ..EngineOptions::new(ModelSource::Path(model.to_owned()))

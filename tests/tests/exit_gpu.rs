@@ -42,7 +42,7 @@ fn free_bytes() -> u64 {
 /// Starts an engine and waits until all agents are in mid-reply.
 fn speaking(model: &'static [u8]) -> (Engine, Client) {
     let options = EngineOptions {
-        agents_max: AGENTS,
+        agents_max: Some(AGENTS),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model))
     };

@@ -68,7 +68,7 @@ fn prompts() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
 fn start(registry: Registry) -> Engine {
     let options = EngineOptions {
         context_tokens: 128,
-        agents_max: 4,
+        agents_max: Some(4),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         // Nothing is measured at load, so that all counted steps belong to replies.

@@ -62,7 +62,7 @@ fn no_thread_allocates_while_agents_generate() {
     let file = Gguf::from_static(bytes).expect("valid");
     let options = EngineOptions {
         context_tokens: 1_024,
-        agents_max: 8,
+        agents_max: Some(8),
         ..EngineOptions::new(ModelSource::Static(bytes))
     };
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
@@ -88,7 +88,7 @@ fn no_thread_allocates_while_agents_generate() {
     }
     let (mut spoken, mut reasoned) = (0, 0);
     let mut tokens = |until: u64| {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while engine.stats().tokens < until {
             client.frame();
             while let Some(event) = client.try_recv() {
@@ -103,11 +103,17 @@ fn no_thread_allocates_while_agents_generate() {
             assert!(Instant::now() < deadline, "it speaks: {:?}", engine.stats());
         }
     };
-    // Warm-up: queues, scratch and texts reach their sizes.
-    tokens(8 * 100);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    tokens(8 * 500);
-    let after = ALLOCATIONS.load(Ordering::Relaxed);
-    assert_eq!(after - before, 0, "allocations in 400 steps of 8 agents");
+    // Queues, scratch and texts reach their sizes. A helper thread creates its handle when it first
+    // runs, on a busy machine after many steps.
+    let mut allocations = Vec::new();
+    for steps in (100..=900).step_by(50) {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        tokens(8 * steps);
+        allocations.push(ALLOCATIONS.load(Ordering::Relaxed) - before);
+        if steps >= 500 && allocations.ends_with(&[0; 6]) {
+            break;
+        }
+    }
+    assert!(allocations.ends_with(&[0; 6]), "in each 50 steps of 8 agents: {allocations:?}");
     assert!(spoken > 1_500 && reasoned > 1_500, "{spoken} and {reasoned}");
 }

@@ -123,7 +123,7 @@ impl Common {
         let options = EngineOptions {
             device: self.device.clone(),
             threads: self.threads,
-            agents_max: agents as u32,
+            agents_max: Some(agents as u32),
             context_tokens,
             background_prefill: false,
             budget: FrameBudget::Unlimited,

@@ -114,7 +114,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             device: args.device.clone(),
             threads: args.threads,
             context_tokens: args.context,
-            agents_max: (args.agents + args.speakers).max(1) as u32,
+            agents_max: Some((args.agents + args.speakers).max(1) as u32),
             background_prefill: !args.no_background,
             budget,
             ..EngineOptions::new(source.clone())

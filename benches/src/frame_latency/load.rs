@@ -131,9 +131,15 @@ mod tests {
 
     #[test]
     fn the_load_lasts_about_as_long_as_requested() {
-        let load = Load::lasting(Duration::from_millis(3), None);
-        // Other tests run in parallel, which only adds time.
-        let fastest = load.fastest_frame(None);
-        assert!(fastest > Duration::from_millis(1), "{fastest:?} for {load:?}");
+        // Other programs may take the processor while the load is measured, which shortens it.
+        let begun = Instant::now();
+        loop {
+            let load = Load::lasting(Duration::from_millis(3), None);
+            let fastest = load.fastest_frame(None);
+            if fastest > Duration::from_millis(1) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "{fastest:?} for {load:?}");
+        }
     }
 }

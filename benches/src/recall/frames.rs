@@ -95,7 +95,7 @@ fn measure(
 ) -> Result<Value, Box<dyn Error>> {
     let mut options = EngineOptions::new(ModelSource::demo());
     options.threads = Some(args.threads);
-    options.agents_max = args.agents as u32;
+    options.agents_max = Some(args.agents as u32);
     let engine = Engine::start(options)?;
     let client = recall.client(engine.client(Pacing::PerFrame { steps: 1 })?);
     while let EngineState::Loading { .. } = client.state() {

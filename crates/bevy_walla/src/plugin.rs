@@ -236,10 +236,10 @@ impl WallaPlugin {
 
     /// Number of agents that can speak at the same time; their memory is reserved when the model
     /// loads. More agents share the slots, unless [`wait_for_slot`](Self::wait_for_slot) is off.
-    /// Default: `64`.
+    /// Default: `64`, on a CPU by its free memory ([`EngineOptions::agents_max`]).
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
-        self.change("agents_max", |options| options.agents_max = agents)
+        self.change("agents_max", |options| options.agents_max = Some(agents))
     }
 
     /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked,

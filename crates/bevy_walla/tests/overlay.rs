@@ -80,7 +80,8 @@ fn the_overlay_shows_the_number_of_active_agents() {
     let lines = lines(&mut app);
     assert!(lines.contains(&"2 agents: 1 talking, 1 silent".to_owned()), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("tokens/s")), "{lines:#?}");
-    assert!(lines.contains(&"40 ms".to_owned()), "fast frames have narrow bars: {lines:#?}");
+    // The axis depends on the frame times, with which `meter.rs` is tested.
+    assert!(lines.iter().any(|line| line.ends_with("0 ms") && line.len() < 8), "{lines:#?}");
 }
 
 #[test]

@@ -103,9 +103,10 @@ impl EngineBuilder {
     }
 
     /// Number of agents that can speak at the same time; their memory is reserved when the model
-    /// loads. More agents share the slots. Default 64.
+    /// loads. More agents share the slots. Default: 64, on a CPU
+    /// by its free memory ([`EngineOptions::agents_max`]).
     pub fn agents_max(mut self, agents: u32) -> Self {
-        self.options.agents_max = agents;
+        self.options.agents_max = Some(agents);
         self
     }
 
@@ -329,7 +330,7 @@ impl EngineBuilder {
     /// dropping it never waits.
     fn launch(self) -> Result<Launched, EngineError> {
         let asks = (self.asks_max, self.ask_bytes_max as u64);
-        let bounds = bounds(asks, self.options.agents_max, self.options.agents_parked_max);
+        let bounds = bounds(asks, slots(&self.options), self.options.agents_parked_max);
         let trace = self.trace.and_then(TraceFile::start_or_log);
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
@@ -373,6 +374,11 @@ fn recorded(
     let recorder = recorder.map_err(|error| EngineError::Recording(error.to_string()))?;
     let status = recorder.status();
     Ok((Box::new(recorder), Some(status)))
+}
+
+/// Number of slots, if a device does not choose fewer.
+fn slots(options: &EngineOptions) -> u32 {
+    options.agents_max.unwrap_or(walla_plan::defaults::SEQUENCES_MAX)
 }
 
 fn bounds((asks, ask_bytes): (u32, u64), slots: u32, parked_max: u32) -> BoundsMax {
@@ -453,7 +459,7 @@ impl Engine {
     pub fn with_client(client: impl EngineClient) -> Result<Self, EngineError> {
         let defaults = EngineOptions::new(ModelSource::Static(&[]));
         let asks = (ASKS_MAX, ASK_BYTES_MAX as u64);
-        let bounds = bounds(asks, defaults.agents_max, defaults.agents_parked_max);
+        let bounds = bounds(asks, slots(&defaults), defaults.agents_parked_max);
         let recall = Recall::new(recall_options()).client(client);
         let (dispatcher, _loaded) = Dispatcher::start(Arc::new(recall.clone()), bounds, None)
             .map_err(|error| EngineError::Thread(error.to_string()))?;

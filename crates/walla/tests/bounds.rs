@@ -71,7 +71,7 @@ async fn host_messages_take_bounded_memory() {
 /// buffers.
 async fn asks_before_the_first_reply() {
     const ASKS: usize = 300_000;
-    let (engine, _clock) = held(EngineOptions { agents_max: 64, ..options() }).await;
+    let (engine, _clock) = held(EngineOptions { agents_max: Some(64), ..options() }).await;
     let agents: Vec<_> = (0..600).map(|seed| engine.agent_with(speaker(seed, 300))).collect();
     let mut replies: Vec<Reply> = Vec::with_capacity(ASKS);
     let ask = async {
@@ -161,7 +161,7 @@ async fn changes_while_the_dispatcher_is_blocked() {
 }
 
 async fn agents_added_and_dropped_while_the_dispatcher_is_blocked() {
-    let few = EngineOptions { agents_max: 2, agents_parked_max: 100, ..options() };
+    let few = EngineOptions { agents_max: Some(2), agents_parked_max: 100, ..options() };
     let (engine, clock) = held(few).await;
     let agent = engine.agent_with(speaker(1, 20));
     let mut reply = agent.ask("Hello");

@@ -6,6 +6,8 @@ use crate::system::SystemMemory;
 /// The information about a device with these options.
 pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
     let memory = SystemMemory::now();
+    let free = memory.map(|memory| memory.available);
+    let ceiling = options.memory_bytes_max;
     DeviceInfo {
         name: "cpu".to_owned(),
         kind: DeviceKind::Cpu,
@@ -13,7 +15,7 @@ pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
         variant: options.variant.unwrap_or_else(Variant::best).name().to_owned(),
         threads: options.threads_resolved(),
         memory_total_bytes: memory.map(|memory| memory.total),
-        memory_free_bytes: memory.map(|memory| memory.available),
+        memory_free_bytes: free.into_iter().chain(ceiling).min(),
         gpu: None,
     }
 }

@@ -2,10 +2,29 @@
 
 use walla_device::KvType;
 use walla_device::step::StepLayout;
-use walla_plan::defaults;
+use walla_model::ModelSpec;
+use walla_model::spec::Mixer;
+use walla_plan::{CacheNeeds, CacheSize, defaults};
 use walla_types::LOGIT_BIASES_MAX;
 
 use crate::error::ExecError;
+
+/// Memory that agents of a model take, with keys and values of this type.
+#[must_use]
+pub fn cache_needs(model: &ModelSpec, kv_type: KvType, context_tokens: u32) -> CacheNeeds {
+    let scales = model.layers.iter().map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) if attention.own_keys().is_some() => {
+            2 * attention.kv_heads * kv_type.scale_bytes()
+        }
+        Mixer::Attention(_) | Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,
+    });
+    let of_token = model.kv_numbers_per_token() * kv_type.bytes() + scales.sum::<usize>();
+    CacheNeeds {
+        context_tokens,
+        kv_bytes_per_token: of_token as u64,
+        state_bytes_per_agent: (model.state_numbers_per_sequence() * size_of::<f32>()) as u64,
+    }
+}
 
 /// Capacities of an executor. They determine all memory, which is allocated at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +92,16 @@ impl ExecOptions {
     #[must_use]
     pub fn with_full_pages(mut self) -> Self {
         self.pages = self.sequences_max.saturating_mul(self.pages_per_sequence()).saturating_add(1);
+        self
+    }
+
+    /// Options for a cache of this size.
+    #[must_use]
+    pub fn with_cache(mut self, size: CacheSize) -> Self {
+        self.sequences_max = size.agents;
+        // Plus the reserved page.
+        let pages = size.kv_tokens.div_ceil(self.page_tokens.max(1)).max(1);
+        self.pages = pages.saturating_add(1);
         self
     }
 

@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod cache_size;
 pub mod defaults;
 pub mod frame;
 pub mod governor;
@@ -80,6 +81,7 @@ pub mod output;
 pub mod ubatch;
 
 pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
+pub use cache_size::{CacheLimit, CacheNeeds, CacheSize};
 pub use frame::{
     AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Decode, Deferral, Deferred, Detail,
     Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests,

@@ -73,8 +73,9 @@ pub enum ReadError {
         /// The version that this crate reads.
         known: u32,
     },
-    /// A chunk that is not the last one is damaged.
-    #[error("chunk {chunk} at byte {at} is damaged: {defect}")]
+    /// A chunk that is not the last one is damaged, or the first one: later chunks refer to it, so
+    /// nothing can be read.
+    #[error("{}chunk {chunk} at byte {at} is damaged: {defect}", whole_loss(*chunk))]
     Damaged {
         /// Number of the chunk, from 0.
         chunk: u32,
@@ -91,4 +92,8 @@ pub enum ReadError {
         /// The limit.
         max: u64,
     },
+}
+
+fn whole_loss(chunk: u32) -> &'static str {
+    if chunk == 0 { "no part of the recording is complete: " } else { "" }
 }

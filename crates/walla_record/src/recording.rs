@@ -118,7 +118,8 @@ impl Recording {
     /// Reads a recording.
     ///
     /// A chunk that was not written completely is the end of the recording, and no error
-    /// ([`is_complete`](Self::is_complete)).
+    /// ([`is_complete`](Self::is_complete)). So is a damaged last chunk, unless it is the first
+    /// one: then nothing can be read.
     ///
     /// # Errors
     /// [`ReadError`]. Any bytes are a recording or an error.
@@ -150,14 +151,16 @@ impl Recording {
         let (mut entries, mut bytes_left) = (Vec::new(), limits.bytes_max);
         let mut memory_left = limits.bytes_max;
         let mut end = End::CutOff;
-        while let Some(chunk) = chunks.next_chunk(bytes_left)? {
+        loop {
+            let place = chunks.next_place();
+            let Some(chunk) = chunks.next_chunk(bytes_left)? else { break };
             bytes_left = bytes_left.saturating_sub(chunk.len() as u64);
             let mut reader = Reader::new(&chunk, memory_left);
             let bad = |defect| match defect {
                 Defect::Memory => {
                     ReadError::TooLarge { what: "bytes in memory", max: limits.bytes_max }
                 }
-                defect => chunks.damaged(defect),
+                defect => damaged(place, defect),
             };
             loop {
                 let got = get_record(&mut reader, (&mut ids, &mut clock));
@@ -349,7 +352,7 @@ struct Chunks<R> {
     source: R,
     /// Number of the next chunk.
     number: u32,
-    /// Position of the latest chunk.
+    /// Position of the next chunk.
     at: u64,
     bytes_max: u64,
 }
@@ -386,7 +389,10 @@ impl<R: Read> Chunks<R> {
         let head = ChunkHead::from_bytes(head);
         let data = match self.chunk_data(head, bytes_left) {
             Ok(data) => data,
-            Err(ReadError::Damaged { .. }) if self.is_at_end()? => return Ok(None),
+            // Behind a first chunk nothing can be read, whether another one follows or not.
+            Err(ReadError::Damaged { .. }) if self.number > 0 && self.is_at_end()? => {
+                return Ok(None);
+            }
             Err(error) => return Err(error),
         };
         if data.is_some() {
@@ -407,7 +413,7 @@ impl<R: Read> Chunks<R> {
             [(deflated, CHUNK_BYTES_MAX + CHUNK_BYTES_MAX / 64), (inflated, CHUNK_BYTES_MAX)]
         {
             if bytes == 0 || bytes > bytes_max {
-                return Err(self.damaged(Defect::ChunkLength { bytes: bytes as u64 }));
+                return Err(self.next_damaged(Defect::ChunkLength { bytes: bytes as u64 }));
             }
         }
         let mut data = Vec::new();
@@ -416,15 +422,15 @@ impl<R: Read> Chunks<R> {
             return Ok(None);
         }
         if checksum(self.number, [head.deflated, head.inflated], &data) != head.checksum {
-            return Err(self.damaged(Defect::Checksum));
+            return Err(self.next_damaged(Defect::Checksum));
         }
         if inflated as u64 > bytes_left {
             return Err(ReadError::TooLarge { what: "bytes", max: self.bytes_max });
         }
         let records = miniz_oxide::inflate::decompress_to_vec_with_limit(&data, inflated)
-            .map_err(|_| self.damaged(Defect::Compression))?;
+            .map_err(|_| self.next_damaged(Defect::Compression))?;
         if records.len() != inflated {
-            return Err(self.damaged(Defect::Compression));
+            return Err(self.next_damaged(Defect::Compression));
         }
         Ok(Some(records))
     }
@@ -445,9 +451,18 @@ impl<R: Read> Chunks<R> {
         Ok(read_full(&mut self.source, &mut [0]).map_err(io_error)? == 0)
     }
 
-    fn damaged(&self, defect: Defect) -> ReadError {
-        ReadError::Damaged { chunk: self.number, at: self.at, defect }
+    /// Number and position of the next chunk.
+    fn next_place(&self) -> (u32, u64) {
+        (self.number, self.at)
     }
+
+    fn next_damaged(&self, defect: Defect) -> ReadError {
+        damaged(self.next_place(), defect)
+    }
+}
+
+fn damaged((chunk, at): (u32, u64), defect: Defect) -> ReadError {
+    ReadError::Damaged { chunk, at, defect }
 }
 
 /// Reads until the buffer is full or the source ends. Returns the number of bytes.

@@ -458,7 +458,7 @@ mod tests {
         let begun = Instant::now();
         let timeline = Timeline::new(&recording, &session);
         // It takes 0.1 s; two minutes in quadratic time.
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         // One command each, and three steps for each reply.
         assert_eq!(timeline.steps.len() as u64, 1 + 4 * count);
     }

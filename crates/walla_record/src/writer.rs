@@ -19,6 +19,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which records are written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
+// A crash costs a second at most, if the disk is fast enough.
+const _: () = assert!(WRITE_INTERVAL.as_millis() + LOOK_INTERVAL.as_millis() <= 1_000);
+
 /// Records of this size are written at once.
 const WRITE_BYTES: usize = 1 << 20;
 

@@ -127,7 +127,7 @@ impl Default for Deadlines {
 /// # Examples
 /// ```
 /// use walla_runtime::{EngineOptions, ModelSource};
-/// let options = EngineOptions { agents_max: 16, ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
+/// let options = EngineOptions { agents_max: Some(16), ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
 /// assert_eq!(options.context_tokens, 1_024);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,8 +153,11 @@ pub struct EngineOptions {
     /// Context length per agent in tokens, limited to the context that the model was trained for.
     /// Default: `1_024`, a persona and some twenty turns.
     pub context_tokens: u32,
-    /// Agents of all clients that can speak at the same time: the number of slots. Default: `64`.
-    pub agents_max: u32,
+    /// Agents of all clients that can speak at the same time: the number of slots. Default: `None`:
+    /// `64`; on a CPU fewer, at least 4, if the [KV pool](Self::kv_tokens) of this default is too
+    /// small for 64 agents with a quarter of their context each, or if their recurrent states take
+    /// more than half of the memory for it.
+    pub agents_max: Option<u32>,
     /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked.
     /// Default: `true`. Slots are assigned by priority, then by the age of the ask; after 10
     /// seconds of waiting only the age counts. The agent takes a free slot, or the slot of the
@@ -169,7 +172,12 @@ pub struct EngineOptions {
     pub agents_parked_max: u32,
     /// KV pool capacity in tokens, shared by all agents. Default: `None`,
     /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
-    /// memory, because few agents have a full context.
+    /// memory, because few agents have a full context: on a CPU, if `agents_max` is `None` too, the
+    /// pool takes an eighth of the memory that is free beside the model, at most 512 MiB, and at
+    /// least four full contexts, because the game shares the memory (256 MiB on systems other than
+    /// Linux, whose free memory is not known). Replies do not depend on it. The load's log and
+    /// `walla fit` report the choice. The memory is reserved and written at load, so that no step
+    /// waits for it: a cache that does not fit is an error of the load.
     pub kv_tokens: Option<u32>,
     /// Snapshots of the state of recurrent layers (LFM 2, Qwen 3.5). They let agents share the
     /// beginning of their prompts, and continue after a change of the conversation's end without an
@@ -264,7 +272,7 @@ impl EngineOptions {
             threads: None,
             gpu_context: GpuContext::default(),
             context_tokens: defaults::CONTEXT_TOKENS,
-            agents_max: defaults::SEQUENCES_MAX,
+            agents_max: None,
             wait_for_slot: true,
             agents_parked_max: 16_384,
             kv_tokens: None,
@@ -312,7 +320,7 @@ impl EngineOptions {
         let carry_frames = self.budget_carry.unwrap_or(0) as usize;
         let bounds = [
             ("context_tokens", self.context_tokens as usize, 1..=1 << 20),
-            ("agents_max", self.agents_max as usize, 1..=65_536),
+            ("agents_max", self.agents_max.unwrap_or(1) as usize, 1..=65_536),
             ("rows_max", self.rows_max.unwrap_or(1) as usize, 1..=512),
             ("state_snapshots", self.state_snapshots.unwrap_or(0) as usize, 0..=65_536),
             ("prefill_tokens_max", self.prefill_tokens_max.unwrap_or(1) as usize, 1..=512),

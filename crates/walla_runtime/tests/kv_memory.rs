@@ -3,9 +3,8 @@
 mod common;
 
 use std::thread;
-use std::time::Duration;
 
-use common::within;
+use common::eventually;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, EngineStats, FrameBudget, ModelSource, Pacing,
@@ -26,10 +25,6 @@ const MODEL: Model = Model {
 
 const SPEAKERS: u64 = 6;
 
-fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(Duration::from_secs(60), what, look)
-}
-
 /// Texts of all replies, and the cache's bytes: before, with a small cache, and after growth.
 struct ScenarioResult {
     texts: Vec<String>,
@@ -42,7 +37,7 @@ fn scenario(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) ->
         device: device.to_owned(),
         threads: Some(1),
         context_tokens: 4_096,
-        agents_max: 16,
+        agents_max: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(file.leak()))
     };

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use common::{inline_cpu, within};
+use common::{eventually, inline_cpu};
 use walla_device::faulty::{Call, Fault};
 use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
 use walla_exec::ExecError;
@@ -47,10 +47,6 @@ fn replacements() -> [(&'static str, Vec<u8>); 4] {
     others
 }
 
-fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(Duration::from_secs(20), what, look)
-}
-
 /// An engine on a device that is lost at its `lost_at`th launch.
 fn start(path: &Path, lost_at: u64) -> Engine {
     let plan = FaultPlan::new(0).fail_call(Call::Launch, lost_at, Fault::Lost);
@@ -59,7 +55,7 @@ fn start(path: &Path, lost_at: u64) -> Engine {
         .with(inline_cpu());
     let options = EngineOptions {
         context_tokens: 128,
-        agents_max: 8,
+        agents_max: Some(8),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         budget: FrameBudget::Unlimited,

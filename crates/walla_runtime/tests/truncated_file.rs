@@ -105,7 +105,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
     let options = EngineOptions {
         device: "cpu".into(),
         context_tokens: 128,
-        agents_max: 4,
+        agents_max: Some(4),
         rows_max: Some(16),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Path(path.to_owned()))

@@ -230,7 +230,7 @@ fn a_fifo_is_refused_at_once_and_null_is_written_to() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let (send, done) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(TraceFile::start(&fifo).map(drop)));
-    let answer = done.recv_timeout(std::time::Duration::from_secs(20));
+    let answer = done.recv_timeout(std::time::Duration::from_secs(120));
     let error = answer.expect("it does not wait for a reader").unwrap_err();
     assert!(matches!(error, TraceError::NotATrace(_)), "{error}");
     drop(TraceFile::start("/dev/null").unwrap());

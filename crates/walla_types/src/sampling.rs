@@ -374,7 +374,7 @@ mod tests {
         let biases = 0..2_000_000;
         let builder = biases.fold(Sampling::builder(), |b, token| b.bias(TokenId(token), 1.0));
         assert!(matches!(builder.build(), Err(InvalidSampling::TooManyBiases(_))));
-        assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
+        assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use walla_runtime::{
 use walla_types::{Sampling, TokenId};
 
 /// Maximum time of a copy or a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -33,7 +33,7 @@ fn client() -> &'static Client {
             device: "cpu".into(),
             threads: Some(1),
             context_tokens: 128,
-            agents_max: 2,
+            agents_max: Some(2),
             budget: FrameBudget::Unlimited,
             background_prefill: false,
             ..EngineOptions::new(ModelSource::Static(model.leak()))

@@ -25,7 +25,7 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 4,
+        agents_max: Some(4),
         context_tokens: 256,
         template: Some("chatml".into()),
         budget: FrameBudget::Unlimited,
@@ -35,8 +35,14 @@ fn engine(model: &Path, background_prefill: bool) -> Engine {
     Engine::start(options).expect("options are valid")
 }
 
-/// Asks an agent and waits for the end of its reply, and until nothing is evaluated any more.
-fn ask(client: &Client, agent: walla_runtime::AgentId, question: &str) -> (String, Usage) {
+/// Asks an agent and waits for the end of its reply, and until nothing has been evaluated for a
+/// time.
+fn ask(
+    client: &Client,
+    agent: walla_runtime::AgentId,
+    question: &str,
+    quiet: Duration,
+) -> (String, Usage) {
     let reply_id = client.new_reply_id();
     let prompt = Prompt::Chat(question.into());
     client.try_send(Command::ask(agent, reply_id, prompt)).expect("room");
@@ -59,7 +65,7 @@ fn ask(client: &Client, agent: walla_runtime::AgentId, question: &str) -> (Strin
             steps = engine.stats().steps;
             quiet_since = Instant::now();
         }
-        if let Some(usage) = end.filter(|_| quiet_since.elapsed() > Duration::from_millis(60)) {
+        if let Some(usage) = end.filter(|_| quiet_since.elapsed() > quiet) {
             return (said, usage);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -67,7 +73,7 @@ fn ask(client: &Client, agent: walla_runtime::AgentId, question: &str) -> (Strin
 }
 
 /// The replies of an agent, and the prompt tokens that each ask evaluated.
-fn talk(model: &Path, background_prefill: bool) -> (Vec<String>, Vec<u32>) {
+fn talk(model: &Path, background_prefill: bool, quiet: Duration) -> (Vec<String>, Vec<u32>) {
     let engine = engine(model, background_prefill);
     let client = engine.client(Pacing::FreeRunning).expect("there is room");
     let agent = client.new_agent();
@@ -77,7 +83,8 @@ fn talk(model: &Path, background_prefill: bool) -> (Vec<String>, Vec<u32>) {
         ..AgentSpec::new("You are Greta, the smith of this town.")
     };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
-    let replies = (0..ASKS).map(|n| ask(&client, agent, &format!("What happened on day {n}?")));
+    let question = |day| format!("What happened on day {day}?");
+    let replies = (0..ASKS).map(|day| ask(&client, agent, &question(day), quiet));
     let (said, usages): (Vec<_>, Vec<_>) = replies.unzip();
     (said, usages.iter().map(|usage| usage.prompt_tokens - usage.cached_tokens).collect())
 }
@@ -86,12 +93,17 @@ fn talk(model: &Path, background_prefill: bool) -> (Vec<String>, Vec<u32>) {
 fn a_background_prefill_changes_no_reply_of_any_architecture() {
     for name in MODELS {
         let model = data(&format!("models/{name}.gguf"));
-        let (said, evaluated) = talk(&model, true);
-        let (expected, without) = talk(&model, false);
-        assert_eq!(said, expected, "{name}");
+        let (expected, without) = talk(&model, false, Duration::ZERO);
         // The first ask may arrive before anything has been evaluated.
         let most = |evaluated: &[u32]| evaluated[1..].iter().max().copied().unwrap_or(0);
-        assert!(most(&evaluated) < 70, "{name}: {evaluated:?}");
+        // On a busy machine the background may begin late, so the waits grow.
+        let is_prepared = |millis: u64| {
+            let (said, evaluated) = talk(&model, true, Duration::from_millis(millis));
+            assert_eq!(said, expected, "{name}");
+            println!("{name}: {evaluated:?} with waits of {millis} ms");
+            most(&evaluated) < 70
+        };
+        assert!([60, 600, 6_000].into_iter().any(is_prepared), "{name}");
         assert!(most(&without) > 100, "{name}: turns are dropped: {without:?}");
     }
 }

@@ -60,7 +60,7 @@ fn engine() -> Engine {
     let options = EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 2 * AGENTS as u32,
+        agents_max: Some(2 * AGENTS as u32),
         context_tokens: 512,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(walla_demo_model::GGUF))

@@ -51,7 +51,7 @@ fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
     let registry = Registry::new().with(CpuBackend::new(cpu));
     let options = EngineOptions {
-        agents_max: 1,
+        agents_max: Some(1),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(demo_with_template(OPENS)))
     };

@@ -16,7 +16,7 @@ fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 4,
+        agents_max: Some(4),
         context_tokens: 256,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(Vec::leak(model)))
@@ -179,7 +179,7 @@ fn settings_are_the_same() {
     } = of_plugin;
     assert_eq!(template, Some("chatml".into()));
     assert_eq!((device.as_str(), threads), ("cpu", Some(3)));
-    assert_eq!((context_tokens, agents_max, agents_parked_max), (77, 5, 6));
+    assert_eq!((context_tokens, agents_max, agents_parked_max), (77, Some(5), 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
     assert!(context_shift);
     let sizes = (kv_tokens, state_snapshots, prefill_tokens_max);

@@ -25,7 +25,7 @@ pub fn echo() -> ScriptedEngine {
 }
 
 /// Timeout of the engine in a test.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs frames until `done`.
 pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {

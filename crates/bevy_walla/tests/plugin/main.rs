@@ -23,6 +23,8 @@ mod lifecycle_table;
 mod memories;
 mod moved_conversation;
 mod observers;
+#[path = "../../../walla_runtime/tests/common/own_thread.rs"]
+mod own_thread;
 mod pause;
 mod random_actions;
 mod reasoning;

@@ -22,8 +22,13 @@ fn with_memories(engine: &ScriptedEngine) -> App {
 
 fn with_plugin(engine: &ScriptedEngine, plugin: WallaMemoryPlugin) -> App {
     let mut app = app(engine);
-    app.add_plugins(plugin);
+    app.add_plugins(plugin.options(patient()));
     app
+}
+
+/// No search is late, also on a busy machine.
+fn patient() -> RecallOptions {
+    RecallOptions { time_max: TIMEOUT, ..RecallOptions::default() }
 }
 
 fn greta(app: &mut App, entries: &[&str]) -> Entity {
@@ -314,7 +319,7 @@ fn asks_that_wait_for_memories_end_once() {
 fn in_fixed_steps(engine: &ScriptedEngine, update: Duration) -> App {
     let plugin = WallaPlugin::with_engine_client(engine.new_client());
     let mut app = app_with(plugin.schedules(FixedPreUpdate, FixedPostUpdate));
-    app.add_plugins((TimePlugin, WallaMemoryPlugin::default()))
+    app.add_plugins((TimePlugin, WallaMemoryPlugin::default().options(patient())))
         .insert_resource(Time::<Fixed>::from_duration(Duration::from_millis(10)))
         .insert_resource(TimeUpdateStrategy::ManualDuration(update));
     app.update(); // takes no time
@@ -397,7 +402,7 @@ fn embedding_models_load_in_the_background() {
     let path =
         format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
     let plugin = WallaMemoryPlugin::default().embedding_model(path);
-    let mut app = with_plugin(&engine, plugin.options(RecallOptions::default()));
+    let mut app = with_plugin(&engine, plugin);
     run_until(&mut app, |app| state(app) == EmbeddingState::Ready);
     let agent = greta(&mut app, &["the well is dry"]);
     // Function words are no words of a search.

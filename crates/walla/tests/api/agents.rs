@@ -80,7 +80,7 @@ async fn replacing_the_conversation_cancels_its_asks() {
 
 #[tokio::test]
 async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
-    let (engine, clock) = held(EngineOptions { agents_max: 1, ..options() }).await;
+    let (engine, clock) = held(EngineOptions { agents_max: Some(1), ..options() }).await;
     let first = engine.agent_with(speaker(3, 400));
     let mut reply = first.ask("Tell me a story.");
     working("a delta", &clock, reply.next()).await.unwrap().unwrap();
@@ -93,7 +93,7 @@ async fn a_dropped_agent_ends_its_reply_and_frees_its_slot() {
 
 #[tokio::test]
 async fn an_agent_without_a_slot_gets_the_next_free_one() {
-    let full = EngineOptions { agents_max: 1, wait_for_slot: false, ..options() };
+    let full = EngineOptions { agents_max: Some(1), wait_for_slot: false, ..options() };
     let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
@@ -116,7 +116,7 @@ async fn an_agent_without_a_slot_gets_the_next_free_one() {
 
 #[tokio::test]
 async fn agents_beyond_the_slots_share_them_and_keep_conversations() {
-    let few = EngineOptions { agents_max: 2, ..options() };
+    let few = EngineOptions { agents_max: Some(2), ..options() };
     let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
     let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
     let mut prompt_tokens = Vec::new();
@@ -144,7 +144,8 @@ async fn a_reply_of_no_tokens_is_empty() {
 #[tokio::test]
 async fn a_pause_keeps_all_state() {
     for with_budget in [false, true] {
-        let engine = engine().await;
+        // The replies go on only while the clock does.
+        let (engine, clock) = held(options()).await;
         let pause = |is_paused: bool| {
             if with_budget {
                 engine.set_budget(is_paused.then_some(std::time::Duration::ZERO));
@@ -154,12 +155,15 @@ async fn a_pause_keeps_all_state() {
         };
         let agents = [1, 2].map(|seed| engine.agent_with(speaker(seed, 300)));
         let mut replies = agents.each_ref().map(|agent| agent.ask("Tell me a story."));
-        soon("a delta", replies[0].next()).await.unwrap().unwrap();
+        working("a delta", &clock, replies[0].next()).await.unwrap().unwrap();
         pause(true);
         let steps = || engine.stats().steps;
         let mut before = steps();
         eventually("it stands still", || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            for _ in 0..50 {
+                clock.advance(1);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
             std::mem::replace(&mut before, steps()) == steps()
         })
         .await;
@@ -168,13 +172,14 @@ async fn a_pause_keeps_all_state() {
         let [first, second] = replies;
         let end = soon("the end", second.finish()).await.unwrap();
         assert_eq!(end.reason, FinishReason::Cancelled, "a cancel counts in a pause");
-        let next = waiting.next_event();
+        let next = working("no event in a pause", &clock, waiting.next_event());
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), next).await.is_err());
         assert_eq!(steps(), before);
         pause(false);
-        let end = soon("the end", first.finish()).await.unwrap();
+        let end = working("the end", &clock, first.finish()).await.unwrap();
         assert_eq!(end.usage.reply_tokens, 300);
-        assert_eq!(soon("the end", waiting.finish()).await.unwrap().usage.reply_tokens, 300);
+        let end = working("the end", &clock, waiting.finish()).await.unwrap();
+        assert_eq!(end.usage.reply_tokens, 300);
     }
 }
 

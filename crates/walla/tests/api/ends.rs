@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use walla::{EngineError, EngineOptions, EngineState, Reply, ReplyError};
-use walla_device::FaultPlan;
+use walla_device::{FaultPlan, VirtualClock};
 
 use crate::host::{
     BlockingWaker, begun, block_dispatcher, engine, eventually, held, on, options, soon, speaker,
+    working,
 };
 
 /// The tokens that the reply still produces, and its error.
@@ -24,17 +25,20 @@ async fn rest(mut reply: Reply) -> (u64, Option<ReplyError>) {
 #[tokio::test]
 async fn a_lost_device_is_the_reason_of_every_reply() {
     for _ in 0..5 {
-        let (builder, device) = on(FaultPlan::new(0), options());
+        // No reply ends before the device is lost.
+        let clock = VirtualClock::new();
+        let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
+        let (builder, device) = on(plan, options());
         let engine = builder.start().await.unwrap();
         let agents: Vec<_> = (0..3).map(|seed| engine.agent_with(speaker(seed, 400))).collect();
         let mut replies: Vec<_> = agents.iter().map(|agent| agent.ask("Hello")).collect();
         replies.extend(agents.iter().map(|agent| agent.ask("And then?")));
-        soon("a delta", replies[0].next()).await.unwrap().unwrap();
+        working("a delta", &clock, replies[0].next()).await.unwrap().unwrap();
         device.lose();
         // The first may fail by the engine's event, the second by its closed queue.
         replies.push(agents[0].ask("Are you there?"));
         for reply in replies {
-            let (_, end) = rest(reply).await;
+            let (_, end) = working("the end", &clock, rest(reply)).await;
             let Some(ReplyError::EngineGone(reason)) = end else { panic!("{end:?}") };
             assert!(reason.starts_with("device lost in"), "{reason}");
         }
@@ -85,7 +89,7 @@ async fn all_events_before_the_end_are_delivered() {
 
 #[tokio::test]
 async fn asks_of_a_stopped_engine_fail_with_stopped() {
-    let engine = engine().await;
+    let (engine, _clock) = held(options()).await;
     let agent = engine.agent_with(speaker(1, 400));
     let asked = agent.ask("Hello");
     soon("it stops", engine.stop()).await;
@@ -101,7 +105,8 @@ async fn a_failed_load_has_a_reason() {
     let error = soon("it fails", builder.start()).await.unwrap_err();
     assert!(matches!(&error, EngineError::NotLoaded(_)), "{error}");
     assert!(error.to_string().contains("10000") || error.to_string().contains("memory"), "{error}");
-    let (builder, _device) = on(FaultPlan::new(0), EngineOptions { agents_max: 0, ..options() });
+    let (builder, _device) =
+        on(FaultPlan::new(0), EngineOptions { agents_max: Some(0), ..options() });
     let error = soon("it fails", builder.start()).await.unwrap_err();
     assert!(error.to_string().contains("agents_max"), "{error}");
 }
@@ -139,7 +144,7 @@ impl std::task::Wake for Panics {
 /// A silent engine: no event wakes the dispatcher, which finds its queue full again and again.
 #[tokio::test]
 async fn asks_beyond_a_small_queue_arrive_without_further_events() {
-    let options = EngineOptions { command_queue: 2, agents_max: 1, ..options() };
+    let options = EngineOptions { command_queue: 2, agents_max: Some(1), ..options() };
     let (engine, _clock) = held(options).await;
     for round in 1..=5 {
         let agents: Vec<_> = (0..100).map(|seed| engine.agent_with(speaker(seed, 300))).collect();

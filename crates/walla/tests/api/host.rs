@@ -15,7 +15,7 @@ use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
 use walla_model::synth::{self, Mixture, Model};
 
 /// Timeout, longer than any of these tests takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(120);
 
 pub fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -31,7 +31,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         context_tokens: 512,
-        agents_max: 4,
+        agents_max: Some(4),
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model()))
     }

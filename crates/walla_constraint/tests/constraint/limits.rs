@@ -45,7 +45,8 @@ fn check_optional(compiler: &Compiler, value: &Value, count: usize, text: &str) 
         longest = longest.max(write(&grammar, &text));
     }
     println!("{count}: compiled in {compile:?}, longest mask {longest:?}");
-    assert!(longest.max(compile) < Duration::from_secs(3), "{compile:?}, mask {longest:?}");
+    // Some 0.1 s; the rest is for busy machines.
+    assert!(longest.max(compile) < Duration::from_secs(60), "{compile:?}, mask {longest:?}");
 }
 
 #[test]

@@ -266,17 +266,19 @@ mod tests {
 
     #[test]
     fn work_is_device_time() {
-        // Other programs can preempt this thread: one of some measurements is undisturbed.
-        let shares = (0..50).map(|_| {
+        // Other programs can preempt this thread: one of many measurements is undisturbed.
+        let begun = Instant::now();
+        let mut least = f64::INFINITY;
+        while least >= 0.1 {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{least}");
             let clock = StepClock::begin(Instant::now());
             let start = Instant::now();
             while start.elapsed() < Duration::from_millis(2) {
                 std::hint::spin_loop();
             }
             let (begin_nanos, end_nanos, preempted_micros) = clock.end();
-            f64::from(preempted_micros) * 1e3 / (end_nanos - begin_nanos) as f64
-        });
-        let least = shares.fold(f64::INFINITY, f64::min);
-        assert!(least < 0.1, "{least}");
+            let wall_nanos = (end_nanos - begin_nanos) as f64;
+            least = least.min(f64::from(preempted_micros) * 1e3 / wall_nanos);
+        }
     }
 }

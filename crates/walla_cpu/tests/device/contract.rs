@@ -26,23 +26,24 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
     let mut harness = Harness::new(threads(2), Shape::small(TensorType::F16));
     let rows = whole(0, &[3; 40]);
     harness.run(&rows, &greedy());
-    // Two hundred steps before the copy: longer than this thread may be descheduled before its next
-    // call.
-    for _ in 0..200 {
-        harness.device.launch(harness.stream, harness.graph).unwrap();
-    }
-    harness.enqueue(&rows, &greedy());
-    let mut refused = false;
     let started = Instant::now();
-    loop {
-        match harness.read_results() {
-            Err(DeviceError::HostInFlight { .. }) => refused = true,
-            Ok(_) => break,
-            Err(other) => panic!("{other}"),
+    let mut refused = false;
+    // This thread may be descheduled until the copy is done: then again.
+    while !refused {
+        for _ in 0..200 {
+            harness.device.launch(harness.stream, harness.graph).unwrap();
         }
-        assert!(started.elapsed() < Duration::from_secs(60));
+        harness.enqueue(&rows, &greedy());
+        loop {
+            match harness.read_results() {
+                Err(DeviceError::HostInFlight { .. }) => refused = true,
+                Ok(_) => break,
+                Err(other) => panic!("{other}"),
+            }
+            assert!(started.elapsed() < Duration::from_secs(120), "{refused}");
+        }
+        harness.device.synchronise().unwrap();
     }
-    assert!(refused);
     harness.device.synchronise().unwrap();
     assert!(harness.device.poll(harness.event).unwrap());
     harness.read_results().unwrap();
@@ -89,18 +90,23 @@ fn an_owner_that_waits_leaves_its_processor_to_the_helpers() {
 fn dropping_a_busy_device_takes_no_longer_than_an_op() {
     let _alone = alone();
     for count in 1..=3 {
-        let mut harness = Harness::new(threads(count), Shape::small(TensorType::Q4K));
-        let rows = whole(1, &[7; 40]);
-        let one = Instant::now();
-        harness.run(&rows, &greedy());
-        let one = one.elapsed();
-        // Enough work for a hundred times that duration.
-        for _ in 0..100 {
-            harness.device.launch(harness.stream, harness.graph).unwrap();
+        // The shortest times: on a busy machine any may be longer.
+        let (mut step, mut end) = (Duration::MAX, Duration::MAX);
+        for _ in 0..5 {
+            let mut harness = Harness::new(threads(count), Shape::small(TensorType::Q4K));
+            let rows = whole(1, &[7; 40]);
+            let begun = Instant::now();
+            harness.run(&rows, &greedy());
+            step = step.min(begun.elapsed());
+            // Enough work for a hundred times that duration.
+            for _ in 0..100 {
+                harness.device.launch(harness.stream, harness.graph).unwrap();
+            }
+            let begun = Instant::now();
+            drop(harness);
+            end = end.min(begun.elapsed());
         }
-        let dropped = Instant::now();
-        drop(harness);
-        assert!(dropped.elapsed() < one * 20 + Duration::from_millis(50), "{count} threads");
+        assert!(end < step * 20 + Duration::from_millis(50), "{count} threads: {end:?}, {step:?}");
     }
 }
 

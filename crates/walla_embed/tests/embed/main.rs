@@ -6,6 +6,8 @@
 mod common;
 mod hostile;
 mod oracle;
+#[path = "../../../walla_runtime/tests/common/own_thread.rs"]
+mod own_thread;
 mod queue;
 mod real;
 mod threads;

@@ -35,7 +35,7 @@ fn a_full_queue_returns_the_texts_and_has_room_again() {
     assert_eq!((second, third), (4, 1));
     assert_eq!(first.try_recv().unwrap().unwrap().len(), 4);
     assert_eq!(first.try_recv(), None, "a result is taken once");
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while submit(some(10)).is_err() {
         assert!(Instant::now() < deadline, "the room comes back");
         std::thread::yield_now();
@@ -88,21 +88,22 @@ fn a_dropped_request_is_left_out_and_others_go_on() {
 #[test]
 fn frames_grant_the_budget() {
     let embedder = paused(EmbedderOptions::default());
-    embedder.set_budget(Some(Duration::from_micros(200)));
-    let mut pending = embedder.try_submit(some(200), Purpose::Plain).unwrap();
+    // Each text takes longer, so it needs a frame at least.
+    embedder.set_budget(Some(Duration::from_nanos(100)));
+    let mut pending = embedder.try_submit(some(40), Purpose::Plain).unwrap();
     std::thread::sleep(Duration::from_millis(30));
     assert_eq!(pending.try_recv(), None, "without a frame nothing is computed");
-    let mut frames = 0;
+    let (mut frames, deadline) = (0, Instant::now() + Duration::from_secs(120));
     let found = loop {
         embedder.frame();
         frames += 1;
         if let Some(found) = pending.try_recv() {
             break found.unwrap();
         }
-        assert!(frames < 60_000, "the work ends");
-        std::thread::sleep(Duration::from_micros(500));
+        assert!(Instant::now() < deadline, "the work ends");
+        std::thread::sleep(Duration::from_micros(100));
     };
-    assert!(frames > 3, "{frames} frames for 200 texts");
+    assert!(frames >= 40, "{frames} frames for 40 texts");
     embedder.set_budget(None);
-    assert_eq!(found, embed(&embedder, some(200)));
+    assert_eq!(found, embed(&embedder, some(40)));
 }

@@ -1,10 +1,14 @@
 //! The thread ends with the last handle, for every state of the work, and frees its memory.
 
-use std::time::{Duration, Instant};
+#[cfg(target_os = "linux")]
+use std::{path::Path, time::Instant};
+
+use std::time::Duration;
 
 use walla_embed::{EmbedError, EmbedderOptions, Purpose, TrySubmitError};
 
 use crate::common::{embed, load};
+use crate::own_thread::waits;
 
 fn some(count: usize) -> Vec<String> {
     (0..count).map(|nth| format!("the door {nth}")).collect()
@@ -15,9 +19,10 @@ fn a_drop_in_the_middle_of_work_ends_requests() {
     for _ in 0..20 {
         let embedder = load("bert-mean-f32", EmbedderOptions::default());
         let pending = embedder.try_submit(some(5_000), Purpose::Plain).unwrap();
-        let begin = Instant::now();
+        let before = waits();
         drop(embedder);
-        assert!(begin.elapsed() < Duration::from_millis(500), "the drop does not wait");
+        // For a lock for a moment at most.
+        assert!(waits() - before < 5, "the drop does not wait");
         // Either it was fast enough, or it was stopped.
         match pending.wait() {
             Ok(found) => assert_eq!(found.len(), 5_000),
@@ -67,22 +72,24 @@ fn threads(name: &str) -> usize {
 #[test]
 fn threads_have_a_low_priority() {
     let embedder = load("bert-mean-f32", EmbedderOptions { threads: 2, ..Default::default() });
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let mut found = 0;
-    for task in tasks {
-        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        if name.trim() != "walla-embed" {
-            continue;
-        }
+    let nices = || -> Vec<i32> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let name = |path: &Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let tasks = tasks.map(|task| task.path()).filter(|path| name(path).trim() == "walla-embed");
         // Field 19 is the nice value; the name in field 2 has no spaces.
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let nice = stat.split(' ').nth(18).and_then(|nice| nice.parse::<i32>().ok());
-        if let Some(nice) = nice {
-            assert!(nice >= 10, "{nice}");
-            found += 1;
+        let stats = tasks.filter_map(|path| std::fs::read_to_string(path.join("stat")).ok());
+        stats.filter_map(|stat| stat.split(' ').nth(18)?.parse().ok()).collect()
+    };
+    // Threads of other tests begin with the normal one.
+    let begin = Instant::now();
+    loop {
+        let nices = nices();
+        if !nices.is_empty() && nices.iter().all(|nice| *nice >= 10) {
+            break;
         }
+        assert!(begin.elapsed() < Duration::from_secs(120), "{nices:?}");
+        std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(found > 0);
     embedder.close();
 }
 

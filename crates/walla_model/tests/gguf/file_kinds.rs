@@ -49,7 +49,7 @@ fn fifos_sockets_and_devices_are_refused_at_once() {
     let (send, done) = std::sync::mpsc::channel();
     let of_thread = fifo.clone();
     std::thread::spawn(move || send.send(kind(&of_thread)));
-    let answer = done.recv_timeout(std::time::Duration::from_secs(20));
+    let answer = done.recv_timeout(std::time::Duration::from_secs(120));
     assert_eq!(answer.expect("it does not wait for a writer"), FileKind::Fifo);
 
     let socket = folder.path().join("socket.gguf");

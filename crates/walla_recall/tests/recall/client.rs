@@ -72,6 +72,14 @@ struct Rig {
     agent: AgentId,
 }
 
+/// Longer than anything takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// No search is late.
+fn patient() -> RecallOptions {
+    RecallOptions { time_max: LONG, ..RecallOptions::default() }
+}
+
 /// An agent with a memory.
 fn rig(options: RecallOptions) -> Rig {
     let recall = Recall::new(options);
@@ -108,7 +116,7 @@ impl Rig {
                 Some(_) => {}
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "no end");
+            assert!(start.elapsed() < LONG, "no end");
         }
     }
 
@@ -143,7 +151,7 @@ fn kind(command: &Command) -> &'static str {
 
 #[test]
 fn asks_carry_what_their_agent_knows() {
-    let rig = rig(RecallOptions::default());
+    let rig = rig(patient());
     rig.end(rig.chat("Who owes you coal?"));
     assert_eq!(rig.last_notes(), ["The player owes coal."]);
     rig.end(rig.chat("Nice weather."));
@@ -173,7 +181,7 @@ fn asks_carry_what_their_agent_knows() {
 /// Entries that are written before an ask are found by it.
 #[test]
 fn an_ask_sees_the_entry_that_was_written_before_it() {
-    let mut rig = rig(RecallOptions::default());
+    let mut rig = rig(patient());
     for nth in 0..50 {
         let text = format!("The lantern number {nth} is broken.");
         drop(rig.memory.add(Entry::new(text.clone())).unwrap());
@@ -185,7 +193,7 @@ fn an_ask_sees_the_entry_that_was_written_before_it() {
 
 #[test]
 fn commands_of_an_agent_keep_their_order() {
-    let rig = rig(RecallOptions::default());
+    let rig = rig(patient());
     let Rig { client, agent, .. } = &rig;
     let first = rig.chat("Who owes you coal?");
     let turns = vec![Turn { speaker: Speaker::Observation, text: "Rain.".into() }];
@@ -209,10 +217,8 @@ fn commands_of_an_agent_keep_their_order() {
 
 #[test]
 fn cancels_removals_and_edits_end_the_wait() {
-    // No search ends in time.
-    let patient = RecallOptions { time_max: Duration::from_secs(60), ..RecallOptions::default() };
     for end in ["cancel", "set", "remove"] {
-        let rig = rig(patient.clone());
+        let rig = rig(patient());
         let agent = rig.agent;
         let reply_id = rig.chat("Who owes you coal?");
         let turns = Vec::new();
@@ -247,7 +253,7 @@ fn a_late_search_delays_no_ask_for_long() {
 
 #[test]
 fn full_and_closed_mailboxes_lose_nothing() {
-    let rig = rig(RecallOptions::default());
+    let rig = rig(patient());
     rig.engine.refuses.store(3, Ordering::SeqCst);
     let reply_id = rig.chat("Who owes you coal?");
     rig.end(reply_id);
@@ -262,7 +268,7 @@ fn full_and_closed_mailboxes_lose_nothing() {
 
 #[test]
 fn many_agents_ask_at_once_and_each_gets_its_own() {
-    let rig = rig(RecallOptions::default());
+    let rig = rig(patient());
     let mut memories = Vec::new();
     let mut asks = Vec::new();
     for nth in 0..200 {
@@ -283,7 +289,7 @@ fn many_agents_ask_at_once_and_each_gets_its_own() {
     let start = Instant::now();
     while rig.commands().len() < 401 {
         rig.client.frame();
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < LONG);
     }
     let commands = rig.commands();
     for (nth, (of, _)) in asks.iter().enumerate() {
@@ -324,27 +330,41 @@ fn the_longest_times_are_no_problem() {
 /// An ask whose vector comes too late has the entries that its words find.
 #[test]
 fn a_slow_embedding_model_costs_no_ask_its_words() {
-    for _ in 0..10 {
-        let time_max = Duration::from_millis(400);
+    // On a busy machine the search itself may be late, so the times grow.
+    let finds_words = |time_max: Duration| {
         let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
         // A budget without frames: the model never computes.
         let model = crate::vectors::embedder("bert-mean-f32");
         rig.client.recall().set_embedder(Some(model));
         rig.end(rig.chat("Who owes you coal?"));
-        assert_eq!(rig.last_notes(), ["The player owes coal."]);
         let stats = rig.client.recall().stats();
-        assert_eq!((stats.late, stats.without_vector), (0, 1));
+        if stats.late == 0 {
+            assert_eq!(rig.last_notes(), ["The player owes coal."]);
+            assert_eq!(stats.without_vector, 1);
+        }
+        stats.late == 0
+    };
+    for _ in 0..5 {
+        assert!([200, 1_600, 12_800].into_iter().map(Duration::from_millis).any(finds_words));
     }
 }
 
-/// A rig whose searches wait for a vector for a while.
+/// A rig whose searches wait for a vector until [`search_by_words`].
 fn waiting_rig() -> Rig {
-    let time_max = Duration::from_millis(200);
-    let rig = rig(RecallOptions { time_max, ..RecallOptions::default() });
+    let rig = rig(patient());
+    wait_for_vectors(&rig);
+    rig
+}
+
+fn wait_for_vectors(rig: &Rig) {
     // A budget without frames: the model never computes.
     let model = crate::vectors::embedder("bert-mean-f32");
     rig.client.recall().set_embedder(Some(model));
-    rig
+}
+
+/// Ends the waits.
+fn search_by_words(rig: &Rig) {
+    rig.client.recall().set_embedder(None);
 }
 
 /// A copy waits for the asks before it, and the commands of the copy, of any kind, for the copy.
@@ -373,6 +393,7 @@ fn commands_of_a_copy_follow_it() {
         send(Command::ask(second_copy, last, Prompt::Continue));
         send(Command::RemoveAgent { agent: gone });
         assert_eq!(rig.commands().len(), 1, "the agent alone");
+        search_by_words(&rig);
         let mut open = [first, cancelled, raw, last].to_vec();
         let start = Instant::now();
         while !open.is_empty() {
@@ -380,7 +401,7 @@ fn commands_of_a_copy_follow_it() {
             if let Some(event) = client.try_recv() {
                 open.retain(|of| *of != event.reply_id);
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "{open:?}");
+            assert!(start.elapsed() < LONG, "{open:?}");
         }
         let commands = rig.commands();
         let kinds = |of: AgentId| -> Vec<_> {
@@ -405,6 +426,7 @@ fn asks_of_a_copy_end_with_the_engine() {
     rig.client.try_send(fork).unwrap();
     rig.client.try_send(Command::ask(copy, second, Prompt::Chat("coal".into()))).unwrap();
     rig.engine.is_closed.store(true, Ordering::SeqCst);
+    search_by_words(&rig);
     for reply_id in [first, second] {
         let end = rig.end(reply_id);
         assert!(matches!(end, ReplyEvent::Failed(ReplyError::EngineGone(_))), "{end:?}");
@@ -415,7 +437,7 @@ fn asks_of_a_copy_end_with_the_engine() {
 /// were appended since or loaded.
 #[test]
 fn a_repetition_searches_the_same_text() {
-    let rig = rig(RecallOptions::default());
+    let rig = rig(patient());
     let Rig { client, agent, .. } = &rig;
     let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
     let well = || turn(Speaker::Observation, "Someone looks into the well.");
@@ -468,7 +490,9 @@ fn settings_change_from_the_next_ask_on() {
         client.set_agent(*agent, Some(known.clone()));
         let reply_id = rig.chat("Who owes you coal?");
         client.set_agent(*agent, later.clone());
+        search_by_words(&rig);
         rig.end(reply_id);
+        wait_for_vectors(&rig);
         let Some(Command::Ask { options, .. }) = rig.commands().pop() else { panic!() };
         let notes = options.notes.expect("the ask was made before the change");
         assert_eq!((&notes.heading, notes.tokens_max), (&known.heading, known.tokens_max));

@@ -6,6 +6,8 @@ use walla_recall::{
     EXCHANGE_TAG, Entry, Memory, Recall, RecallOptions, Search, StoreLimits, UpdateError,
 };
 
+use crate::own_thread::processor_time;
+
 fn recall() -> Recall {
     Recall::new(RecallOptions::default())
 }
@@ -101,7 +103,7 @@ fn copies_saves_and_other_services_have_the_same_entries() {
     assert_eq!(texts(&recall, Search::new("copy", [loaded.key()])), [""; 0]);
     let start = Instant::now();
     while recall.stats().memories > 0 {
-        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", recall.stats());
+        assert!(start.elapsed() < Duration::from_secs(120), "{:?}", recall.stats());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -192,20 +194,20 @@ fn much_lore_costs_the_host_no_time() {
     let recall = recall();
     let (mut whole, mut least) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
-        let start = Instant::now();
+        let start = processor_time();
         let mut lore = Memory::from_lore_text(&text).unwrap();
-        whole = whole.min(start.elapsed());
-        let start = Instant::now();
+        whole = whole.min(processor_time() - start);
+        let start = processor_time();
         recall.update(&mut lore).unwrap();
         drop(lore.clone());
-        let sent = start.elapsed();
+        let sent = processor_time() - start;
         let found = recall.search(Search::new("Fact 77", [lore.key()])).wait();
         assert!(!found.entries.is_empty());
-        let start = Instant::now();
+        let start = processor_time();
         drop(lore.add(Entry::new("Fact of the mill.")).unwrap());
         recall.update(&mut lore).unwrap();
         drop(lore);
-        least = least.min(sent + start.elapsed());
+        least = least.min(sent + processor_time() - start);
     }
     assert!(least < whole / 20, "{least:?}, all entries take {whole:?}");
 }

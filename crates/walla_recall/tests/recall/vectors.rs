@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use walla_embed::{Embedder, EmbedderOptions};
 use walla_recall::{Entry, Memory, Recall, RecallOptions, Search, StoreLimits};
 
+/// Longer than anything takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
 const WORDS: [&str; 4] = ["the well is dry", "a horse", "coal and iron", "rain all night"];
 
 pub fn embedder(name: &str) -> Embedder {
@@ -12,8 +15,13 @@ pub fn embedder(name: &str) -> Embedder {
     Embedder::load(path, EmbedderOptions::default()).expect("a model of the tests")
 }
 
-fn with_embedder(options: RecallOptions) -> Recall {
-    let recall = Recall::new(RecallOptions { embed_budget: None, ..options });
+/// A model without a budget, for whose vectors searches wait.
+fn patient() -> RecallOptions {
+    RecallOptions { embed_budget: None, time_max: LONG, ..RecallOptions::default() }
+}
+
+fn with_embedder() -> Recall {
+    let recall = Recall::new(patient());
     recall.set_embedder(Some(embedder("bert-mean-f32")));
     recall
 }
@@ -21,7 +29,7 @@ fn with_embedder(options: RecallOptions) -> Recall {
 fn wait_for_vectors(recall: &Recall, vectors: u64) {
     let start = Instant::now();
     while recall.stats().vectors != vectors {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", recall.stats());
+        assert!(start.elapsed() < LONG, "{:?}", recall.stats());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -30,7 +38,7 @@ fn wait_for_vectors(recall: &Recall, vectors: u64) {
 /// right before.
 #[test]
 fn a_fresh_entry_is_found_by_its_vector() {
-    let recall = with_embedder(RecallOptions::default());
+    let recall = with_embedder();
     let mut memory = Memory::default();
     for text in WORDS {
         drop(memory.add(Entry::new(text)).unwrap());
@@ -52,7 +60,7 @@ fn a_fresh_entry_is_found_by_its_vector() {
 /// Much lore is embedded in the background; until then its words are searched.
 #[test]
 fn lore_is_embedded_in_the_background() {
-    let recall = with_embedder(RecallOptions::default());
+    let recall = with_embedder();
     let text: String = (0..200).map(|nth| format!("Fact {nth} of the well.\n\n")).collect();
     let mut lore = Memory::from_lore_text(&text).unwrap();
     recall.update(&mut lore).unwrap();
@@ -86,7 +94,7 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
     }
     store.set_vector_model(&format!("{:016x}", model.model_hash())).unwrap();
     store.set_vector(walla_recall::EntryId::new(0), &[1.0, 0.0]).unwrap();
-    let recall = Recall::new(RecallOptions { embed_budget: None, ..RecallOptions::default() });
+    let recall = Recall::new(patient());
     recall.set_embedder(Some(model));
     let mut memory = Memory::load(&store.save(true), StoreLimits::default()).unwrap();
     recall.update(&mut memory).unwrap();
@@ -99,9 +107,7 @@ fn saved_vectors_that_do_not_fit_are_computed_again() {
 /// too.
 #[test]
 fn searches_beyond_the_queue_of_the_model_wait_for_room() {
-    let time_max = Duration::from_secs(60);
-    let options = RecallOptions { embed_budget: None, time_max, ..RecallOptions::default() };
-    let recall = Recall::new(options);
+    let recall = Recall::new(patient());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
     let embedder = EmbedderOptions { requests_max: 4, ..EmbedderOptions::default() };
     recall.set_embedder(Some(Embedder::load(path, embedder).unwrap()));
@@ -126,10 +132,7 @@ fn searches_beyond_the_queue_of_the_model_wait_for_room() {
 fn no_vector_of_another_model_is_compared() {
     let (old, new) = (embedder("bert-mean-f32"), embedder("bert-cls-q8_0"));
     assert_eq!(old.dimensions(), new.dimensions(), "they could be compared");
-    let budget = Some(Duration::ZERO);
-    let time_max = Duration::from_secs(60);
-    let options = RecallOptions { embed_budget: budget, time_max, ..RecallOptions::default() };
-    let recall = Recall::new(options);
+    let recall = Recall::new(RecallOptions { embed_budget: Some(Duration::ZERO), ..patient() });
     recall.set_embedder(Some(old.clone()));
     let mut memory = Memory::default();
     drop(memory.add(Entry::new("the well is dry")).unwrap());
@@ -168,16 +171,19 @@ fn a_budget_pauses_the_model_and_delays_no_search_for_long() {
     assert!(!found.has_vectors && found.entries.len() == 1, "words alone: {found:?}");
     assert_eq!(recall.stats().without_vector, 1);
     assert!(recall.is_embedding());
-    let mut pending =
-        recall.search(Search { entries_max: 3, ..Search::new("well", [memory.key()]) });
+    // In frames the vector comes, on a busy machine not in time for the first search.
     let start = Instant::now();
-    let found = loop {
-        recall.frame();
-        if let Some(found) = pending.try_recv() {
-            break found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    assert!(found.has_vectors, "{found:?}");
+    let mut has_vectors = false;
+    while !has_vectors {
+        let search = Search { entries_max: 3, ..Search::new("well", [memory.key()]) };
+        let mut pending = recall.search(search);
+        has_vectors = loop {
+            recall.frame();
+            if let Some(found) = pending.try_recv() {
+                break found.has_vectors;
+            }
+            assert!(start.elapsed() < LONG);
+            std::thread::sleep(Duration::from_millis(1));
+        };
+    }
 }

@@ -48,6 +48,74 @@ fn every_flipped_byte_is_an_error_or_a_shorter_recording() {
     assert!(shorter > 0, "damage in the last chunk ends the recording");
 }
 
+/// A recording with this number of chunks.
+fn with_chunks(count: usize) -> Recording {
+    let mut whole = recording(4, 40);
+    let per_chunk = whole.entries.len() / count;
+    for (at, entry) in whole.entries.iter_mut().enumerate() {
+        // A chunk has at most a second.
+        entry.micros = (at / per_chunk).min(count - 1) as u64 * 2_000_000;
+    }
+    whole.micros = whole.entries.last().map_or(0, |last| last.micros);
+    whole
+}
+
+/// Positions of the chunks of a file.
+fn chunks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let (mut chunks, mut at) = (Vec::new(), 11);
+    while at < bytes.len() {
+        let length = bytes[at..at + 4].try_into().expect("four bytes");
+        let end = at + 16 + u32::from_le_bytes(length) as usize;
+        chunks.push(at..end);
+        at = end;
+    }
+    chunks
+}
+
+#[test]
+fn the_first_damage_is_named_whatever_follows_it() {
+    for count in 1..=4 {
+        let whole = with_chunks(count);
+        let bytes = bytes(&whole);
+        let chunks = chunks(&bytes);
+        assert_eq!(chunks.len(), count);
+        for (at, chunk) in chunks.iter().enumerate() {
+            // Damage behind the first one changes nothing.
+            for more in [false, true] {
+                let mut damaged = bytes.clone();
+                for chunk in chunks.iter().skip(at).take(1 + usize::from(more)) {
+                    damaged[(chunk.start + 16 + chunk.end) / 2] ^= 1;
+                }
+                match read(&damaged) {
+                    Ok(part) => {
+                        assert!(at > 0 && at + 1 == count, "chunk {at} of {count}");
+                        assert!(!part.entries.is_empty() && !part.is_complete());
+                        assert!(whole.entries.starts_with(&part.entries));
+                    }
+                    Err(error) => {
+                        let place = format!("chunk {at} at byte {} is damaged: ", chunk.start);
+                        let before =
+                            if at == 0 { "no part of the recording is complete: " } else { "" };
+                        let error = error.to_string();
+                        assert!(error.starts_with(&format!("{before}{place}")), "{error}");
+                    }
+                }
+            }
+        }
+    }
+    // A chunk whose records are damaged, though its checksum is right.
+    let sound = [23, 2];
+    for (chunks, chunk) in [(vec![&[99][..]], 0), (vec![&sound, &[99], &sound], 1)] {
+        let file = sealed_chunks(&chunks);
+        let error = read(&file).expect_err("no such record");
+        let begin = self::chunks(&file)[chunk as usize].start as u64;
+        let is_named = matches!(
+            error, ReadError::Damaged { chunk: named, at, .. } if (named, at) == (chunk, begin)
+        );
+        assert!(is_named, "{error}");
+    }
+}
+
 #[test]
 fn a_length_allocates_nothing() {
     let begin = &bytes(&recording(1, 1))[..11];
@@ -119,28 +187,29 @@ fn damaged_records_never_panic() {
 /// The records of a recording, not compressed.
 fn records_of(recording: &Recording) -> Vec<u8> {
     let bytes = bytes(recording);
-    let mut records = Vec::new();
-    let mut at = 11;
-    while at < bytes.len() {
-        let length = bytes[at..at + 4].try_into().expect("four bytes");
-        let end = at + 16 + u32::from_le_bytes(length) as usize;
-        let chunk = miniz_oxide::inflate::decompress_to_vec(&bytes[at + 16..end]);
-        records.extend(chunk.expect("a chunk"));
-        at = end;
-    }
-    records
+    let chunks = chunks(&bytes).into_iter().map(|chunk| &bytes[chunk.start + 16..chunk.end]);
+    let records = chunks.map(|chunk| miniz_oxide::inflate::decompress_to_vec(chunk));
+    records.flat_map(|records| records.expect("a chunk")).collect()
 }
 
 /// One chunk with these records.
 fn sealed(records: &[u8]) -> Vec<u8> {
-    let data = miniz_oxide::deflate::compress_to_vec(records, 6);
-    let lengths = [data.len() as u32, records.len() as u32];
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let head = [0, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
-    let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
-    let lengths = lengths.into_iter().flat_map(u32::to_le_bytes);
-    let head = lengths.chain(hash.to_le_bytes());
-    b"walla rec\x01\x00".iter().copied().chain(head).chain(data).collect()
+    sealed_chunks(&[records])
+}
+
+/// Chunks with these records.
+fn sealed_chunks(chunks: &[&[u8]]) -> Vec<u8> {
+    let mut file = b"walla rec\x01\x00".to_vec();
+    for (number, records) in (0..).zip(chunks) {
+        let data = miniz_oxide::deflate::compress_to_vec(records, 6);
+        let lengths = [data.len() as u32, records.len() as u32];
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let head = [number, lengths[0], lengths[1]].into_iter().flat_map(u32::to_le_bytes);
+        let hash = data.iter().copied().fold(head.fold(0xcbf2_9ce4_8422_2325, mix), mix);
+        file.extend(lengths.into_iter().flat_map(u32::to_le_bytes));
+        file.extend(hash.to_le_bytes().into_iter().chain(data));
+    }
+    file
 }
 
 /// A list of 0xffff items whose bytes are all 0, behind these bytes, which may need none behind it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use walla_model::synth::{self, Dialect, Mixture, Model};
-use walla_record::{Recorder, Recording};
+use walla_record::{End, Recorder, Recording};
 use walla_runtime::{
     ActionSet, ActionSpec, Actions, AgentId, AgentSpec, AskOptions, Command, Constraint,
     ConversationEdit, Detail, Engine, EngineClient, EngineOptions, Event, FrameBudget, ModelSource,
@@ -15,7 +15,7 @@ use walla_runtime::{
 use walla_types::{Sampling, TokenId};
 
 /// Longer than any session takes.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 const OPEN: &str = "<tool_call>";
 
@@ -60,7 +60,7 @@ pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
         threads: Some(1),
-        agents_max: 8,
+        agents_max: Some(8),
         context_tokens: 256,
         budget: FrameBudget::Unlimited,
         ..EngineOptions::new(ModelSource::Static(model(7)))
@@ -71,7 +71,7 @@ pub fn options() -> EngineOptions {
 pub fn other_options() -> EngineOptions {
     EngineOptions {
         threads: Some(2),
-        agents_max: 3,
+        agents_max: Some(3),
         rows_max: Some(24),
         prefill_tokens_max: Some(7),
         background_prefill: false,
@@ -306,7 +306,21 @@ pub fn recorded(seed: u64, commands: u32) -> Recording {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("session.walla");
     record(&path, seed, commands);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     assert!(recording.is_complete());
     recording
+}
+
+/// The recording of a recorder that was dropped. The drop waits for the disk for two seconds, and
+/// on a busy machine the end may come later.
+pub fn ended(path: &std::path::Path) -> Recording {
+    let begun = Instant::now();
+    loop {
+        let recording = Recording::open(path).expect("a recording");
+        if recording.end != End::CutOff {
+            return recording;
+        }
+        assert!(begun.elapsed() < TIMEOUT, "no end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

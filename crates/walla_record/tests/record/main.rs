@@ -4,6 +4,8 @@ mod crash;
 mod generator;
 mod hostile;
 mod kit;
+#[path = "../../../walla_runtime/tests/common/own_thread.rs"]
+mod own_thread;
 mod player;
 mod recorder;
 mod round_trip;

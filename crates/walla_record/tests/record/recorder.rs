@@ -3,7 +3,7 @@
 use walla_record::{RecordError, Recorder, Recording};
 use walla_runtime::{Command, EngineClient, Pacing, Prompt, ReplyId, Speaker, Turn};
 
-use crate::kit::{Host, client, options, recorder, speaker};
+use crate::kit::{Host, client, ended, options, recorder, speaker};
 
 #[test]
 fn only_recordings_are_replaced() {
@@ -19,7 +19,7 @@ fn only_recordings_are_replaced() {
     let path = folder.path().join("session.walla");
     for _ in 0..2 {
         drop(recorder(&path, options()));
-        let recording = Recording::open(&path).expect("a recording");
+        let recording = ended(&path);
         assert!(recording.is_complete() && recording.commands().next().is_none());
     }
 }
@@ -43,7 +43,7 @@ fn a_record_that_is_too_large_ends_the_recording_and_not_the_session() {
     assert!(host.events.iter().any(|event| event.reply_id == reply));
     drop(host);
     drop(client);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     assert!(!recording.is_complete());
     let walla_record::End::GivenUp(reason) = &recording.end else { panic!("{:?}", recording.end) };
     assert!(reason.contains("at most"), "{reason}");
@@ -84,10 +84,10 @@ fn a_recording_in_progress_is_not_replaced() {
     host.finish();
     drop(host);
     drop(first);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     assert_eq!((recording.commands().count(), recording.is_complete()), (3, true));
     drop(recorder(&path, options()));
-    assert_eq!(Recording::open(&path).expect("a recording").commands().count(), 0);
+    assert_eq!(ended(&path).commands().count(), 0);
 }
 
 /// A host may give a reply any id.
@@ -105,7 +105,7 @@ fn a_reply_with_the_id_of_no_reply_is_recorded() {
     host.finish();
     drop(host);
     drop(client);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     assert_eq!((recording.commands().count(), recording.is_complete()), (3, true));
 }
 

@@ -1,5 +1,7 @@
 //! Sessions on an engine, and their replays.
 
+use std::time::{Duration, Instant};
+
 use walla_record::{Differing, Record, RecordedAsk, Recording, Replay, ReplayError, Session};
 use walla_runtime::{
     AgentSpec, AskOptions, CacheTicket, Command, ConversationEdit, EngineOptions, FinishReason,
@@ -7,7 +9,8 @@ use walla_runtime::{
 };
 
 use crate::kit::{
-    Host, client, model, options, other_options, record, recorded, recorder, speaker,
+    Host, TIMEOUT, client, ended, model, options, other_options, record, recorded, recorder,
+    speaker,
 };
 
 fn equal(recording: &Recording, options: EngineOptions, pacing: Pacing) {
@@ -73,7 +76,7 @@ fn short() -> Recording {
     host.finish();
     drop(host);
     drop(client);
-    Recording::open(&path).expect("a recording")
+    ended(&path)
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn a_recording_without_its_end_is_compared_to_its_last_token() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("session.walla");
     record(&path, 21, 80);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     for cut in [3, 2] {
         let mut part = recording.clone();
         part.entries.truncate(recording.entries.len() * (cut - 1) / cut);
@@ -153,7 +156,7 @@ fn an_ask_that_never_began_is_left_out() {
     host.finish();
     drop(host);
     drop(client_of_host);
-    let recording = Recording::open(&path).expect("a recording");
+    let recording = ended(&path);
     let report = Replay::new(&recording)
         .run(&client(other_options(), Pacing::PerFrame { steps: 3 }))
         .expect("an engine");
@@ -178,9 +181,11 @@ fn a_copy_of_a_cache_moves_no_command() {
         assert!(host.open.contains_key(&reply), "it speaks");
         let (ticket, job) = CacheTicket::save_bytes();
         host.send(Command::CopyCache { agent, ticket });
-        for _ in 0..200 {
+        let begun = Instant::now();
+        while job.result().is_none() || host.client.stats().agents_active > 0 {
+            assert!(begun.elapsed() < TIMEOUT, "{job:?}");
             host.client.frame();
-            std::thread::sleep(std::time::Duration::from_micros(300));
+            std::thread::sleep(Duration::from_micros(300));
         }
         assert!(job.result().is_some_and(|result| result.is_ok()), "{job:?}");
         let edit = ConversationEdit::Rewind { turns: 1 };
@@ -190,9 +195,5 @@ fn a_copy_of_a_cache_moves_no_command() {
     }
     drop(host);
     drop(client_of_host);
-    equal(
-        &Recording::open(&path).expect("a recording"),
-        other_options(),
-        Pacing::PerFrame { steps: 2 },
-    );
+    equal(&ended(&path), other_options(), Pacing::PerFrame { steps: 2 });
 }

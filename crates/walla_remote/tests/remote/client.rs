@@ -7,17 +7,26 @@ use serde_json::{Value, json};
 use walla_remote::{RemoteClient, RemoteEngine, RemoteOptions};
 use walla_runtime::{
     AgentId, AgentSpec, AskOptions, Command, ContextPolicy, ConversationEdit, EngineClient,
-    EngineState, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError, ReplyEvent, ReplyId,
-    Speaker, TimeLimit, Turn,
+    EngineState, EngineStats, Event, FinishReason, Notes, Prompt, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, Speaker, TimeLimit, Turn,
 };
 
 use crate::server::{
     Part, Request, STREAM, Server, bytes, done, event, finish, reply, response, text,
 };
 
-/// Options with short limits, for a server on this machine.
+/// Longer than anything takes on a busy machine.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// A pause that outlasts every wait of a test.
+const ENDLESS: Duration = Duration::from_secs(3_600);
+
+/// Options with short pauses, for a server on this machine. A limit that a test does not wait for
+/// is long, because the machine may be busy.
 pub fn options(server: &Server) -> RemoteOptions {
     let mut options = RemoteOptions::new(server.url(), "m");
+    options.limits.connect = LONG;
+    (options.limits.first_token, options.limits.next_token) = (LONG, LONG);
     options.retries.retries_max = 2;
     options.retries.pause_min = Duration::from_millis(1);
     options.retries.pause_max = Duration::from_millis(4);
@@ -49,14 +58,23 @@ pub fn ask_with(
     reply_id
 }
 
-/// The next event, within ten seconds.
+/// The next event.
 pub fn recv(client: &RemoteClient) -> Event {
     let start = Instant::now();
     loop {
         if let Some(event) = client.try_recv() {
             return event;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "no event");
+        assert!(start.elapsed() < LONG, "no event");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Waits until the engine's counters say so.
+fn eventually(client: &RemoteClient, what: &str, is_so: impl Fn(EngineStats) -> bool) {
+    let start = Instant::now();
+    while !is_so(client.stats()) {
+        assert!(start.elapsed() < LONG, "never happened: {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -175,7 +193,7 @@ fn a_cancelled_reply_keeps_its_heard_text_and_drops_the_request() {
             return reply("Yes.");
         }
         let begin = format!("{STREAM}{}{}", text("One two "), text("three"));
-        vec![bytes(begin), Part::Pause(Duration::from_secs(60))]
+        vec![bytes(begin), Part::Pause(ENDLESS)]
     });
     let client = client(options(&server));
     let greta = add(&client, AgentSpec::new("You are Greta."));
@@ -190,17 +208,15 @@ fn a_cancelled_reply_keeps_its_heard_text_and_drops_the_request() {
     client.try_send(cancel).unwrap();
     let end = hear(&client, reply_id).end;
     assert!(matches!(end, Some(ReplyEvent::Finished { reason: FinishReason::Cancelled, .. })));
-    let start = Instant::now();
+    // The first request has ended: the server would wait longer than this one.
     hear(&client, ask(&client, greta, "again"));
-    assert!(start.elapsed() < Duration::from_secs(5), "the first request did not end");
     assert_eq!(requests.lock().unwrap()[1].body["messages"][2]["content"], "One two");
 }
 
 #[test]
 fn removed_agents_and_replaced_conversations_end_their_replies() {
-    let server = Server::start(|_| {
-        vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(Duration::from_secs(60))]
-    });
+    let server =
+        Server::start(|_| vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(ENDLESS)]);
     let client = client(options(&server));
     let [one, two] = ["1", "2"].map(|persona| add(&client, AgentSpec::new(persona)));
     let asked = [one, one, two, two].map(|agent| ask(&client, agent, "?"));
@@ -222,7 +238,7 @@ fn removed_agents_and_replaced_conversations_end_their_replies() {
 
 #[test]
 fn a_stopped_engine_and_a_stopped_client_end_all_replies() {
-    let server = Server::start(|_| vec![Part::Pause(Duration::from_secs(60))]);
+    let server = Server::start(|_| vec![Part::Pause(ENDLESS)]);
     let client = client(options(&server));
     let agents: Vec<_> = (0..40).map(|_| add(&client, AgentSpec::new(""))).collect();
     let mut open: Vec<_> = agents.iter().map(|&agent| ask(&client, agent, "?")).collect();
@@ -247,7 +263,7 @@ fn a_full_queue_of_events_delays_and_loses_nothing() {
     let client = client(options(&server));
     let agents = [0, 1].map(|_| add(&client, AgentSpec::new("")));
     let asked = agents.map(|agent| ask(&client, agent, "?"));
-    std::thread::sleep(Duration::from_millis(300));
+    eventually(&client, "a full queue", |stats| stats.queue_full > 0);
     let mut texts = [String::new(), String::new()];
     let mut ended = 0;
     while ended < 2 {
@@ -259,7 +275,6 @@ fn a_full_queue_of_events_delays_and_loses_nothing() {
         }
     }
     assert_eq!(texts, [expected.clone(), expected]);
-    assert!(client.stats().queue_full > 0);
 }
 
 #[test]
@@ -289,7 +304,7 @@ fn requests_are_bounded_and_served_by_priority() {
     let agents =
         [0, 5, -5, 3].map(|priority| add(&client, AgentSpec { priority, ..AgentSpec::new("") }));
     let asked = agents.map(|agent| ask(&client, agent, &agent.0.to_string()));
-    std::thread::sleep(Duration::from_millis(20));
+    eventually(&client, "all have arrived", |stats| stats.asks_waiting == 4);
     client.set_paused(false);
     let last = asked[2];
     hear(&client, last);
@@ -356,11 +371,8 @@ fn failures_have_their_reasons() {
             "status 500" => vec![response("500 Oops", json, "")],
             "redirect" => vec![response("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
             "web page" => vec![response("200 OK", "content-type: text/html\r\n", "<h1>Hi</h1>")],
-            "slow" => vec![Part::Pause(Duration::from_secs(60))],
-            "stall" => vec![
-                bytes(format!("{STREAM}{}", text("Well"))),
-                Part::Pause(Duration::from_secs(60)),
-            ],
+            "slow" => vec![Part::Pause(ENDLESS)],
+            "stall" => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Pause(ENDLESS)],
             "cut" => vec![bytes(format!("{STREAM}{}", text("Well"))), Part::Close],
             "nothing" => vec![Part::Close],
             "no end" => {
@@ -373,12 +385,12 @@ fn failures_have_their_reasons() {
             _ => vec![bytes(format!("{STREAM}data: {message}\n\n")), Part::Close],
         }
     });
-    let mut options = options(&server);
-    options.limits.first_token = Duration::from_millis(300);
-    options.limits.next_token = Duration::from_millis(200);
-    let client = client(options);
-    let agent = add(&client, AgentSpec::new(""));
-    let heard = |question: &str| hear(&client, ask(&client, agent, question));
+    let heard_with = |options: RemoteOptions, question: &str| {
+        let client = client(options);
+        let agent = add(&client, AgentSpec::new(""));
+        hear(&client, ask(&client, agent, question))
+    };
+    let heard = |question: &str| heard_with(options(&server), question);
     let message = || "no such model: m".to_owned();
     assert_eq!(
         *error(&heard("status 404")),
@@ -403,8 +415,13 @@ fn failures_have_their_reasons() {
         RemoteError::Refused { status: 302, message: String::new() }
     );
     assert!(matches!(error(&heard("web page")), RemoteError::Protocol(_)));
-    assert_eq!(*error(&heard("slow")), RemoteError::TimedOut(TimeLimit::FirstToken));
-    let stall = heard("stall");
+    let mut hasty = options(&server);
+    hasty.limits.first_token = Duration::from_millis(300);
+    let slow = heard_with(hasty, "slow");
+    assert_eq!(*error(&slow), RemoteError::TimedOut(TimeLimit::FirstToken));
+    let mut hasty = options(&server);
+    hasty.limits.next_token = Duration::from_millis(200);
+    let stall = heard_with(hasty, "stall");
     assert_eq!(
         (error(&stall), &*stall.text),
         (&RemoteError::TimedOut(TimeLimit::NextToken), "Well")
@@ -457,7 +474,7 @@ fn a_request_is_repeated_only_before_the_first_token() {
 
 #[test]
 fn open_asks_are_bounded() {
-    let server = Server::start(|_| vec![Part::Pause(Duration::from_secs(60))]);
+    let server = Server::start(|_| vec![Part::Pause(ENDLESS)]);
     let mut options = options(&server);
     (options.asks_max, options.ask_bytes_max, options.agents_max) = (3, 100, 3);
     let client = client(options);
@@ -479,8 +496,7 @@ fn open_asks_are_bounded() {
         hear(&client, reply_id);
     }
     let next = ask(&client, agents[2], &"x".repeat(90));
-    std::thread::sleep(Duration::from_millis(30));
-    assert_eq!(client.stats().agents_active, 2);
+    eventually(&client, "two requests", |stats| stats.agents_active == 2);
     client.try_send(Command::Cancel { agent: agents[2], reply_id: next }).unwrap();
     let end = hear(&client, next).end;
     assert!(matches!(end, Some(ReplyEvent::Finished { .. })), "{end:?}");
@@ -610,14 +626,12 @@ fn an_error_with_an_endless_body_is_that_error() {
         parts.extend((0..100).flat_map(|_| [Part::Pause(Duration::from_millis(200)), bytes(".")]));
         parts
     });
-    let mut options = options(&server);
-    options.limits.first_token = Duration::from_secs(20);
-    let client = client(options);
+    let client = client(options(&server));
     let heard = hear(&client, ask(&client, add(&client, AgentSpec::new("")), "?"));
     let RemoteError::Unauthorized { status: 401, message } = error(&heard) else {
         panic!("{heard:?}")
     };
-    assert!(message.starts_with("no such key."), "{message}");
+    assert!(message.starts_with("no such key"), "{message}");
 }
 
 /// Bytes of a call count as output, though the call is passed on at its end.
@@ -627,23 +641,34 @@ fn a_call_whose_arguments_arrive_slowly_is_no_stall() {
         let call = json!({"index": 0, "id": "x", "function": {"name": "", "arguments": arguments}});
         event(&json!({"index": 0, "delta": {"tool_calls": [call]}}))
     };
-    let server = Server::start(move |_| {
+    // The call takes longer than the limit, its parts do not. On a busy machine one may, so the
+    // times grow.
+    let answered = |pause: Duration| {
+        let server = slow_call(pause, part);
+        let mut options = options(&server);
+        options.limits.next_token = 6 * pause;
+        let client = client(options);
+        let agent = add(&client, AgentSpec::new(""));
+        let heard = hear(&client, ask(&client, agent, "?"));
+        println!("{pause:?}: {heard:?}");
+        matches!(heard.end, Some(ReplyEvent::Finished { .. }))
+    };
+    assert!([100, 400, 1_600].into_iter().map(Duration::from_millis).any(answered));
+}
+
+/// A server that sends a call in ten parts with this pause before each.
+fn slow_call(pause: Duration, part: fn(&str) -> String) -> Server {
+    Server::start(move |_| {
         let mut parts = vec![bytes(STREAM.to_owned() + &text("Look!"))];
         let name = json!({"index": 0, "function": {"name": "wave", "arguments": "{\"a\": \""}});
         parts.push(bytes(event(&json!({"index": 0, "delta": {"tool_calls": [name]}}))));
         for _ in 0..10 {
-            parts.extend([Part::Pause(Duration::from_millis(100)), bytes(part("x"))]);
+            parts.extend([Part::Pause(pause), bytes(part("x"))]);
         }
         let end = part("\"}") + &finish("tool_calls") + &done(1, 1);
         parts.extend([bytes(end), Part::Close]);
         parts
-    });
-    let mut options = options(&server);
-    options.limits.next_token = Duration::from_millis(600);
-    let client = client(options);
-    let agent = add(&client, AgentSpec::new(""));
-    let heard = hear(&client, ask(&client, agent, "?"));
-    assert!(matches!(heard.end, Some(ReplyEvent::Finished { .. })), "{heard:?}");
+    })
 }
 
 #[test]

@@ -12,6 +12,7 @@ use walla_runtime::{
 };
 
 use crate::client::{client, options};
+use crate::own_thread::waits;
 use crate::server::{Part, STREAM, Server, bytes, done, finish, response, text};
 
 /// Random numbers from a seed: xorshift (Marsaglia).
@@ -86,6 +87,9 @@ impl Fault {
     }
 }
 
+/// A pause that outlasts every limit.
+const ENDLESS: Duration = Duration::from_secs(3_600);
+
 /// One ask: the faults of its attempts, and its words.
 #[derive(Debug)]
 struct Story {
@@ -115,6 +119,11 @@ impl Story {
         let words = (0..1 + dice.throw(12))
             .map(|number| format!("{}{number} ", kinds[dice.throw(kinds.len() as u64) as usize]));
         Self { faults, words: words.collect(), seed }
+    }
+
+    /// Whether it ends by a limit of time.
+    fn times_out(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, SlowFirst | Stall))
     }
 
     fn text(&self) -> String {
@@ -174,10 +183,10 @@ impl Story {
             ErrorEvent => stop(whole(
                 stream + "data: {\"error\": {\"message\": \"lost\", \"code\": 503}}\n\n",
             )),
-            SlowFirst => vec![Part::Pause(Duration::from_secs(30))],
+            SlowFirst => vec![Part::Pause(ENDLESS)],
             Stall => {
                 let mut parts = whole(stream);
-                parts.push(Part::Pause(Duration::from_secs(30)));
+                parts.push(Part::Pause(ENDLESS));
                 parts
             }
             CutInEvent => stop(whole(stream + "data: {\"choices\": [{\"index\": 0, \"del")),
@@ -261,7 +270,8 @@ impl Story {
                 }
                 ErrorEvent => matches!(error, RemoteError::Failed { status: 503, .. }),
                 SlowFirst => *error == RemoteError::TimedOut(TimeLimit::FirstToken),
-                Stall => *error == RemoteError::TimedOut(TimeLimit::NextToken),
+                // On a busy machine the first token may be too late already.
+                Stall => matches!(error, RemoteError::TimedOut(_)),
                 Endless => matches!(error, RemoteError::TooLarge { .. } | RemoteError::TimedOut(_)),
                 HugeLine => matches!(error, RemoteError::TooLarge { .. }),
                 None | Repeats => false,
@@ -318,25 +328,29 @@ fn each_story_ends_once_with_its_text() {
     });
     let mut options = options(&server);
     options.requests_max = 48;
-    options.limits.first_token = Duration::from_millis(1_500);
-    options.limits.next_token = Duration::from_millis(400);
     options.sizes.event_bytes = 64 << 10;
     options.sizes.reply_bytes = 64 << 10;
-    let client = client(options);
-    let agents: Vec<AgentId> =
-        (0..64).map(|_| crate::client::add(&client, AgentSpec::new(""))).collect();
-    let mut run =
-        Run { client, open: HashMap::new(), ended: HashSet::new(), calls: 0, slow_calls: 0 };
+    // Only stories that end by them have short limits: on a busy machine others would too.
+    let mut hasty = options.clone();
+    hasty.limits.first_token = Duration::from_millis(1_500);
+    hasty.limits.next_token = Duration::from_millis(400);
+    let clients = [options, hasty].map(client);
+    let places = |client: &RemoteClient| -> Vec<AgentId> {
+        (0..64).map(|_| crate::client::add(client, AgentSpec::new(""))).collect()
+    };
+    let agents = clients.each_ref().map(places);
+    let mut run = Run { clients, open: HashMap::new(), ended: HashSet::new(), calls: 0 };
+    let (waits_before, mut sleeps) = (waits(), 0);
     let (count, start) = (stories(), Instant::now());
     let mut next = 0;
     let mut memory_begin = 0;
     while (run.ended.len() as u64) < count {
-        for &agent in &agents {
-            let is_busy = run.open.values().any(|open| open.agent == agent);
-            if next < count && !is_busy {
-                run.ask(agent, next);
-                next += 1;
-            }
+        while next < count {
+            let is_busy = |agent: &AgentId| run.open.values().any(|open| open.agent == *agent);
+            let of_story = &agents[usize::from(Story::new(next).times_out())];
+            let Some(&agent) = of_story.iter().find(|agent| !is_busy(agent)) else { break };
+            run.ask(agent, next);
+            next += 1;
         }
         run.listen();
         if run.ended.len() as u64 == count / 4 && memory_begin == 0 {
@@ -344,35 +358,30 @@ fn each_story_ends_once_with_its_text() {
         }
         assert!(start.elapsed() < Duration::from_secs(600), "{} stories are open", run.open.len());
         std::thread::sleep(Duration::from_micros(300));
+        sleeps += 1;
     }
+    // The lock of an allocator or of a queue may be held for a moment.
+    let (calls, waits) = (run.calls, (waits() - waits_before).saturating_sub(sleeps));
+    assert!(waits * 1_000 <= calls, "{waits} waits in {calls} calls");
     let grown = memory_kib().saturating_sub(memory_begin);
     assert!(grown < 64 << 10, "memory has grown by {grown} KiB");
-    // Other threads can interrupt a call; a call that waits would be slow each time.
-    let Run { calls, slow_calls, .. } = run;
-    assert!(slow_calls * 1_000 <= calls, "{slow_calls} of {calls} calls took more than 1 ms");
     let elapsed = start.elapsed();
-    println!(
-        "{count} stories in {elapsed:?}: {slow_calls} of {calls} calls above 1 ms, {grown} KiB more"
-    );
+    println!("{count} stories in {elapsed:?}: {waits} waits in {calls} calls, {grown} KiB more");
 }
 
 struct Run {
-    client: RemoteClient,
+    /// With long and with short limits.
+    clients: [RemoteClient; 2],
     open: HashMap<ReplyId, Open>,
     ended: HashSet<u64>,
     calls: u64,
-    /// Calls of more than a millisecond.
-    slow_calls: u64,
 }
 
 impl Run {
-    /// Counts a call by its time.
-    fn timed<T>(&mut self, call: impl FnOnce(&RemoteClient) -> T) -> T {
-        let begin = Instant::now();
-        let result = call(&self.client);
+    /// Counts a call.
+    fn counted<T>(&mut self, at: usize, call: impl FnOnce(&RemoteClient) -> T) -> T {
         self.calls += 1;
-        self.slow_calls += u64::from(begin.elapsed() > Duration::from_millis(1));
-        result
+        call(&self.clients[at])
     }
 
     fn ask(&mut self, agent: AgentId, seed: u64) {
@@ -380,21 +389,26 @@ impl Run {
         let cancel_after = (dice.throw(10) == 0).then(|| dice.throw(4));
         let reply_id = ReplyId::unique();
         let command = Command::ask(agent, reply_id, Prompt::Chat(seed.to_string()));
-        self.timed(|client| client.try_send(command)).unwrap();
+        let story = Story::new(seed);
+        let at = usize::from(story.times_out());
+        self.counted(at, |client| client.try_send(command)).unwrap();
         // Questions of earlier stories do not matter.
         let turns = Vec::new();
-        let story = Story::new(seed);
         let open = Open { story, agent, heard: String::new(), cancel_after, is_started: false };
         self.open.insert(reply_id, open);
         if cancel_after == Some(0) {
-            self.timed(|client| client.try_send(Command::SetConversation { agent, turns }))
+            self.counted(at, |client| client.try_send(Command::SetConversation { agent, turns }))
                 .unwrap();
         }
     }
 
     fn listen(&mut self) {
-        self.timed(EngineClient::frame);
-        while let Some(event) = self.timed(EngineClient::try_recv) {
+        (0..2).for_each(|at| self.listen_to(at));
+    }
+
+    fn listen_to(&mut self, at: usize) {
+        self.counted(at, EngineClient::frame);
+        while let Some(event) = self.counted(at, EngineClient::try_recv) {
             let reply_id = event.reply_id;
             let open = self.open.get_mut(&reply_id).expect("an event behind the end of a reply");
             assert_eq!(event.agent, open.agent);
@@ -419,8 +433,8 @@ impl Run {
                 if *left == 0 {
                     open.cancel_after = Option::None;
                     let agent = open.agent;
-                    self.timed(|client| client.try_send(Command::Cancel { agent, reply_id }))
-                        .unwrap();
+                    let cancel = Command::Cancel { agent, reply_id };
+                    self.counted(at, |client| client.try_send(cancel)).unwrap();
                 }
             }
         }

@@ -3,6 +3,8 @@
 mod client;
 mod faults;
 mod mapping;
+#[path = "../../../walla_runtime/tests/common/own_thread.rs"]
+mod own_thread;
 mod secrets;
 mod server;
 mod tls;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use walla_device::{DeviceInfo, DeviceKind, OpenOptions, Registry};
-use walla_exec::{ExecOptions, Executor, Sequences};
+use walla_exec::{ExecOptions, Executor, Sequences, cache_needs};
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::StepCost;
 use walla_plan::defaults::{self, PAGE_TOKENS};
+use walla_plan::{CacheLimit, CacheSize, StepCost};
 
 use super::agents::Agents;
 use super::budget::Budget;
@@ -124,7 +124,8 @@ impl Source {
         };
         let device = registry.open(device, &open)?;
         let (rows_max, prefill_tokens_max) = step_sizes(options, device.info());
-        let exec_options = exec_options(options, model, context_tokens, rows_max);
+        let size = self.cache_size(options, device.info(), file.file_bytes());
+        let exec_options = exec_options(options, model, (context_tokens, size), rows_max);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
         self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
@@ -141,6 +142,10 @@ impl Source {
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
+        let cache_bytes = sequences.executor.device().memory().cache_bytes;
+        tracing::info!(target: "walla::load", agents = size.agents, context_tokens, kv_tokens = size.kv_tokens, cache_bytes, "the cache has {}", size.limit);
+        // A device that takes over has a slot for each agent that has one here.
+        let _first = self.slots.set(size.agents);
         for reason in info.gpu.iter().flat_map(|gpu| &gpu.kernel_images_refused) {
             tracing::warn!(target: "walla::device", %reason, "a kernel image is not used");
         }
@@ -188,6 +193,32 @@ impl Source {
 }
 
 impl Source {
+    /// Number of slots and size of the KV pool on a device. Settings win over the memory that is
+    /// free.
+    fn cache_size(
+        &self,
+        options: &EngineOptions,
+        device: &DeviceInfo,
+        file_bytes: u64,
+    ) -> CacheSize {
+        let context_tokens = self.context_tokens;
+        let default = || {
+            let needs = cache_needs(&self.model, options.kv_type, context_tokens);
+            let is_cpu = device.kind == DeviceKind::Cpu;
+            CacheSize::of_device(needs, is_cpu, device.memory_free_bytes, file_bytes)
+        };
+        let mut size = match (options.agents_max, self.slots.get()) {
+            (Some(agents), _) => CacheSize::whole(agents, context_tokens, CacheLimit::Options),
+            (None, Some(agents)) => CacheSize { agents: *agents, ..default() },
+            (None, None) => default(),
+        };
+        if let Some(kv_tokens) = options.kv_tokens {
+            let all = CacheSize::whole(size.agents, context_tokens, CacheLimit::Options);
+            size = CacheSize { kv_tokens: kv_tokens.min(all.kv_tokens), ..all };
+        }
+        size
+    }
+
     fn transfers(&self, executor: &Executor, options: &EngineOptions) -> Transfers {
         let exec_options = executor.options();
         let frequencies = self.model.ropes.iter().flat_map(|rope| {
@@ -257,31 +288,25 @@ fn step_sizes(options: &EngineOptions, device: &DeviceInfo) -> (u32, u32) {
 const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
 
 /// Number of snapshots of recurrent states.
-fn snapshots(options: &EngineOptions, model: &ModelSpec) -> u32 {
+fn snapshots(options: &EngineOptions, model: &ModelSpec, agents: u32) -> u32 {
     let bytes = model.state_numbers_per_sequence() * size_of::<f32>();
     let fitting = SNAPSHOT_BYTES_MAX.checked_div(bytes).unwrap_or(0).max(1);
-    let default = fitting.min(options.agents_max as usize) as u32; // at most the agents
+    let default = fitting.min(agents as usize) as u32; // at most the agents
     if model.is_recurrent() { options.state_snapshots.unwrap_or(default) } else { 0 }
 }
 
 fn exec_options(
     options: &EngineOptions,
     model: &ModelSpec,
-    context_tokens: u32,
+    (context_tokens, size): (u32, CacheSize),
     rows_max: u32,
 ) -> ExecOptions {
-    let agents_max = options.agents_max.max(1);
-    let per_agent = context_tokens.div_ceil(PAGE_TOKENS);
-    let all = agents_max.saturating_mul(per_agent);
-    let pages = options.kv_tokens.map_or(all, |tokens| tokens.div_ceil(PAGE_TOKENS).min(all));
-    ExecOptions {
-        sequences_max: agents_max,
-        snapshots_max: snapshots(options, model),
+    let agents_max = size.agents.max(1);
+    let options = ExecOptions {
+        snapshots_max: snapshots(options, model, agents_max),
         transfer_bytes: transfers::CHUNK_BYTES as u32,
         context_tokens,
         page_tokens: PAGE_TOKENS,
-        // Plus the reserved page.
-        pages: pages.max(1).saturating_add(1),
         rows_max,
         outputs_max: agents_max.min(rows_max),
         logits_rows_max: 0,
@@ -290,5 +315,7 @@ fn exec_options(
         mapped_results: true,
         kv_type: options.kv_type,
         ring: STEPS_AHEAD_MAX + 1,
-    }
+        ..ExecOptions::default()
+    };
+    options.with_cache(CacheSize { agents: agents_max, ..size })
 }

@@ -1,6 +1,6 @@
 //! The model of an engine, independent of the device.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use walla_model::gguf::KeptGguf;
 use walla_model::{Gguf, GgufError, ModelSpec};
@@ -18,6 +18,8 @@ pub(crate) struct Source {
     pub(super) context_tokens: u32,
     /// Identifies the model.
     pub(super) digest: u64,
+    /// Number of slots of the first device.
+    pub(super) slots: OnceLock<u32>,
 }
 
 impl Source {
@@ -36,7 +38,8 @@ impl Source {
         let text = Arc::new(ModelText::load(&file, options, context_tokens)?);
         let kept = file.keep()?;
         let digest = kept.digest()?;
-        let source = Self { file: kept, model, text, context_tokens, digest };
+        let source =
+            Self { file: kept, model, text, context_tokens, digest, slots: OnceLock::new() };
         Ok((Arc::new(source), file))
     }
 

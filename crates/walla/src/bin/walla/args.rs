@@ -544,9 +544,10 @@ pub struct Fit {
     /// GGUF files
     #[arg(required = true)]
     pub models: Vec<PathBuf>,
-    /// Agents that speak at the same time
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub agents: u32,
+    /// Agents that speak at the same time, each with a full context [default: as an engine
+    /// chooses, on a CPU by the free memory]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub agents: Option<u32>,
     /// Context of each agent in tokens
     #[arg(long, default_value_t = 1024, value_parser = contexts())]
     pub context: u32,

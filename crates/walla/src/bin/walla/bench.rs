@@ -11,9 +11,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use walla_device::{DeviceInfo, KvType};
-use walla_exec::{ExecOptions, Lockstep};
-use walla_model::spec::Mixer;
+use walla_device::DeviceInfo;
+use walla_exec::{ExecOptions, Lockstep, cache_needs};
 use walla_model::{Gguf, ModelSpec};
 use walla_runtime::walla_trace::TraceFile;
 use walla_types::{Sampling, SeqId};
@@ -129,7 +128,7 @@ fn bench_context(
             .weight_bytes
             .saturating_sub((embedding + table).saturating_sub(memory.host_table_bytes))
             .saturating_sub(idle_expert_bytes(&model)),
-        per_token: kv_bytes_per_token(&model, options.kv_type),
+        per_token: cache_needs(&model, options.kv_type, context).kv_bytes_per_token,
     };
     table::heading(out, arguments, context, &device, (bytes_per_second, load_seconds))?;
     let fallbacks = executor.device().graph_fallbacks();
@@ -172,17 +171,6 @@ impl StepBytes {
     fn of(&self, agents: u32, run: Run) -> u64 {
         self.weights + u64::from(agents) * u64::from(run.context_mean()) * self.per_token
     }
-}
-
-/// Keys and values of one token in all layers, with their scales.
-pub fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
-    let scales = model.layers.iter().map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) if attention.own_keys().is_some() => {
-            2 * attention.kv_heads * kv_type.scale_bytes()
-        }
-        Mixer::Attention(_) | Mixer::ShortConv(_) | Mixer::DeltaNet(_) => 0,
-    });
-    (model.kv_numbers_per_token() * kv_type.bytes() + scales.sum::<usize>()) as u64
 }
 
 fn sequences(numbers: impl IntoIterator<Item = u32>) -> Vec<SeqId> {

@@ -4,15 +4,14 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use walla_device::{DeviceError, DeviceInfo, DeviceKind, MemoryUse};
-use walla_exec::{ExecError, ExecOptions, Executor, Lockstep};
+use walla_device::{Device, DeviceError, DeviceInfo, DeviceKind, MemoryUse};
+use walla_exec::{ExecError, ExecOptions, Executor, Lockstep, cache_needs};
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::defaults;
+use walla_plan::{CacheLimit, CacheNeeds, CacheSize, defaults};
 use walla_types::{Sampling, SeqId};
 
 use crate::Failure;
 use crate::args::Fit;
-use crate::bench::kv_bytes_per_token;
 use crate::bench::measure::{self, Run};
 use crate::load;
 
@@ -47,10 +46,8 @@ struct Report {
     model: String,
     architecture: String,
     file_bytes: u64,
-    /// Agents and tokens of each one's context.
-    size: (u32, u32),
-    kv_bytes_per_token: u64,
-    state_bytes_per_agent: u64,
+    needs: CacheNeeds,
+    size: CacheSize,
     result: Result<Fitting, String>,
 }
 
@@ -72,39 +69,49 @@ fn of_model(arguments: &Fit, path: &Path) -> Result<Report, Failure> {
     let file = load::open_quietly(path)?;
     let model = ModelSpec::from_gguf(&file, arguments.context)
         .map_err(|error| load::named(path, &error))?;
+    let device = load::open_device(&arguments.device)?;
+    let needs = cache_needs(&model, arguments.kv.into(), arguments.context);
+    let size = match arguments.agents {
+        Some(agents) => CacheSize::whole(agents, arguments.context, CacheLimit::Options),
+        None => default_size(device.info(), needs, file.file_bytes()),
+    };
     let options = ExecOptions {
-        sequences_max: arguments.agents,
         context_tokens: arguments.context,
-        rows_max: arguments.agents.clamp(RUN.prefill_rows, 512),
-        outputs_max: arguments.agents.min(512),
+        rows_max: size.agents.clamp(RUN.prefill_rows, 512),
+        outputs_max: size.agents.min(512),
         logits_rows_max: 0,
         kv_type: arguments.kv.into(),
         ..ExecOptions::default()
     };
-    let result = match fitting(arguments, path, &file, &model, options.with_full_pages())? {
-        Ok(fitting) => Ok(fitting),
-        Err(refusal) => Err(refusal.to_string()),
-    };
+    let result =
+        match fitting(arguments, path, (&file, &model), (device, options.with_cache(size)))? {
+            Ok(fitting) => Ok(fitting),
+            Err(refusal) => Err(refusal.to_string()),
+        };
     Ok(Report {
         model: path.display().to_string(),
         architecture: model.architecture.to_string(),
         file_bytes: file.file_bytes(),
-        size: (arguments.agents, arguments.context),
-        kv_bytes_per_token: kv_bytes_per_token(&model, options.kv_type),
-        state_bytes_per_agent: (model.state_numbers_per_sequence() * size_of::<f32>()) as u64,
+        needs,
+        size,
         result,
     })
+}
+
+/// The size that an engine chooses.
+fn default_size(device: &DeviceInfo, needs: CacheNeeds, file_bytes: u64) -> CacheSize {
+    let is_cpu = device.kind == DeviceKind::Cpu;
+    CacheSize::of_device(needs, is_cpu, device.memory_free_bytes, file_bytes)
 }
 
 /// Loads the model and measures its steps, or returns why the device refuses it.
 fn fitting(
     arguments: &Fit,
     path: &Path,
-    file: &Gguf,
-    model: &ModelSpec,
-    options: ExecOptions,
+    (file, model): (&Gguf, &ModelSpec),
+    (device, options): (Box<dyn Device>, ExecOptions),
 ) -> Result<Result<Fitting, DeviceError>, Failure> {
-    let executor = match load::try_executor(file, model, &arguments.device, options)? {
+    let executor = match load::try_executor(file, model, device, options) {
         Ok(executor) => executor,
         Err(ExecError::Device(refusal)) if !refusal.is_lost() => return Ok(Err(refusal)),
         Err(error) => return Err(load::named(path, &error)),
@@ -113,7 +120,7 @@ fn fitting(
     let memory = executor.device().memory();
     let budget = arguments.budget.map(|budget| budget.as_secs_f64() * 1e3);
     let budget_ms = budget.unwrap_or_else(|| default_budget_ms(&device));
-    let steps = measured(executor, arguments.agents, model)?;
+    let steps = measured(executor, options.sequences_max, model)?;
     Ok(Ok(Fitting { device, memory, budget_ms, steps }))
 }
 
@@ -164,7 +171,8 @@ fn mb(bytes: u64) -> String {
 
 impl Report {
     fn print(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let (agents, context) = self.size;
+        let (CacheSize { agents, kv_tokens, limit }, needs) = (self.size, self.needs);
+        let context = needs.context_tokens;
         writeln!(
             out,
             "{}: {}, {} in the file",
@@ -172,13 +180,13 @@ impl Report {
             self.architecture,
             mb(self.file_bytes)
         )?;
-        let each = self.kv_bytes_per_token * u64::from(context) + self.state_bytes_per_agent;
+        let CacheNeeds { kv_bytes_per_token, state_bytes_per_agent, .. } = needs;
         writeln!(
             out,
-            "  {} B a token and {} B of state an agent: {} for {agents} agents of {context} tokens",
-            self.kv_bytes_per_token,
-            self.state_bytes_per_agent,
-            mb(each * u64::from(agents)),
+            "  {kv_bytes_per_token} B a token and {state_bytes_per_agent} B of state an agent: {} for \
+             {agents} agents of {context} tokens that share {kv_tokens}: {limit}",
+            mb(kv_bytes_per_token * u64::from(kv_tokens)
+                + state_bytes_per_agent * u64::from(agents)),
         )?;
         let fitting = match &self.result {
             Ok(fitting) => fitting,
@@ -224,15 +232,16 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let (agents, context) = self.size;
         let mut report = json!({
             "model": self.model,
             "architecture": self.architecture,
             "file_bytes": self.file_bytes,
-            "agents": agents,
-            "context_tokens": context,
-            "kv_bytes_per_token": self.kv_bytes_per_token,
-            "state_bytes_per_agent": self.state_bytes_per_agent,
+            "agents": self.size.agents,
+            "context_tokens": self.needs.context_tokens,
+            "kv_tokens": self.size.kv_tokens,
+            "size_of_cache": self.size.limit.to_string(),
+            "kv_bytes_per_token": self.needs.kv_bytes_per_token,
+            "state_bytes_per_agent": self.needs.state_bytes_per_agent,
             "fits": self.result.is_ok(),
         });
         let more = match &self.result {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use walla::{Engine, EngineBuilder, EngineError, TemplateChoice};
+use walla_device::Device;
 use walla_exec::{ExecError, ExecOptions, Executor};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
@@ -74,19 +75,21 @@ pub fn executor(
     device: &DeviceArgs,
     options: ExecOptions,
 ) -> Result<Executor, Failure> {
-    try_executor(file, model, device, options)?.map_err(|error| named(path, &error))
+    try_executor(file, model, open_device(device)?, options).map_err(|error| named(path, &error))
 }
 
-/// As [`executor`], with a refusal of the model as a value. The error is the device's that does not
-/// open.
+/// Opens a device.
+pub fn open_device(device: &DeviceArgs) -> Result<Box<dyn Device>, Failure> {
+    Ok(walla_runtime::default_registry().open(&device.device, &device.open_options())?)
+}
+
+/// As [`executor`], on a device that is open.
 pub fn try_executor(
     file: &Gguf,
     model: &ModelSpec,
-    device: &DeviceArgs,
+    device: Box<dyn Device>,
     options: ExecOptions,
-) -> Result<Result<Executor, ExecError>, Failure> {
-    let registry = walla_runtime::default_registry();
-    let device = registry.open(&device.device, &device.open_options())?;
+) -> Result<Executor, ExecError> {
     let bar = bar();
     let progress = &mut |share: f32| {
         bar.set_position((share * 1_000.0) as u64);
@@ -94,7 +97,7 @@ pub fn try_executor(
     };
     let executor = Executor::load(device, file, model, options, progress);
     bar.finish_and_clear();
-    Ok(executor)
+    executor
 }
 
 /// A progress bar on standard error; hidden if that is not a terminal.

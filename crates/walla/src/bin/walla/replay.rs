@@ -19,15 +19,17 @@ const STEPS: u32 = 8;
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
     let file = &arguments.file;
     let recording = Recording::open(file).map_err(|error| load::named(file, &error))?;
+    if recording.entries.is_empty() && recording.end == End::CutOff {
+        let bytes = std::fs::metadata(file)?.len();
+        let what = "no part of the recording is complete";
+        let file = file.display();
+        return Err(format!("{file}: {what}: the file ends at byte {bytes}, in chunk 0").into());
+    }
     let session = Session::new(&recording);
     if arguments.play {
         return play(&recording, &session);
     }
     summarise(file, &recording, &session)?;
-    if recording.entries.is_empty() && recording.end == End::CutOff {
-        let what = "no part of the recording is complete and undamaged";
-        return Err(format!("{}: {what}", file.display()).into());
-    }
     match source(arguments, &recording)? {
         Some((model, engine)) => verify(arguments, &recording, model, engine),
         None => Ok(()),
@@ -67,7 +69,7 @@ fn verify(
         device: device.device.clone(),
         threads: device.threads,
         gpu_context: device.share.gpu_context(),
-        agents_max: arguments.agents,
+        agents_max: Some(arguments.agents),
         context_tokens: recorded.context_tokens,
         kv_type: kv_type(&recorded.kv_type)?,
         kv_tokens: (recorded.kv_tokens < recorded.context_tokens).then_some(recorded.kv_tokens),

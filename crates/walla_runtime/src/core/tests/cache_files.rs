@@ -331,7 +331,7 @@ fn a_file_of_another_conversation_only_costs_its_evaluation() {
 
 #[test]
 fn saves_and_loads_meet_speaking_parked_and_removed_agents() {
-    let options = EngineOptions { agents_max: 2, ..wide(model()) };
+    let options = EngineOptions { agents_max: Some(2), ..wide(model()) };
     let mut rig = free(&options);
     let agent = talked(&mut rig);
     // While it speaks, its evaluated tokens are saved, and nothing can be loaded.

@@ -150,7 +150,7 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut setting = Setting::new(seed);
         let Setting { draws, options, .. } = &mut setting;
-        options.agents_max = draws.pick(&[1, 2, 3, 8]);
+        options.agents_max = Some(draws.pick(&[1, 2, 3, 8]));
         options.agents_parked_max = draws.pick(&[4, 100]);
         options.wait_for_slot = !draws.one_in(5);
         if draws.one_in(5) {

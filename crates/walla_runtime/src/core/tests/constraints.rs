@@ -20,7 +20,7 @@ const OFFER: &str = r#"{
 }"#;
 
 fn roomy() -> EngineOptions {
-    EngineOptions { agents_max: 16, context_tokens: 256, ..options() }
+    EngineOptions { agents_max: Some(16), context_tokens: 256, ..options() }
 }
 
 fn free(options: &EngineOptions) -> Rig {

@@ -137,7 +137,7 @@ fn a_fork_during_a_reply_has_the_conversation_before_it() {
 
 #[test]
 fn forks_beyond_the_slots_and_of_strangers_keep_to_the_rules_of_new_agents() {
-    let mut rig = rig(&EngineOptions { agents_max: 1, ..wide() });
+    let mut rig = rig(&EngineOptions { agents_max: Some(1), ..wide() });
     let source = talked(&mut rig, chatty(SEED));
     let parked = fork(&mut rig, source, None);
     assert_eq!(rig.core.agents.slot_of(parked), None);
@@ -432,5 +432,6 @@ fn huge_notes_are_left_out() {
     let begin = std::time::Instant::now();
     let many = AskOptions::notes(Notes::new(many));
     let heard = asked(&mut rig, agent, chat("Who?"), many);
-    assert!(heard.ends[0].is_ok() && begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+    // All of them would take hours.
+    assert!(heard.ends[0].is_ok() && begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
 }

@@ -184,7 +184,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         with(Model { architecture: walla_model::spec::Architecture::Qwen3, ..Model::TINY }),
         // The same bytes in another file: contents are not compared.
         options(),
-        EngineOptions { agents_max: 3, ..options() },
+        EngineOptions { agents_max: Some(3), ..options() },
     ];
     for other in others {
         let mut rig = Rig::free();

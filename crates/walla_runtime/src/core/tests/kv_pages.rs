@@ -5,6 +5,7 @@ use walla_types::SeqId;
 
 use super::*;
 use crate::engine_core::Control;
+use crate::options::EngineError;
 
 #[test]
 fn scarce_pages_are_shared_and_all_replies_complete() {
@@ -285,4 +286,71 @@ fn a_prompt_waits_for_the_reserved_pages_of_another() {
             assert!(matches!(rig.reply(ask).ends[..], [Ok(_)]), "{:?}", rig.reply(ask));
         }
     }
+}
+
+/// A core with a model of 3 KiB per token on a CPU with 128 MiB, or its error.
+fn on_small_machine(
+    agents_max: Option<u32>,
+    kv_tokens: Option<u32>,
+    memory_mib: u64,
+) -> Result<Core, EngineError> {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let shape = Model {
+        width: 256,
+        layers: 3,
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 64,
+        context_train: 2_048,
+        ..Model::TINY
+    };
+    let model = BYTES.get_or_init(|| {
+        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
+    });
+    let options = EngineOptions {
+        model: ModelSource::Static(model),
+        context_tokens: 1_024,
+        agents_max,
+        kv_tokens,
+        ..options()
+    };
+    let memory_bytes_max = Some(memory_mib << 20);
+    let cpu = CpuOptions { inline: true, memory_bytes_max, ..CpuOptions::default() };
+    let registry = Registry::new().with(CpuBackend::new(cpu));
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    Core::load(&options, &registry, &Clock::real(), go_on)
+}
+
+#[test]
+fn the_default_cache_of_a_cpu_is_a_part_of_the_free_memory() {
+    let size = |agents_max, kv_tokens| {
+        let core = on_small_machine(agents_max, kv_tokens, 128).expect("it fits");
+        (core.agents.slots(), core.stats.pages, core.context_tokens)
+    };
+    // An eighth of what the model leaves is nearly 16 MiB: five contexts of 64 pages, for agents
+    // with a quarter of a context each.
+    let (slots, pages, context_tokens) = size(None, None);
+    assert!((19..=21).contains(&slots), "{slots} slots");
+    assert!((310..=341).contains(&pages), "{pages} pages");
+    assert_eq!(context_tokens, 1_024);
+    // Settings win.
+    assert_eq!(size(Some(8), None), (8, 8 * 64, 1_024));
+    assert_eq!(size(Some(32), Some(4_096)), (32, 256, 1_024));
+    assert_eq!(size(None, Some(2_048)).1, 128);
+}
+
+#[test]
+fn a_cache_that_does_not_fit_is_an_error() {
+    let is_refused = |agents_max, memory_mib| {
+        let error = on_small_machine(agents_max, None, memory_mib).err();
+        let exec = |error: &EngineError| match error {
+            EngineError::Exec(error) => error.to_string(),
+            error => panic!("{error}"),
+        };
+        error.is_some_and(|error| exec(&error).contains("keys and values"))
+    };
+    // The least, four contexts, has 12 MiB.
+    assert!(is_refused(None, 8));
+    assert!(!is_refused(None, 32));
+    assert!(is_refused(Some(64), 128), "64 contexts have 192 MiB");
 }

@@ -94,7 +94,7 @@ fn recurrent_model() -> &'static [u8] {
 fn options() -> EngineOptions {
     EngineOptions {
         context_tokens: 128,
-        agents_max: 8,
+        agents_max: Some(8),
         rows_max: Some(32),
         prefill_tokens_max: Some(16),
         inline_text: true,
@@ -111,7 +111,7 @@ fn recurrent() -> EngineOptions {
     EngineOptions {
         model: ModelSource::Static(recurrent_model()),
         context_tokens: 512,
-        agents_max: 12,
+        agents_max: Some(12),
         ..options()
     }
 }

@@ -47,7 +47,7 @@ fn a_restored_conversation_beyond_the_encoder_limit_is_shortened() {
 /// have not been served yet.
 #[test]
 fn prompts_of_many_agents_are_encoded_round_robin() {
-    let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };
+    let options = EngineOptions { agents_max: Some(150), context_tokens: 64, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::default());
     let agents: Vec<_> = (0..150).map(|seed| rig.agent(speaker(seed, 2))).collect();
     let ask = |rig: &mut Rig, slot: usize| rig.ask(agents[slot], Prompt::Raw("Hi".into()));
@@ -267,14 +267,13 @@ fn a_conversation_far_beyond_the_context_is_refused_at_once() {
         let spec =
             AgentSpec { context_policy: policy, turns: vec![observation; 1_000], ..speaker(1, 4) };
         let agent = rig.agent(spec);
-        let begun = std::time::Instant::now();
         let ask = rig.ask(agent, Prompt::Chat("Hello".into()));
         rig.run();
         rig.assert_all_ended();
-        assert!(begun.elapsed().as_millis() < 2_000);
         match &rig.reply(ask).ends[0] {
             Err(ReplyError::PromptTooLong { prompt_tokens, .. }) => {
-                assert!(is_error && *prompt_tokens >= 1_000);
+                // A bound that needs no encoding: each byte is a token.
+                assert!(is_error && (1_000..900_000).contains(prompt_tokens), "{prompt_tokens}");
             }
             Ok(FinishReason::ContextFull) => assert!(!is_error),
             other => panic!("{other:?}"),

@@ -329,7 +329,7 @@ fn reasoning_time_does_not_make_the_voice_late() {
 #[test]
 fn agents_that_share_slots_reason_the_same() {
     let talk = |agents_max: u32| {
-        let options = EngineOptions { agents_max, ..model("<think>\n", &THINK) };
+        let options = EngineOptions { agents_max: Some(agents_max), ..model("<think>\n", &THINK) };
         let mut rig = rig(&options);
         let [open, close] = THINK.map(|text| token(&rig, text));
         let spec = |seed| drawing(seed, &[97, 98, open, close], (8, 40));

@@ -29,7 +29,8 @@ fn agents_beyond_the_slots_get_the_same_replies_as_alone() {
 #[test]
 fn a_parked_agent_keeps_its_conversation() {
     let talk = |agents_max: u32| {
-        let options = EngineOptions { agents_max, context_tokens: 256, ..options() };
+        let options =
+            EngineOptions { agents_max: Some(agents_max), context_tokens: 256, ..options() };
         let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
         let agents: Vec<_> = (0..12).map(|seed| rig.agent(speaker(seed, 6))).collect();
         let mut replies = Vec::new();
@@ -73,7 +74,7 @@ fn order_of_starts(rig: &mut Rig, asks: &[ReplyId]) -> Vec<usize> {
 }
 
 fn one_slot() -> Rig {
-    let options = EngineOptions { agents_max: 1, ..options() };
+    let options = EngineOptions { agents_max: Some(1), ..options() };
     Rig::new(&options, &inline_cpu(), Pacing::FreeRunning)
 }
 
@@ -150,7 +151,7 @@ fn a_paused_client_keeps_no_slot_that_it_does_not_use() {
 
 #[test]
 fn the_longest_idle_agent_loses_its_slot() {
-    let options = EngineOptions { agents_max: 3, ..options() };
+    let options = EngineOptions { agents_max: Some(3), ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..4).map(|seed| rig.agent(speaker(seed, 3))).collect();
     for speaks in [1, 0, 2, 1, 3] {
@@ -167,8 +168,11 @@ fn the_longest_idle_agent_loses_its_slot() {
 
 #[test]
 fn waiting_agents_are_counted_cancelled_and_removed() {
-    let mut rig =
-        Rig::new(&EngineOptions { agents_max: 2, ..options() }, &inline_cpu(), Pacing::default());
+    let mut rig = Rig::new(
+        &EngineOptions { agents_max: Some(2), ..options() },
+        &inline_cpu(),
+        Pacing::default(),
+    );
     let agents: Vec<_> = (0..6).map(|seed| rig.agent(speaker(seed, 30))).collect();
     let asks: Vec<_> = agents.iter().map(|&agent| rig.ask(agent, tokens("ab"))).collect();
     let more = rig.ask(agents[5], tokens("cd"));
@@ -202,7 +206,7 @@ fn waiting_agents_are_counted_cancelled_and_removed() {
 
 #[test]
 fn parked_agents_are_bounded() {
-    let options = EngineOptions { agents_max: 2, agents_parked_max: 3, ..options() };
+    let options = EngineOptions { agents_max: Some(2), agents_parked_max: 3, ..options() };
     let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..7).map(|seed| rig.agent(speaker(seed, 3))).collect();
     let asks: Vec<_> = agents.iter().map(|&agent| rig.ask(agent, tokens("ab"))).collect();

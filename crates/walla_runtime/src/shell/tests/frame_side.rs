@@ -1,6 +1,7 @@
 //! Calls of the frame's thread while the device thread is inside a driver call. They are
 //! try-operations and never wait.
 
+use super::own_thread::waits;
 use super::*;
 use crate::mailbox::TrySendError;
 
@@ -14,47 +15,47 @@ fn no_frame_call_waits_for_a_driver_call() {
     script.round_millis.store(20, Ordering::SeqCst);
     client.frame();
     eventually("a long round", || script.hanging.load(Ordering::SeqCst).then_some(()));
-    let mut times: Vec<(Duration, &str)> = Vec::new();
-    let mut timed = |what: &'static str, call: &mut dyn FnMut()| {
-        let start = Instant::now();
+    let mut calls: Vec<(u64, &str)> = Vec::new();
+    let mut counted = |what: &'static str, call: &mut dyn FnMut()| {
+        let before = waits();
         call();
-        times.push((start.elapsed(), what));
+        calls.push((waits() - before, what));
     };
     let mut events = Vec::with_capacity(64);
     let mut refused = 0;
     for round in 0..200 {
-        timed("new_agent", &mut || _ = client.new_agent());
-        timed("new_reply_id", &mut || _ = client.new_reply_id());
+        counted("new_agent", &mut || _ = client.new_agent());
+        counted("new_reply_id", &mut || _ = client.new_reply_id());
         for _ in 0..4 {
-            timed("try_send", &mut || {
+            counted("try_send", &mut || {
                 let (_, command) = ask(&client);
                 let refusal = client.try_send(command).err();
                 refused += u32::from(matches!(refusal, Some(TrySendError::Full(_))));
             });
         }
-        timed("try_recv", &mut || drop(client.try_recv()));
-        timed("try_recv_many", &mut || {
+        counted("try_recv", &mut || drop(client.try_recv()));
+        counted("try_recv_many", &mut || {
             client.try_recv_many(8, &mut events);
         });
-        timed("frame", &mut || client.frame());
-        timed("state", &mut || drop(engine.state()));
-        timed("stats", &mut || _ = engine.stats());
-        timed("model", &mut || _ = engine.model().is_some());
-        timed("prediction_errors", &mut || drop(engine.prediction_errors()));
-        timed("set_budget", &mut || engine.set_budget(Some(Duration::from_micros(round))));
-        timed("set_kv_tokens", &mut || engine.set_kv_tokens(64));
-        timed("client", &mut || drop(engine.client(Pacing::default())));
-        timed("clone", &mut || drop(engine.clone()));
+        counted("frame", &mut || client.frame());
+        counted("state", &mut || drop(engine.state()));
+        counted("stats", &mut || _ = engine.stats());
+        counted("model", &mut || _ = engine.model().is_some());
+        counted("prediction_errors", &mut || drop(engine.prediction_errors()));
+        counted("set_budget", &mut || engine.set_budget(Some(Duration::from_micros(round))));
+        counted("set_kv_tokens", &mut || engine.set_kv_tokens(64));
+        counted("client", &mut || drop(engine.client(Pacing::default())));
+        counted("clone", &mut || drop(engine.clone()));
         events.clear();
         thread::sleep(Duration::from_micros(500));
     }
     assert!(refused > 0, "the queue of 64 was full while the device thread was away");
-    times.sort_unstable();
-    let at = |share: f64| times[(times.len() as f64 * share) as usize].0;
-    println!("frame side: p50 {:?}, p99 {:?}, most {:?}", at(0.5), at(0.99), times.last());
-    // A wait for the device thread would take 10 ms on average. The maximum may be due to another
-    // process on this core.
-    assert!(at(0.99) < Duration::from_millis(2), "{:?}", &times[times.len() - 40..]);
+    let total = calls.len();
+    calls.retain(|(waits, _)| *waits > 0);
+    println!("frame side: {} of {total} calls waited", calls.len());
+    // Nearly every call that waits for the device thread would wait. A lock that another thread
+    // holds for a moment is possible.
+    assert!(calls.len() * 100 <= total, "{calls:?} of {total} calls");
     script.round_millis.store(0, Ordering::SeqCst);
 }
 

@@ -3,27 +3,48 @@
 use std::sync::mpsc;
 use std::task::{Wake, Waker};
 
+use walla_device::VirtualClock;
+
+use super::own_thread::waits;
 use super::*;
 
-/// Deadlines of tests: short, but long enough for a busy machine.
+/// Deadlines in virtual time, which passes only when a test lets it.
 fn deadlines() -> Deadlines {
     let short = Some(Duration::from_millis(300));
     Deadlines { load: short, step: short, reply: None }
 }
 
+/// Lets time pass, in small steps, until something has happened.
+fn passing<T>(clock: &VirtualClock, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    eventually(what, || {
+        clock.advance(5_000);
+        look()
+    })
+}
+
+/// Events until `count` replies have ended, while time passes.
+fn passing_ends(clock: &VirtualClock, client: &Client, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.iter().filter(|event: &&Event| event.what.is_terminal()).count() < count {
+        events.push(passing(clock, "an event", || client.try_recv()));
+    }
+    events
+}
+
 /// The first load waits for the test. The fallback, if there is one, loads at once.
 struct Hanging {
-    wait: Option<mpsc::Receiver<()>>,
+    /// The end of the wait, and the script of the core that comes too late.
+    wait: Option<(mpsc::Receiver<()>, Arc<Script>)>,
     script: Arc<Script>,
     has_fallback: bool,
 }
 
 impl Loader<Fake> for Hanging {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Fake, EngineError> {
-        if let Some(wait) = self.wait.take() {
+        if let Some((wait, late)) = self.wait.take() {
             let _ = progress(0.5);
             let _ = wait.recv();
-            self.script.set(|script| &script.fail); // the hung core must do no more work
+            return Ok(Fake::new(late));
         }
         Ok(Fake::new(Arc::clone(&self.script)))
     }
@@ -42,27 +63,42 @@ impl Loader<Fake> for Hanging {
     }
 }
 
-fn hanging_load(has_fallback: bool) -> (Engine, Arc<Script>, mpsc::Sender<()>) {
-    let (go, wait) = mpsc::channel();
-    let script = Arc::new(Script::default());
-    let loader = Hanging { wait: Some(wait), script: Arc::clone(&script), has_fallback };
-    (Engine::launch((16, 64), Clock::real(), deadlines(), loader).unwrap(), script, go)
+/// An engine whose first load hangs.
+struct HangingLoad {
+    engine: Engine,
+    client: Client,
+    clock: VirtualClock,
+    go: mpsc::Sender<()>,
+    late: Arc<Script>,
+}
+
+fn hanging_load(has_fallback: bool) -> HangingLoad {
+    let ((go, wait), clock, late) = (mpsc::channel(), VirtualClock::new(), Arc::default());
+    let wait = Some((wait, Arc::clone(&late)));
+    let loader = Hanging { wait, script: Arc::default(), has_fallback };
+    let of_engine = Clock::Virtual(clock.clone());
+    let engine = Engine::launch((16, 64), of_engine, deadlines(), loader).unwrap();
+    let client = engine.client(Pacing::default()).unwrap();
+    HangingLoad { engine, client, clock, go, late }
+}
+
+/// Lets the call return, and waits for the end of its core.
+fn return_late(go: mpsc::Sender<()>, late: &Script) {
+    drop(go);
+    eventually("it returns", || late.dropped.load(Ordering::SeqCst).then_some(()));
+    assert_eq!(late.rounds(), 0, "it does no more work");
 }
 
 #[test]
 fn a_hung_load_is_retried_with_the_fallback() {
-    let (engine, script, go) = hanging_load(true);
-    let client = engine.client(Pacing::default()).unwrap();
+    let HangingLoad { engine, client, clock, go, late } = hanging_load(true);
     let before = [asked(&client), asked(&client)];
+    passing(&clock, "given up", || engine.shared().own(0).is_none().then_some(()));
     let events = ends(&client, 2);
     assert!(events.iter().all(|event| before.contains(&event.reply_id)));
     assert!(events.iter().all(|event| !is_gone(event)));
     assert!(engine.state().is_ready());
-    // The call returns late: nothing changes, and its thread ends.
-    script.fail.store(false, Ordering::SeqCst);
-    drop(go);
-    thread::sleep(Duration::from_millis(50));
-    script.fail.store(false, Ordering::SeqCst);
+    return_late(go, &late);
     let later = asked(&client);
     assert!(ends(&client, 1).iter().all(|event| event.reply_id == later && !is_gone(event)));
     engine.stop();
@@ -71,36 +107,40 @@ fn a_hung_load_is_retried_with_the_fallback() {
 
 #[test]
 fn a_hung_load_without_fallback_ends_each_reply_once() {
-    let (engine, _script, go) = hanging_load(false);
-    let client = engine.client(Pacing::default()).unwrap();
+    let HangingLoad { engine, client, clock, go, late } = hanging_load(false);
     let asks = [asked(&client), asked(&client), asked(&client)];
-    let events = ends(&client, 3);
+    let events = passing_ends(&clock, &client, 3);
     assert_eq!(events.len(), 3);
     assert!(events.iter().all(|event| is_gone(event) && asks.contains(&event.reply_id)));
     let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
     assert!(error.to_string().contains("has not returned"), "{error}");
     eventually("it counts as ended", || engine.is_ended().then_some(()));
-    drop(go);
-    thread::sleep(Duration::from_millis(50));
+    return_late(go, &late);
     assert!(matches!(engine.state(), EngineState::Failed(_)), "the late return changes nothing");
     assert_eq!(client.try_recv(), None);
 }
 
-#[test]
-fn a_hung_round_fails_the_engine_and_ends_each_reply_once() {
-    let script = Arc::new(Script::default());
+/// An engine with deadlines in virtual time.
+fn timed() -> (Engine, Arc<Script>, VirtualClock) {
+    let (script, clock) = (Arc::new(Script::default()), VirtualClock::new());
     let of_core = Arc::clone(&script);
     let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
-    let engine = Engine::launch((16, 64), Clock::real(), deadlines(), Some(load)).unwrap();
+    let of_engine = Clock::Virtual(clock.clone());
+    (Engine::launch((16, 64), of_engine, deadlines(), Some(load)).unwrap(), script, clock)
+}
+
+#[test]
+fn a_hung_round_fails_the_engine_and_ends_each_reply_once() {
+    let (engine, script, clock) = timed();
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
     let asks = [asked(&client), asked(&client)];
     eventually("a round", || (script.rounds() > 0).then_some(()));
-    script.round_millis.store(1_500, Ordering::SeqCst);
+    script.round_millis.store(ENDLESS_MILLIS, Ordering::SeqCst);
     client.frame();
     eventually("it hangs", || script.hanging.load(Ordering::SeqCst).then_some(()));
     let third = asked(&client); // it waits in the mailbox
-    let events = ends(&client, 3);
+    let events = passing_ends(&clock, &client, 3);
     assert!(script.hanging.load(Ordering::SeqCst), "all were told while the call hung");
     assert!(events.iter().all(is_gone));
     assert!(asks.iter().chain([&third]).all(|ask| events.iter().any(|e| e.reply_id == *ask)));
@@ -116,17 +156,22 @@ fn a_hung_round_fails_the_engine_and_ends_each_reply_once() {
 
 #[test]
 fn an_idle_or_timely_device_thread_is_not_abandoned() {
-    let script = Arc::new(Script::default());
-    let of_core = Arc::clone(&script);
-    let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
-    let engine = Engine::launch((16, 64), Clock::real(), deadlines(), Some(load)).unwrap();
+    let (engine, script, clock) = timed();
     let client = engine.client(Pacing::default()).unwrap();
     let _first = asked(&client);
     ends(&client, 1);
-    thread::sleep(Duration::from_millis(700)); // idle for longer than the deadline
-    script.round_millis.store(50, Ordering::SeqCst);
+    // Idle for longer than the deadline. The watchdog thread looks every 75 ms.
+    for _ in 0..20 {
+        clock.advance(50_000);
+        thread::sleep(Duration::from_millis(40));
+    }
     for _ in 0..10 {
+        script.round_millis.store(ENDLESS_MILLIS, Ordering::SeqCst);
         let _slow = asked(&client);
+        eventually("a round", || script.hanging.load(Ordering::SeqCst).then_some(()));
+        clock.advance(100_000);
+        thread::sleep(Duration::from_millis(80));
+        script.round_millis.store(0, Ordering::SeqCst);
         ends(&client, 1);
     }
     assert!(engine.state().is_ready());
@@ -156,39 +201,39 @@ fn a_panicking_waker_does_not_affect_the_engine() {
     eventually("it ends", || engine.is_ended().then_some(()));
 }
 
-fn speaking(drop_millis: u32, deadlines: Deadlines) -> (Engine, Client, Arc<Script>) {
-    let script = Arc::new(Script::default());
-    let of_core = Arc::clone(&script);
-    let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
-    let engine = Engine::launch((16, 64), Clock::real(), deadlines, Some(load)).unwrap();
+fn speaking((engine, script): (Engine, Arc<Script>)) -> (Engine, Client, Arc<Script>) {
     let client = engine.client(Pacing::default()).unwrap();
     script.set(|script| &script.hold);
     let _asks = [asked(&client), asked(&client)];
     eventually("a round", || (script.rounds() > 0).then_some(()));
-    script.drop_millis.store(drop_millis, Ordering::SeqCst);
+    script.drop_millis.store(ENDLESS_MILLIS, Ordering::SeqCst);
     (engine, client, script)
 }
 
 /// Destroying a CUDA context takes a tenth of a second: terminal events must not wait for it.
 #[test]
 fn replies_end_before_the_device_is_freed() {
-    let (engine, client, script) = speaking(1_500, Deadlines::default());
+    let (engine, client, script) = speaking(engine());
     engine.stop();
     let events = ends(&client, 2);
     assert!(events.iter().all(is_gone));
     assert!(!script.dropped.load(Ordering::SeqCst) && !engine.is_ended());
+    script.drop_millis.store(0, Ordering::SeqCst);
     eventually("it ends when the device is freed", || engine.is_ended().then_some(()));
     assert!(script.dropped.load(Ordering::SeqCst));
 }
 
 #[test]
 fn a_device_that_cannot_be_freed_does_not_block_the_engine() {
-    let (engine, client, script) = speaking(1_500, deadlines());
+    let (engine, script, clock) = timed();
+    let (engine, client, script) = speaking((engine, script));
     engine.stop();
     assert!(ends(&client, 2).iter().all(is_gone));
-    eventually("it ends", || engine.is_ended().then_some(()));
+    passing(&clock, "it ends", || engine.is_ended().then_some(()));
     assert!(!script.dropped.load(Ordering::SeqCst), "it was given up");
-    let start = Instant::now();
+    let before = waits();
     drop((client, engine));
-    assert!(start.elapsed() < Duration::from_millis(250), "nothing is left to wait for");
+    // The drop of a running engine looks for its end hundreds of times.
+    assert!(waits() - before < 20, "nothing is left to wait for");
+    script.drop_millis.store(0, Ordering::SeqCst);
 }

@@ -150,7 +150,8 @@ fn the_last_handle_stops_the_engine_and_its_thread_drops_the_core() {
 #[test]
 fn dropping_during_a_load_has_a_bounded_wait() {
     let (engine, _go) = never_loads(0.1);
-    assert!(seconds(|| drop(engine)) < 1.0);
+    // The load goes on until the test ends.
+    assert!(seconds(|| drop(engine)) < 60.0);
 }
 
 #[test]
@@ -158,12 +159,13 @@ fn dropping_during_a_hung_step_has_a_bounded_wait() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();
     ready(&engine);
-    script.round_millis.store(3_000, Ordering::SeqCst);
+    script.round_millis.store(ENDLESS_MILLIS, Ordering::SeqCst);
     asked(&client);
     eventually("a round that hangs", || script.hanging.load(Ordering::SeqCst).then_some(()));
     drop(engine);
-    assert!(seconds(|| drop(client)) < 1.0);
+    assert!(seconds(|| drop(client)) < 60.0);
     assert!(!script.dropped.load(Ordering::SeqCst), "the thread still has the core");
+    script.round_millis.store(0, Ordering::SeqCst);
 }
 
 #[test]

@@ -4,6 +4,8 @@ mod delivery;
 mod frame_side;
 mod hangs;
 mod lifecycle;
+#[path = "../../../tests/common/own_thread.rs"]
+mod own_thread;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -34,7 +36,7 @@ struct Script {
     /// The next round fails, or panics.
     fail: AtomicBool,
     panic: AtomicBool,
-    /// Duration of each round.
+    /// Duration of each round. A shorter one ends the round in progress.
     round_millis: AtomicU32,
     /// A long round is running.
     hanging: AtomicBool,
@@ -55,7 +57,7 @@ struct Script {
     /// Every command except asks.
     commands: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
-    /// Duration of dropping the core.
+    /// Duration of dropping the core. A shorter one ends the drop in progress.
     drop_millis: AtomicU32,
     dropped: AtomicBool,
 }
@@ -173,7 +175,7 @@ impl EngineCore for Fake {
         self.script.rounds.fetch_add(1, Ordering::SeqCst);
         let millis = self.script.round_millis.load(Ordering::SeqCst);
         self.script.hanging.store(millis > 0, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(millis.into()));
+        last(&self.script.round_millis);
         if self.script.fail.load(Ordering::SeqCst) {
             return Err(EngineError::Thread("as scripted".into()));
         }
@@ -243,9 +245,19 @@ impl EngineCore for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        let millis = self.script.drop_millis.load(Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(millis.into()));
+        last(&self.script.drop_millis);
         self.script.set(|script| &script.dropped);
+    }
+}
+
+/// A duration that ends a call only when a test shortens it.
+const ENDLESS_MILLIS: u32 = u32::MAX;
+
+/// Blocks for this time.
+fn last(millis: &AtomicU32) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(millis.load(Ordering::SeqCst).into()) {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -300,7 +312,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "never happened: {what}");
         thread::sleep(Duration::from_micros(200));
     }
 }
