@@ -1,7 +1,8 @@
 //! Compiles constraints to grammars.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
@@ -62,11 +63,14 @@ const STACK_BYTES: usize = 16 << 20;
 /// Result of a compilation; failures are cached too.
 type Compiled = Result<Arc<Grammar>, ConstraintError>;
 
+/// A compilation that is in progress or has ended.
+type Cell = Arc<OnceLock<Compiled>>;
+
 /// Compiles constraints for one vocabulary and caches the results.
 ///
 /// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds, and
-/// the caller waits for it: call it on a worker thread, not in a frame. Two threads that compile
-/// the same constraint at the same time both do the work.
+/// the caller waits for it: call it on a worker thread, not in a frame. A thread that needs a
+/// constraint that another thread compiles waits for its result.
 ///
 /// # Examples
 /// ```
@@ -83,7 +87,8 @@ type Compiled = Result<Arc<Grammar>, ConstraintError>;
 pub struct Compiler {
     vocabulary: Vocabulary,
     options: CompilerOptions,
-    cache: Mutex<Cache<Constraint, Compiled>>,
+    cache: Mutex<Cache<Constraint, Cell>>,
+    compilations: AtomicU64,
 }
 
 impl fmt::Debug for Compiler {
@@ -97,7 +102,7 @@ impl Compiler {
     #[must_use]
     pub fn new(vocabulary: Vocabulary, options: CompilerOptions) -> Self {
         let cache = Mutex::new(Cache::new(options.cache_entries_max, options.cache_bytes_max));
-        Self { vocabulary, options, cache }
+        Self { vocabulary, options, cache, compilations: AtomicU64::new(0) }
     }
 
     /// The vocabulary.
@@ -120,13 +125,35 @@ impl Compiler {
         if bytes > self.options.source_bytes_max {
             return Err(too_large(bytes)); // not cached: the key would be large
         }
-        if let Some(compiled) = self.cache().get(constraint) {
-            return compiled;
+        let cell = {
+            let mut cache = self.cache();
+            cache.get(constraint).unwrap_or_else(|| {
+                let cell = Cell::default();
+                cache.insert(constraint.clone(), Arc::clone(&cell), bytes);
+                cell
+            })
+        };
+        if let Some(compiled) = cell.get() {
+            return compiled.clone();
         }
-        let compiled = self.compile_with_stack(constraint).map(Arc::new);
-        let size = compiled.as_ref().map_or(0, |grammar| grammar.bytes());
-        self.cache().insert(constraint.clone(), compiled.clone(), bytes + size);
-        compiled
+        let mut is_first = false;
+        let compiled = cell.get_or_init(|| {
+            is_first = true;
+            self.compilations.fetch_add(1, Ordering::Relaxed);
+            self.compile_with_stack(constraint).map(Arc::new)
+        });
+        if is_first && let Ok(grammar) = compiled {
+            // Its size was not known before.
+            self.cache().insert(constraint.clone(), Arc::clone(&cell), bytes + grammar.bytes());
+        }
+        compiled.clone()
+    }
+
+    /// Number of compilations so far: calls of [`compile`](Self::compile) whose result was not
+    /// cached.
+    #[must_use]
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
     }
 
     /// Number of cached results and their estimated size in bytes.
@@ -136,7 +163,7 @@ impl Compiler {
         (cache.len(), cache.bytes())
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Compiled>> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Cell>> {
         // The cache is consistent at every point where it could panic.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
