@@ -221,7 +221,8 @@ impl ActionSpec {
     ) -> Result<Self, ActionError> {
         let values: Vec<String> = bounded(values).map_err(|error| error.of(&self.0.name))?;
         let listed = self.0.listed.as_ref();
-        let listed = listed.map(|listed| listed.chosen(property, Some(&values), None)).transpose()?;
+        let listed =
+            listed.map(|listed| listed.chosen(property, Some(&values), None)).transpose()?;
         self.chosen(property, Some(&values), listed)
     }
 

@@ -1,7 +1,7 @@
 //! Compiles constraints to grammars.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -89,6 +89,8 @@ pub struct Compiler {
     options: CompilerOptions,
     cache: Mutex<Cache<Constraint, Cell>>,
     compilations: AtomicU64,
+    /// Memory of vocabulary and cache, so that reading it waits for no lock.
+    bytes: AtomicUsize,
 }
 
 impl fmt::Debug for Compiler {
@@ -102,7 +104,8 @@ impl Compiler {
     #[must_use]
     pub fn new(vocabulary: Vocabulary, options: CompilerOptions) -> Self {
         let cache = Mutex::new(Cache::new(options.cache_entries_max, options.cache_bytes_max));
-        Self { vocabulary, options, cache, compilations: AtomicU64::new(0) }
+        let bytes = AtomicUsize::new(vocabulary.bytes());
+        Self { vocabulary, options, cache, compilations: AtomicU64::new(0), bytes }
     }
 
     /// The vocabulary.
@@ -129,7 +132,7 @@ impl Compiler {
             let mut cache = self.cache();
             cache.get(constraint).unwrap_or_else(|| {
                 let cell = Cell::default();
-                cache.insert(constraint.clone(), Arc::clone(&cell), bytes);
+                self.insert(&mut cache, constraint, &cell, bytes);
                 cell
             })
         };
@@ -144,9 +147,28 @@ impl Compiler {
         });
         if is_first && let Ok(grammar) = compiled {
             // Its size was not known before.
-            self.cache().insert(constraint.clone(), Arc::clone(&cell), bytes + grammar.bytes());
+            self.insert(&mut self.cache(), constraint, &cell, bytes + grammar.bytes());
         }
         compiled.clone()
+    }
+
+    fn insert(
+        &self,
+        cache: &mut Cache<Constraint, Cell>,
+        constraint: &Constraint,
+        cell: &Cell,
+        bytes: usize,
+    ) {
+        let before = cache.bytes();
+        cache.insert(constraint.clone(), Arc::clone(cell), bytes);
+        // Modulo 2^64, so that the order of two changes does not matter.
+        self.bytes.fetch_add(cache.bytes().wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Estimated memory of the vocabulary's tables and the cached grammars in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Number of compilations so far: calls of [`compile`](Self::compile) whose result was not

@@ -10,6 +10,7 @@ use walla_model::tokenizer::Tokenizer;
 use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentSpec, ReplyError};
+use crate::constraint_compiler::ConstraintCompiler;
 use crate::options::{EngineError, EngineOptions};
 
 /// Maximum average bytes of text per token of the context: four times as many as in English.
@@ -27,6 +28,8 @@ pub(crate) struct ModelText {
     pub reserved_markers: Vec<TokenId>,
     /// Defects of the file that do not prevent replies.
     pub warnings: Vec<String>,
+    /// Compiles constraints.
+    pub compiler: ConstraintCompiler,
     /// Delimiters of calls.
     pub call_markers: CallMarkers,
     /// All tokens but the one that opens a call; `None` if no token does.
@@ -86,10 +89,12 @@ impl ModelText {
             let tokens = (0..vocab).map(TokenId).filter(|token| *token != open);
             TokenMask::allow(vocab, tokens).ok().map(Arc::new)
         });
+        let tokenizer = Arc::new(tokenizer);
         Self {
             speech_mask,
             bytes_per_token: SAMPLE.len() as f32 / sample_tokens.max(1) as f32,
-            tokenizer: Arc::new(tokenizer),
+            compiler: ConstraintCompiler::new(Arc::clone(&tokenizer)),
+            tokenizer,
             template,
             state: Arc::new(state),
             reserved_markers,

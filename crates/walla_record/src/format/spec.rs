@@ -300,8 +300,8 @@ fn get_action(reader: &mut Reader<'_>) -> Result<ActionSpec, Defect> {
     for property in without_choices {
         action = action.with_choices(&property, [""; 0]).map_err(|error| defect(&error))?;
     }
-    let unlisted: Map<String, Value> = serde_json::from_value(unlisted.unwrap_or(json!({})))
-        .map_err(|error| defect(&error))?;
+    let unlisted: Map<String, Value> =
+        serde_json::from_value(unlisted.unwrap_or(json!({}))).map_err(|error| defect(&error))?;
     for (property, texts) in unlisted {
         let texts: Vec<String> = serde_json::from_value(texts).map_err(|error| defect(&error))?;
         action = action.with_unlisted_choices(&property, texts).map_err(|error| defect(&error))?;

@@ -365,20 +365,23 @@ fn the_prompt_names_the_actions() {
     assert!(with > without + 50, "{with} and {without}");
 }
 
-/// The set with these choices of the item.
+/// The set with these choices of the item, and each of them of iron: a call without any choice
+/// would be made without evaluating its prompt.
 fn of_items(is_listed: bool, items: &[&str]) -> ActionSet {
+    let items: Vec<_> =
+        items.iter().flat_map(|item| [(*item).to_owned(), format!("{item} of iron")]).collect();
     let text = json!({"type": "object", "properties": {"item": {"type": "string"}},
         "required": ["item"]});
     let give = ActionSpec::new("give", "Hands an item over.", &text).expect("a valid action");
     let give = match is_listed {
-        true => give.with_choices("item", items.iter().copied()),
-        false => give.with_unlisted_choices("item", items.iter().copied()),
+        true => give.with_choices("item", items),
+        false => give.with_unlisted_choices("item", items),
     };
     ActionSet::new([give.expect("it is a text")]).expect("a valid set")
 }
 
 /// An agent whose replies begin with a call of `give`, and its specification with other items.
-fn giver(rig: &mut Rig, is_listed: bool) -> (AgentId, impl Fn(&[&str]) -> Box<AgentSpec>) {
+fn giver(rig: &mut Rig, is_listed: bool) -> (AgentId, impl Fn(&[&str]) -> Box<AgentSpec> + use<>) {
     let spec = AgentSpec { persona: "You are the smith of Emberfall. ".repeat(6), ..speaker(3, 8) };
     let with = move |items: &[&str]| {
         let actions = Actions::new(of_items(is_listed, items));
@@ -401,7 +404,7 @@ fn evaluated(rig: &Rig, ask: ReplyId) -> u64 {
 
 fn item(rig: &Rig, ask: ReplyId) -> Option<String> {
     let [call] = &rig.reply(ask).calls[..] else { return None };
-    call.arguments["item"].as_str().map(str::to_owned)
+    call.arguments["item"].as_str().map(|item| item.replace(" of iron", ""))
 }
 
 /// Tokens of a question, a reply and the markers around them.
@@ -411,7 +414,8 @@ const OWN_TOKENS: u64 = 100;
 /// choices are evaluated again.
 #[test]
 fn other_unlisted_choices_evaluate_no_prompt() {
-    for (is_listed, background_prefill) in [(false, false), (false, true), (true, false), (true, true)]
+    for (is_listed, background_prefill) in
+        [(false, false), (false, true), (true, false), (true, true)]
     {
         let options = EngineOptions { background_prefill, ..model(&MARKERS) };
         let mut rig = rig(&options);
