@@ -4,13 +4,16 @@
 //! cargo run --release -p walla_benches --bin actions -- replies --output benches/results/actions-replies.json
 //! cargo run --release -p walla_benches --bin actions -- batch --output benches/results/actions-batch.json
 //! cargo run --release -p walla_benches --bin actions -- shop --output benches/results/actions-shop.json
+//! cargo run --release -p walla_benches --bin actions -- first --model FILE --output benches/results/actions-first.json
 //! ```
 //!
 //! *replies* validates many constrained replies and calls with the library `jsonschema`. *batch*
 //! compares steps of agents with different schemas and steps of agents without any, in alternating
-//! rounds. *shop* counts the tokens of calls that are not sampled.
+//! rounds. *shop* counts the tokens of calls that are not sampled. *first* measures the first
+//! constrained reply of a new engine, later ones, and replies behind other choices of an action.
 
 mod batch;
+mod first;
 mod host;
 #[path = "../frame_latency/model.rs"]
 mod model;
@@ -21,7 +24,7 @@ mod shop;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
@@ -29,6 +32,7 @@ use walla_benches::{machine, output, synthetic};
 use walla_runtime::{Client, Engine, EngineOptions, FrameBudget, ModelSource, Pacing};
 
 use self::batch::{Round, Scene, Settings};
+use self::host::Host;
 use self::replies::format_of;
 
 /// Agents that act: constrained replies, their validity and their cost.
@@ -80,6 +84,17 @@ enum Part {
         #[arg(long, value_delimiter = ',')]
         vocabularies: Vec<PathBuf>,
     },
+    /// Measures first replies with a constraint, and replies behind other choices.
+    First {
+        #[command(flatten)]
+        common: Common,
+        /// Loads of the model.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Milliseconds between the end of a load and the first ask.
+        #[arg(long, value_delimiter = ',', default_value = "0,3000")]
+        after: Vec<u64>,
+    },
 }
 
 #[derive(Clone, Debug, Args)]
@@ -120,7 +135,11 @@ impl Common {
         agents: usize,
         context_tokens: u32,
     ) -> Result<Engine, Box<dyn Error>> {
-        let options = EngineOptions {
+        Ok(Engine::start(self.options(source, agents, context_tokens))?)
+    }
+
+    fn options(&self, source: ModelSource, agents: usize, context_tokens: u32) -> EngineOptions {
+        EngineOptions {
             device: self.device.clone(),
             threads: self.threads,
             agents_max: Some(agents as u32),
@@ -128,8 +147,7 @@ impl Common {
             background_prefill: false,
             budget: FrameBudget::Unlimited,
             ..EngineOptions::new(source)
-        };
-        Ok(Engine::start(options)?)
+        }
     }
 
     fn write(&self, rows: &[Value]) -> Result<(), Box<dyn Error>> {
@@ -151,8 +169,10 @@ fn client(engine: &Engine, pacing: Pacing) -> Result<Client, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let part = Arguments::parse().part;
-    let (Part::Replies { common, .. } | Part::Batch { common, .. } | Part::Shop { common, .. }) =
-        &part;
+    let (Part::Replies { common, .. }
+    | Part::Batch { common, .. }
+    | Part::Shop { common, .. }
+    | Part::First { common, .. }) = &part;
     if let Some(path) = &common.output {
         output::check(path, common.model.as_slice())?;
     }
@@ -165,6 +185,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Part::Shop { common, calls, vocabularies } => {
             (measure_shop(common, *calls, vocabularies)?, None)
         }
+        Part::First { common, rounds, after } => (measure_first(common, *rounds, after)?, None),
     };
     common.write(&rows)?;
     defect.map_or(Ok(()), |defect| Err(defect.into()))
@@ -321,5 +342,53 @@ fn measure_shop(
         println!("{}", counts.line(&name_of(path), &format));
         rows.push(counts.json(&name_of(path), &format));
     }
+    Ok(rows)
+}
+
+fn measure_first(
+    common: &Common,
+    rounds: usize,
+    after: &[u64],
+) -> Result<Vec<Value>, Box<dyn Error>> {
+    let start = |prepare_constraints| -> Result<_, Box<dyn Error>> {
+        let (source, name) = common.model()?;
+        let options = common.options(source, 16, 4_096);
+        let options = EngineOptions { prepare_constraints, budget: FrameBudget::Auto, ..options };
+        let start = Instant::now();
+        let engine = Engine::start(options)?;
+        Host::new(&engine, client(&engine, Pacing::FreeRunning)?)?;
+        Ok((engine, name, start.elapsed().as_secs_f64() * 1e3))
+    };
+    let mut rows = Vec::new();
+    let scenes = after.iter().flat_map(|after_ms| [(*after_ms, false), (*after_ms, true)]);
+    for (after_ms, is_prepared) in scenes {
+        let (mut shots, mut loads) = (Vec::new(), Vec::new());
+        let mut model = String::new();
+        for _ in 0..rounds {
+            let (engine, name, load) = start(is_prepared)?;
+            let client = client(&engine, Pacing::FreeRunning)?;
+            shots.push(first::replies(&engine, client, Duration::from_millis(after_ms))?);
+            loads.push(load);
+            model = name;
+            engine.stop();
+        }
+        let [load, ..] = first::spread(loads);
+        let tables = if is_prepared { "prepared while loading" } else { "not prepared" };
+        println!("\n{model}, tables {tables}, asked {after_ms} ms after a load of {load:.0} ms");
+        let settings = json!({"model": model, "prepare_constraints": is_prepared,
+            "after_ms": after_ms, "load_ms": load.round()});
+        let base = |at: usize| if at < 5 { 0 } else { 5 };
+        rows.extend(first::report(first::REPLIES, base, &shots, &settings));
+    }
+    let mut shots = Vec::new();
+    let (engine, model, _) = start(true)?;
+    for _ in 0..rounds {
+        let client = client(&engine, Pacing::FreeRunning)?;
+        shots.push(first::choices(&engine, client)?);
+    }
+    println!("\n{model}, choices of an action");
+    let settings = json!({"model": model});
+    rows.extend(first::report(first::CHOICES, |_| 0, &shots, &settings));
+    engine.stop();
     Ok(rows)
 }

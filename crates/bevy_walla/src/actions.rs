@@ -18,8 +18,9 @@ use crate::agent::setting_removed;
 /// to the schemas of the actions, so that a call is valid.
 ///
 /// A change of the actions or their choices changes the beginning of the agent's prompt. It is
-/// evaluated again, in spare time or at the next ask. An unusable action is not an error here: the
-/// agent's asks fail with [`ReplyError::Actions`](crate::ReplyError::Actions).
+/// evaluated again, in spare time or at the next ask. Choices that change in play can be
+/// [unlisted](Self::unlisted_choices): a change of them costs nothing. An unusable action is not an
+/// error here: the agent's asks fail with [`ReplyError::Actions`](crate::ReplyError::Actions).
 ///
 /// # Examples
 /// ```
@@ -66,6 +67,19 @@ struct Choices {
     action: String,
     argument: String,
     values: Vec<String>,
+    is_listed: bool,
+}
+
+impl Choices {
+    fn new(
+        action: &str,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+        is_listed: bool,
+    ) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        Self { action: action.to_owned(), argument: argument.to_owned(), values, is_listed }
+    }
 }
 
 /// A defect, which a correction of the same action and argument removes.
@@ -75,6 +89,12 @@ struct Fault {
     /// `None`: of the action itself.
     argument: Option<String>,
     error: Arc<ActionError>,
+}
+
+impl Fault {
+    fn is_of(&self, argument: &str) -> bool {
+        self.argument.as_deref() == Some(argument)
+    }
 }
 
 impl Default for Actions {
@@ -136,6 +156,49 @@ impl Actions {
         self.set_choices_of(&walla_runtime::action_name::<T>(), argument, values);
     }
 
+    /// As [`choices`](Self::choices), but the prompt does not list the choices: the grammar of
+    /// calls alone has them, and the prompt keeps the schema of the type, or the latest choices
+    /// that it lists. So other unlisted choices apply from the next reply on without evaluating the
+    /// prompt again, and a prompt is no longer with many of them.
+    ///
+    /// The model does not learn them from its actions. Tell it what it needs in the persona, in
+    /// turns of the [`Conversation`](crate::Conversation) or in notes, or list all choices that
+    /// there can be before:
+    ///
+    /// ```
+    /// # use bevy_walla::prelude::*;
+    /// # use bevy_walla::schemars::{self, JsonSchema};
+    /// # #[derive(serde::Deserialize, JsonSchema)]
+    /// # struct Give { item: String }
+    /// let actions = Actions::new()
+    ///     .allow::<Give>()
+    ///     .choices::<Give>("item", ["horseshoe", "nails", "sword"])
+    ///     .unlisted_choices::<Give>("item", ["nails"]); // in stock
+    /// # assert!(actions.fault().is_none());
+    /// ```
+    ///
+    /// A server has no other grammar, so it gets them with each ask.
+    #[cfg(feature = "actions")]
+    #[must_use]
+    pub fn unlisted_choices<T: walla_runtime::Action>(
+        mut self,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.set_unlisted_choices::<T>(argument, values);
+        self
+    }
+
+    /// As [`unlisted_choices`](Self::unlisted_choices), of an agent that exists.
+    #[cfg(feature = "actions")]
+    pub fn set_unlisted_choices<T: walla_runtime::Action>(
+        &mut self,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) {
+        self.set_unlisted_choices_of(&walla_runtime::action_name::<T>(), argument, values);
+    }
+
     /// Removes an action.
     #[cfg(feature = "actions")]
     pub fn forbid<T: walla_runtime::Action>(&mut self) {
@@ -150,8 +213,8 @@ impl Actions {
         let early: Vec<_> = self.early_choices.extract_if(.., is_its).collect();
         self.remove(&name);
         self.specs.push(spec);
-        for Choices { argument, values, .. } in early {
-            self.set_choices_of(&name, &argument, values);
+        for choices in early {
+            self.choose(choices);
         }
     }
 
@@ -170,17 +233,42 @@ impl Actions {
         argument: &str,
         values: impl IntoIterator<Item = impl Into<String>>,
     ) {
-        let (action, key) = (name.to_owned(), Some(argument.to_owned()));
-        self.faults.retain(|fault| fault.action != name || fault.argument != key);
-        let Some(spec) = self.specs.iter_mut().find(|spec| spec.name() == name) else {
-            self.early_choices.retain(|early| early.action != name || early.argument != argument);
-            let (argument, values) = (argument.to_owned(), values.into_iter().map(Into::into));
-            return self.early_choices.push(Choices { action, argument, values: values.collect() });
+        self.choose(Choices::new(name, argument, values, true));
+    }
+
+    /// As [`unlisted_choices`](Self::unlisted_choices), of the action of this name.
+    pub fn set_unlisted_choices_of(
+        &mut self,
+        name: &str,
+        argument: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) {
+        self.choose(Choices::new(name, argument, values, false));
+    }
+
+    fn choose(&mut self, choices: Choices) {
+        let Choices { action, argument, values, is_listed } = &choices;
+        self.faults.retain(|fault| fault.action != *action || !fault.is_of(argument));
+        let Some(spec) = self.specs.iter_mut().find(|spec| spec.name() == action) else {
+            // Unlisted choices leave the list as it is.
+            let is_other = |early: &Choices| {
+                early.action != *action
+                    || early.argument != *argument
+                    || early.is_listed && !is_listed
+            };
+            self.early_choices.retain(is_other);
+            return self.early_choices.push(choices);
         };
-        match spec.with_choices(argument, values) {
+        let changed = match is_listed {
+            true => spec.with_choices(argument, values),
+            false => spec.with_unlisted_choices(argument, values),
+        };
+        match changed {
             Ok(changed) => *spec = changed,
             Err(error) => {
-                self.faults.push(Fault { action, argument: key, error: Arc::new(error) });
+                let Choices { action, argument, .. } = choices;
+                let (argument, error) = (Some(argument), Arc::new(error));
+                self.faults.push(Fault { action, argument, error });
             }
         }
     }

@@ -324,6 +324,12 @@ impl WallaPlugin {
         self.change("background_prefill", |options| options.background_prefill = prepares)
     }
 
+    /// [`EngineOptions::prepare_constraints`]. Default: `true`.
+    #[must_use]
+    pub fn prepare_constraints(self, prepares: bool) -> Self {
+        self.change("prepare_constraints", |options| options.prepare_constraints = prepares)
+    }
+
     /// Whether keys of a shortened conversation are shifted instead of being evaluated again, which
     /// is an approximation: [`EngineOptions::context_shift`]. Default: `false`.
     #[must_use]

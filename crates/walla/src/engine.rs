@@ -193,6 +193,13 @@ impl EngineBuilder {
         self
     }
 
+    /// [`EngineOptions::prepare_constraints`]. Default: `true`.
+    #[must_use]
+    pub fn prepare_constraints(mut self, prepares: bool) -> Self {
+        self.options.prepare_constraints = prepares;
+        self
+    }
+
     /// Whether keys of a shortened conversation are shifted instead of being evaluated again, which
     /// is an approximation: [`EngineOptions::context_shift`]. Default: `false`.
     pub fn context_shift(mut self, shifts: bool) -> Self {

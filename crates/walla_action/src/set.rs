@@ -63,8 +63,16 @@ impl ActionSet {
         &self.0
     }
 
-    /// The [possible](ActionSpec::is_possible) actions. Only these are shown to the model and can
-    /// be called.
+    /// The actions as prompts [list](ActionSpec::listed) them.
+    #[must_use]
+    pub fn listed(&self) -> Self {
+        if self.0.iter().all(|action| std::ptr::eq(action, action.listed())) {
+            return self.clone();
+        }
+        Self(self.0.iter().map(|action| action.listed().clone()).collect())
+    }
+
+    /// The [possible](ActionSpec::is_possible) actions. Only these can be called.
     pub fn possible(&self) -> impl Iterator<Item = &ActionSpec> {
         self.0.iter().filter(|action| action.is_possible())
     }
@@ -81,7 +89,7 @@ impl ActionSet {
         self.possible().find(|action| action.name() == name)
     }
 
-    /// The possible actions as tools for a chat template, in the form of OpenAI's API. Equal sets
+    /// The possible actions as tools for a chat template or a server, in the form of OpenAI's API. Equal sets
     /// have equal lists; the order of keys is the order of the schema.
     #[must_use]
     pub fn tools(&self) -> Vec<Value> {

@@ -14,7 +14,7 @@ use crate::schema::{self, Kind, Schema, is_name};
 /// arguments.
 ///
 /// A clone shares the content. Two specifications are equal if their names, descriptions and
-/// parameters are.
+/// parameters are, and the parameters that a prompt [lists](Self::listed).
 ///
 /// # Schemas
 ///
@@ -67,15 +67,13 @@ struct Content {
     /// The parameters as text: their identity, including the order of properties.
     text: String,
     is_unit: bool,
+    /// The action as prompts list it, if some choices are unlisted. It has no such action itself.
+    listed: Option<ActionSpec>,
 }
 
 impl PartialEq for ActionSpec {
     fn eq(&self, other: &Self) -> bool {
-        let key = |spec: &Self| {
-            let Content { name, description, text, is_unit, .. } = &*spec.0;
-            (name.clone(), description.clone(), text.clone(), *is_unit)
-        };
-        Arc::ptr_eq(&self.0, &other.0) || key(self) == key(other)
+        Arc::ptr_eq(&self.0, &other.0) || self.key() == other.key()
     }
 }
 
@@ -83,7 +81,7 @@ impl Eq for ActionSpec {}
 
 impl Hash for ActionSpec {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.0.name, &self.0.description, &self.0.text, self.0.is_unit).hash(state);
+        self.key().hash(state);
     }
 }
 
@@ -133,7 +131,7 @@ impl ActionSpec {
         schema.description = None;
         schema.default = None;
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::from_parts(name, description, schema, is_unit)
+        Self::from_parts(name, description, schema, is_unit, None)
     }
 
     fn from_parts(
@@ -141,6 +139,7 @@ impl ActionSpec {
         description: String,
         schema: Schema,
         is_unit: bool,
+        listed: Option<Self>,
     ) -> Result<Self, ActionError> {
         let parameters = schema::for_model(&schema);
         let text = parameters.to_string();
@@ -156,7 +155,14 @@ impl ActionSpec {
             let checked = Constraint::check_json_schema(&schema::for_grammar(&schema));
             checked.map_err(|error| ActionError::Schema { reason: error.to_string() })?;
         }
-        Ok(Self(Arc::new(Content { name, description, schema, parameters, text, is_unit })))
+        let content = Content { name, description, schema, parameters, text, is_unit, listed };
+        Ok(Self(Arc::new(content)))
+    }
+
+    /// What distinguishes two specifications.
+    fn key(&self) -> (&str, &str, &str, bool, &str) {
+        let Content { name, description, text, is_unit, .. } = &*self.0;
+        (name, description, text, *is_unit, &self.listed().0.text)
     }
 
     /// The name.
@@ -171,7 +177,7 @@ impl ActionSpec {
         &self.0.description
     }
 
-    /// The schema of the arguments, without references, titles and `$schema`.
+    /// The schema of the arguments, with all choices, without references, titles and `$schema`.
     #[must_use]
     pub fn parameters(&self) -> &Value {
         &self.0.parameters
@@ -190,10 +196,19 @@ impl ActionSpec {
         self.0.schema.is_possible()
     }
 
+    /// The action as prompts list it: without its [unlisted
+    /// choices](Self::with_unlisted_choices).
+    #[must_use]
+    pub fn listed(&self) -> &Self {
+        self.0.listed.as_ref().unwrap_or(self)
+    }
+
     /// The action with other choices of a property: its schema becomes an enumeration of these
     /// texts. The property is a text, an optional text, or a list of texts; then the choices
     /// restrict the items. Duplicates are dropped. Without values the action is not
     /// [possible](Self::is_possible).
+    ///
+    /// A prompt lists the choices, so other choices change its beginning.
     ///
     /// # Errors
     /// [`ActionError::NoProperty`], [`ActionError::NotText`], and [`ActionError::Of`] with
@@ -203,6 +218,59 @@ impl ActionSpec {
         &self,
         property: &str,
         values: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ActionError> {
+        let values: Vec<String> = bounded(values).map_err(|error| error.of(&self.0.name))?;
+        let listed = self.0.listed.as_ref();
+        let listed =
+            listed.map(|listed| listed.chosen(property, Some(&values), None)).transpose()?;
+        self.chosen(property, Some(&values), listed)
+    }
+
+    /// The action with choices that the grammar of calls has and prompts do not list. A prompt
+    /// keeps the schema that the property has there: of a text, of an enumeration of the program's
+    /// type, or of the latest [listed choices](Self::with_choices). So other unlisted choices do
+    /// not change the prompt, and without values the prompt keeps the action too. A default is
+    /// dropped.
+    ///
+    /// Use it for choices that change often, and for long lists. The model does not learn the
+    /// choices from the list of actions: name them in a turn of the conversation or in notes, or
+    /// list all choices that there can be first.
+    ///
+    /// Servers get the choices with every request, because they have no other grammar.
+    ///
+    /// # Errors
+    /// As [`with_choices`](Self::with_choices).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use walla_action::ActionSpec;
+    ///
+    /// let schema = json!({"type": "object", "properties": {"item": {"type": "string"}}});
+    /// let give = ActionSpec::new("give", "Hands an item over.", &schema)?;
+    /// let stock = give.with_unlisted_choices("item", ["nails", "sword"])?;
+    /// let sold = give.with_unlisted_choices("item", ["nails"])?;
+    /// assert_ne!(stock, sold);
+    /// assert_eq!(stock.listed(), sold.listed());
+    /// # Ok::<(), walla_action::ActionError>(())
+    /// ```
+    pub fn with_unlisted_choices<T: Into<String>>(
+        &self,
+        property: &str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ActionError> {
+        let values: Vec<String> = bounded(values).map_err(|error| error.of(&self.0.name))?;
+        let listed = self.listed().chosen(property, None, None)?;
+        self.chosen(property, Some(&values), Some(listed))
+    }
+
+    /// The action with these choices of a property and without its default. `None`: its schema is
+    /// kept.
+    fn chosen(
+        &self,
+        property: &str,
+        values: Option<&[String]>,
+        listed: Option<Self>,
     ) -> Result<Self, ActionError> {
         let action = || self.0.name.clone();
         let mut schema = self.0.schema.clone();
@@ -216,31 +284,29 @@ impl ActionSpec {
             action: action(),
             property: property.to_owned(),
         })?;
-        let mut choices = Vec::new();
-        let mut bytes = 0;
-        for value in values {
-            let value: String = value.into();
-            bytes += value.len();
-            if bytes > Self::BYTES_MAX {
-                let error = ActionError::TooLarge {
-                    what: "the length of the choices in bytes",
-                    value: bytes,
-                    value_max: Self::BYTES_MAX,
-                };
-                return Err(error.of(&self.0.name));
-            }
-            let value = Value::String(value);
-            if !choices.contains(&value) {
-                choices.push(value);
-            }
+        if let Some(values) = values {
+            text.kind = Kind::Values(values.iter().map(|value| json!(value)).collect());
         }
-        text.kind = Kind::Values(choices);
         // A default may be none of the choices.
         text.default = None;
         found.schema.default = None;
-        let changed =
-            Self::from_parts(action(), self.0.description.clone(), schema, self.0.is_unit);
+        let Content { description, is_unit, .. } = &*self.0;
+        let changed = Self::from_parts(action(), description.clone(), schema, *is_unit, listed);
         changed.map_err(|error| error.of(&self.0.name))
+    }
+
+    /// The properties with unlisted choices, and the choices.
+    #[must_use]
+    pub fn unlisted_choices(&self) -> Vec<(String, Vec<String>)> {
+        let listed = self.listed().schema().properties();
+        let changed = self.schema().properties().iter().filter(|p| !listed.contains(p));
+        let choices = changed.filter_map(|property| {
+            let mut schema = property.schema.clone();
+            let Kind::Values(values) = &schema.text_mut()?.kind else { return None };
+            let texts = values.iter().filter_map(Value::as_str).map(str::to_owned);
+            Some((property.name.clone(), texts.collect()))
+        });
+        choices.collect()
     }
 
     /// The action as a tool in the form of OpenAI's API.
@@ -256,6 +322,28 @@ impl ActionSpec {
     pub(crate) fn schema(&self) -> &Schema {
         &self.0.schema
     }
+}
+
+/// Choices without duplicates.
+fn bounded<T: Into<String>>(
+    values: impl IntoIterator<Item = T>,
+) -> Result<Vec<String>, ActionError> {
+    let (mut choices, mut bytes) = (Vec::new(), 0);
+    for value in values {
+        let value: String = value.into();
+        bytes += value.len();
+        if bytes > ActionSpec::BYTES_MAX {
+            return Err(ActionError::TooLarge {
+                what: "the length of the choices in bytes",
+                value: bytes,
+                value_max: ActionSpec::BYTES_MAX,
+            });
+        }
+        if !choices.contains(&value) {
+            choices.push(value);
+        }
+    }
+    Ok(choices)
 }
 
 /// The nesting depth of a value, counted up to one more than the limit.

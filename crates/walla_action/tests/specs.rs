@@ -1,11 +1,16 @@
 //! Specifications: schemas of structs, limits, choices, sets.
 
+mod common;
+
 use std::collections::HashSet;
 
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use walla_action::{ActionError, ActionSet, ActionSpec, CallFormat, ParsedCall, check};
+use walla_action::{
+    ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, GrammarOptions, GrammarStart,
+    ParsedCall, call_grammar, check,
+};
 
 /// A kind of coin.
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -217,6 +222,72 @@ fn choices_replace_the_schema_of_a_text() {
     // A value that no call can have is found here, not when a call opens.
     let message = give.with_choices("item", ["axe\u{7f}"]).unwrap_err().to_string();
     assert!(message.contains("give") && message.contains("item"), "{message}");
+}
+
+/// The source of the grammar of a required call.
+fn grammar_of(set: &ActionSet) -> String {
+    let markers = CallMarkers::new(CallFormat::Plain, &common::plain());
+    let grammar = call_grammar(&markers, set, GrammarOptions::new(GrammarStart::Call)).unwrap();
+    grammar.sources().concat()
+}
+
+/// Prompts keep what they list: the type's schema or the latest listed choices.
+#[test]
+fn unlisted_choices_are_in_the_grammar_alone() {
+    let schema = json!({"type": "object", "properties": {
+        "item": {"type": "string", "description": "What?", "default": "sword"},
+        "to": {"type": ["string", "null"]}, "all": {"type": "array", "items": {"type": "string"}},
+        "kind": {"enum": ["raw", "done"]}, "count": {"type": "integer"}}});
+    let give = ActionSpec::new("give", "Gives.", &schema).unwrap();
+    let of = |spec: &ActionSpec| ActionSet::new([spec.clone()]).unwrap();
+    let chosen = give.with_unlisted_choices("item", ["nails", "sword", "nails"]).unwrap();
+    let item = |spec: &ActionSpec| spec.parameters()["properties"]["item"].clone();
+    let plain = json!({"type": "string", "description": "What?"});
+    assert_eq!(item(chosen.listed()), plain, "and a default that may be none of the choices goes");
+    let listed = json!({"type": "string", "description": "What?", "enum": ["nails", "sword"]});
+    assert_eq!(item(&chosen), listed, "for servers");
+    assert!(json!(of(&chosen).tools()).to_string().contains("nails"));
+    let unlisted = ("item".to_owned(), vec!["nails".to_owned(), "sword".to_owned()]);
+    assert_eq!((chosen.unlisted_choices(), give.unlisted_choices()), (vec![unlisted], vec![]));
+    for property in ["item", "to", "all", "kind"] {
+        let chosen = give.with_unlisted_choices(property, ["nails"]).unwrap();
+        let other = chosen.with_unlisted_choices(property, ["a", "b"]).unwrap();
+        let none = other.with_unlisted_choices(property, [""; 0]).unwrap();
+        assert!(chosen != other && other != none && chosen != *chosen.listed(), "{property}");
+        assert!(!none.is_possible() && none.listed().is_possible(), "{property}");
+        assert!(of(&none).is_empty() && !of(&none).listed().is_empty(), "{property}");
+        for format in CallFormat::ALL {
+            let [text, as_other, as_none] =
+                [&chosen, &other, &none].map(|spec| of(spec).listed().description(format));
+            assert!(text == as_other && text == as_none && !text.contains("nails"), "{text}");
+        }
+        let tools = [&chosen, &other, &none].map(|spec| json!(of(spec).listed().tools()));
+        assert!(tools[0] == tools[1] && tools[0] == tools[2], "{tools:?}");
+        let grammar = |spec| grammar_of(&of(spec));
+        assert!(grammar(&chosen).contains("nails") && !grammar(&other).contains("nails"));
+        // The latest choices of a property decide.
+        let again = other.with_choices(property, ["nails"]).unwrap();
+        assert_eq!(again.unlisted_choices(), vec![], "{property}");
+        assert_eq!(again.parameters(), again.listed().parameters());
+    }
+    let [a, b] = [["raw"], ["nails"]].map(|kinds| {
+        let both = give.with_choices("item", ["nails", "sword"]).unwrap();
+        both.with_unlisted_choices("item", ["nails"])
+            .and_then(|spec| spec.with_unlisted_choices("kind", kinds))
+            .unwrap()
+    });
+    assert_eq!(a.listed(), b.listed());
+    assert_eq!(item(a.listed()), listed, "all that there can be is listed");
+    assert_eq!((item(&a)["enum"].clone(), a.unlisted_choices().len()), (json!(["nails"]), 2));
+    let to = a.with_choices("to", ["Odo"]).unwrap();
+    assert!(to.listed().parameters()["properties"]["to"].to_string().contains("Odo"));
+    assert_eq!(to.unlisted_choices(), a.unlisted_choices());
+    let refused = |property, value: &str| give.with_unlisted_choices(property, [value]);
+    assert!(matches!(refused("no", "a"), Err(ActionError::NoProperty { .. })));
+    assert!(matches!(refused("count", "a"), Err(ActionError::NotText { .. })));
+    assert!(refused("item", "axe\u{7f}").unwrap_err().to_string().contains("give"));
+    let long = refused("item", &"x".repeat(20_000)).unwrap_err().to_string();
+    assert!(long.contains("give") && long.contains("choices"), "{long}");
 }
 
 #[test]

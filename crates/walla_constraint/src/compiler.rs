@@ -1,7 +1,8 @@
 //! Compiles constraints to grammars.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
@@ -62,11 +63,14 @@ const STACK_BYTES: usize = 16 << 20;
 /// Result of a compilation; failures are cached too.
 type Compiled = Result<Arc<Grammar>, ConstraintError>;
 
+/// A compilation that is in progress or has ended.
+type Cell = Arc<OnceLock<Compiled>>;
+
 /// Compiles constraints for one vocabulary and caches the results.
 ///
 /// All methods take `&self`, so threads can share a compiler. A compilation takes milliseconds, and
-/// the caller waits for it: call it on a worker thread, not in a frame. Two threads that compile
-/// the same constraint at the same time both do the work.
+/// the caller waits for it: call it on a worker thread, not in a frame. A thread that needs a
+/// constraint that another thread compiles waits for its result.
 ///
 /// # Examples
 /// ```
@@ -83,7 +87,10 @@ type Compiled = Result<Arc<Grammar>, ConstraintError>;
 pub struct Compiler {
     vocabulary: Vocabulary,
     options: CompilerOptions,
-    cache: Mutex<Cache<Constraint, Compiled>>,
+    cache: Mutex<Cache<Constraint, Cell>>,
+    compilations: AtomicU64,
+    /// Memory of vocabulary and cache, so that reading it waits for no lock.
+    bytes: AtomicUsize,
 }
 
 impl fmt::Debug for Compiler {
@@ -97,7 +104,8 @@ impl Compiler {
     #[must_use]
     pub fn new(vocabulary: Vocabulary, options: CompilerOptions) -> Self {
         let cache = Mutex::new(Cache::new(options.cache_entries_max, options.cache_bytes_max));
-        Self { vocabulary, options, cache }
+        let bytes = AtomicUsize::new(vocabulary.bytes());
+        Self { vocabulary, options, cache, compilations: AtomicU64::new(0), bytes }
     }
 
     /// The vocabulary.
@@ -120,13 +128,54 @@ impl Compiler {
         if bytes > self.options.source_bytes_max {
             return Err(too_large(bytes)); // not cached: the key would be large
         }
-        if let Some(compiled) = self.cache().get(constraint) {
-            return compiled;
+        let cell = {
+            let mut cache = self.cache();
+            cache.get(constraint).unwrap_or_else(|| {
+                let cell = Cell::default();
+                self.insert(&mut cache, constraint, &cell, bytes);
+                cell
+            })
+        };
+        if let Some(compiled) = cell.get() {
+            return compiled.clone();
         }
-        let compiled = self.compile_with_stack(constraint).map(Arc::new);
-        let size = compiled.as_ref().map_or(0, |grammar| grammar.bytes());
-        self.cache().insert(constraint.clone(), compiled.clone(), bytes + size);
-        compiled
+        let mut is_first = false;
+        let compiled = cell.get_or_init(|| {
+            is_first = true;
+            self.compilations.fetch_add(1, Ordering::Relaxed);
+            self.compile_with_stack(constraint).map(Arc::new)
+        });
+        if is_first && let Ok(grammar) = compiled {
+            // Its size was not known before.
+            self.insert(&mut self.cache(), constraint, &cell, bytes + grammar.bytes());
+        }
+        compiled.clone()
+    }
+
+    fn insert(
+        &self,
+        cache: &mut Cache<Constraint, Cell>,
+        constraint: &Constraint,
+        cell: &Cell,
+        bytes: usize,
+    ) {
+        let before = cache.bytes();
+        cache.insert(constraint.clone(), Arc::clone(cell), bytes);
+        // Modulo 2^64, so that the order of two changes does not matter.
+        self.bytes.fetch_add(cache.bytes().wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Estimated memory of the vocabulary's tables and the cached grammars in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of compilations so far: calls of [`compile`](Self::compile) whose result was not
+    /// cached.
+    #[must_use]
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
     }
 
     /// Number of cached results and their estimated size in bytes.
@@ -136,7 +185,7 @@ impl Compiler {
         (cache.len(), cache.bytes())
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Compiled>> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Constraint, Cell>> {
         // The cache is consistent at every point where it could panic.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }

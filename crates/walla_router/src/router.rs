@@ -491,6 +491,8 @@ fn add(sum: &mut EngineStats, other: &EngineStats) {
     sum.masks += other.masks;
     sum.masks_late += other.masks_late;
     sum.mask_time += other.mask_time;
+    sum.grammars += other.grammars;
+    sum.grammar_bytes += other.grammar_bytes;
 }
 
 /// Drops the clients, also if a holder of [`Engines`] remains.

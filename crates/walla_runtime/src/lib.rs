@@ -20,6 +20,7 @@ mod ask_queue;
 mod cache_file;
 mod calls;
 mod clock;
+mod constraint_compiler;
 mod core;
 mod detokenizer;
 mod devices;

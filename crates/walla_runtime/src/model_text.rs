@@ -10,6 +10,7 @@ use walla_model::tokenizer::Tokenizer;
 use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentSpec, ReplyError};
+use crate::constraint_compiler::ConstraintCompiler;
 use crate::options::{EngineError, EngineOptions};
 
 /// Maximum average bytes of text per token of the context: four times as many as in English.
@@ -27,6 +28,8 @@ pub(crate) struct ModelText {
     pub reserved_markers: Vec<TokenId>,
     /// Defects of the file that do not prevent replies.
     pub warnings: Vec<String>,
+    /// Compiles constraints.
+    pub compiler: ConstraintCompiler,
     /// Delimiters of calls.
     pub call_markers: CallMarkers,
     /// All tokens but the one that opens a call; `None` if no token does.
@@ -86,10 +89,12 @@ impl ModelText {
             let tokens = (0..vocab).map(TokenId).filter(|token| *token != open);
             TokenMask::allow(vocab, tokens).ok().map(Arc::new)
         });
+        let tokenizer = Arc::new(tokenizer);
         Self {
             speech_mask,
             bytes_per_token: SAMPLE.len() as f32 / sample_tokens.max(1) as f32,
-            tokenizer: Arc::new(tokenizer),
+            compiler: ConstraintCompiler::new(Arc::clone(&tokenizer)),
+            tokenizer,
             template,
             state: Arc::new(state),
             reserved_markers,
@@ -109,16 +114,18 @@ impl ModelText {
         TokenMask::from_words(words.collect::<Box<[u32]>>()).ok().map(Arc::new)
     }
 
-    /// The list of tools for prompts with these actions. `None`: no action is possible.
+    /// The list of tools for prompts with these actions, without unlisted choices. `None`: it is
+    /// empty.
     ///
     /// # Errors
     /// [`ReplyError::Text`] if the list is too long.
     pub fn tools(&self, actions: &ActionSet) -> Result<Option<Tools>, ReplyError> {
+        let actions = actions.listed();
         if actions.is_empty() {
             return Ok(None);
         }
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tools)) = known.iter().find(|(set, _)| set == actions) {
+        if let Some((_, tools)) = known.iter().find(|(set, _)| *set == actions) {
             return Ok(Some(tools.clone()));
         }
         let description = actions.description(self.call_markers.format());
@@ -127,7 +134,7 @@ impl ModelText {
         if known.len() >= TOOLS_KNOWN_MAX {
             known.pop_front();
         }
-        known.push_back((actions.clone(), tools.clone()));
+        known.push_back((actions, tools.clone()));
         Ok(Some(tools))
     }
 
@@ -137,7 +144,8 @@ impl ModelText {
         let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
         let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
         let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
-        let can_call = spec.actions.as_ref().is_some_and(|actions| !actions.set.is_empty());
+        // The same for all unlisted choices, so that they change no prompt.
+        let can_call = spec.actions.as_ref().is_some_and(|its| !its.set.listed().is_empty());
         let call_tokens = if can_call { CALL_TOKENS } else { 0 };
         spec.reply_tokens_max.saturating_add(reasoning_tokens).saturating_add(call_tokens)
     }

@@ -280,7 +280,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Number of fields of [`EngineStats`], without its budget.
-const FIELDS: usize = 26;
+const FIELDS: usize = 28;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -310,6 +310,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         masks,
         masks_late,
         mask_time,
+        grammars,
+        grammar_bytes,
         budget: _,
     } = *stats;
     [
@@ -339,6 +341,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         masks,
         masks_late,
         nanos(mask_time),
+        grammars,
+        grammar_bytes,
     ]
 }
 
@@ -360,6 +364,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         masks,
         masks_late,
         mask_nanos,
+        grammars,
+        grammar_bytes,
     ] = values;
     let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
@@ -391,6 +397,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         masks,
         masks_late,
         mask_time: Duration::from_nanos(mask_nanos),
+        grammars,
+        grammar_bytes,
         budget,
     }
 }
@@ -499,6 +507,8 @@ mod tests {
             masks: 32,
             masks_late: 33,
             mask_time: Duration::from_micros(34),
+            grammars: 37,
+            grammar_bytes: u64::MAX - 3,
             budget: BudgetStats {
                 budget: Some(Duration::from_micros(12)),
                 used: Duration::from_micros(13),

@@ -7,7 +7,7 @@ use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ActionError, ReplyError};
+use bevy_walla::{ActionError, ActionSet, ReplyError};
 use serde::Deserialize;
 
 /// Hands an item over.
@@ -219,6 +219,49 @@ fn changed_actions_are_sent() {
     assert!(text(0).contains("horseshoe") && text(1).contains("anvil"), "{specs:?}");
     assert!(!text(1).contains("horseshoe") && !text(2).contains("anvil"));
     assert_eq!((specs.len(), specs[3].is_none()), (4, true));
+}
+
+/// Unlisted choices reach the engine, and what prompts list stays equal.
+#[test]
+fn changed_unlisted_choices_are_sent() {
+    let engine = echo();
+    let mut app = acting_app(&engine);
+    let actions = Actions::new().unlisted_choices::<Give>("item", ["nails"]);
+    let actions = actions.allow::<Give>();
+    let greta = app.world_mut().spawn((Agent::persona("Greta"), actions)).id();
+    app.update();
+    let change = |app: &mut App, change: fn(&mut Actions)| {
+        change(&mut app.world_mut().get_mut::<Actions>(greta).unwrap());
+        app.update();
+    };
+    change(&mut app, |actions| actions.set_unlisted_choices::<Give>("item", ["anvil"]));
+    change(&mut app, |actions| actions.set_unlisted_choices_of("give", "item", [""; 0]));
+    let sets: Vec<_> = engine
+        .commands()
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::AddAgent { spec, .. } | Command::ChangeAgent { spec, .. } => {
+                Some(spec.actions?.set)
+            }
+            _ => None,
+        })
+        .collect();
+    let [nails, anvil, none] = &sets[..] else { panic!("{sets:?}") };
+    let text = |set: &ActionSet| set.actions()[0].parameters().to_string();
+    assert!(text(nails).contains("nails") && text(anvil).contains("anvil") && none.is_empty());
+    assert!(nails.listed() == anvil.listed() && nails.listed() == none.listed());
+    assert!(!text(&nails.listed()).contains("nails"));
+    // Early choices of both kinds apply in their order.
+    let all = ["nails", "anvil"];
+    let late = Actions::new().allow::<Give>().choices::<Give>("item", all);
+    let late = late.unlisted_choices::<Give>("item", ["nails"]);
+    let early = Actions::new().choices::<Give>("item", all);
+    let early = early.unlisted_choices::<Give>("item", ["nails"]).allow::<Give>();
+    assert_eq!(early, late);
+    assert_eq!(early.specs()[0].unlisted_choices().len(), 1);
+    let listed = Actions::new().unlisted_choices::<Give>("item", ["nails"]);
+    let listed = listed.choices::<Give>("item", all).allow::<Give>();
+    assert_eq!(listed, Actions::new().allow::<Give>().choices::<Give>("item", all));
 }
 
 /// A defect of the actions is an error of the asks, with its name.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
     CancelAfter, Constraint, ConstraintKind, ContextPolicy, Detail, Notes, ReplyInProgress, Route,
@@ -243,13 +243,24 @@ fn get_constraint(reader: &mut Reader<'_>) -> Result<Constraint, Defect> {
     })
 }
 
+/// The key of unlisted choices in the parameters of an action: lists of texts by property. Schemas
+/// have no such keyword.
+const UNLISTED: &str = "unlistedChoices";
+
 fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
     let Actions { set, policy, calls_max, call_bytes_max, fault } = actions;
     writer.list(set.actions().iter(), |writer, action| {
         writer.text(action.name());
         writer.text(action.description());
         writer.bool(action.is_unit());
-        writer.text(&action.parameters().to_string());
+        let mut parameters = action.listed().parameters().clone();
+        let unlisted = action.unlisted_choices();
+        if let Some(parameters) = parameters.as_object_mut().filter(|_| !unlisted.is_empty()) {
+            let choices: Map<String, Value> =
+                unlisted.into_iter().map(|(name, texts)| (name, texts.into())).collect();
+            parameters.insert(UNLISTED.to_owned(), choices.into());
+        }
+        writer.text(&parameters.to_string());
     });
     put_policy(writer, *policy);
     writer.number(*calls_max);
@@ -278,6 +289,7 @@ fn get_action(reader: &mut Reader<'_>) -> Result<ActionSpec, Defect> {
     let defect = |error: &dyn ToString| Defect::value("action", error.to_string());
     let (name, description, is_unit) = (reader.text()?, reader.text()?, reader.bool()?);
     let mut parameters: Value = reader.json("action")?;
+    let unlisted = parameters.as_object_mut().and_then(|fields| fields.remove(UNLISTED));
     if is_unit {
         parameters = json!({"type": "null"});
     }
@@ -287,6 +299,12 @@ fn get_action(reader: &mut Reader<'_>) -> Result<ActionSpec, Defect> {
         ActionSpec::new(name, description, &parameters).map_err(|error| defect(&error))?;
     for property in without_choices {
         action = action.with_choices(&property, [""; 0]).map_err(|error| defect(&error))?;
+    }
+    let unlisted: Map<String, Value> =
+        serde_json::from_value(unlisted.unwrap_or(json!({}))).map_err(|error| defect(&error))?;
+    for (property, texts) in unlisted {
+        let texts: Vec<String> = serde_json::from_value(texts).map_err(|error| defect(&error))?;
+        action = action.with_unlisted_choices(&property, texts).map_err(|error| defect(&error))?;
     }
     Ok(action)
 }

@@ -114,6 +114,11 @@ fn actions(dice: &mut Dice) -> Actions {
         ActionSpec::new("wave", "", &json!({"type": "null"})).expect("an action"),
         give.clone(),
         give.with_choices("item", ["nails", "a \"sword\""]).expect("choices"),
+        give.with_unlisted_choices("kinds", ["nails", "a \"sword\""]).expect("choices"),
+        give.with_choices("item", ["nails", "sword"])
+            .and_then(|give| give.with_unlisted_choices("item", ["sword"]))
+            .and_then(|give| give.with_unlisted_choices("to", [""; 0]))
+            .expect("choices"),
         // Without choices the action is not possible.
         give.with_choices(none, [""; 0]).expect("choices"),
     ];

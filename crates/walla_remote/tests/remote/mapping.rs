@@ -368,6 +368,18 @@ fn calls_are_checked_delivered_and_answered() {
     );
 }
 
+/// A server has no grammar but its tools.
+#[test]
+fn a_server_gets_unlisted_choices() {
+    let give = actions().set.actions()[0].with_unlisted_choices("item", ["axe"]).unwrap();
+    assert!(!give.listed().parameters().to_string().contains("axe"));
+    let actions = Some(Actions::new(ActionSet::new([give]).unwrap()));
+    let spec = AgentSpec { actions, ..AgentSpec::new("") };
+    let body = body(Dialect::OpenAi, spec, AskOptions::default());
+    let parameters = &body["tools"][0]["function"]["parameters"];
+    assert_eq!(parameters["properties"]["item"]["enum"], json!(["axe"]));
+}
+
 /// Fragments of calls may alternate, and some servers count calls by id only.
 #[test]
 fn fragments_belong_to_their_calls() {

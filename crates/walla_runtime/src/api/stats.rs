@@ -63,10 +63,17 @@ pub struct EngineStats {
     /// Masks that constrained replies have received.
     pub masks: u64,
     /// Masks that were late: more than one step was submitted while the reply had no row because
-    /// it waited for its mask. The first mask of a model waits for the tables of its vocabulary.
+    /// it waited for its mask. The first mask of a model waits for the tables of its vocabulary, if
+    /// they are [not prepared](crate::EngineOptions::prepare_constraints).
     pub masks_late: u64,
     /// Time that masks have taken on their threads, compilation of grammars included.
     pub mask_time: Duration,
+    /// Grammars that were compiled. Replies with equal constraints or actions share one while it is
+    /// among the 256 that were used last.
+    pub grammars: u64,
+    /// Host memory of the vocabulary's tables for constraints and of the kept grammars, in bytes,
+    /// estimated. 0: there are no tables.
+    pub grammar_bytes: u64,
     /// Use of the frame budget.
     pub budget: BudgetStats,
 }

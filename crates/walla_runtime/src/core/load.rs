@@ -135,6 +135,10 @@ impl Source {
             EncodeWorker::spawn(Arc::clone(text), ENCODE_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
+        if options.budget != FrameBudget::Unlimited {
+            // Another busy thread would falsify the measured costs.
+            text.compiler.wait();
+        }
         let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
         let model_file = (model, file.file_bytes());
         let chunk = prefill_tokens_max.min(sequences.limits().tokens_max);

@@ -212,6 +212,10 @@ impl Core {
         let device = self.kv.executor().device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
         self.stats.graph_fallbacks = device.graph_fallbacks().total();
+        if let Some(compiler) = self.model_text.compiler.prepared() {
+            self.stats.grammars = compiler.compilations();
+            self.stats.grammar_bytes = compiler.bytes() as u64;
+        }
         self.stats.budget = self.budget.stats();
     }
 }

@@ -36,6 +36,9 @@ impl Source {
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(ModelText::load(&file, options, context_tokens)?);
+        if options.prepare_constraints && !options.inline_text {
+            text.compiler.prepare();
+        }
         let kept = file.keep()?;
         let digest = kept.digest()?;
         let source =

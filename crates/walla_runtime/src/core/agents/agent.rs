@@ -110,8 +110,11 @@ impl AgentState {
         if self.has_slot {
             self.output.set_stop_strings(&spec.stop_strings);
         }
+        let is_same = has_same_prompts(&spec, &self.spec);
         self.spec = *spec;
-        self.background.outdate();
+        if !is_same {
+            self.background.outdate();
+        }
     }
 
     /// The specification of the next reply.
@@ -189,4 +192,15 @@ impl AgentState {
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
         Some(waited_seconds - tokens as f32 / 1e3)
     }
+}
+
+/// Whether the settings of prompts are equal, including the tokens that they keep for a reply.
+fn has_same_prompts(spec: &AgentSpec, other: &AgentSpec) -> bool {
+    let key = |spec: &AgentSpec| {
+        let actions = spec.actions.as_ref().map(|actions| actions.set.listed());
+        let reply_tokens = (spec.reply_tokens_max, spec.reasoning_tokens_max);
+        let seed = spec.sampling.seed();
+        (actions, reply_tokens, spec.thinking, spec.context_policy, seed)
+    };
+    spec.persona == other.persona && key(spec) == key(other)
 }

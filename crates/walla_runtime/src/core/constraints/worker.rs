@@ -3,15 +3,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use walla_action::{ActionError, ActionSet, CallMarkers, GrammarOptions, call_grammar};
-use walla_constraint::{
-    Compiler, CompilerOptions, Constraint, MaskOutcome, MatchError, Matcher, Vocabulary,
-    VocabularyError,
-};
+use walla_constraint::{Compiler, Constraint, MaskOutcome, MatchError, Matcher};
 use walla_types::{TokenId, TokenMask};
 
 use crate::api::{AgentId, ReplyError, ReplyId};
@@ -89,7 +86,6 @@ pub(in crate::core) struct Constraints {
 #[derive(Debug)]
 struct Shared {
     text: Arc<ModelText>,
-    compiler: OnceLock<Result<Compiler, Arc<VocabularyError>>>,
     queue: Mutex<Queue>,
     wakes: Condvar,
 }
@@ -102,12 +98,7 @@ struct Queue {
 
 impl Constraints {
     pub fn new(text: Arc<ModelText>, waker: Option<Thread>) -> Self {
-        let shared = Shared {
-            text,
-            compiler: OnceLock::new(),
-            queue: Mutex::default(),
-            wakes: Condvar::new(),
-        };
+        let shared = Shared { text, queue: Mutex::default(), wakes: Condvar::new() };
         Self {
             shared: Arc::new(shared),
             waker,
@@ -278,14 +269,9 @@ impl Shared {
         Ok(Progress { matcher, forced, mask: Some(Arc::new(mask)) })
     }
 
-    /// The compiler, prepared by the first job.
+    /// The compiler. Its tables are prepared now, if that was not done while loading.
     fn compiler(&self) -> Result<&Compiler, ReplyError> {
-        let compiler = self.compiler.get_or_init(|| {
-            let vocabulary = Vocabulary::new(Arc::clone(&self.text.tokenizer));
-            let options = CompilerOptions::default();
-            vocabulary.map(|vocabulary| Compiler::new(vocabulary, options)).map_err(Arc::new)
-        });
-        let refused = |error: &Arc<_>| ReplyError::ConstraintVocabulary(Arc::clone(error));
-        compiler.as_ref().map_err(refused)
+        let compiler = self.text.compiler.get();
+        compiler.map_err(|error| ReplyError::ConstraintVocabulary(Arc::clone(error)))
     }
 }

@@ -365,6 +365,137 @@ fn the_prompt_names_the_actions() {
     assert!(with > without + 50, "{with} and {without}");
 }
 
+/// The set with these choices of the item, and each of them of iron: a call without any choice
+/// would be made without evaluating its prompt.
+fn of_items(is_listed: bool, items: &[&str]) -> ActionSet {
+    let items: Vec<_> =
+        items.iter().flat_map(|item| [(*item).to_owned(), format!("{item} of iron")]).collect();
+    let text = json!({"type": "object", "properties": {"item": {"type": "string"}},
+        "required": ["item"]});
+    let give = ActionSpec::new("give", "Hands an item over.", &text).expect("a valid action");
+    let give = match is_listed {
+        true => give.with_choices("item", items),
+        false => give.with_unlisted_choices("item", items),
+    };
+    ActionSet::new([give.expect("it is a text")]).expect("a valid set")
+}
+
+/// An agent whose replies begin with a call of `give`, and its specification with other items.
+fn giver(rig: &mut Rig, is_listed: bool) -> (AgentId, impl Fn(&[&str]) -> Box<AgentSpec> + use<>) {
+    let spec = AgentSpec { persona: "You are the smith of Emberfall. ".repeat(6), ..speaker(3, 8) };
+    let with = move |items: &[&str]| {
+        let actions = Actions::new(of_items(is_listed, items));
+        let actions = Actions { policy: ActionPolicy::Required, calls_max: 1, ..actions };
+        Box::new(AgentSpec { actions: Some(actions), ..spec.clone() })
+    };
+    (rig.agent(*with(&["nails"])), with)
+}
+
+fn is_outdated(rig: &Rig, agent: AgentId) -> bool {
+    let slot = rig.core.agents.slot_of(agent).expect("it has a slot");
+    rig.core.agents.get(slot).expect("it lives").background.is_pending()
+}
+
+/// Prompt tokens of a reply that were evaluated after its ask.
+fn evaluated(rig: &Rig, ask: ReplyId) -> u64 {
+    let usage = rig.reply(ask).usage;
+    u64::from(usage.prompt_tokens - usage.cached_tokens)
+}
+
+fn item(rig: &Rig, ask: ReplyId) -> Option<String> {
+    let [call] = &rig.reply(ask).calls[..] else { return None };
+    call.arguments["item"].as_str().map(|item| item.replace(" of iron", ""))
+}
+
+/// Tokens of a question, a reply and the markers around them.
+const OWN_TOKENS: u64 = 100;
+
+/// Neither an ask nor the background evaluates a prompt again, or encodes it. Prompts with lists of
+/// choices are evaluated again.
+#[test]
+fn other_unlisted_choices_evaluate_no_prompt() {
+    for (is_listed, background_prefill) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let options = EngineOptions { background_prefill, ..model(&MARKERS) };
+        let mut rig = rig(&options);
+        let (agent, with) = giver(&mut rig, is_listed);
+        rig.run();
+        let first = rig.ask(agent, chat("Nails?"));
+        rig.run();
+        assert_eq!(item(&rig, first).as_deref(), Some("nails"));
+        for choice in ["sword", "anvil", "horseshoe"] {
+            let before = rig.core.stats().background_tokens;
+            let was_outdated = is_outdated(&rig, agent);
+            rig.command(Command::ChangeAgent { agent, spec: with(&[choice]) });
+            assert_eq!(is_outdated(&rig, agent), is_listed || was_outdated);
+            rig.now_micros += 2_000_000;
+            rig.run();
+            let in_background = rig.core.stats().background_tokens - before;
+            let ask = rig.ask(agent, chat("Another, please."));
+            rig.run();
+            assert_eq!(item(&rig, ask).as_deref(), Some(choice), "{:?}", rig.reply(ask));
+            let tokens = in_background + evaluated(&rig, ask);
+            assert_eq!(tokens > OWN_TOKENS, is_listed, "{choice}: {tokens}");
+            assert!(is_listed || in_background == 0);
+        }
+        rig.assert_all_ended();
+    }
+}
+
+/// A reply in progress keeps the choices with which it began. The next one has the others, and
+/// evaluates no more than its question.
+#[test]
+fn unlisted_choices_change_behind_the_reply_in_progress() {
+    let mut changed = 0;
+    for rounds in 1..40 {
+        let mut rig = rig(&model(&MARKERS));
+        let (agent, with) = giver(&mut rig, false);
+        rig.run();
+        let first = rig.ask(agent, chat("Nails?"));
+        for _ in 0..rounds {
+            rig.advance();
+        }
+        let has_begun = rig.reply(first).started > 0;
+        changed += u32::from(has_begun && rig.reply(first).ends.is_empty());
+        rig.command(Command::ChangeAgent { agent, spec: with(&["sword"]) });
+        let next = rig.ask(agent, chat("Another, please."));
+        rig.run();
+        rig.assert_all_ended();
+        let choice = if has_begun { "nails" } else { "sword" };
+        assert_eq!(item(&rig, first).as_deref(), Some(choice), "round {rounds}");
+        assert_eq!(item(&rig, next).as_deref(), Some("sword"), "round {rounds}");
+        assert!(evaluated(&rig, next) < OWN_TOKENS, "{:?}", rig.reply(next).usage);
+    }
+    assert!(changed > 3, "{changed}");
+}
+
+/// Without choices the agent calls nothing, and its prompt stays as it is.
+#[test]
+fn an_action_without_unlisted_choices_stays_in_the_prompt() {
+    let mut rig = rig(&EngineOptions { background_prefill: true, ..model(&MARKERS) });
+    let (agent, with) = giver(&mut rig, false);
+    rig.run();
+    let change = |rig: &mut Rig, items: &[&str]| {
+        let mut spec = with(items);
+        let actions = spec.actions.as_mut().expect("it has actions");
+        actions.policy = ActionPolicy::Auto;
+        spec.sampling = opening(spec.sampling);
+        rig.command(Command::ChangeAgent { agent, spec });
+        let before = rig.core.stats().background_tokens;
+        rig.run();
+        let ask = rig.ask(agent, chat("Nails?"));
+        rig.run();
+        let in_background = rig.core.stats().background_tokens - before;
+        assert!(in_background + evaluated(rig, ask) < OWN_TOKENS, "{:?}", rig.reply(ask).usage);
+        rig.reply(ask).clone()
+    };
+    let sold_out = change(&mut rig, &[]);
+    assert!(sold_out.calls.is_empty() && sold_out.refused.is_empty(), "{sold_out:?}");
+    let called: usize = (0..4).map(|_| change(&mut rig, &["nails"]).calls.len()).sum();
+    assert!(called > 0);
+}
+
 /// A reply with a constraint makes no calls.
 #[test]
 fn a_constraint_excludes_calls() {
