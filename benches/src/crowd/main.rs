@@ -1,11 +1,13 @@
-//! A crowd that is asked at once, after several histories, and a village: a shop, a guard, a quest, a companion, gossip
-//! and the crowd, at 60 frames per second.
+//! A crowd that is asked at once, after several histories, and a village: a shop, a guard, a quest,
+//! a companion, gossip and the crowd, at 60 frames per second.
 //!
 //! ```text
-//! cargo run --release -p walla_benches --bin crowd -- --model qwen2.5-coder-0.5b-instruct-q4_k_m.gguf --threads 1
+//! cargo run --release -p walla_benches --bin crowd -- --threads 1 \
+//!     --model qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 //! ```
 //!
-//! The crowd is as fast after each history as on a new engine, if the engine predicts the times of its steps well.
+//! The crowd is as fast after each history as on a new engine, if the engine predicts the times of
+//! its steps well.
 
 mod scenes;
 mod village;

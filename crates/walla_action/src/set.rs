@@ -89,8 +89,8 @@ impl ActionSet {
         self.possible().find(|action| action.name() == name)
     }
 
-    /// The possible actions as tools for a chat template or a server, in the form of OpenAI's API. Equal sets
-    /// have equal lists; the order of keys is the order of the schema.
+    /// The possible actions as tools for a chat template or a server, in the form of OpenAI's API.
+    /// Equal sets have equal lists; the order of keys is the order of the schema.
     #[must_use]
     pub fn tools(&self) -> Vec<Value> {
         self.possible().map(ActionSpec::tool).collect()

@@ -1,8 +1,8 @@
 //! Corrects a fitted cost model by measured step times.
 //!
-//! The model is `overall * (table * bucket + rates * reads)`: three factors, of which `bucket` exists
-//! once per program. A measured step is one equation for three unknowns, so each factor has a
-//! variance, and the error of a step is divided in proportion to them (a Kalman filter of the
+//! The model is `overall * (table * bucket + rates * reads)`: three factors, of which `bucket`
+//! exists once per program. A measured step is one equation for three unknowns, so each factor has
+//! a variance, and the error of a step is divided in proportion to them (a Kalman filter of the
 //! logarithms, without covariances). Factors of programs that were measured often are certain: an
 //! error there is a change of the whole device, and all predictions follow. The factor of a new
 //! program is uncertain: an error there says nothing about the others.
@@ -13,8 +13,8 @@ use crate::frame::{BUCKETS, CostModel, StepWork, bucket_index};
 /// Variance of a measurement of the logarithm of a step's time: 10 %.
 const NOISE: f32 = 0.01;
 
-/// Variances of factors after a fit: of the whole device, of a program and of the reads. An engine's
-/// first steps often run with cold caches, so the whole is trusted.
+/// Variances of factors after a fit: of the whole device, of a program and of the reads. An
+/// engine's first steps often run with cold caches, so the whole is trusted.
 const OVERALL_FIT: f32 = 0.000_4;
 const BUCKET_FIT: f32 = 0.01;
 const READS_FIT: f32 = 0.01;

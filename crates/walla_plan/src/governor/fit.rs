@@ -132,8 +132,8 @@ impl StepCost {
     /// `None` without a usable sample.
     ///
     /// Buckets between measured ones are interpolated linearly. Buckets below the first measured
-    /// one have its cost. Buckets above the last one are extrapolated, with 1/16 of a step per row if
-    /// only one was measured.
+    /// one have its cost. Buckets above the last one are extrapolated, with 1/16 of a step per row
+    /// if only one was measured.
     ///
     /// # Examples
     /// ```

@@ -26,8 +26,8 @@
 //!    runs it anyway, with as many other rows as fit in [`NEEDED`] times its time, if later frames
 //!    can pay for that, and at least in [`OVERDRAFT`] times its time. The same holds for the row of
 //!    an agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
-//!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`] then
-//!    permits no row, independent of waiting times. Among `n` agents the wait is at most
+//!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`]
+//!    then permits no row, independent of waiting times. Among `n` agents the wait is at most
 //!    `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames. Work that nothing waits for makes no
 //!    debt: it runs when earlier frames have left the time of its step, up to [`DEBT_FRAMES_MAX`]
 //!    budgets.
