@@ -1,7 +1,7 @@
-//! First replies: what a constraint costs a reply, and what other choices of an action cost.
+//! First replies: the cost of a constraint for a reply, and of other choices of an action.
 //!
-//! Each round loads the model anew. A number is the time from an ask to its first token, less the
-//! time of a reply without a constraint to the same prompt, which comes before.
+//! Each round of the replies loads the model again. All prompts are in the cache. A constraint that
+//! forces the first tokens gives them before the prompt is evaluated.
 
 use std::error::Error;
 use std::time::Duration;
@@ -94,7 +94,7 @@ fn spec(actions: Option<(ActionPolicy, ActionSet)>) -> Result<AgentSpec, Box<dyn
     })
 }
 
-/// Waits for a new engine, `after` and then asks for the [`REPLIES`].
+/// Waits until the engine is ready, then for the time `after`, and asks the [`REPLIES`].
 pub fn replies(
     engine: &Engine,
     client: Client,
@@ -167,35 +167,32 @@ pub fn spread(mut numbers: Vec<f64>) -> [f64; 3] {
 /// Prints the rows of all rounds, and returns them.
 pub fn report<const N: usize>(
     names: [&str; N],
-    base: impl Fn(usize) -> usize,
     rounds: &[[Shot; N]],
     settings: &Value,
 ) -> Vec<Value> {
     println!(
-        "| reply | prompt | evaluated | first token, median (least – most) ms | more than without | \
-         masks ms | processor ms |\n|---|---|---|---|---|---|---|"
+        "| reply | prompt | evaluated | first token, median (least – most) ms | masks ms | \
+         processor ms |\n|---|---|---|---|---|---|"
     );
     let mut rows = Vec::new();
     for (at, name) in names.into_iter().enumerate() {
         let of = |number: &dyn Fn(&[Shot; N]) -> f64| spread(rounds.iter().map(number).collect());
         let first = |shot: &Shot| shot.usage.first_token_micros as f64 / 1e3;
         let [median, least, most] = of(&|round| first(&round[at]));
-        let more = of(&|round| first(&round[at]) - first(&round[base(at)]));
         let masks = of(&|round| round[at].mask_micros / 1e3);
         let processor = of(&|round| round[at].processor_micros.unwrap_or(f64::NAN) / 1e3);
         let usage = rounds.last().map_or_else(Usage::default, |round| round[at].usage);
         let evaluated = usage.prompt_tokens - usage.cached_tokens;
         println!(
-            "| {name} | {} | {evaluated} | {median:.1} ({least:.1} – {most:.1}) | {:+.1} ({:+.1} – \
-             {:+.1}) | {:.1} | {:.0} |",
-            usage.prompt_tokens, more[0], more[1], more[2], masks[0], processor[0],
+            "| {name} | {} | {evaluated} | {median:.1} ({least:.1} – {most:.1}) | {:.1} | {:.0} |",
+            usage.prompt_tokens, masks[0], processor[0],
         );
         let rounded = |all: [f64; 3]| all.map(|number| (number * 10.0).round() / 10.0);
         rows.push(json!({
             "settings": settings, "reply": name, "rounds": rounds.len(),
             "prompt_tokens": usage.prompt_tokens, "evaluated_tokens": evaluated,
-            "first_token_ms": rounded([median, least, most]), "more_ms": rounded(more),
-            "mask_ms": rounded(masks), "processor_ms": rounded(processor),
+            "first_token_ms": rounded([median, least, most]), "mask_ms": rounded(masks),
+            "processor_ms": rounded(processor),
         }));
     }
     rows

@@ -377,8 +377,7 @@ fn measure_first(
         println!("\n{model}, tables {tables}, asked {after_ms} ms after a load of {load:.0} ms");
         let settings = json!({"model": model, "prepare_constraints": is_prepared,
             "after_ms": after_ms, "load_ms": load.round()});
-        let base = |at: usize| if at < 5 { 0 } else { 5 };
-        rows.extend(first::report(first::REPLIES, base, &shots, &settings));
+        rows.extend(first::report(first::REPLIES, &shots, &settings));
     }
     let mut shots = Vec::new();
     let (engine, model, _) = start(true)?;
@@ -388,7 +387,7 @@ fn measure_first(
     }
     println!("\n{model}, choices of an action");
     let settings = json!({"model": model});
-    rows.extend(first::report(first::CHOICES, |_| 0, &shots, &settings));
+    rows.extend(first::report(first::CHOICES, &shots, &settings));
     engine.stop();
     Ok(rows)
 }

@@ -161,9 +161,9 @@ impl Actions {
     /// that it lists. So other unlisted choices apply from the next reply on without evaluating the
     /// prompt again, and a prompt is no longer with many of them.
     ///
-    /// The model does not learn them from its actions. Tell it what it needs in the persona, in
-    /// turns of the [`Conversation`](crate::Conversation) or in notes, or list all choices that
-    /// there can be before:
+    /// The model does not learn them from its actions. Name them in the persona, as turns of the
+    /// [`Conversation`](crate::Conversation) or in notes, or list all choices that there can be
+    /// before:
     ///
     /// ```
     /// # use bevy_walla::prelude::*;

@@ -231,7 +231,7 @@ fn grammar_of(set: &ActionSet) -> String {
     grammar.sources().concat()
 }
 
-/// Prompts keep what they list: the type's schema or the latest listed choices.
+/// Prompts keep their list: the type's schema or the latest listed choices.
 #[test]
 fn unlisted_choices_are_in_the_grammar_alone() {
     let schema = json!({"type": "object", "properties": {

@@ -118,7 +118,7 @@ mod tests {
         compiler.shared.builders.lock().expect("no thread panics").clone()
     }
 
-    /// The thread that is asked for a constraint does not build them, and many threads share one.
+    /// Threads that need a constraint wait for them and do not build them.
     #[test]
     fn the_tables_of_a_large_vocabulary_are_built_once_on_their_thread() {
         let compiler = ConstraintCompiler::new(tokenizer(PREPARED_TOKENS_MIN as u32));

@@ -63,6 +63,34 @@ fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
 /// The fastest exit from a state.
 const EXIT_MAX: Duration = Duration::from_millis(400);
 
+/// The tables of a large vocabulary are there before anything needs them, unless the options exclude
+/// that.
+#[test]
+fn the_tables_of_constraints_are_prepared_with_the_model() {
+    let shape = Model { vocab: 20_000, ..Model::TINY };
+    let bytes = Vec::leak(synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).unwrap());
+    for (prepare_constraints, budget) in
+        [(true, FrameBudget::Auto), (true, FrameBudget::Unlimited), (false, FrameBudget::Auto)]
+    {
+        let source = ModelSource::Static(bytes);
+        let options = EngineOptions { model: source, prepare_constraints, budget, ..options() };
+        let (engine, _) = start_with(FaultPlan::new(1), options);
+        let client = engine.client(Pacing::FreeRunning).unwrap();
+        let mut speak = || {
+            let asked = ask(&client, 1);
+            assert!(ends(&client, 1).iter().any(|event| event.reply_id == asked));
+            engine.stats()
+        };
+        let mut stats = speak();
+        if prepare_constraints && budget == FrameBudget::Unlimited {
+            // The load has not waited for them.
+            stats = eventually("the tables", || Some(speak()).filter(|now| now.grammar_bytes > 0));
+        }
+        assert_eq!((stats.grammars, stats.grammar_bytes > 0), (0, prepare_constraints));
+        engine.stop();
+    }
+}
+
 /// Events until `count` replies have ended.
 fn ends(client: &Client, count: usize) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();

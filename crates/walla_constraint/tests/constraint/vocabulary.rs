@@ -147,6 +147,35 @@ fn text_without_tokens_is_a_dead_end() {
     assert!(!matcher.has_ended() && !matcher.is_complete());
 }
 
+/// Threads that need a constraint at the same time compile it once, and its memory is counted until
+/// it is evicted.
+#[test]
+fn threads_wait_for_one_compilation() {
+    let vocabulary = Vocabulary::new(crate::common::demo()).unwrap();
+    let tables = vocabulary.bytes();
+    assert!(tables > 100 * vocabulary.tokens());
+    let options = CompilerOptions { cache_entries_max: 3, ..CompilerOptions::default() };
+    let compiler = Compiler::new(vocabulary, options);
+    for number in 0..6 {
+        let numbers = format!("[a-f]{{1,{}}}(g|h){{3,9}}", 50 + number);
+        let constraint = Constraint::regex(numbers);
+        let barrier = std::sync::Barrier::new(8);
+        let compile = || {
+            barrier.wait();
+            compiler.compile(&constraint).unwrap()
+        };
+        let grammars: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(compile)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(grammars.iter().all(|grammar| Arc::ptr_eq(grammar, &grammars[0])));
+        assert_eq!(compiler.compilations(), number + 1);
+        let (entries, bytes) = compiler.cached();
+        assert_eq!(entries as u64, (number + 1).min(3));
+        assert_eq!(compiler.bytes(), tables + bytes);
+    }
+}
+
 #[test]
 fn results_are_cached_and_shared_between_threads() {
     fn is_shared<T: Send + Sync + 'static>(_: &T) {}

@@ -66,6 +66,37 @@ fn replies_conform_and_end_where_the_grammar_ends() {
     assert!(texts.iter().any(|heard| heard.text != texts[0].text), "there is a choice");
 }
 
+/// Agents with equal constraints or actions share a grammar.
+#[test]
+fn a_grammar_is_compiled_once_for_all_agents() {
+    let mut rig = free(&roomy());
+    let start = |rig: &mut Rig, specs: &dyn Fn(u64) -> AgentSpec| {
+        for seed in 0..8 {
+            let agent = rig.agent(specs(seed));
+            rig.ask(agent, Prompt::Chat("sell".into()));
+        }
+        rig.run();
+        (rig.core.stats().grammars, rig.core.stats().grammar_bytes)
+    };
+    let (none, tables) = start(&mut rig, &|seed| speaker(seed, 4));
+    assert_eq!((none, tables), (0, 0), "agents without constraints need no tables");
+    let (offers, with_offers) = start(&mut rig, &offer);
+    assert_eq!(offers, 1);
+    assert!(with_offers > 0);
+    let other = |seed| constrained(seed, Constraint::choice(["yes", "no"]));
+    let (others, bytes) = start(&mut rig, &other);
+    assert!(others == 2 && bytes > with_offers);
+    assert_eq!(start(&mut rig, &offer), (2, bytes), "they are kept");
+    let actions = |seed| {
+        let policy = crate::api::ActionPolicy::Required;
+        let actions =
+            crate::api::Actions { policy, ..crate::api::Actions::new(super::actions::wave()) };
+        AgentSpec { actions: Some(actions), ..speaker(seed, 8) }
+    };
+    assert_eq!(start(&mut rig, &actions).0, 3);
+    rig.assert_all_ended();
+}
+
 /// The constraint of an ask replaces that of its agent, for its reply only.
 #[test]
 fn one_ask_can_have_a_constraint_of_its_own() {
