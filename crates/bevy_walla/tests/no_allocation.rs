@@ -149,7 +149,7 @@ fn a_recorder_allocates_nothing_on_the_frame_side() {
     // A new buffer is allocated only if the thread that returns them is late, as on a busy machine.
     assert!(allocations.contains(&0), "each 50 frames of 64 recorded agents: {allocations:?}");
     assert!(allocations.iter().sum::<u64>() <= 256, "buffers alone: {allocations:?}");
-    // Nobody speaks: no thread allocates, when the one that writes is done.
+    // While all agents are silent no thread allocates, when the recorder has written everything.
     let agents: Vec<Entity> =
         app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
     for agent in agents {

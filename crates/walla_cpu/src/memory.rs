@@ -57,7 +57,7 @@ impl Bytes {
 /// A model has hundreds of tensors of some megabytes. An allocator takes such blocks from a heap
 /// that it keeps: glibc does after the first of them has been freed, and one small block behind
 /// them keeps them resident. So after some loads the process would hold the memory of two models
-/// and more. A mapping of its own is returned when it is dropped.
+/// and more. A separate mapping is returned when it is dropped.
 enum Block {
     Allocated(Vec<Line>),
     #[cfg(target_os = "linux")]

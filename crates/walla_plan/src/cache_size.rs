@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(size(12_288, 2 * GIB), (64, 21_840, CacheLimit::Free(2 * GIB)));
         assert_eq!(size(12_288, GIB), (42, 10_912, CacheLimit::Free(GIB)));
         assert_eq!(size(12_288, None), (64, 21_840, CacheLimit::Unknown));
-        // The least, whether it fits or not: the device refuses what it does not have.
+        // The least, whether it fits or not: the device refuses memory that it lacks.
         assert_eq!(size(12_288, 300 << 20), (16, 4_096, CacheLimit::Minimum));
         assert_eq!(size(12_288, 0), (16, 4_096, CacheLimit::Minimum));
         // The demo model: everything.

@@ -173,7 +173,7 @@ pub struct EngineOptions {
     /// KV pool capacity in tokens, shared by all agents. Default: `None`,
     /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
     /// memory, because few agents have a full context: on a CPU, if `agents_max` is `None` too, the
-    /// pool takes an eighth of the memory that is free beside the model, at most 512 MiB, and at
+    /// pool takes an eighth of the memory that is free next to the model, at most 512 MiB, and at
     /// least four full contexts, because the game shares the memory (256 MiB on systems other than
     /// Linux, whose free memory is not known). Replies do not depend on it. The load's log and
     /// `walla fit` report the choice. The memory is reserved and written at load, so that no step

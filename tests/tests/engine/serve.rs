@@ -261,7 +261,7 @@ async fn keys_and_limits_hold() {
         ..greedy(GRETA)
     };
     let agent = engine.agent_with(endless);
-    // In a pause it goes on until both were asked.
+    // In a pause it is open until both were asked.
     local.set_paused(true);
     let mut long = agent.ask("Sing!");
     let start = Instant::now();
@@ -320,7 +320,7 @@ async fn a_closed_connection_with_unread_bytes_cancels_its_reply() {
     let body = body.to_string();
     for is_streamed in [false, true] {
         let body = body.replace("400,", if is_streamed { "400,\"stream\":true," } else { "400," });
-        // In a pause the reply does not end by itself.
+        // In a pause the reply ends only by a cancel.
         local.set_paused(true);
         let stream = send(port, &(head(body.len()) + &body + "POST /v1/chat")).await;
         let start = Instant::now();

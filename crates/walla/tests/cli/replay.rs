@@ -88,7 +88,7 @@ fn refused(path: &str, bytes: &[u8]) -> String {
     ran.err
 }
 
-/// A recording without a readable part is no success, whatever follows the damage.
+/// A recording without a readable part is no success, with or without parts behind the damage.
 #[test]
 fn a_recording_without_a_readable_part_is_refused() {
     for count in 1..=3 {

@@ -70,7 +70,7 @@ pub fn recv(client: &RemoteClient) -> Event {
     }
 }
 
-/// Waits until the engine's counters say so.
+/// Waits until a condition of the engine's counters holds.
 fn eventually(client: &RemoteClient, what: &str, is_so: impl Fn(EngineStats) -> bool) {
     let start = Instant::now();
     while !is_so(client.stats()) {

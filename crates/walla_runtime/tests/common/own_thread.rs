@@ -1,4 +1,4 @@
-//! What this thread does, instead of the time that passes: a busy machine makes every call slow.
+//! Counts of this thread instead of elapsed time: a busy machine makes every call slow.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub fn waits() -> u64 {
 pub fn processor_time() -> Duration {
     #[cfg(target_os = "linux")]
     {
-        // The system brings the number up to date when it chooses the next thread.
+        // The system updates the number when it chooses the next thread.
         std::thread::yield_now();
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
         let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());

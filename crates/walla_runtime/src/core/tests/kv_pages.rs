@@ -327,7 +327,7 @@ fn the_default_cache_of_a_cpu_is_a_part_of_the_free_memory() {
         let core = on_small_machine(agents_max, kv_tokens, 128).expect("it fits");
         (core.agents.slots(), core.stats.pages, core.context_tokens)
     };
-    // An eighth of what the model leaves is nearly 16 MiB: five contexts of 64 pages, for agents
+    // An eighth of the rest is nearly 16 MiB: five contexts of 64 pages, for agents
     // with a quarter of a context each.
     let (slots, pages, context_tokens) = size(None, None);
     assert!((19..=21).contains(&slots), "{slots} slots");

@@ -150,7 +150,7 @@ fn the_last_handle_stops_the_engine_and_its_thread_drops_the_core() {
 #[test]
 fn dropping_during_a_load_has_a_bounded_wait() {
     let (engine, _go) = never_loads(0.1);
-    // The load goes on until the test ends.
+    // The load ends after the test.
     assert!(seconds(|| drop(engine)) < 60.0);
 }
 
