@@ -92,6 +92,19 @@ mod sync {
         }
     }
 
+    /// A model checker has no time.
+    pub(crate) struct Instant;
+
+    impl Instant {
+        pub(crate) fn now() -> Self {
+            Self
+        }
+
+        pub(crate) fn elapsed(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+    }
+
     /// The model's threads have no processors.
     pub(crate) fn processor() -> Option<usize> {
         None

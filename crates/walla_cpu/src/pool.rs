@@ -39,7 +39,9 @@
 //! would then delay the thread that waits for it, so it claims no tile. If the system has a free
 //! processor after all, the helper [moves](Places::leave) there. Else it sleeps, and the executor
 //! wakes it [again](crate::retry) after a bounded amount of work: a processor that is busy now may
-//! be free a moment later. Helpers that have processors of their own are not affected.
+//! be free a moment later. Other helpers are not affected. A helper that shares its processor with
+//! another program makes the executor wait; if helpers cost more time than they save, they sleep for
+//! some [launches](crate::retry::Balance).
 
 use std::cell::Cell;
 use std::io;
@@ -48,10 +50,10 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::parker::{park_in_until, park_until};
-use crate::retry::Retry;
+use crate::retry::{Balance, Retry, Verdict};
 use crate::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CachePadded, Ordering, Parker, Unparker,
-    leave_processor, processor, spin_until, thread,
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CachePadded, Instant, Ordering, Parker,
+    Unparker, leave_processor, processor, spin_until, thread,
 };
 use crate::tile::{Grid, Tile};
 use crate::work::ThreadCosts;
@@ -79,7 +81,7 @@ impl Places {
     pub(crate) const SYSTEM: Self = Self { current: processor, leave: leave_processor };
 }
 
-/// Whether a helper has a processor of its own. Changes rarely.
+/// Whether a helper has another processor than the executor. Changes rarely.
 mod place {
     /// It has, or is to try.
     pub(super) const OWN: usize = 0;
@@ -158,8 +160,9 @@ impl Shared {
         (next < tiles).then_some(next as usize)
     }
 
-    /// Works on the current job until no tile is left to claim.
-    fn help(&self, worker: usize) {
+    /// Works on the current job until no tile is left to claim. Returns the number of its tiles.
+    fn help(&self, worker: usize) -> u32 {
+        let mut tiles = 0;
         while let Some(index) = self.claim() {
             let work = self.job.work.load(Ordering::Relaxed).cast::<Work<'_>>();
             #[expect(
@@ -175,7 +178,9 @@ impl Shared {
             if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.executor.unpark();
             }
+            tiles += 1;
         }
+        tiles
     }
 
     fn stops(&self) -> bool {
@@ -193,7 +198,8 @@ impl Shared {
         (self.places.current)().filter(|own| *own == executor)
     }
 
-    /// Whether the calling helper has a processor of its own, if necessary after a move.
+    /// Whether the calling helper has another processor than the executor, if necessary after a
+    /// move.
     fn has_own_processor(&self) -> bool {
         let Some(shared) = self.shared_processor() else { return true };
         (self.places.leave)(shared);
@@ -264,6 +270,8 @@ pub(crate) struct Pool {
     costs: ThreadCosts,
     /// Of the thread that publishes.
     parker: Parker,
+    /// Time that all helpers save, and attempts after they cost time.
+    balance: Cell<(Balance, Retry)>,
 }
 
 impl Pool {
@@ -272,7 +280,13 @@ impl Pool {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker, 1, Places::SYSTEM));
         let costs = ThreadCosts::new(ThreadCosts::JOIN_NANOS);
-        Self { shared, helpers: Vec::new(), costs, parker }
+        Self {
+            shared,
+            helpers: Vec::new(),
+            costs,
+            parker,
+            balance: Cell::new((Balance::default(), Retry::of_late())),
+        }
     }
 
     /// A pool of `threads` threads, including the calling thread.
@@ -285,7 +299,13 @@ impl Pool {
         let parker = Parker::new();
         let shared = Arc::new(Shared::new(&parker, threads, places));
         let helpers = Vec::with_capacity(threads);
-        let mut pool = Self { shared, helpers, costs, parker };
+        let mut pool = Self {
+            shared,
+            helpers,
+            costs,
+            parker,
+            balance: Cell::new((Balance::default(), Retry::of_late())),
+        };
         // The highest number first, because a helper holds the handles of the ones that it wakes.
         for worker in (1..threads).rev() {
             let others = woken_by(worker).filter(|other| *other < threads);
@@ -296,7 +316,7 @@ impl Pool {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
             let thread = builder.spawn(move || shared.serve(worker, &others))?;
-            pool.helpers.push(Helper { thread, retry: Cell::new(Retry::new()) });
+            pool.helpers.push(Helper { thread, retry: Cell::new(Retry::of_displaced()) });
         }
         pool.helpers.reverse();
         Ok(pool)
@@ -325,12 +345,29 @@ impl Pool {
                 helper.retry.set(retry);
             }
         }
-        shared.help(0);
+        let tiles = shared.help(0);
         let done = || shared.remaining.load(Ordering::Acquire) == 0;
+        let began = Instant::now();
         if !spin_until(EXECUTOR_SPIN, done) {
             park_in_until(parker, done);
         }
+        self.weigh(nanos / u64::from(count) * u64::from(count - tiles), began.elapsed());
         assert!(!shared.launch.panicked.load(Ordering::Relaxed), "a kernel panicked");
+    }
+
+    /// Notes that helpers did `saved` nanoseconds of estimated work in a job, and that the executor
+    /// waited for them. If they cost time, the rest of the launch and more work run without them.
+    fn weigh(&self, saved: u64, waited: Duration) {
+        let (mut balance, mut late) = self.balance.get();
+        match balance.add(saved, u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX)) {
+            Verdict::Open => {}
+            Verdict::Save => late.succeeded(),
+            Verdict::Cost => {
+                late.failed();
+                self.shared.launch.crew.store(1, Ordering::Relaxed);
+            }
+        }
+        self.balance.set((balance, late));
     }
 
     /// The state of a helper's attempts, after its latest report.
@@ -381,7 +418,10 @@ impl Pool {
     /// until [`rest`](Self::rest): `nanos` nanoseconds of work. Helpers without a processor are
     /// woken later or not at all.
     pub(crate) fn wake(&self, threads: usize, nanos: u64) {
-        let threads = threads.min(self.workers());
+        let (balance, mut late) = self.balance.get();
+        let threads = if late.is_due_within(nanos) { threads.min(self.workers()) } else { 1 };
+        late.advance(nanos);
+        self.balance.set((balance, late));
         let is_due = |worker: &usize| self.retry(*worker).is_due_within(nanos);
         let crew = (1..threads).rev().find(is_due).map_or(1, |worker| worker + 1);
         for worker in 1..threads {

@@ -1,6 +1,8 @@
 //! Synchronisation primitives. Package `walla_cpu_models` replaces this module by loom's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+pub(crate) use std::time::Instant;
 
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},

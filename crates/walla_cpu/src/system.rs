@@ -166,7 +166,7 @@ mod affinity {
             libc::CPU_CLR(processor, &mut others);
         }
         // The system moves a running thread at once if its processor is not allowed. Afterwards
-        // the thread may use all of them again, as whoever limits it has chosen.
+        // the thread may use all of them again, as the program has chosen.
         if count(&others) > 0 && threads_ready().is_some_and(|ready| ready <= count(&allowed)) {
             set(&others);
             set(&allowed);

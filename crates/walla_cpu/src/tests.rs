@@ -179,7 +179,7 @@ mod pool {
 }
 
 mod retry {
-    use crate::retry::Retry;
+    use crate::retry::{Balance, Retry, Verdict};
 
     /// Work after which a helper is woken again at the latest.
     const MOST: u64 = 2_000_000;
@@ -193,12 +193,12 @@ mod retry {
         }
     }
 
-    /// Whatever happened before, a helper is woken again within a bounded amount of work.
+    /// After every history, a helper is woken again within a bounded amount of work.
     #[test]
     fn no_history_gives_a_helper_up() {
         let mut random = Random(1);
         for _ in 0..10_000 {
-            let mut retry = Retry::new();
+            let mut retry = Retry::of_displaced();
             for _ in 0..random.below(50) {
                 match random.below(4) {
                     0 => retry.succeeded(),
@@ -218,7 +218,7 @@ mod retry {
     #[test]
     fn attempts_are_soon_at_first_and_rare_if_they_fail() {
         const JOB: u64 = 25_000;
-        let mut retry = Retry::new();
+        let mut retry = Retry::of_displaced();
         let mut attempts = Vec::new();
         for job in 0..4_000 {
             if retry.is_due_within(JOB) {
@@ -232,6 +232,61 @@ mod retry {
         assert!(attempts.len() as u64 <= 4_000 * JOB / MOST + 5, "{attempts:?}");
         retry.succeeded();
         assert!(retry.is_due());
+    }
+
+    /// Time in milliseconds of two seconds of work in jobs of this many microseconds, with a helper
+    /// that runs for `on` microseconds and then, with a tile, not for `off` microseconds.
+    fn simulate(job: u64, on: u64, off: u64) -> (u64, u64) {
+        const TILES: u64 = 16;
+        let (mut balance, mut late) = (Balance::default(), Retry::of_late());
+        let (mut now, mut alone) = (0, 0);
+        for _ in 0..2_000_000 / job {
+            if !late.is_due_within(1_000 * job) {
+                late.advance(1_000 * job);
+                now += job;
+                alone += 1;
+                continue;
+            }
+            late.advance(1_000 * job);
+            let phase = now % (on + off);
+            let (mine, waited) = if phase + job / 2 < on {
+                (TILES / 2, job / TILES / 2)
+            } else if phase < on {
+                // It is descheduled during this job.
+                (TILES - 1, (on + off - phase).saturating_sub(job))
+            } else {
+                (TILES, 0)
+            };
+            now += job * mine / TILES + waited;
+            match balance.add(1_000 * job * (TILES - mine) / TILES, 1_000 * waited) {
+                Verdict::Open => {}
+                Verdict::Save => late.succeeded(),
+                Verdict::Cost => late.failed(),
+            }
+        }
+        (now / 1_000, alone)
+    }
+
+    #[test]
+    fn helpers_on_busy_processors_cost_little() {
+        for job in [20, 80, 300, 2_000] {
+            for (on, off) in [(100, 3_000), (1_000, 3_000), (1_000, 10_000), (3_000, 4_000)] {
+                let (millis, alone) = simulate(job, on, off);
+                assert!(millis < 2_300, "{job} {on} {off}: {millis} ms, {alone} jobs alone");
+            }
+        }
+    }
+
+    /// A rare pause, as of an interrupt or of a virtual machine's host, changes nothing.
+    #[test]
+    fn helpers_on_free_processors_are_used_by_all_jobs() {
+        for job in [20, 80, 300, 2_000] {
+            for (on, off) in [(10_000_000, 1), (20_000, 1_000), (100_000, 2_500)] {
+                let (millis, alone) = simulate(job, on, off);
+                assert_eq!(alone, 0, "{job} {on} {off}");
+                assert!(millis < 1_300, "{job} {on} {off}: {millis} ms");
+            }
+        }
     }
 }
 
