@@ -88,7 +88,7 @@ fn rounds_per_second() -> f64 {
 }
 
 impl Game {
-    /// A game with `threads` threads, each of which works for a time in each frame.
+    /// A game with `threads` threads. Each one works for a time in each frame.
     #[must_use]
     pub fn new(threads: usize, work_seconds: f64, frame_seconds: f64) -> Self {
         let rounds = (work_seconds * rounds_per_second()) as u64;

@@ -23,7 +23,7 @@ use walla_runtime::{Engine, EngineOptions, FrameBudget, ModelSource, Pacing};
 
 use self::scenes::{Row, Scenes};
 
-/// What an engine has done before its crowd is asked.
+/// Work of an engine before its crowd is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum History {
     /// Nothing.

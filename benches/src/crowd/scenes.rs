@@ -1,4 +1,4 @@
-//! Frames of the game, asks, and what is measured of them.
+//! Frames of the game, asks, and their measurements.
 
 use std::collections::HashMap;
 use std::error::Error;

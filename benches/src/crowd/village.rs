@@ -1,4 +1,4 @@
-//! The inhabitants and what they do.
+//! The inhabitants and their scenes.
 
 use std::error::Error;
 

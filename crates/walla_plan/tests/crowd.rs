@@ -129,7 +129,7 @@ fn history() -> impl Strategy<Value = Vec<(u32, u32, f32)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
-    /// Whatever was measured before, a step of each size that the budget allows runs again.
+    /// After any measurements, a step of each size that the budget allows runs again.
     #[test]
     fn every_step_is_tried_again_after_any_history(
         history in history(),
@@ -153,7 +153,7 @@ proptest! {
         }
         let wanted =
             StepWork { decode_rows: rows, prefill_tokens: prompt, ..StepWork::default() };
-        // The largest step that fits whatever is predicted correctly, with a margin of a half.
+        // The largest step that fits if it is predicted correctly, with a margin of a half.
         let budget = device.options.budget_micros.unwrap_or(u32::MAX) as f32;
         let smallest = device.micros(StepWork::decode(1, 200));
         let possible = if smallest > budget { 2.0 * smallest } else { budget.max(smallest) } / 1.5;

@@ -63,8 +63,8 @@ fn ask_with(client: &Client, sampling: Sampling) -> ReplyId {
 /// The fastest exit from a state.
 const EXIT_MAX: Duration = Duration::from_millis(400);
 
-/// The tables of a large vocabulary are there before anything needs them, unless the options exclude
-/// that.
+/// The tables of a large vocabulary are there before anything needs them, unless the options
+/// exclude that.
 #[test]
 fn the_tables_of_constraints_are_prepared_with_the_model() {
     let shape = Model { vocab: 20_000, ..Model::TINY };

@@ -141,7 +141,7 @@ fn settings_are_the_same() {
         kv_tokens(700), state_snapshots(8), prefill_tokens_max(9),
         kv_type(walla::KvType::Q8), budget(millis(3)),
         budget_carry(2), background_prefill(false), context_shift(true),
-        launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
+        prepare_constraints(false), launch_max(millis(1)), cost_cache("costs"), pre_tokenizer("qwen2"), fallback(false),
         deadlines(deadlines),
     };
     // Only free-running clients of the builder need this.
@@ -165,6 +165,7 @@ fn settings_are_the_same() {
         budget_carry,
         background_prefill,
         context_shift,
+        prepare_constraints,
         launch_max,
         cost_cache,
         pre_tokenizer,
@@ -181,7 +182,7 @@ fn settings_are_the_same() {
     assert_eq!((device.as_str(), threads), ("cpu", Some(3)));
     assert_eq!((context_tokens, agents_max, agents_parked_max), (77, Some(5), 6));
     assert_eq!((wait_for_slot, fallback, background_prefill), (false, false, false));
-    assert!(context_shift);
+    assert!(context_shift && !prepare_constraints);
     let sizes = (kv_tokens, state_snapshots, prefill_tokens_max);
     assert_eq!(sizes, (Some(700), Some(8), Some(9)));
     assert_eq!((kv_type, set_deadlines), (walla::KvType::Q8, deadlines));

@@ -5,7 +5,7 @@
 //! a variance, and the error of a step is divided in proportion to them (a Kalman filter of the
 //! logarithms, without covariances). Factors of programs that were measured often are certain: an
 //! error there is a change of the whole device, and all predictions follow. The factor of a new
-//! program is uncertain: an error there says nothing about the others.
+//! program is uncertain: an error there changes no other prediction.
 
 use super::StepCost;
 use crate::frame::{BUCKETS, CostModel, StepWork, bucket_index};
@@ -230,7 +230,7 @@ impl Corrections {
         error > OUTLIER
     }
 
-    /// Forgets what is known of a program: its next measurement replaces its prediction.
+    /// Forgets the measurements of a program: its next measurement replaces its prediction.
     pub fn doubt(&mut self, work: StepWork) {
         let index = program(work);
         self.bucket[index].variance = VARIANCE_MAX;
@@ -240,7 +240,7 @@ impl Corrections {
     /// Divides the error of a prediction among the factors.
     fn divide(&mut self, work: StepWork, expected: f32, error: f32) {
         let (index, below) = (program(work), self.share_below(work));
-        // Changes of the logarithm of the prediction with those of the factors.
+        // Changes of the logarithm of the prediction with the logarithms of the factors.
         let of_bucket = (1.0 - below) * self.expected[index] / expected;
         let is_below = below > 0.0 && self.measured[index - 1] > 0;
         let of_below = if is_below { below * self.expected[index - 1] / expected } else { 0.0 };

@@ -100,7 +100,7 @@ const CHUNK_COST_MAX: f32 = 1.1;
 
 /// Limit of a step, relative to the smallest step, in a frame whose budget is shorter than the
 /// smallest step. Two thirds of such a step are the work of rows. With less, most of a crowd's time
-/// is the fixed cost of steps: 40 prompts of 14 tokens and 320 tokens of a 0.5B model, of which a
+/// is the fixed cost of steps: 40 prompts of 14 tokens and 320 tokens of a 0.5B model, whose
 /// step with one row takes 18 ms, take 6.0 s with 1.5 times, 4.4 s with 2 times, 3.3 s with 3 times
 /// and 2.9 s with 4 times, at half of a processor's time (`tests/crowd.rs`).
 pub const NEEDED: f32 = 3.0;

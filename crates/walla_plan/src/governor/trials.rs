@@ -22,7 +22,7 @@ pub(super) struct Trials {
     next: Option<usize>,
     /// Whether the step that is being planned is that trial.
     is_trial: bool,
-    /// What the requests want of the step that is being planned, if it is the first one of its
+    /// Rows that the requests want of the step that is being planned, if it is the first one of its
     /// frame.
     wanted: Option<StepWork>,
 }

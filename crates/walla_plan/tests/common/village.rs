@@ -86,7 +86,7 @@ impl Device {
             + work.context_tokens as f32 * self.context_token_micros
     }
 
-    /// What the calibration at load measures: everything, or one row only.
+    /// Costs as measured at load: of all steps, or of one row only.
     pub fn fitted(&self, whole: bool) -> StepCost {
         let mut works = vec![StepWork::decode(1, 16), StepWork::decode(1, 768)];
         if whole {

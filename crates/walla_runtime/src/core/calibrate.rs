@@ -124,7 +124,7 @@ fn measure(
     Ok(StepCost::fit(&samples))
 }
 
-/// The kinds of steps, those first that say most about others: a slow device measures only some.
+/// The kinds of steps, the most informative ones first: a slow device measures only some.
 fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
     let limits = sequences.limits();
     let sequences_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
