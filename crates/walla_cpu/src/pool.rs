@@ -40,8 +40,8 @@
 //! processor after all, the helper [moves](Places::leave) there. Else it sleeps, and the executor
 //! wakes it [again](crate::retry) after a bounded amount of work: a processor that is busy now may
 //! be free a moment later. Other helpers are not affected. A helper that shares its processor with
-//! another program makes the executor wait; if helpers cost more time than they save, they sleep for
-//! some [launches](crate::retry::Balance).
+//! another program makes the executor wait; if helpers cost more time than they save, they sleep
+//! for some [launches](crate::retry::Balance).
 
 use std::cell::Cell;
 use std::io;
