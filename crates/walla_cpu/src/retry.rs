@@ -14,7 +14,7 @@
 /// Attempts to wake helpers. All amounts are estimated nanoseconds of the executor's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
-    /// Work from now on for which they are not woken.
+    /// Work from now on before the next attempt.
     rest: u64,
     /// `rest` after the next attempt that fails.
     next: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Balance {
     total: i64,
 }
 
-/// What a [`Balance`] says about the helpers.
+/// Result of a [`Balance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing yet.

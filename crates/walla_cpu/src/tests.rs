@@ -10,8 +10,8 @@ mod pool {
     use crate::pool::{Places, Pool};
     use crate::work::ThreadCosts;
 
-    /// Runs a job of a tile for each thread. If `waits_for` is given, the executor waits in its
-    /// tile until another tile runs on this worker. Returns whether one did.
+    /// Runs a job of a tile for each thread. With `waits_for`, the executor waits in its tile until
+    /// this worker runs another one. Returns whether a helper ran one.
     fn job(pool: &Pool, nanos: u64, waits_for: Option<usize>) -> bool {
         let last = AtomicUsize::new(0);
         pool.tiles(&mut vec![0; pool.workers()], 1, (1, 1), nanos, &|worker, _| {

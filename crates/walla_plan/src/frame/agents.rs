@@ -83,7 +83,7 @@ impl StepWork {
         for request in requests {
             match request.work {
                 NextWork::Prefill { tokens } => {
-                    prefill_tokens = prefill_tokens.saturating_add(tokens)
+                    prefill_tokens = prefill_tokens.saturating_add(tokens);
                 }
                 NextWork::Decoding => decode_rows += 1,
             }
