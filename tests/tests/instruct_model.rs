@@ -58,8 +58,8 @@ async fn it_answers_acts_and_keeps_to_a_schema() -> Result<(), Box<dyn Error>> {
     let actions = Actions { policy: ActionPolicy::Required, calls_max: 1, ..actions };
     let smith = AgentSpec { actions: Some(actions), ..spec("You are a smith.", 60) };
     let sale = engine.agent_with(smith).ask("I buy the nails.").finish().await?;
-    let calls: Vec<_> = sale.calls.iter().map(|call| call.arguments.to_string()).collect();
-    assert_eq!(calls, [r#"{"item":"nails"}"#], "{sale:?}");
+    let calls: Vec<_> = sale.calls.iter().map(|call| json!(call.arguments)).collect();
+    assert_eq!(calls, [json!({"item": "nails"})], "{sale:?}");
     Ok(())
 }
 

@@ -18,7 +18,7 @@ pub fn line(budget: &str, row: &Row, alone: &Values) -> String {
         [parts.waiting_micros, parts.encoding_micros, parts.prefill_micros, parts.decode_micros]
             .map(|micros| micros as f64 / 1e3);
     let added = row.work.percentile(99.0) - alone.percentile(99.0);
-    let late = if row.late.len() > 0 {
+    let late = if !row.late.is_empty() {
         format!(" speech late by {:.0} ms at most", row.late.max())
     } else {
         String::new()

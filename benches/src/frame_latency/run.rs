@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
             device: key.device.clone(),
             threads: arguments.threads,
             context_tokens: arguments.context,
-            agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents_max: Some(u32::try_from(agents).unwrap_or(u32::MAX)),
             // On a CPU, one decode token per agent and part of a prompt; whole buckets of 64.
             rows_max: (agents > 64 && key.device == "cpu")
                 .then(|| (agents as u32 + 63).next_multiple_of(64).clamp(128, 512)),

@@ -194,7 +194,6 @@ impl EngineBuilder {
     }
 
     /// [`EngineOptions::prepare_constraints`]. Default: `true`.
-    #[must_use]
     pub fn prepare_constraints(mut self, prepares: bool) -> Self {
         self.options.prepare_constraints = prepares;
         self

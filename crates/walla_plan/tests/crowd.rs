@@ -14,6 +14,9 @@ fn devices() -> [Device; 3] {
     [Device::half_b_on_cpu(), Device::one_b_on_gpu(), Device::four_b_on_cpu()]
 }
 
+/// Work before a crowd is asked.
+type History<'a> = &'a dyn Fn(&mut Village<'_>);
+
 /// Seconds of the first crowd after a history, for an engine that measured all steps at load or
 /// only the smallest one.
 fn crowd_after(
@@ -50,7 +53,7 @@ fn a_crowd_is_as_fast_after_any_history() {
                 village.crowd(40, 8);
                 singles(village);
             };
-            let histories: [(&str, &dyn Fn(&mut Village<'_>)); 4] = [
+            let histories: [(&str, History<'_>); 4] = [
                 ("single replies", &singles),
                 ("constrained", &constrained),
                 ("loaded", &loaded),

@@ -76,7 +76,7 @@ fn the_tables_of_constraints_are_prepared_with_the_model() {
         let options = EngineOptions { model: source, prepare_constraints, budget, ..options() };
         let (engine, _) = start_with(FaultPlan::new(1), options);
         let client = engine.client(Pacing::FreeRunning).unwrap();
-        let mut speak = || {
+        let speak = || {
             let asked = ask(&client, 1);
             assert!(ends(&client, 1).iter().any(|event| event.reply_id == asked));
             engine.stats()

@@ -188,7 +188,7 @@ fn damaged_records_never_panic() {
 fn records_of(recording: &Recording) -> Vec<u8> {
     let bytes = bytes(recording);
     let chunks = chunks(&bytes).into_iter().map(|chunk| &bytes[chunk.start + 16..chunk.end]);
-    let records = chunks.map(|chunk| miniz_oxide::inflate::decompress_to_vec(chunk));
+    let records = chunks.map(miniz_oxide::inflate::decompress_to_vec);
     records.flat_map(|records| records.expect("a chunk")).collect()
 }
 

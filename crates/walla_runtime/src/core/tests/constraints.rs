@@ -6,6 +6,7 @@ use walla_constraint::{Constraint, ConstraintError};
 use walla_types::TokenMask;
 
 use super::*;
+use crate::api::Actions;
 
 /// A horse for sale.
 const OFFER: &str = r#"{
@@ -89,8 +90,7 @@ fn a_grammar_is_compiled_once_for_all_agents() {
     assert_eq!(start(&mut rig, &offer), (2, bytes), "they are kept");
     let actions = |seed| {
         let policy = crate::api::ActionPolicy::Required;
-        let actions =
-            crate::api::Actions { policy, ..crate::api::Actions::new(super::actions::wave()) };
+        let actions = Actions { policy, ..Actions::new(actions::wave()) };
         AgentSpec { actions: Some(actions), ..speaker(seed, 8) }
     };
     assert_eq!(start(&mut rig, &actions).0, 3);
