@@ -15,7 +15,7 @@ use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
 use walla_model::synth::{self, Mixture, Model};
 
 /// Timeout, longer than any of these tests takes on a busy machine.
-pub const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(120);
 
 pub fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();

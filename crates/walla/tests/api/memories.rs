@@ -6,13 +6,7 @@ use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
 use walla::{EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Purpose};
 use walla_device::FaultPlan;
 
-use crate::host::{LONG, eventually, on, options, soon, speaker};
-
-/// A free-running engine whose searches are never late, also on a busy machine.
-async fn engine() -> walla::Engine {
-    let patient = RecallOptions { time_max: LONG, ..RecallOptions::default() };
-    on(FaultPlan::new(0), options()).0.recall(patient).start().await.unwrap()
-}
+use crate::host::{engine, eventually, on, options, soon, speaker};
 
 #[tokio::test]
 async fn an_ask_carries_what_its_agent_knows() {
