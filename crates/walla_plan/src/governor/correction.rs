@@ -310,8 +310,8 @@ impl Corrections {
     fn update_predictions(&mut self) {
         let kinds = [0, BUCKETS.len()];
         kinds.into_iter().for_each(|kind| self.expect_kind(kind));
-        self.lower_outdated();
-        kinds.into_iter().for_each(|kind| self.limit_kind(kind));
+        let sources = self.lower_outdated();
+        kinds.into_iter().for_each(|kind| self.limit_kind(kind, &sources));
         let margin = 1.0 + DEVIATIONS * self.deviation + self.caution;
         self.upper_reads = self.overall.value() * self.reads.value() * margin;
     }
@@ -335,28 +335,34 @@ impl Corrections {
     }
 
     /// A program costs no more than one that was measured later and has more rows, or prompt tokens
-    /// in place of decode rows.
-    fn lower_outdated(&mut self) {
+    /// in place of decode rows. Returns the program that each prediction is from.
+    fn lower_outdated(&mut self) -> [usize; PROGRAMS] {
+        let mut sources = std::array::from_fn(|index| index);
         let half = BUCKETS.len();
         for index in (0..PROGRAMS).rev() {
             let of_kind = index + 1..index / half * half + half;
             let with_prompts = index + half..PROGRAMS;
             for larger in of_kind.chain(with_prompts) {
-                if self.measured_at[larger] > self.measured_at[index] {
-                    self.expected[index] = self.expected[index].min(self.expected[larger]);
+                if self.measured_at[larger] > self.measured_at[index]
+                    && self.expected[larger] < self.expected[index]
+                {
+                    self.expected[index] = self.expected[larger];
+                    sources[index] = sources[larger];
                 }
             }
         }
+        sources
     }
 
     /// Upper predictions. They never decrease with more rows, nor when prompt tokens replace decode
     /// rows, as [`CostModel`] requires.
-    fn limit_kind(&mut self, kind: usize) {
+    fn limit_kind(&mut self, kind: usize, sources: &[usize; PROGRAMS]) {
         let mut highest = 0.0_f32;
         for bucket in 0..BUCKETS.len() {
             let index = kind + bucket;
-            let is_known = self.measured[index] > 0;
-            let deviation = if is_known { self.deviation_of_bucket[index] } else { self.deviation };
+            let source = sources[index];
+            let is_known = self.measured[source] > 0;
+            let deviation = if is_known { self.deviation_of_bucket[source] } else { self.deviation };
             let margin = 1.0 + DEVIATIONS * deviation + self.caution;
             // Programs with prompt tokens cost at least as much as the ones without.
             let without = if kind > 0 { self.upper[bucket] } else { 0.0 };
