@@ -199,9 +199,10 @@ impl Corrections {
         let clipped = error.clamp(-error_max / (1.0 + error_max), error_max);
         let is_guess = self.cost == StepCost::guess();
         let (seen, seen_in_all) = (self.measured[index], self.measured_in_all);
-        if seen == 0 {
-            // Its factor was that of a similar program until now.
-            self.bucket[index].log = self.bucket[self.similar(index)].log;
+        // Its prediction may have been that of a similar program, or bounded by others until now.
+        let uncorrected = self.overall.value() * self.cost.bucket_micros()[index % BUCKETS.len()];
+        if uncorrected > 0.0 && self.expected[index] > 0.0 {
+            self.bucket[index].log = (self.expected[index] / uncorrected).ln().clamp(-7.0, 7.0);
         }
         self.measured[index] = seen.saturating_add(1);
         self.measured_in_all = seen_in_all.saturating_add(1);
@@ -362,7 +363,8 @@ impl Corrections {
             let index = kind + bucket;
             let source = sources[index];
             let is_known = self.measured[source] > 0;
-            let deviation = if is_known { self.deviation_of_bucket[source] } else { self.deviation };
+            let deviation =
+                if is_known { self.deviation_of_bucket[source] } else { self.deviation };
             let margin = 1.0 + DEVIATIONS * deviation + self.caution;
             // Programs with prompt tokens cost at least as much as the ones without.
             let without = if kind > 0 { self.upper[bucket] } else { 0.0 };
