@@ -18,7 +18,7 @@ use walla::{
 use walla_runtime::RemoteError;
 
 /// Timeout, longer than any reply takes.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const GRETA: &str = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
 
@@ -261,19 +261,11 @@ async fn keys_and_limits_hold() {
         ..greedy(GRETA)
     };
     let agent = engine.agent_with(endless);
-    // In a pause it is open until both were asked.
-    local.set_paused(true);
     let mut long = agent.ask("Sing!");
-    let start = Instant::now();
-    while local.stats().agents_active == 0 {
-        assert!(start.elapsed() < TIMEOUT, "no reply");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    assert!(long.next().await.is_some_and(|delta| delta.is_ok()));
     let other = engine.agent_with(greedy(GRETA));
     let busy = refused(end(other.ask("Hi")).await);
     assert!(matches!(busy, RemoteError::Busy { status: 429, .. }), "{busy:?}");
-    local.set_paused(false);
-    assert!(long.next().await.is_some_and(|delta| delta.is_ok()));
     drop((long, agent));
     // The closed connection ends the reply in the server.
     wait_for_silence(&local).await;
@@ -320,41 +312,29 @@ async fn a_closed_connection_with_unread_bytes_cancels_its_reply() {
     let body = body.to_string();
     for is_streamed in [false, true] {
         let body = body.replace("400,", if is_streamed { "400,\"stream\":true," } else { "400," });
-        // In a pause the reply ends only by a cancel.
-        local.set_paused(true);
+        let before = local.stats().tokens;
         let stream = send(port, &(head(body.len()) + &body + "POST /v1/chat")).await;
         let start = Instant::now();
-        while local.stats().agents_active == 0 {
+        // On a busy machine the reply may be over before this task sees it.
+        while local.stats().agents_active == 0 && local.stats().tokens == before {
             assert!(start.elapsed() < TIMEOUT, "no reply");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let tokens = local.stats().tokens;
         drop(stream);
         wait_for_silence(&local).await;
-        local.set_paused(false);
+        let tokens = local.stats().tokens - tokens;
+        assert!(tokens < 400, "the whole reply was generated");
     }
 }
 
 /// Clients that begin and do not go on keep neither memory nor connections.
 #[tokio::test]
 async fn unfinished_requests_are_bounded() {
-    // On a busy machine a request may be too late, so the times grow.
-    for millis in [300, 3_000, 20_000] {
-        let statuses = unfinished_requests(Duration::from_millis(millis)).await;
-        // Both are refused: the later one for its bytes, the first one for its time.
-        if statuses == [200, 408, 408, 429] {
-            return;
-        }
-        println!("{statuses:?} with {millis} ms");
-    }
-    panic!("in no case as expected");
-}
-
-/// Statuses of a whole request, half a body, and two bodies with too many bytes together.
-async fn unfinished_requests(request_time: Duration) -> [u16; 4] {
     let mut options = ServeOptions::default();
     options.connections_max = 4;
     options.received_bytes_max = 1 << 20;
-    options.request_time = request_time;
+    options.request_time = Duration::from_millis(300);
     let (_local, port) = server(options).await;
     // No head, half a body, too many bytes of bodies.
     let silent = send(port, "").await;
@@ -364,15 +344,13 @@ async fn unfinished_requests(request_time: Duration) -> [u16; 4] {
     // A fifth connection waits for the others.
     let health = request(port, "GET /health", "");
     let health = tokio::time::timeout(TIMEOUT, health).await.expect("a connection becomes free");
-    let status = |answer: String| {
-        let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        status.unwrap_or_else(|| panic!("{answer:?}"))
-    };
-    let half = status(answer(half).await);
-    let mut of_bodies = [status(answer(large).await), status(answer(larger).await)];
-    of_bodies.sort_unstable();
+    assert_eq!(health.0, 200);
+    assert!(answer(half).await.starts_with("HTTP/1.1 408"));
+    // Both are refused: the later one for its bytes, the first one for its time.
+    let answers = [answer(large).await, answer(larger).await];
+    let count = |status| answers.iter().filter(|answer| answer.contains(status)).count();
+    assert_eq!((count(" 408 "), count(" 429 ")), (1, 1), "{answers:?}");
     assert_eq!(answer(silent).await, "");
-    [health.0, half, of_bodies[0], of_bodies[1]]
 }
 
 #[tokio::test]
