@@ -19,9 +19,9 @@ const PAUSE_FRAMES: usize = 30;
 
 /// Header of the table.
 pub const HEADER: &str = "\
-| history | scene | asks | seconds | first token p50 / p99 / longest, ms | reply tokens | steps | longest device time \
+| history | scene | asks | seconds | first token p50 / p99 / longest, ms | prompt tokens evaluated | reply tokens | steps | longest device time \
 of a frame, ms | frames over / planned / of | error p90 | frame work p99 (added), ms |
-|---|---|---|---|---|---|---|---|---|---|---|";
+|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// An ended reply.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,8 @@ pub struct Row {
     scene: &'static str,
     seconds: f64,
     first_token: Values,
+    /// Prompt tokens that were not in the cache.
+    evaluated: u32,
     tokens: u32,
     steps: u64,
     budget: BudgetStats,
@@ -53,10 +55,11 @@ impl Row {
             [50.0, 99.0, 100.0].map(|percent| self.first_token.percentile(percent));
         let work = self.work.percentile(99.0);
         format!(
-            "{} | {} | {:.2} | {p50:.0} / {p99:.0} / {max:.0} | {} | {} | {:.1} | {} / {} / {} | {:.0} % | {work:.2} ({:+.2}) |",
+            "{} | {} | {:.2} | {p50:.0} / {p99:.0} / {max:.0} | {} | {} | {} | {:.1} | {} / {} / {} | {:.0} % | {work:.2} ({:+.2}) |",
             self.scene,
             self.first_token.len(),
             self.seconds,
+            self.evaluated,
             self.tokens,
             self.steps,
             self.device.max(),
@@ -80,6 +83,7 @@ impl Row {
                 "p50": of(&self.first_token, 50.0), "p99": of(&self.first_token, 99.0),
                 "max": of(&self.first_token, 100.0),
             },
+            "evaluated_tokens": self.evaluated,
             "reply_tokens": self.tokens,
             "steps": self.steps,
             "device_ms_of_a_frame": { "p50": of(&self.device, 50.0), "max": of(&self.device, 100.0) },
@@ -185,6 +189,7 @@ impl<'a> Scenes<'a> {
         for reply_id in asked {
             let reply = self.ended.remove(&reply_id).ok_or("a reply failed")?;
             self.row.first_token.add(reply.usage.first_token_micros as f64 / 1e3);
+            self.row.evaluated += reply.usage.prompt_tokens - reply.usage.cached_tokens;
             self.row.tokens += reply.usage.reply_tokens;
             heard.push(reply);
         }

@@ -289,9 +289,14 @@ impl EngineBuilder {
 
     /// Settings of the engine's [memories](Engine::recall). Default: those of [`RecallOptions`],
     /// without a budget of the embedding model. With a [budget](Self::budget) of the engine, give
-    /// the model one too ([`RecallOptions::embed_budget`], [`RecallOptions::frame_time`]).
+    /// the model one too ([`RecallOptions::embed_budget`]). Its frames follow at intervals of
+    /// [`RecallOptions::frame_time`], here 1/60 s by default.
     pub fn recall(mut self, options: RecallOptions) -> Self {
         self.recall = options;
+        if self.recall.embed_budget.is_some() {
+            // Nothing else grants the model its budget: this engine has no frames of a host.
+            self.recall.frame_time.get_or_insert(FRAME_TIME);
+        }
         self
     }
 
@@ -355,6 +360,9 @@ impl EngineBuilder {
         Ok(Launched { dispatcher, recall, loaded, recording })
     }
 }
+
+/// Default time between the frames of an embedding model.
+const FRAME_TIME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 
 /// The default of a host without frames.
 fn recall_options() -> RecallOptions {

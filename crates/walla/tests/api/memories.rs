@@ -64,6 +64,20 @@ async fn an_engine_embeds_with_the_model_that_is_set() {
     assert_eq!((stats.searches, stats.vectors, stats.without_vector), (1, 1, 0));
 }
 
+/// No host grants frames to the embedding model here, and these settings give it a budget.
+#[tokio::test]
+async fn a_budget_without_frames_computes_vectors() {
+    let path =
+        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
+    assert!(RecallOptions::default().embed_budget.is_some());
+    let engine =
+        on(FaultPlan::new(0), options()).0.recall(RecallOptions::default()).start().await.unwrap();
+    let embedder = Embedder::load(&path, EmbedderOptions::default()).unwrap();
+    engine.recall().set_embedder(Some(embedder));
+    let vector = soon("a vector", engine.embed("the well is dry", Purpose::Plain)).await.unwrap();
+    assert!(!vector.vector.is_empty());
+}
+
 /// While the embedding model works, the budget is lower. Afterwards it is the host's again, however
 /// often and whenever that was, and it is never zero, which is a pause.
 #[tokio::test]
