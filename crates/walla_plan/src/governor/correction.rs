@@ -1,7 +1,7 @@
 //! Corrects a fitted cost model by measured step times.
 //!
-//! The model is `overall * (table * bucket + rates * reads)`: three factors, of which `bucket`
-//! exists once per program. A measured step is one equation for three unknowns, so each factor has
+//! The model is `overall * (table * bucket + rates * reads)`: three factors. There is one
+//! `bucket` per program. A measured step is one equation for three unknowns, so each factor has
 //! a variance, and the error of a step is divided in proportion to them (a Kalman filter of the
 //! logarithms, without covariances). Factors of programs that were measured often are certain: an
 //! error there is a change of the whole device, and all predictions follow. The factor of a new
