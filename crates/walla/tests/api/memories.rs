@@ -8,6 +8,11 @@ use walla_device::FaultPlan;
 
 use crate::host::{engine, eventually, on, options, soon, speaker};
 
+fn embedder() -> Embedder {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../walla_embed/tests/data/bert-mean-f32.gguf");
+    Embedder::load(path, EmbedderOptions::default()).unwrap()
+}
+
 #[tokio::test]
 async fn an_ask_carries_what_its_agent_knows() {
     let engine = engine().await;
@@ -44,9 +49,7 @@ async fn an_engine_embeds_with_the_model_that_is_set() {
     let engine = engine().await;
     let embed = engine.embed("a horse", Purpose::Plain).await;
     assert_eq!(embed.unwrap_err(), EmbedError::NoModel);
-    let path =
-        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
-    let embedder = Embedder::load(path, EmbedderOptions::default()).unwrap();
+    let embedder = embedder();
     engine.recall().set_embedder(Some(embedder.clone()));
     let one = soon("a vector", engine.embed("a horse", Purpose::Plain)).await.unwrap();
     assert_eq!(one.vector.len(), embedder.dimensions());
@@ -67,13 +70,10 @@ async fn an_engine_embeds_with_the_model_that_is_set() {
 /// No host grants frames to the embedding model here, and these settings give it a budget.
 #[tokio::test]
 async fn a_budget_without_frames_computes_vectors() {
-    let path =
-        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
     assert!(RecallOptions::default().embed_budget.is_some());
     let engine =
         on(FaultPlan::new(0), options()).0.recall(RecallOptions::default()).start().await.unwrap();
-    let embedder = Embedder::load(&path, EmbedderOptions::default()).unwrap();
-    engine.recall().set_embedder(Some(embedder));
+    engine.recall().set_embedder(Some(embedder()));
     let vector = soon("a vector", engine.embed("the well is dry", Purpose::Plain)).await.unwrap();
     assert!(!vector.vector.is_empty());
 }
@@ -82,8 +82,6 @@ async fn a_budget_without_frames_computes_vectors() {
 /// often and whenever that was, and it is never zero, which is a pause.
 #[tokio::test]
 async fn the_budget_is_the_hosts_when_nothing_is_embedded() {
-    let path =
-        format!("{}/../walla_embed/tests/data/bert-mean-f32.gguf", env!("CARGO_MANIFEST_DIR"));
     for total in [8_000, 600].map(Duration::from_micros) {
         let part = Some(Duration::from_millis(1));
         let recall =
@@ -91,8 +89,7 @@ async fn the_budget_is_the_hosts_when_nothing_is_embedded() {
         let budget = FrameBudget::Time(total);
         let options = EngineOptions { budget, budget_free_running: true, ..options() };
         let engine = on(FaultPlan::new(0), options).0.recall(recall).start().await.unwrap();
-        let embedder = Embedder::load(&path, EmbedderOptions::default()).unwrap();
-        engine.recall().set_embedder(Some(embedder));
+        engine.recall().set_embedder(Some(embedder()));
         let mut memory = Memory::default();
         memory.add(Entry::new("the well is dry")).unwrap();
         engine.recall().update(&mut memory).unwrap();
