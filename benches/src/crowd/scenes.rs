@@ -20,7 +20,8 @@ const PAUSE_FRAMES: usize = 30;
 /// Header of the table.
 pub const HEADER: &str = "\
 | history | scene | asks | seconds | first token p50 / p99 / longest, ms \
-| prompt tokens evaluated | reply tokens | steps | longest device time of a frame, ms | frames over / planned / of | error p90 | frame work p99 (added), ms |
+| prompt tokens evaluated | reply tokens | steps | longest device time of a frame, ms \
+| frames over / planned / of | error p90 | frame work p99 (added), ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// An ended reply.
@@ -55,8 +56,8 @@ impl Row {
             [50.0, 99.0, 100.0].map(|percent| self.first_token.percentile(percent));
         let work = self.work.percentile(99.0);
         format!(
-            "{} | {} | {:.2} | {p50:.0} / {p99:.0} / {max:.0} | {} | {} | {} | {:.1} | {} / {} / {} \
-             | {:.0} % | {work:.2} ({:+.2}) |",
+            "{} | {} | {:.2} | {p50:.0} / {p99:.0} / {max:.0} | {} | {} | {} | {:.1} \
+             | {} / {} / {} | {:.0} % | {work:.2} ({:+.2}) |",
             self.scene,
             self.first_token.len(),
             self.seconds,
