@@ -1,31 +1,44 @@
 //! Limits computing time per frame.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames of work that a batch may take before the rest is forgiven, as in the engine's budget.
 const DEBT_FRAMES_MAX: u32 = 16;
-/// The value of no budget.
+/// The value of no budget, or of frames that only the host grants.
 const NONE: u64 = u64::MAX;
+/// Bounds of the time between frames: a longer one is beyond the clock.
+const FRAME_TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_hours(24)];
 
 /// Settings and frames of the host.
 #[derive(Debug)]
 pub(crate) struct Grants {
     /// Nanoseconds per frame, or [`NONE`].
     budget_nanos: AtomicU64,
+    /// Nanoseconds between frames that the thread grants itself, or [`NONE`].
+    frame_nanos: AtomicU64,
     frames: AtomicU64,
 }
 
 impl Grants {
     pub(crate) fn new(budget: Option<Duration>) -> Self {
-        let grants = Self { budget_nanos: AtomicU64::new(NONE), frames: AtomicU64::new(0) };
+        let grants = Self {
+            budget_nanos: AtomicU64::new(NONE),
+            frame_nanos: AtomicU64::new(NONE),
+            frames: AtomicU64::new(0),
+        };
         grants.set(budget);
         grants
     }
 
     pub(crate) fn set(&self, budget: Option<Duration>) {
-        let nanos = |budget: Duration| u64::try_from(budget.as_nanos()).unwrap_or(NONE - 1);
         self.budget_nanos.store(budget.map_or(NONE, nanos), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_frame_time(&self, time: Option<Duration>) {
+        let [min, max] = FRAME_TIMES;
+        let time = time.map(|time| time.clamp(min, max));
+        self.frame_nanos.store(time.map_or(NONE, nanos), Ordering::Relaxed);
     }
 
     pub(crate) fn frame(&self) {
@@ -35,6 +48,36 @@ impl Grants {
     fn budget(&self) -> Option<Duration> {
         let nanos = self.budget_nanos.load(Ordering::Relaxed);
         (nanos != NONE).then(|| Duration::from_nanos(nanos))
+    }
+
+    fn frame_time(&self) -> Option<Duration> {
+        let nanos = self.frame_nanos.load(Ordering::Relaxed);
+        (nanos != NONE).then(|| Duration::from_nanos(nanos))
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NONE - 1)
+}
+
+/// Frames that the thread grants itself while it has work.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFrames {
+    last: Option<Instant>,
+}
+
+impl OwnFrames {
+    /// Grants a frame if the time for it has come. Returns the time until the next one; `None`: the
+    /// host grants frames.
+    pub(crate) fn grant(&mut self, grants: &Grants) -> Option<Duration> {
+        let time = grants.frame_time()?;
+        let left = self.last.and_then(|last| time.checked_sub(last.elapsed()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            return Some(left);
+        }
+        self.last = Some(Instant::now());
+        grants.frame();
+        Some(time)
     }
 }
 

@@ -213,6 +213,13 @@ impl Embedder {
         self.owner.shared.wake();
     }
 
+    /// Sets the time between frames that the thread grants itself while it has work, for hosts
+    /// without frames: from 1 ms to a day. `None`, the default: only [`frame`](Self::frame) does.
+    pub fn set_frame_time(&self, time: Option<Duration>) {
+        self.owner.shared.grants.set_frame_time(time);
+        self.owner.shared.wake();
+    }
+
     /// Grants the computing time of one frame, if there is a [budget](Self::set_budget). Call it
     /// once per frame. Never waits.
     pub fn frame(&self) {

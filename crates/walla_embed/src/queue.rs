@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::Thread;
+use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use crossbeam_queue::{ArrayQueue, SegQueue};
@@ -126,12 +127,19 @@ impl Shared {
         }
     }
 
-    /// Sleeps until a frame, a change of the budget or the end, unless `ready` after the host can
-    /// see that the thread sleeps.
-    pub(crate) fn sleep_until_frame(&self, ready: impl FnOnce() -> bool) {
+    /// Sleeps until a frame, a change of the budget, the end, or for `time_max`, unless `ready`
+    /// after the host can see that the thread sleeps.
+    pub(crate) fn sleep_until_frame(
+        &self,
+        time_max: Option<Duration>,
+        ready: impl FnOnce() -> bool,
+    ) {
         self.waits_for_frame.store(true, Ordering::SeqCst);
         if !ready() && !self.stops() {
-            std::thread::park();
+            match time_max {
+                Some(time) => std::thread::park_timeout(time),
+                None => std::thread::park(),
+            }
         }
         self.waits_for_frame.store(false, Ordering::SeqCst);
     }

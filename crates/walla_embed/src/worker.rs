@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use walla_types::TokenId;
 
-use crate::budget::Account;
+use crate::budget::{Account, OwnFrames};
 use crate::error::EmbedError;
 use crate::model::{Model, Tokens};
 use crate::queue::{Request, Shared};
@@ -25,6 +25,7 @@ impl Drop for End<'_> {
 pub(crate) fn run(mut model: Model, shared: &Arc<Shared>) {
     let _end = End(shared);
     let (mut work, mut account) = (Work::default(), Account::default());
+    let mut frames = OwnFrames::default();
     while !shared.stops() {
         let begin = Instant::now();
         let batch_tokens_max = model.options.batch_tokens_max as usize;
@@ -34,8 +35,12 @@ pub(crate) fn run(mut model: Model, shared: &Arc<Shared>) {
             continue;
         }
         let encoding = begin.elapsed();
+        let next_frame = frames.grant(&shared.grants);
         match account.tokens(&shared.grants) {
-            Some(0) => shared.sleep_until_frame(|| account.tokens(&shared.grants) != Some(0)),
+            Some(0) => {
+                let has_time = || account.tokens(&shared.grants) != Some(0);
+                shared.sleep_until_frame(next_frame, has_time);
+            }
             limit => {
                 let limit = limit.unwrap_or(usize::MAX).min(batch_tokens_max);
                 let (tokens, time) = work.compute(&mut model, limit);

@@ -28,8 +28,8 @@ pub struct RecallOptions {
     /// While it has work, the budget of an engine on a CPU is lower by as much. `None`: no limit,
     /// for hosts without frames. Default: 1 ms.
     pub embed_budget: Option<Duration>,
-    /// Time between frames that the thread grants the embedding model by itself, for hosts without
-    /// frames. Default: none.
+    /// Time between frames that the embedding model grants itself while it has work, for hosts
+    /// without frames. Default: none.
     pub frame_time: Option<Duration>,
     /// Maximum bytes of changes that wait for the thread. Default: 128 MiB.
     pub queued_bytes_max: usize,

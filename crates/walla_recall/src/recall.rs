@@ -222,10 +222,12 @@ impl Recall {
     /// Sets the embedding model, or removes it. Vectors of another model are dropped; all entries
     /// are embedded in the background, and found by their words until then.
     ///
-    /// The embedder gets the [budget](RecallOptions::embed_budget) of the service.
+    /// The embedder gets the [budget](RecallOptions::embed_budget) and the
+    /// [time between frames](RecallOptions::frame_time) of the service.
     pub fn set_embedder(&self, embedder: Option<Embedder>) {
         if let Some(embedder) = &embedder {
             embedder.set_budget(self.options().embed_budget);
+            embedder.set_frame_time(self.options().frame_time);
         }
         self.embedder_slot(|slot| slot.clone_from(&embedder));
         self.owner.0.send(Message::Embedder(embedder));

@@ -63,12 +63,6 @@ impl Vectors {
         mirror.embed_missing(self.is_some());
     }
 
-    /// Grants the model the time of a frame, if it has work.
-    pub fn grant_frame(&self) -> bool {
-        let working = self.embedder.as_ref().filter(|embedder| embedder.has_work());
-        working.inspect(|embedder| embedder.frame()).is_some()
-    }
-
     pub fn is_some(&self) -> bool {
         self.embedder.is_some()
     }

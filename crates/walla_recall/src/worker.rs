@@ -21,11 +21,6 @@ use crate::search::{Found, FoundEntry};
 use crate::vectors::{Mirrors, QueueFull, Vectors};
 use crate::{MemoryKey, Search};
 
-/// Bounds of [`RecallOptions::frame_time`](crate::RecallOptions::frame_time): a longer time is
-/// beyond the clock.
-const FRAME_TIME_MIN: Duration = Duration::from_millis(1);
-const FRAME_TIME_MAX: Duration = Duration::from_hours(24);
-
 /// Time after which a search tries again if the queue of the embedding model is full: others may
 /// use the model too, and their requests do not wake this thread.
 const QUEUE_RETRY: Duration = Duration::from_millis(5);
@@ -66,14 +61,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         mirrors: Mirrors::new(),
         vectors: Vectors::default(),
         items: VecDeque::new(),
-        next_frame: Instant::now(),
         is_queue_full: false,
     };
     while !shared.stop.load(Ordering::SeqCst) {
         worker.receive();
         let wait = worker.advance(&mut context);
         worker.count();
-        let wait = wait.into_iter().chain(worker.grant_frame()).min();
         match wait {
             Some(time) => std::thread::park_timeout(time),
             None => std::thread::park(),
@@ -86,29 +79,11 @@ struct Worker<'a> {
     mirrors: Mirrors,
     vectors: Vectors,
     items: VecDeque<Item>,
-    /// Before it, no frame is granted.
-    next_frame: Instant,
     /// The embedding model has refused a request of a search in this pass.
     is_queue_full: bool,
 }
 
 impl Worker<'_> {
-    /// Grants the embedding model a frame, if the host grants none. Returns the time until the next
-    /// one.
-    fn grant_frame(&mut self) -> Option<Duration> {
-        let frame_time = self.shared.options.frame_time?.clamp(FRAME_TIME_MIN, FRAME_TIME_MAX);
-        if let Some(left) = self.next_frame.checked_duration_since(Instant::now())
-            && !left.is_zero()
-        {
-            return Some(left);
-        }
-        if !self.vectors.grant_frame() {
-            return None;
-        }
-        self.next_frame = Instant::now() + frame_time;
-        Some(frame_time)
-    }
-
     fn receive(&mut self) {
         while let Some(message) = self.shared.next() {
             self.items.push_back(match message {

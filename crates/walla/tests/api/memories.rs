@@ -74,8 +74,12 @@ async fn a_budget_without_frames_computes_vectors() {
     let engine =
         on(FaultPlan::new(0), options()).0.recall(RecallOptions::default()).start().await.unwrap();
     engine.recall().set_embedder(Some(embedder()));
-    let vector = soon("a vector", engine.embed("the well is dry", Purpose::Plain)).await.unwrap();
-    assert!(!vector.vector.is_empty());
+    // Also after the threads have nothing to do.
+    for pause in [0, 100, 0, 100].map(Duration::from_millis) {
+        tokio::time::sleep(pause).await;
+        let vector = soon("a vector", engine.embed("the well is dry", Purpose::Plain)).await;
+        assert!(!vector.unwrap().vector.is_empty());
+    }
 }
 
 /// While the embedding model works, the budget is lower. Afterwards it is the host's again, however

@@ -107,3 +107,27 @@ fn frames_grant_the_budget() {
     embedder.set_budget(None);
     assert_eq!(found, embed(&embedder, some(40)));
 }
+
+#[test]
+fn the_thread_grants_itself_frames_without_a_host() {
+    let embedder = paused(EmbedderOptions::default());
+    let expected = {
+        embedder.set_budget(None);
+        embed(&embedder, some(4))
+    };
+    embedder.set_budget(Some(Duration::from_nanos(100)));
+    for time in [Duration::ZERO, Duration::from_millis(5), Duration::MAX] {
+        // The thread sleeps before each request.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut pending = embedder.try_submit(some(4), Purpose::Plain).unwrap();
+        embedder.set_frame_time(Some(time));
+        if time == Duration::MAX {
+            // One frame at most, and each text needs one.
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(pending.try_recv(), None);
+            embedder.set_frame_time(Some(Duration::from_millis(1)));
+        }
+        assert_eq!(pending.wait().unwrap(), expected);
+        embedder.set_frame_time(None);
+    }
+}
