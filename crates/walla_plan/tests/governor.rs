@@ -192,8 +192,8 @@ fn a_device_that_becomes_slow_is_detected_within_a_few_frames() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Rules 1 to 3: the budget minus debt, or the smallest step if nothing fits, or one row of an
-    /// agent that has waited too long.
+    /// Rules 1 to 4: the budget minus debt, or a few times the smallest step if nothing fits, or one
+    /// row of an agent that has waited too long.
     #[test]
     fn no_frame_is_planned_beyond_its_budget(
         step_micros in 20.0f32..3_000.0,
@@ -209,15 +209,22 @@ proptest! {
         }
         let mut rig = Rig::new(options(budget), cost(step_micros, row_micros), requests);
         for noise in noise {
-            let owed = rig.governor.stats().debt_micros;
+            let (owed, trials) = {
+                let stats = rig.governor.stats();
+                (stats.debt_micros, stats.trials)
+            };
             prop_assert!(owed <= budget * DEBT_FRAMES_MAX);
             let frame = rig.frame(|expected| expected * noise);
             let grant = (budget as f32 - frame.debt_micros).max(0.0);
             let is_within = frame.predicted_micros <= grant + 1.0;
             let nothing_fits = frame.smallest_micros > budget as f32 && frame.debt_micros < 1.0;
-            let is_smallest = frame.predicted_micros <= frame.smallest_micros * NEEDED + 1.0;
+            let is_smallest = frame.predicted_micros <= frame.least_micros * NEEDED + 1.0;
             let is_forced = frame.rows == 1 && frame.longest_wait >= 60 && frame.debt_micros < 1.0;
-            prop_assert!(is_within || (nothing_fits && is_smallest) || is_forced, "{frame:?} {budget}");
+            let is_trial = rig.governor.stats().trials > trials;
+            prop_assert!(
+                is_within || (nothing_fits && is_smallest) || is_forced || is_trial,
+                "{frame:?} {budget}"
+            );
         }
     }
 

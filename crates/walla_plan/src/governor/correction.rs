@@ -125,6 +125,7 @@ pub(super) struct Corrections {
     /// A program that is predicted to cost as little as the one before it, once: see
     /// [`try_out`](Self::try_out).
     tried: Option<usize>,
+    has_margins: bool,
     /// Predictions of the table term without margin. Derived from the fields above.
     expected: [f32; PROGRAMS],
     /// Upper predictions of the table term, ascending. Derived from the fields above.
@@ -150,6 +151,7 @@ impl Corrections {
             caution: 0.0,
             over_share: over_share.clamp(1e-6, 0.5),
             tried: None,
+            has_margins: true,
             expected: [0.0; PROGRAMS],
             upper: [0.0; PROGRAMS],
             upper_reads: 1.0,
@@ -307,14 +309,27 @@ impl Corrections {
         }
     }
 
+    /// Whether predictions have a margin.
+    pub fn use_margins(&mut self, has_margins: bool) {
+        if self.has_margins != has_margins {
+            self.has_margins = has_margins;
+            self.update_predictions();
+        }
+    }
+
     /// Recomputes the predictions.
     fn update_predictions(&mut self) {
         let kinds = [0, BUCKETS.len()];
         kinds.into_iter().for_each(|kind| self.expect_kind(kind));
         let sources = self.lower_outdated();
         kinds.into_iter().for_each(|kind| self.limit_kind(kind, &sources));
-        let margin = 1.0 + DEVIATIONS * self.deviation + self.caution;
+        let margin = self.margin(self.deviation);
         self.upper_reads = self.overall.value() * self.reads.value() * margin;
+    }
+
+    /// Factor of upper predictions.
+    fn margin(&self, deviation: f32) -> f32 {
+        if self.has_margins { 1.0 + DEVIATIONS * deviation + self.caution } else { 1.0 }
     }
 
     /// Predictions without margin of the programs with or without prompt tokens.
@@ -365,7 +380,7 @@ impl Corrections {
             let is_known = self.measured[source] > 0;
             let deviation =
                 if is_known { self.deviation_of_bucket[source] } else { self.deviation };
-            let margin = 1.0 + DEVIATIONS * deviation + self.caution;
+            let margin = self.margin(deviation);
             // Programs with prompt tokens cost at least as much as the ones without.
             let without = if kind > 0 { self.upper[bucket] } else { 0.0 };
             let is_tried = [index, index + BUCKETS.len()].map(Some).contains(&self.tried);

@@ -24,7 +24,10 @@
 //!    than 1.1 times the cheapest cost per token: rather a larger chunk some frames later.
 //! 4. **Progress.** If the smallest requested step is longer than a budget, a frame without debt
 //!    runs it anyway, with as many other rows as fit in [`NEEDED`] times its time, if later frames
-//!    can pay for that, and at least in [`OVERDRAFT`] times its time. The same holds for the row of
+//!    can pay for that, and at least in [`OVERDRAFT`] times its time. With prompts among the
+//!    requests, these are multiples of a step with a prompt token. The frame exceeds its budget in
+//!    any case, so these predictions have no margin. A step with one row runs at times, so that its
+//!    time is known. The same holds for the row of
 //!    an agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
 //!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`]
 //!    then permits no row, independent of waiting times. Among `n` agents the wait is at most
@@ -289,6 +292,7 @@ impl Governor {
         self.is_wanted = true;
         let tried = self.trials.begin(wanted, !self.frames.is_used());
         self.corrections.try_out(tried);
+        self.corrections.use_margins(true);
         let smallest_micros = self.corrections.predict_micros(smallest);
         self.note_smallest(smallest_micros);
         let mut limits = base;
@@ -302,8 +306,11 @@ impl Governor {
                 limits.chunk_tokens_min = self.efficient_chunk(base.prefill_tokens_max, most);
             }
             let is_needed = smallest_micros > budget as f32 && self.frames.is_fresh();
-            let least = if is_needed { whole(needed_micros(smallest_micros, budget)) } else { 0 };
-            limits.device_micros_max = least.max(left as u32);
+            let least = if is_needed { self.needed_micros(smallest, wanted, budget) } else { 0.0 };
+            limits.device_micros_max = whole(least).max(left as u32);
+            if is_needed && self.trials.needs_smallest() {
+                limits.rows_max = 1;
+            }
             if let Some(tried) = tried {
                 limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
                 // More rows read more of the cache, so the same time would not suffice.
@@ -330,6 +337,7 @@ impl Governor {
         is_quiet: bool,
     ) -> Limits<'a> {
         self.corrections.try_out(None);
+        self.corrections.use_margins(true);
         let smallest_micros = self.corrections.predict_micros(smallest);
         self.note_smallest(smallest_micros);
         let mut limits = Limits { forces: false, device_micros_max: u32::MAX, ..base };
@@ -354,6 +362,22 @@ impl Governor {
         }
         limits.cost = Some(&self.corrections);
         limits
+    }
+
+    /// Limit of a step if the smallest one exceeds a budget: what later frames can pay completely,
+    /// and at least [`OVERDRAFT`] times the smallest one. The frame exceeds its budget anyway, so
+    /// predictions are without margins.
+    fn needed_micros(&mut self, smallest: StepWork, wanted: StepWork, budget: u32) -> f32 {
+        self.corrections.use_margins(false);
+        let mut micros = self.corrections.predict_micros(smallest);
+        if wanted.prefill_tokens > 0 {
+            // What runs if nothing else fits: it is measured then, which corrects this limit.
+            let context_tokens = smallest.context_tokens;
+            let prompt = StepWork { context_tokens, ..StepWork::prefill(1, 0) };
+            micros = micros.max(self.corrections.predict_micros(prompt));
+        }
+        let payable = budget as f32 * (1 + DEBT_FRAMES_MAX) as f32;
+        (micros * NEEDED).min(payable).max(micros * OVERDRAFT)
     }
 
     /// Time that a frame can have: its budget and what earlier frames can leave.
@@ -437,6 +461,7 @@ impl Governor {
     pub fn submit(&mut self, work: StepWork) -> ChargedStep {
         // The frame of a trial is charged the usual prediction.
         self.corrections.try_out(None);
+        self.corrections.use_margins(true);
         if self.trials.submitted(work, self.trial_votes()) {
             self.stats.trials += 1;
             self.corrections.doubt(work);
@@ -535,13 +560,6 @@ impl Governor {
 /// Share of frames that may exceed their budget; never 0.
 fn over_share(options: GovernorOptions) -> f32 {
     (options.frames_over_per_1000 as f32 / 1e3).clamp(1e-6, 0.5)
-}
-
-/// Limit of a step if the smallest one exceeds a budget: what later frames can pay completely, and
-/// at least [`OVERDRAFT`].
-fn needed_micros(smallest_micros: f32, budget: u32) -> f32 {
-    let payable = budget as f32 * (1 + DEBT_FRAMES_MAX) as f32;
-    (smallest_micros * NEEDED).min(payable).max(smallest_micros * OVERDRAFT)
 }
 
 /// Rounds up.

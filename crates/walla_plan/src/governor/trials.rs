@@ -12,6 +12,10 @@ use crate::frame::{BUCKETS, StepWork};
 /// Maximum of the votes for a trial, relative to those for the first one.
 const DOUBLINGS_MAX: u32 = 5;
 
+/// Steps with more rows than one, and fewer than wanted, before a step with one row is measured
+/// again.
+const STEPS_BETWEEN_SMALLEST: u32 = 64;
+
 /// Votes for the programs that did not run.
 #[derive(Clone, Debug)]
 pub(super) struct Trials {
@@ -25,6 +29,8 @@ pub(super) struct Trials {
     /// Rows that the requests want of the step that is being planned, if it is the first one of its
     /// frame.
     wanted: Option<StepWork>,
+    /// Steps with more rows than one, and fewer than wanted, since the last step with one row.
+    since_smallest: u32,
 }
 
 impl Trials {
@@ -35,6 +41,7 @@ impl Trials {
             next: None,
             is_trial: false,
             wanted: None,
+            since_smallest: 0,
         }
     }
 
@@ -44,6 +51,12 @@ impl Trials {
         let next = self.next.filter(|&next| is_first_of_frame && next <= program(wanted));
         self.is_trial = next.is_some();
         next
+    }
+
+    /// Whether the step should have one row: its time limits that of others, and it was not measured
+    /// for long.
+    pub fn needs_smallest(&self) -> bool {
+        self.since_smallest >= STEPS_BETWEEN_SMALLEST
     }
 
     /// Counts a submitted step. `votes_wanted`: votes for a first trial. Returns whether the step
@@ -59,7 +72,11 @@ impl Trials {
             self.failed[tried] = (self.failed[tried] + 1).min(DOUBLINGS_MAX);
         }
         let wanted = self.wanted.take();
+        if work.rows() == 1 {
+            self.since_smallest = 0;
+        }
         if let Some(blocked) = wanted.and_then(|wanted| larger(work, wanted)) {
+            self.since_smallest += u32::from(work.rows() > 1);
             self.votes[blocked] += 1;
             if self.votes[blocked] >= votes_wanted.max(1) << self.failed[blocked] {
                 self.next = Some(blocked);

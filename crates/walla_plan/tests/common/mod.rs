@@ -15,6 +15,8 @@ pub fn cost(step_micros: f32, row_micros: f32) -> StepCost {
 pub struct FrameUse {
     pub debt_micros: f32,
     pub smallest_micros: f32,
+    /// Predicted time of the smallest step and, if prompts wait, of a prompt token.
+    pub least_micros: f32,
     /// When the last step was planned: the time of the steps before it plus its predicted time,
     /// margin included.
     pub predicted_micros: f32,
@@ -88,15 +90,22 @@ impl Rig {
         let contexts = self.left.iter().map(|request| self.ledger.len(request.seq));
         let smallest = StepWork::decode(1, u64::from(contexts.min().unwrap_or(0)) + 1);
         let base = Limits { steps_max: 1, sequences_max: 512, ..Limits::default() };
-        let limits = self.governor.limits(base, smallest, StepWork::wanted(&self.left, &base));
-        if used.steps == 0 {
-            used.smallest_micros = limits.cost.map_or(0.0, |cost| cost.predict_micros(smallest));
+        let wanted = StepWork::wanted(&self.left, &base);
+        let limits = self.governor.limits(base, smallest, wanted);
+        if let Some(cost) = limits.cost.filter(|_| used.steps == 0) {
+            let mut prompt = StepWork::prefill(1, 0);
+            prompt.context_tokens = smallest.context_tokens;
+            let least = if wanted.prefill_tokens > 0 { prompt } else { smallest };
+            used.least_micros = cost.predict_micros(least).max(cost.predict_micros(smallest));
         }
         plan(&self.left, &self.ledger, &limits, &mut self.plan).unwrap();
         let Some(&work) = self.plan.steps().first() else { return false };
         used.predicted_micros = used.measured_micros + self.plan.predicted_micros();
         used.longest_micros = used.longest_micros.max(self.plan.predicted_micros());
         let step = self.governor.submit(work);
+        if used.steps == 0 {
+            used.smallest_micros = self.governor.stats().smallest_micros as f32;
+        }
         let micros = device(work, step.expected_micros());
         self.governor.observe(step, (micros * 1e3) as u64);
         used.measured_micros += micros;

@@ -136,6 +136,13 @@ pub struct Village<'a> {
     next_frame: f64,
     free_at: f64,
     random: u64,
+    /// Mean part that other programs on the machine add to the time of a step, exponentially
+    /// distributed.
+    pub stolen: f32,
+    /// Frames between changes of the load, on average; 0: it does not change.
+    pub load_frames: f32,
+    /// Largest load.
+    pub load_max: f32,
     /// Factor of all costs: other programs on the machine.
     pub load: f32,
     pub outcome: Outcome,
@@ -143,6 +150,10 @@ pub struct Village<'a> {
 
 impl<'a> Village<'a> {
     pub fn new(device: &'a Device, is_calibrated: bool) -> Self {
+        Self::with_seed(device, is_calibrated, 7)
+    }
+
+    pub fn with_seed(device: &'a Device, is_calibrated: bool, seed: u64) -> Self {
         let ledger = LedgerOptions {
             page_tokens: 16,
             pages: 64 * AGENTS + 1,
@@ -162,7 +173,10 @@ impl<'a> Village<'a> {
             now: 0.0,
             next_frame: 0.0,
             free_at: 0.0,
-            random: 7,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            stolen: 0.0,
+            load_frames: 0.0,
+            load_max: 1.0,
             load: 1.0,
             outcome: Outcome::default(),
         }
@@ -223,6 +237,9 @@ impl<'a> Village<'a> {
         }
         if self.next_frame <= self.now {
             self.next_frame += FRAME_MICROS;
+            if self.load_frames > 0.0 && self.uniform() * self.load_frames < 1.0 {
+                self.load = self.load_max.powf((1.5 * self.uniform() - 0.5).max(0.0));
+            }
             for agent in &mut self.agents {
                 let is_waiting = agent.prompt > 0 || agent.reply > agent.drawing;
                 agent.waited = if agent.is_served || !is_waiting { 0 } else { agent.waited + 1 };
@@ -308,9 +325,15 @@ impl<'a> Village<'a> {
         true
     }
 
-    /// 3 % of noise.
+    /// 3 % of noise, and what other programs add.
     fn noise(&mut self) -> f32 {
+        let stolen = -self.stolen * (1.0 - self.uniform()).ln();
+        0.97 + 0.06 * self.uniform() + stolen
+    }
+
+    /// From 0 to 1, without 1.
+    fn uniform(&mut self) -> f32 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        0.97 + 0.06 * (self.random >> 40) as f32 / (1_u64 << 24) as f32
+        (self.random >> 40) as f32 / (1_u64 << 24) as f32
     }
 }
