@@ -192,8 +192,8 @@ fn a_device_that_becomes_slow_is_detected_within_a_few_frames() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Rules 1 to 4: the budget minus debt, or a few times the smallest step if nothing fits, or one
-    /// row of an agent that has waited too long.
+    /// Rules 1 to 4: the budget minus debt, or a few times the smallest step if nothing fits, or
+    /// one row of an agent that has waited too long.
     #[test]
     fn no_frame_is_planned_beyond_its_budget(
         step_micros in 20.0f32..3_000.0,

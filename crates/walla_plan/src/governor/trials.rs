@@ -53,8 +53,8 @@ impl Trials {
         next
     }
 
-    /// Whether the step should have one row: its time limits that of others, and it was not measured
-    /// for long.
+    /// Whether the step should have one row: the time of such a step limits that of others, and was
+    /// not measured for long.
     pub fn needs_smallest(&self) -> bool {
         self.since_smallest >= STEPS_BETWEEN_SMALLEST
     }
