@@ -308,8 +308,8 @@ impl Governor {
             let is_needed = smallest_micros > budget as f32 && self.frames.is_fresh();
             let least = if is_needed { self.needed_micros(smallest, wanted, budget) } else { 0.0 };
             limits.device_micros_max = whole(least).max(left as u32);
-            if is_needed && self.trials.needs_smallest() {
-                limits.rows_max = 1;
+            if is_needed && tried.is_none() && self.trials.needs_smallest() {
+                (limits.rows_max, limits.chunk_tokens_min) = (1, base.chunk_tokens_min);
             }
             if let Some(tried) = tried {
                 limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
