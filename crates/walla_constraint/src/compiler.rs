@@ -57,8 +57,9 @@ impl Default for CompilerOptions {
     }
 }
 
-/// Stack of a compilation in bytes. The limits of depths and counts keep it below a quarter.
-const STACK_BYTES: usize = 16 << 20;
+/// Stack of a compilation in bytes. The limits of depths and counts keep it below a quarter in an
+/// optimised build. Memory is used as far as the stack is.
+const STACK_BYTES: usize = 64 << 20;
 
 /// Result of a compilation; failures are cached too.
 type Compiled = Result<Arc<Grammar>, ConstraintError>;

@@ -12,6 +12,10 @@ use crate::{ConstraintError, Vocabulary, regex};
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
 const NESTING_MAX: usize = 24;
 
+/// Maximum number of rules, terminals and opening parentheses, brackets and braces. The library
+/// compiles a chain of them by recursion, with 3 to 4 kB of stack for each.
+const LEVELS_MAX: u64 = 4_000;
+
 /// Directives that are refused: `%llguidance` changes the texts of a grammar, for example
 /// invalid UTF-8.
 const REFUSED: [&str; 1] = ["%llguidance"];
@@ -31,7 +35,7 @@ pub(crate) fn lower(
 ) -> Result<String, ConstraintError> {
     let source = json::without_mark(source);
     let mut lowered = String::with_capacity(source.len());
-    let (mut rest, mut depth) = (source, 0_usize);
+    let (mut rest, mut depth, mut levels) = (source, 0_usize, 0_u64);
     while let Some(next) = rest.chars().next() {
         let offset = source.len() - rest.len();
         if let Some(name) = rest.strip_prefix("%special") {
@@ -63,9 +67,17 @@ pub(crate) fn lower(
             return Err(at(source, offset, &format!("{directive} is not supported")));
         }
         match next {
-            '(' | '[' | '{' => depth += 1,
+            '(' | '[' | '{' => (depth, levels) = (depth + 1, levels + 1),
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ':' => levels += 1,
             _ => {}
+        }
+        if levels > LEVELS_MAX {
+            return Err(ConstraintError::TooLarge {
+                what: "the number of rules and parentheses",
+                value: levels,
+                value_max: LEVELS_MAX,
+            });
         }
         if depth > NESTING_MAX {
             let message = format!("more than {NESTING_MAX} nested parentheses");

@@ -166,6 +166,44 @@ fn large_sources_are_bounded() {
     assert!(matches!(error, ConstraintError::TooLarge { value: 10_001, .. }), "{error}");
 }
 
+/// The library recurses along chains of rules, terminals, definitions and parentheses.
+#[test]
+fn chains_end_in_a_grammar_or_an_error() {
+    let compiler = compiler(small("llama32-q4_0"));
+    let rules = |count: usize, of: &dyn Fn(usize) -> String, end: &str| {
+        (0..count).map(of).collect::<String>() + end
+    };
+    let open = "(".repeat(20);
+    let close = ")".repeat(20);
+    for count in [190, 1_000, 3_900, 9_000, 14_000] {
+        let wide = rules(
+            count,
+            &|i| format!("r{i}: {open}r{}{close}\n", i + 1),
+            &format!("r{count}: \"b\"\nstart: r0"),
+        );
+        let narrow = rules(
+            count,
+            &|i| format!("r{i}:r{} \"a\"\n", i + 1),
+            &format!("r{count}:\"b\"\nstart:r0"),
+        );
+        let terminals =
+            rules(count, &|i| format!("R{i}:R{}\n", i + 1), &format!("R{count}:\"b\"\nstart:R0"));
+        for (lark, levels) in [(wide, 21), (narrow, 1), (terminals, 1)] {
+            let result = compiled(&compiler, &Constraint::lark(lark));
+            assert!(levels * count < 4_000 || result.is_err(), "{count}");
+        }
+        for schema in ["{\"$ref\":\"#/$defs/I\"}", "{\"items\":{\"$ref\":\"#/$defs/I\"}}"] {
+            let definition =
+                |i: usize| format!("\"d{i}\":{},", schema.replace('I', &format!("d{}", i + 1)));
+            let schema = format!(
+                "{{\"$ref\":\"#/$defs/d0\",\"$defs\":{{{}}}}}",
+                rules(count, &definition, &format!("\"d{count}\":{{}}"))
+            );
+            drop(compiled(&compiler, &Constraint::json_schema(schema)));
+        }
+    }
+}
+
 #[test]
 fn exponential_expressions_are_bounded() {
     let compiler = compiler(small("llama32-q4_0"));
