@@ -203,7 +203,7 @@ impl ShareArgs {
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
     /// Milliseconds of device time per 1/60 s [default: no limit]
-    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = milliseconds)]
     pub budget: Option<Duration>,
 }
 
@@ -552,7 +552,7 @@ pub struct Fit {
     #[arg(long, default_value_t = 1024, value_parser = contexts())]
     pub context: u32,
     /// Milliseconds of a frame that steps may use [default: 8.33 on a CPU, 4.17 on a GPU]
-    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = milliseconds)]
     pub budget: Option<Duration>,
     /// Number format of the KV cache
     #[arg(long, value_enum, default_value_t = Kv::F16)]
