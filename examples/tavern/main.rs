@@ -73,7 +73,8 @@ fn main() {
     let host_load = HostLoad::lasting(Duration::from_secs_f64(
         arguments.host_load_ms.clamp(0.0, 1_000.0) / 1e3,
     ));
-    let frames = arguments.frames.unwrap_or(u64::from(arguments.seconds) * u64::from(FRAME_RATE)).max(1);
+    let frames =
+        arguments.frames.unwrap_or(u64::from(arguments.seconds) * u64::from(FRAME_RATE)).max(1);
 
     let seconds = frames / u64::from(FRAME_RATE);
     println!("The tavern is still empty: {frames} frames without walla, {seconds} s.");

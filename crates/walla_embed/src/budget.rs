@@ -70,6 +70,8 @@ impl OwnFrames {
     /// Grants a frame if the time for it has come. Returns the time until the next one; `None`: the
     /// host grants frames.
     pub(crate) fn grant(&mut self, grants: &Grants) -> Option<Duration> {
+        // Without a budget there is nothing to wait for, and zero is a pause.
+        grants.budget().filter(|budget| !budget.is_zero())?;
         let time = grants.frame_time()?;
         let left = self.last.and_then(|last| time.checked_sub(last.elapsed()));
         if let Some(left) = left.filter(|left| !left.is_zero()) {

@@ -7,7 +7,7 @@ mod village;
 use proptest::prelude::*;
 use village::{Device, Outcome, Village};
 use walla_plan::governor::{DEBT_FRAMES_MAX, TRIAL_STEPS};
-use walla_plan::{BUCKETS, Governor, Limits, StepWork};
+use walla_plan::{BUCKETS, Governor, GovernorOptions, Limits, StepWork};
 
 /// Devices with the costs that were measured for them.
 fn devices() -> [Device; 3] {
@@ -120,6 +120,52 @@ fn predictions_follow_a_change_of_load_within_100_frames() {
             }
         }
     }
+}
+
+/// Seventeen rows take three times as long as sixteen.
+#[test]
+fn a_jump_in_the_costs_starves_no_crowd() {
+    let device = Device {
+        name: "a cliff",
+        rows: &[(1, 18_400.0), (16, 24_400.0), (17, 84_800.0), (64, 103_600.0)],
+        prompt_micros: 0.0,
+        context_token_micros: 0.0,
+        ..Device::half_b_on_cpu()
+    };
+    for is_calibrated in [true, false] {
+        let mut village = Village::new(&device, is_calibrated);
+        for _ in 0..3 {
+            let crowd = village.crowd(40, 300);
+            let rows = crowd.tokens / crowd.steps;
+            assert!(rows >= 12, "{rows} rows a step, calibrated: {is_calibrated}: {crowd:?}");
+        }
+    }
+}
+
+/// A limit of launches holds although budgets are exceeded in any case.
+#[test]
+fn a_limit_of_launches_keeps_its_margin() {
+    let device = Device {
+        name: "a shared GPU",
+        rows: &[(1, 800.0), (512, 11_020.0)],
+        prompt_micros: 0.0,
+        context_token_micros: 0.0,
+        options: GovernorOptions {
+            budget_micros: Some(500),
+            launch_micros_max: Some(1_800),
+            pads_rows: false,
+            ..GovernorOptions::default()
+        },
+        ..Device::one_b_on_gpu()
+    };
+    let mut village = Village::new(&device, true);
+    village.stolen = 0.03;
+    let (mut steps, mut over) = (0, 0);
+    for _ in 0..40 {
+        let crowd = village.crowd(60, 8);
+        (steps, over) = (steps + crowd.steps, over + crowd.steps_over);
+    }
+    assert!(50 * over < steps, "{over} of {steps} steps");
 }
 
 /// A history of measurements, from a fiftieth to fifty times the true time: decode rows, prompt

@@ -22,13 +22,13 @@
 //! 3. **Carry.** Unused time is left to later frames, up to [`GovernorOptions::carry_frames`]
 //!    budgets. While more can be left, prompts alone start no step with a chunk that costs more
 //!    than 1.1 times the cheapest cost per token: rather a larger chunk some frames later.
-//! 4. **Progress.** If the smallest requested step is longer than a budget, a frame without debt
-//!    runs it anyway, with as many other rows as fit in [`NEEDED`] times its time, if later frames
-//!    can pay for that, and at least in [`OVERDRAFT`] times its time. With prompts among the
-//!    requests, these are multiples of a step with a prompt token. The frame exceeds its budget in
-//!    any case, so these predictions have no margin. A step with one row runs at times, so that its
-//!    time is known. The same holds for the row of
-//!    an agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
+//! 4. **Progress.** If the smallest requested step is longer than a budget, a frame without
+//!    debt runs it anyway, with as many other rows as fit in [`NEEDED`] times its time, if later
+//!    frames can pay for that, and at least in [`OVERDRAFT`] times its time. With prompts among
+//!    the requests, these are multiples of a step with a prompt token. The frame exceeds its
+//!    budget in any case, so these predictions have no margin, except with a limit of launches. A
+//!    step with one row runs at times, so that its time is known. The same holds for the row of an
+//!    agent that has waited for [`Limits::wait_frames_max`] frames. Later frames pay the debt:
 //!    over time, use stays within the budget. A budget of zero is a pause: [`Governor::limits`]
 //!    then permits no row, independent of waiting times. Among `n` agents the wait is at most
 //!    `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames. Work that nothing waits for makes no
@@ -309,7 +309,8 @@ impl Governor {
             let least = if is_needed { self.needed_micros(smallest, wanted, budget) } else { 0.0 };
             limits.device_micros_max = whole(least).max(left as u32);
             if is_needed && tried.is_none() && self.trials.needs_smallest() {
-                (limits.rows_max, limits.chunk_tokens_min) = (1, base.chunk_tokens_min);
+                (limits.rows_max, limits.chunk_tokens_min) =
+                    (base.rows_max.min(1), base.chunk_tokens_min);
             }
             if let Some(tried) = tried {
                 limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
@@ -368,7 +369,8 @@ impl Governor {
     /// and at least [`OVERDRAFT`] times the smallest one. The frame exceeds its budget anyway, so
     /// predictions are without margins.
     fn needed_micros(&mut self, smallest: StepWork, wanted: StepWork, budget: u32) -> f32 {
-        self.corrections.use_margins(false);
+        // A limit of launches keeps its margin.
+        self.corrections.use_margins(self.options.launch_micros_max.is_some());
         let mut micros = self.corrections.predict_micros(smallest);
         if wanted.prefill_tokens > 0 {
             // What runs if nothing else fits: it is measured then, which corrects this limit.
@@ -382,7 +384,7 @@ impl Governor {
 
     /// Time that a frame can have: its budget and what earlier frames can leave.
     fn most_micros(&self, budget: u32) -> f32 {
-        budget as f32 * (1 + self.options.carry_frames) as f32
+        budget as f32 * (1.0 + self.options.carry_frames as f32)
     }
 
     /// Notes the predicted time of the smallest step. Frames leave enough for it and the rows that

@@ -118,6 +118,8 @@ pub struct Outcome {
     pub tokens: u32,
     pub first_token_max_seconds: f64,
     pub longest_step_micros: f32,
+    /// Steps that are longer than a launch may be.
+    pub steps_over: u32,
     /// Device time of all steps.
     pub device_micros: f64,
 }
@@ -300,6 +302,8 @@ impl<'a> Village<'a> {
         let micros = self.device.micros(work) * self.load * self.noise();
         self.free_at = self.free_at.max(self.now) + f64::from(micros);
         self.outcome.steps += 1;
+        let launch_max = self.device.options.launch_micros_max.unwrap_or(u32::MAX);
+        self.outcome.steps_over += u32::from(micros > launch_max as f32);
         self.outcome.device_micros += f64::from(micros);
         self.outcome.longest_step_micros = self.outcome.longest_step_micros.max(micros);
         let mut outputs = Vec::new();
