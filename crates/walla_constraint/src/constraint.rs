@@ -106,7 +106,8 @@ impl Constraint {
     ///
     /// The start rule is `start`. `%json { … }` embeds a JSON schema, which is checked as in
     /// [`json_schema`](Self::json_schema). The [crate documentation](crate#lark-grammars) describes
-    /// special tokens and the directives that are refused.
+    /// special tokens and the directives that are refused. A grammar has at most 4,000 rules,
+    /// terminals and opening parentheses.
     pub fn lark(grammar: impl Into<Arc<str>>) -> Self {
         Self(Source::Lark(grammar.into()))
     }

@@ -32,13 +32,12 @@ impl Grants {
     }
 
     pub(crate) fn set(&self, budget: Option<Duration>) {
-        self.budget_nanos.store(budget.map_or(NONE, nanos), Ordering::Relaxed);
+        store(&self.budget_nanos, budget);
     }
 
     pub(crate) fn set_frame_time(&self, time: Option<Duration>) {
         let [min, max] = FRAME_TIMES;
-        let time = time.map(|time| time.clamp(min, max));
-        self.frame_nanos.store(time.map_or(NONE, nanos), Ordering::Relaxed);
+        store(&self.frame_nanos, time.map(|time| time.clamp(min, max)));
     }
 
     pub(crate) fn frame(&self) {
@@ -46,18 +45,22 @@ impl Grants {
     }
 
     fn budget(&self) -> Option<Duration> {
-        let nanos = self.budget_nanos.load(Ordering::Relaxed);
-        (nanos != NONE).then(|| Duration::from_nanos(nanos))
+        load(&self.budget_nanos)
     }
 
     fn frame_time(&self) -> Option<Duration> {
-        let nanos = self.frame_nanos.load(Ordering::Relaxed);
-        (nanos != NONE).then(|| Duration::from_nanos(nanos))
+        load(&self.frame_nanos)
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(NONE - 1)
+fn store(setting: &AtomicU64, time: Option<Duration>) {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NONE - 1);
+    setting.store(time.map_or(NONE, nanos), Ordering::Relaxed);
+}
+
+fn load(setting: &AtomicU64) -> Option<Duration> {
+    let nanos = setting.load(Ordering::Relaxed);
+    (nanos != NONE).then(|| Duration::from_nanos(nanos))
 }
 
 /// Frames that the thread grants itself while it has work.
@@ -73,8 +76,9 @@ impl OwnFrames {
         // Without a budget there is nothing to wait for, and zero is a pause.
         grants.budget().filter(|budget| !budget.is_zero())?;
         let time = grants.frame_time()?;
-        let left = self.last.and_then(|last| time.checked_sub(last.elapsed()));
-        if let Some(left) = left.filter(|left| !left.is_zero()) {
+        let since_last = self.last.map_or(Duration::MAX, |last| last.elapsed());
+        let left = time.saturating_sub(since_last);
+        if !left.is_zero() {
             return Some(left);
         }
         self.last = Some(Instant::now());

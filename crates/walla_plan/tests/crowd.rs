@@ -122,11 +122,34 @@ fn predictions_follow_a_change_of_load_within_100_frames() {
     }
 }
 
+/// Other programs make all steps up to four times as slow, from moment to moment or for seconds.
+#[test]
+fn a_crowd_takes_as_many_times_longer_as_its_steps() {
+    const LOAD_MAX: f32 = 4.0;
+    for device in [Device::half_b_on_cpu(), Device::four_b_on_cpu()] {
+        let cold = crowd_after(&device, true, |_| {});
+        for (seed, load_frames) in (0..60).zip([3.0, 30.0, 300.0].into_iter().cycle()) {
+            let mut village = Village::with_seed(&device, seed % 2 == 0, seed);
+            village.stolen = 0.1;
+            (village.load_frames, village.load_max) = (load_frames, LOAD_MAX);
+            for nth in 0..4 {
+                let crowd = village.crowd(40, 8);
+                assert!(
+                    crowd.seconds < 1.15 * f64::from(LOAD_MAX) * cold.seconds,
+                    "{}, seed {seed}, crowd {nth}: {crowd:?}, cold: {cold:?}",
+                    device.name
+                );
+                (0..4).for_each(|_| _ = village.one_reply(20, 24));
+            }
+        }
+    }
+}
+
 /// Seventeen rows take three times as long as sixteen.
 #[test]
 fn a_jump_in_the_costs_starves_no_crowd() {
     let device = Device {
-        name: "a cliff",
+        name: "a jump in the costs",
         rows: &[(1, 18_400.0), (16, 24_400.0), (17, 84_800.0), (64, 103_600.0)],
         prompt_micros: 0.0,
         context_token_micros: 0.0,
@@ -248,27 +271,4 @@ fn part(wanted: StepWork, rows: u32) -> StepWork {
     let prefill_tokens = rows - decode_rows;
     let context_tokens = u64::from(rows) * 200;
     StepWork { decode_rows, prefill_tokens, context_tokens, prefill_pairs: 0 }
-}
-
-/// Other programs make all steps up to four times as slow, from moment to moment or for seconds.
-#[test]
-fn a_crowd_takes_as_many_times_longer_as_its_steps() {
-    const LOAD_MAX: f32 = 4.0;
-    for device in [Device::half_b_on_cpu(), Device::four_b_on_cpu()] {
-        let cold = crowd_after(&device, true, |_| {});
-        for (seed, load_frames) in (0..60).zip([3.0, 30.0, 300.0].into_iter().cycle()) {
-            let mut village = Village::with_seed(&device, seed % 2 == 0, seed);
-            village.stolen = 0.1;
-            (village.load_frames, village.load_max) = (load_frames, LOAD_MAX);
-            for nth in 0..4 {
-                let crowd = village.crowd(40, 8);
-                assert!(
-                    crowd.seconds < 1.15 * f64::from(LOAD_MAX) * cold.seconds,
-                    "{}, seed {seed}, crowd {nth}: {crowd:?}, cold: {cold:?}",
-                    device.name
-                );
-                (0..4).for_each(|_| _ = village.one_reply(20, 24));
-            }
-        }
-    }
 }

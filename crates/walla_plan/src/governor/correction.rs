@@ -301,18 +301,19 @@ impl Corrections {
     }
 
     /// Predicts that `program` costs no more than the one with the next fewer rows, and that its
-    /// prompt tokens cost no more than decode rows, until it is called with `None`.
+    /// prompt tokens cost no more than decode rows, until it is called with `None`. Predictions
+    /// have margins again.
     pub fn try_out(&mut self, program: Option<usize>) {
-        if self.tried != program {
-            self.tried = program;
+        if self.tried != program || !self.has_margins {
+            (self.tried, self.has_margins) = (program, true);
             self.update_predictions();
         }
     }
 
-    /// Whether predictions have a margin.
-    pub fn use_margins(&mut self, has_margins: bool) {
-        if self.has_margins != has_margins {
-            self.has_margins = has_margins;
+    /// Predicts without margins until the next [`try_out`](Self::try_out).
+    pub fn drop_margins(&mut self) {
+        if self.has_margins {
+            self.has_margins = false;
             self.update_predictions();
         }
     }

@@ -292,7 +292,6 @@ impl Governor {
         self.is_wanted = true;
         let tried = self.trials.begin(wanted, !self.frames.is_used());
         self.corrections.try_out(tried);
-        self.corrections.use_margins(true);
         let smallest_micros = self.corrections.predict_micros(smallest);
         self.note_smallest(smallest_micros);
         let mut limits = base;
@@ -308,15 +307,14 @@ impl Governor {
             let is_needed = smallest_micros > budget as f32 && self.frames.is_fresh();
             let least = if is_needed { self.needed_micros(smallest, wanted, budget) } else { 0.0 };
             limits.device_micros_max = whole(least).max(left as u32);
-            if is_needed && tried.is_none() && self.trials.needs_smallest() {
-                (limits.rows_max, limits.chunk_tokens_min) =
-                    (base.rows_max.min(1), base.chunk_tokens_min);
-            }
             if let Some(tried) = tried {
                 limits.rows_max = limits.rows_max.min(BUCKETS[tried % BUCKETS.len()]);
                 // More rows read more of the cache, so the same time would not suffice.
                 limits.device_micros_max = whole(limits.device_micros_max as f32 * TRIAL_OVERDRAFT);
                 limits.step_micros_max = whole(limits.step_micros_max as f32 * TRIAL_OVERDRAFT);
+            } else if is_needed && self.trials.needs_smallest() {
+                (limits.rows_max, limits.chunk_tokens_min) =
+                    (base.rows_max.min(1), base.chunk_tokens_min);
             }
         } else {
             limits.device_micros_max = u32::MAX;
@@ -338,7 +336,6 @@ impl Governor {
         is_quiet: bool,
     ) -> Limits<'a> {
         self.corrections.try_out(None);
-        self.corrections.use_margins(true);
         let smallest_micros = self.corrections.predict_micros(smallest);
         self.note_smallest(smallest_micros);
         let mut limits = Limits { forces: false, device_micros_max: u32::MAX, ..base };
@@ -365,12 +362,12 @@ impl Governor {
         limits
     }
 
-    /// Limit of a step if the smallest one exceeds a budget: what later frames can pay completely,
-    /// and at least [`OVERDRAFT`] times the smallest one. The frame exceeds its budget anyway, so
-    /// predictions are without margins.
+    /// Limit of a step if the smallest one exceeds a budget: see rule 4. The frame exceeds its
+    /// budget anyway, so this frame's predictions have no margin unless launches are limited.
     fn needed_micros(&mut self, smallest: StepWork, wanted: StepWork, budget: u32) -> f32 {
-        // A limit of launches keeps its margin.
-        self.corrections.use_margins(self.options.launch_micros_max.is_some());
+        if self.options.launch_micros_max.is_none() {
+            self.corrections.drop_margins();
+        }
         let mut micros = self.corrections.predict_micros(smallest);
         if wanted.prefill_tokens > 0 {
             // What runs if nothing else fits: it is measured then, which corrects this limit.
@@ -463,7 +460,6 @@ impl Governor {
     pub fn submit(&mut self, work: StepWork) -> ChargedStep {
         // The frame of a trial is charged the usual prediction.
         self.corrections.try_out(None);
-        self.corrections.use_margins(true);
         if self.trials.submitted(work, self.trial_votes()) {
             self.stats.trials += 1;
             self.corrections.doubt(work);

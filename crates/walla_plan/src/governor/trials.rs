@@ -72,15 +72,15 @@ impl Trials {
             self.failed[tried] = (self.failed[tried] + 1).min(DOUBLINGS_MAX);
         }
         let wanted = self.wanted.take();
-        if work.rows() == 1 {
-            self.since_smallest = 0;
-        }
         if let Some(blocked) = wanted.and_then(|wanted| larger(work, wanted)) {
-            self.since_smallest += u32::from(work.rows() > 1);
+            self.since_smallest += 1;
             self.votes[blocked] += 1;
             if self.votes[blocked] >= votes_wanted.max(1) << self.failed[blocked] {
                 self.next = Some(blocked);
             }
+        }
+        if work.rows() == 1 {
+            self.since_smallest = 0;
         }
         is_trial
     }

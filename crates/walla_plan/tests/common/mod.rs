@@ -93,8 +93,8 @@ impl Rig {
         let wanted = StepWork::wanted(&self.left, &base);
         let limits = self.governor.limits(base, smallest, wanted);
         if let Some(cost) = limits.cost.filter(|_| used.steps == 0) {
-            let mut prompt = StepWork::prefill(1, 0);
-            prompt.context_tokens = smallest.context_tokens;
+            let context_tokens = smallest.context_tokens;
+            let prompt = StepWork { context_tokens, ..StepWork::prefill(1, 0) };
             let least = if wanted.prefill_tokens > 0 { prompt } else { smallest };
             used.least_micros = cost.predict_micros(least).max(cost.predict_micros(smallest));
         }

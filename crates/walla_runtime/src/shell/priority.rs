@@ -11,6 +11,7 @@ const SLICE: u64 = 100_000;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "the system calls have no safe wrapper in std")]
 pub(super) fn yield_to_host() {
+    // The policy alone, for systems that refuse the call with the time slice.
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 denotes the calling thread, and the pointer is to a parameter block that outlives
     // the call.
