@@ -111,7 +111,7 @@ fn request(line: &Value) -> Result<(AgentSpec, Prompt), Failure> {
             Some("user") => Speaker::User,
             role => return Err(format!("a message with the role {role:?}").into()),
         };
-        turns.push(Turn { speaker, text });
+        turns.push(Turn::new(speaker, text));
     }
     let question = match turns.pop_if(|turn| turn.speaker == Speaker::User) {
         Some(last) => Prompt::Chat(last.text),

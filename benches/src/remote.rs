@@ -197,10 +197,10 @@ fn transcript(client: &RemoteClient, reply_tokens_max: u32) -> Vec<Value> {
         let question = "I'll take a horseshoe.";
         let reply_id = ask(client, seller, Prompt::Chat(question.into()), AskOptions::default());
         add_line("action", question, hear(client, seller, reply_id, none));
-        let result = walla_runtime::Turn {
-            speaker: walla_runtime::Speaker::ActionResult,
-            text: "The horseshoe is sold.".into(),
-        };
+        let result = walla_runtime::Turn::new(
+            walla_runtime::Speaker::ActionResult,
+            "The horseshoe is sold.",
+        );
         send(client, Command::AppendTurns { agent: seller, turns: vec![result] });
         let reply_id = ask(client, seller, Prompt::Continue, AskOptions::default());
         add_line("result", "The horseshoe is sold.", hear(client, seller, reply_id, none));

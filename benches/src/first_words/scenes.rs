@@ -84,7 +84,7 @@ impl Cast {
             let texts = [format!("What happened on day {n}?"), FACTS[n % FACTS.len()].to_owned()];
             for (speaker, text) in [Speaker::User, Speaker::Agent].into_iter().zip(texts) {
                 tokens += self.tokens(&text);
-                turns.push(Turn { speaker, text });
+                turns.push(Turn::new(speaker, text));
             }
             if tokens > 2 * self.context_tokens as usize {
                 break;

@@ -69,8 +69,8 @@ pub(crate) enum Edit {
 /// ```
 /// # use bevy_walla::prelude::*;
 /// let talk = Conversation::new([
-///     Turn { speaker: Speaker::User, text: "Who are you?".into() },
-///     Turn { speaker: Speaker::Agent, text: "Greta, the smith.".into() },
+///     Turn::new(Speaker::User, "Who are you?"),
+///     Turn::new(Speaker::Agent, "Greta, the smith."),
 /// ]);
 /// assert_eq!(talk.last_reply(), Some("Greta, the smith."));
 /// ```
@@ -162,7 +162,7 @@ impl Conversation {
     /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
     /// turn when their replies end; exchanges of asks from the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
-        self.turns.push(Turn { speaker, text: text.into() });
+        self.turns.push(Turn::new(speaker, text.into()));
         self.pushed = self.pushed.wrapping_add(1);
     }
 
@@ -291,16 +291,16 @@ impl Conversation {
         let begin = self.turns.len().saturating_sub(turns_after);
         let mut at = begin;
         if let Some(text) = exchange.question {
-            self.turns.insert(at, Turn { speaker: Speaker::User, text });
+            self.turns.insert(at, Turn::new(Speaker::User, text));
             at += 1;
         }
-        self.turns.insert(at, Turn { speaker: Speaker::Agent, text: exchange.reply });
+        self.turns.insert(at, Turn::new(Speaker::Agent, exchange.reply));
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
         self.exchanges.push_back(Exchange { reply_id, begin, answer: at });
         for (nth, text) in (1..).zip(exchange.actions) {
-            self.turns.insert(at + nth, Turn { speaker: Speaker::Action, text });
+            self.turns.insert(at + nth, Turn::new(Speaker::Action, text));
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
     fn dropped_turns_never_leave_an_answer_first() {
         use Speaker::{Agent, Observation, User};
         let left = |speakers: &[Speaker], turns_max: usize| {
-            let turn = |&speaker| Turn { speaker, text: String::new() };
+            let turn = |&speaker| Turn::new(speaker, String::new());
             let mut talk = Conversation::new(speakers.iter().map(turn));
             talk.reserve_exchanges(1, turns_max);
             talk.turns().iter().map(|turn| turn.speaker).collect::<Vec<_>>()

@@ -206,17 +206,17 @@ mod with_serde {
                     Field::Other => drop(fields.next_value::<IgnoredAny>()?),
                 }
             }
-            Ok(Turn {
-                speaker: speaker.ok_or_else(|| A::Error::missing_field("speaker"))?.into(),
-                text: text.ok_or_else(|| A::Error::missing_field("text"))?,
-            })
+            Ok(Turn::new(
+                speaker.ok_or_else(|| A::Error::missing_field("speaker"))?.into(),
+                text.ok_or_else(|| A::Error::missing_field("text"))?,
+            ))
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
             let missing = |count| move || A::Error::invalid_length(count, &"speaker and text");
             let speaker = fields.next_element::<SavedSpeaker>()?.ok_or_else(missing(0))?;
             let text = fields.next_element_seed(TextSeed(self.0))?.ok_or_else(missing(1))?;
-            Ok(Turn { speaker: speaker.into(), text })
+            Ok(Turn::new(speaker.into(), text))
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     fn turn(bytes: usize) -> Turn {
-        Turn { speaker: Speaker::User, text: "x".repeat(bytes) }
+        Turn::new(Speaker::User, "x".repeat(bytes))
     }
 
     #[test]

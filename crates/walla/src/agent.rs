@@ -123,7 +123,7 @@ impl Agent {
     /// results without another new turn.
     #[must_use = "dropping the reply cancels it"]
     pub fn answer_calls<T: Into<String>>(&self, results: impl IntoIterator<Item = T>) -> Reply {
-        let turn = |text: T| Turn { speaker: Speaker::ActionResult, text: text.into() };
+        let turn = |text: T| Turn::new(Speaker::ActionResult, text.into());
         self.ask_after(results.into_iter().map(turn).collect(), Prompt::Continue)
     }
 

@@ -59,7 +59,7 @@ async fn calls_are_events_of_the_stream() -> Result<(), Box<dyn Error>> {
 async fn an_agent_answers_an_observation() -> Result<(), Box<dyn Error>> {
     let engine = Engine::demo().start().await?;
     let greta = engine.agent("You are Greta, the smith.");
-    let enters = Turn { speaker: Speaker::Observation, text: "Odo enters the smithy.".into() };
+    let enters = Turn::new(Speaker::Observation, "Odo enters the smithy.");
     let greeting = greta.ask_after(vec![enters], Prompt::Continue).finish().await?;
     assert!(greeting.usage.prompt_tokens > 10, "{greeting:?}");
     let choice = AskOptions::constraint(Constraint::choice(["yes", "no"]));

@@ -55,7 +55,7 @@ async fn bytes_most<T>(work: impl Future<Output = T>) -> (T, i64) {
 const MIB: i64 = 1 << 20;
 
 fn turns(bytes: usize) -> Vec<Turn> {
-    vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }]
+    vec![Turn::new(Speaker::User, "x".repeat(bytes))]
 }
 
 /// One test in this file: the allocator counts for the whole process.

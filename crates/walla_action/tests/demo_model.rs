@@ -54,7 +54,7 @@ fn conversations_with_actions_are_rendered_as_in_training() {
         let texts: Vec<_> = messages.iter().map(content).collect();
         let roles = messages.iter().map(|message| role(&message["role"]));
         let messages: Vec<_> =
-            roles.zip(&texts).map(|(role, content)| Message { role, content }).collect();
+            roles.zip(&texts).map(|(role, content)| Message::new(role, content)).collect();
         let has_tools = talk["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         let tools = has_tools.then(|| Tools::new(&talk["tools"], "").unwrap());
         let options =

@@ -81,10 +81,10 @@ pub(crate) fn body(options: &RemoteOptions, asked: &Asked<'_>) -> Result<Vec<u8>
 pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
 fn messages(options: &RemoteOptions, asked: &Asked<'_>) -> Vec<Value> {
-    let persona = Message { role: Role::System, content: &asked.spec.persona };
-    let question = asked.question.map(|content| Message { role: Role::User, content });
+    let persona = Message::new(Role::System, &asked.spec.persona);
+    let question = asked.question.map(|content| Message::new(Role::User, content));
     let persona = Some(persona).filter(|persona| !persona.content.is_empty());
-    let note = asked.note.map(|content| Message { role: Role::Observation, content });
+    let note = asked.note.map(|content| Message::new(Role::Observation, content));
     let turns = asked.turns.iter().map(message);
     let list: Vec<_> = persona.into_iter().chain(turns).chain(note).chain(question).collect();
     // Servers accept calls of earlier replies only in requests with tools.
@@ -100,7 +100,7 @@ fn message(turn: &Turn) -> Message<'_> {
         Speaker::Action => Role::Action,
         Speaker::ActionResult => Role::ActionResult,
     };
-    Message { role, content: &turn.text }
+    Message::new(role, &turn.text)
 }
 
 fn set_sampling(dialect: Dialect, spec: &AgentSpec, set: &mut impl FnMut(&str, Value)) {

@@ -141,11 +141,11 @@ impl History {
         }
         let turns = Arc::make_mut(&mut self.turns);
         let begin = turns.len();
-        turns.extend(question.map(|text| Turn { speaker: Speaker::User, text }));
+        turns.extend(question.map(|text| Turn::new(Speaker::User, text)));
         self.known.push_back(Known { reply_id, begin, answer: turns.len() });
-        turns.push(Turn { speaker: Speaker::Agent, text: speech });
+        turns.push(Turn::new(Speaker::Agent, speech));
         let actions = actions.into_iter();
-        turns.extend(actions.map(|text| Turn { speaker: Speaker::Action, text }));
+        turns.extend(actions.map(|text| Turn::new(Speaker::Action, text)));
     }
 
     /// Shortens a reply that has ended to its heard part. A reply that was not heard at all is
@@ -333,7 +333,7 @@ mod tests {
     }
 
     fn pushed(text: &str) -> Vec<Turn> {
-        vec![Turn { speaker: Speaker::User, text: text.into() }]
+        vec![Turn::new(Speaker::User, text.into())]
     }
 
     fn texts(history: &History) -> Vec<&str> {
@@ -408,7 +408,7 @@ mod tests {
         history.push_exchange(exchange(1, "one"));
         let actions = vec![r#"{"name": "wave", "arguments": {}}"#.to_owned()];
         history.push_exchange(Exchange { actions, ..exchange(2, "two") });
-        let result = Turn { speaker: Speaker::ActionResult, text: "done".into() };
+        let result = Turn::new(Speaker::ActionResult, "done");
         history.extend(vec![result], TURNS_MAX);
         history.push_exchange(Exchange { question: None, ..exchange(3, "three") });
         history.extend(pushed("later"), TURNS_MAX);

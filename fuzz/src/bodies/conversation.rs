@@ -48,14 +48,16 @@ fn render(talk: &Conversation) {
     let turns = &talk.turns()[..talk.turns().len().min(RENDERED_MAX)];
     let messages: Vec<Message<'_>> = turns
         .iter()
-        .map(|turn| Message {
-            role: match turn.speaker {
-                Speaker::User => Role::User,
-                Speaker::Agent => Role::Assistant,
-                Speaker::Observation | Speaker::ActionResult => Role::Observation,
-                Speaker::Action => Role::Assistant,
-            },
-            content: &turn.text,
+        .map(|turn| {
+            Message::new(
+                match turn.speaker {
+                    Speaker::User => Role::User,
+                    Speaker::Agent => Role::Assistant,
+                    Speaker::Observation | Speaker::ActionResult => Role::Observation,
+                    Speaker::Action => Role::Assistant,
+                },
+                &turn.text,
+            )
         })
         .collect();
     let Ok(prompt) = TEMPLATE.render(&messages, &RenderOptions::default()) else { return };

@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
         tokenize(&tokenizer);
     }
     if let Ok(Some(template)) = ChatTemplate::from_gguf(&file) {
-        let messages = [Message { role: Role::User, content: TEXT }];
+        let messages = [Message::new(Role::User, TEXT)];
         let _ = template.render(&messages, &RenderOptions::default());
     }
     if let Ok(loaded) = LoadedText::from_gguf(&file, None, None) {

@@ -41,7 +41,7 @@ pub fn check(bytes: &[u8]) {
         contents.push((role, if is_call { call(&text) } else { text }));
     }
     let messages: Vec<Message<'_>> =
-        contents.iter().map(|(role, content)| Message { role: *role, content }).collect();
+        contents.iter().map(|(role, content)| Message::new(*role, content)).collect();
     let _ = template.check();
     let Ok(prompt) = template.render(&messages, &options) else { return };
     assert_eq!(prompt.text().len(), prompt.bytes());

@@ -20,7 +20,7 @@ fn long() -> AgentSpec {
     ];
     let turns = lines.iter().cycle().take(2 * 28).enumerate().map(|(at, text)| {
         let speaker = if at % 2 == 0 { Speaker::User } else { Speaker::Agent };
-        Turn { speaker, text: (*text).to_owned() }
+        Turn::new(speaker, (*text).to_owned())
     });
     let sampling = Sampling::builder().temperature(0.8).seed(1).build().unwrap();
     AgentSpec { sampling, reply_tokens_max: 24, turns: turns.collect(), ..AgentSpec::new(GRETA) }

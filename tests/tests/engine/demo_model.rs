@@ -83,11 +83,8 @@ fn prompts_are_encoded_as_in_training() {
     let tokenizer = Tokenizer::from_gguf(&file).expect("valid");
     let template = ChatTemplate::from_gguf(&file).expect("valid").expect("it has one");
     for reference in references() {
-        let messages: Vec<_> = reference
-            .messages
-            .iter()
-            .map(|(role, content)| Message { role: *role, content })
-            .collect();
+        let messages: Vec<_> =
+            reference.messages.iter().map(|(role, content)| Message::new(*role, content)).collect();
         let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
         let prompt = template.render(&messages, &options).expect("it renders");
         assert_eq!(tokenizer.encode_prompt(&prompt).expect("short"), reference.ids);

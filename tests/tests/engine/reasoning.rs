@@ -112,7 +112,7 @@ fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
     // Reasoning is not prefilled again: only persona, questions and speech are part of the prompt.
     let prompt_tokens =
         |heard: &Heard| heard.end.as_ref().map_or(0, |(_, usage)| usage.prompt_tokens);
-    let turn = |speaker, text: &str| Turn { speaker, text: text.to_owned() };
+    let turn = |speaker, text: &str| Turn::new(speaker, text.to_owned());
     let history = vec![turn(Speaker::User, "Q: 1+1?"), turn(Speaker::Agent, &limited[0].speech)];
     let told = replies(AgentSpec { turns: history, ..spec(4) }, &["Who are you?"]);
     assert_eq!(prompt_tokens(&told[0]), prompt_tokens(&limited[1]));

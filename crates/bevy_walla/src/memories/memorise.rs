@@ -210,7 +210,7 @@ fn memorise_exchange(
     {
         let question = question.map(|text| (Speaker::User, text));
         let turns = question.into_iter().chain([(Speaker::Agent, reply)]);
-        let turns = turns.map(|(speaker, text)| Turn { speaker, text: text.to_owned() });
+        let turns = turns.map(|(speaker, text)| Turn::new(speaker, text.to_owned()));
         memorised.add(&memory, id, turns.collect());
     }
 }

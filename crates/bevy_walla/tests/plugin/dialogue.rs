@@ -288,10 +288,7 @@ fn an_edited_persona_applies_from_the_next_reply() {
 fn spawned_and_replaced_conversations_become_the_history() {
     let engine = echo();
     let mut app = app(&engine);
-    let old = Conversation::new([
-        Turn { speaker: Speaker::User, text: "q".into() },
-        Turn { speaker: Speaker::Agent, text: "a".into() },
-    ]);
+    let old = Conversation::new([Turn::new(Speaker::User, "q"), Turn::new(Speaker::Agent, "a")]);
     let greta = app.world_mut().spawn((Agent::persona("Greta"), old.clone())).id();
     ask(&mut app, greta, "x");
     updates(&mut app, 8);

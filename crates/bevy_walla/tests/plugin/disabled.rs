@@ -19,10 +19,7 @@ fn enable(app: &mut App, agent: Entity) {
 fn a_disabled_agent_takes_no_slot_and_answers_when_enabled() {
     let engine = echo();
     let mut app = app(&engine);
-    let old = Conversation::new([
-        Turn { speaker: Speaker::User, text: "q".into() },
-        Turn { speaker: Speaker::Agent, text: "a".into() },
-    ]);
+    let old = Conversation::new([Turn::new(Speaker::User, "q"), Turn::new(Speaker::Agent, "a")]);
     let [odo, greta] =
         ["Odo", "Greta"].map(|name| app.world_mut().spawn((Agent::persona(name), Disabled)).id());
     updates(&mut app, 5);

@@ -37,7 +37,7 @@ fn saves_beyond_a_limit_are_errors_that_name_the_limit() {
 
 #[test]
 fn a_conversation_that_could_not_be_loaded_again_is_not_saved() {
-    let long = Turn { speaker: Speaker::Agent, text: "x".repeat(Conversation::TEXT_BYTES_MAX) };
+    let long = Turn::new(Speaker::Agent, "x".repeat(Conversation::TEXT_BYTES_MAX));
     let mut talk = Conversation::new([long]);
     assert!(serde_json::to_string(&talk).is_ok());
     talk.push(Speaker::User, "y");

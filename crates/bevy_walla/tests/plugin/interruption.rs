@@ -193,7 +193,7 @@ fn pushed_turns_reach_the_engine_in_the_order_of_the_asks() {
             Command::AddAgent { spec, .. } => spec.turns,
             Command::AppendTurns { turns, .. } | Command::SetConversation { turns, .. } => turns,
             Command::Ask { prompt: Prompt::Chat(text), .. } => {
-                vec![Turn { speaker: Speaker::User, text }]
+                vec![Turn::new(Speaker::User, text)]
             }
             other => panic!("{other:?}"),
         })

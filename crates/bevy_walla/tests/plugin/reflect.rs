@@ -206,8 +206,8 @@ fn a_restored_conversation_counts_as_an_edit() {
     let greta = spawn(&mut app, "Greta");
     app.update();
     let saved = Conversation::new([
-        Turn { speaker: Speaker::User, text: "Who are you?".into() },
-        Turn { speaker: Speaker::Agent, text: "Greta.".into() },
+        Turn::new(Speaker::User, "Who are you?"),
+        Turn::new(Speaker::Agent, "Greta."),
     ]);
     let saved = PartialReflect::reflect_clone(&saved).unwrap();
     let conversation = component(app.world(), "Conversation");

@@ -118,7 +118,7 @@ fn conversation(messages: &[Message]) -> Result<(String, Vec<Turn>), Refusal> {
     let (mut persona, mut turns) = (String::new(), Vec::new());
     for message in messages {
         let text = text(message)?;
-        let turn = |speaker| Turn { speaker, text: text.clone() };
+        let turn = |speaker| Turn::new(speaker, text.clone());
         match message.role.as_str() {
             "system" | "developer" if turns.is_empty() => {
                 if !persona.is_empty() {
@@ -148,7 +148,7 @@ fn conversation(messages: &[Message]) -> Result<(String, Vec<Turn>), Refusal> {
                     };
                     let id = CallId { reply_id: ReplyId(0), index: 0 };
                     let call = Call { id, name: call.function.name.clone(), arguments };
-                    turns.push(Turn { speaker: Speaker::Action, text: call.text() });
+                    turns.push(Turn::new(Speaker::Action, call.text()));
                 }
             }
             "tool" | "function" => turns.push(turn(Speaker::ActionResult)),

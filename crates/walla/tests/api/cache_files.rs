@@ -49,10 +49,8 @@ async fn an_agent_of_another_engine_goes_on_from_a_file_or_from_bytes() {
     assert_eq!(bytes, std::fs::read(&path).unwrap());
     assert_eq!(saved.file_bytes, bytes.len() as u64);
     let expected = said(&first, &agent).await;
-    let turns = vec![
-        Turn { speaker: Speaker::User, text: "Who are you?".into() },
-        Turn { speaker: Speaker::Agent, text: reply.text },
-    ];
+    let turns =
+        vec![Turn::new(Speaker::User, "Who are you?"), Turn::new(Speaker::Agent, reply.text)];
     let second = builder().start().await.unwrap();
     for from_file in [true, false] {
         let agent = second.agent_with(AgentSpec { turns: turns.clone(), ..spec() });

@@ -24,17 +24,20 @@
 //!    template prints no calls, the call is text of this message. Where the template prints a
 //!    message's calls without or before its text, or only one call per message, calls are separate
 //!    messages.
-//! 8. A result directly after calls belongs to the first one without a result. Any other result,
-//!    and every result if the template accepts none, becomes a message as for an observation, with
-//!    [`RESULT_PREFIX`].
+//! 8. A group is a row of calls, and the results behind them up to the next other message. A result
+//!    belongs to the call of its group with the same number; without a number, to the first call
+//!    without a result. The results of a group are in the order of its calls, whatever their own
+//!    order is. Any other result, and every result if the template accepts none, becomes a message
+//!    as for an observation, with [`RESULT_PREFIX`] and, if its call is known, the name of the call.
 //! 9. If two messages of one role cannot be merged because of calls or results between them, and
 //!    the template accepts no repetition, a [`FILLER`] of the other role is inserted.
 //!
 //! 10. Where the template leaves the agent's turn open until a result follows, a call without a
-//!     result gets a [`FILLER`] before the next message.
+//!     result gets a [`FILLER`], also before the result of a later call.
 //!
 //! Rules 1 to 5 and 7 to 10 depend only on earlier messages. So a message that is appended to a
-//! conversation does not change the earlier ones; at most it extends the last one.
+//! conversation does not change the earlier ones; at most it extends the last one, or takes the
+//! place of its call among the results at the end.
 
 mod actions;
 
@@ -154,30 +157,33 @@ pub(super) fn as_it_is<'a>(
         .then(|| messages.iter().map(|m| NormalMessage::new(m.role, m.content)).collect())
 }
 
+/// Role, text and number of the call of a message.
+pub(super) type Content<'a> = (Role, Cow<'a, str>, Option<u128>);
+
 /// Converts the messages to a form that the template accepts.
 pub(super) fn normalise<'a>(
     form: &Form,
-    messages: impl IntoIterator<Item = (Role, Cow<'a, str>)>,
+    messages: impl IntoIterator<Item = Content<'a>>,
     for_reply: bool,
 ) -> Vec<NormalMessage<'a>> {
     let mut builder = Builder::new(form);
-    for (role, content) in messages {
-        builder.add(role, content);
+    for (role, content, call) in messages {
+        builder.add(role, content, call);
     }
     builder.finish(for_reply)
 }
 
 impl<'a> Builder<'_, 'a> {
     /// Adds a message of the conversation.
-    fn add(&mut self, role: Role, content: Cow<'a, str>) {
+    fn add(&mut self, role: Role, content: Cow<'a, str>, call: Option<u128>) {
         match role {
-            Role::Action => self.add_call(content),
-            Role::ActionResult => self.add_result(content),
+            Role::Action => self.add_call(content, call),
+            Role::ActionResult => self.add_result(content, call),
             role => self.add_text(role, content),
         }
     }
 
-    /// Adds a message that is no call or result.
+    /// Adds a message that is no call of a group and no result of one.
     fn add_text(&mut self, role: Role, content: Cow<'a, str>) {
         let form = self.form;
         let is_left_out = !form.blanks || matches!(role, Role::Observation | Role::ActionResult);
@@ -185,6 +191,12 @@ impl<'a> Builder<'_, 'a> {
             return;
         }
         self.end_calls();
+        self.push_text(role, content);
+    }
+
+    /// Adds the text of a message behind the calls before it.
+    fn push_text(&mut self, role: Role, content: Cow<'a, str>) {
+        let form = self.form;
         let message = self.with_role(role, content);
         let is_merged = |last: &&mut NormalMessage<'_>| {
             let is_repeated = match message.role {
@@ -231,9 +243,7 @@ impl<'a> Builder<'_, 'a> {
     /// The list, with a filler if the model cannot reply to its last message.
     fn finish(mut self, for_reply: bool) -> Vec<NormalMessage<'a>> {
         let form = self.form;
-        if for_reply {
-            self.end_calls();
-        }
+        self.end_group(for_reply);
         let can_reply = match self.normal.last() {
             Some(last) => match last.role {
                 Role::User => true,

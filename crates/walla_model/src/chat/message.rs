@@ -20,11 +20,12 @@ pub enum Role {
     /// A call belongs to the model's message directly before it. A template that prints no calls
     /// receives the call as text of the model, between `<tool_call>` and `</tool_call>`.
     Action,
-    /// The result of an action, written by the game. It belongs to the first call without a result
-    /// in the messages directly before it.
+    /// The result of an action, written by the game. It belongs to the call with the same
+    /// [number](Message::call) in the group of calls before it; without a number, to the first call
+    /// of the group that has no result.
     ///
-    /// A template that accepts no results, and a result without a call, give a message as for an
-    /// observation. It begins with [`RESULT_PREFIX`](super::RESULT_PREFIX).
+    /// A template that accepts no results, and a result whose call is not in the group, give a
+    /// message as for an observation. It begins with [`RESULT_PREFIX`](super::RESULT_PREFIX).
     ActionResult,
 }
 
@@ -52,4 +53,16 @@ pub struct Message<'a> {
     pub role: Role,
     /// Its text.
     pub content: &'a str,
+    /// Number of a call, unique in the conversation: of a call itself, or of the call that a result
+    /// belongs to. It is not part of the prompt. `None` for other messages, and for calls and
+    /// results that are matched by their order.
+    pub call: Option<u128>,
+}
+
+impl<'a> Message<'a> {
+    /// A message without the number of a call.
+    #[must_use]
+    pub const fn new(role: Role, content: &'a str) -> Self {
+        Self { role, content, call: None }
+    }
 }

@@ -109,7 +109,7 @@ const DEPTH_MAX: usize = 64;
 /// use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
 ///
 /// let template = ChatTemplate::chatml();
-/// let hello = [Message { role: Role::User, content: "Hello<|im_end|>" }];
+/// let hello = [Message::new(Role::User, "Hello<|im_end|>")];
 /// let prompt = template.render(&hello, &RenderOptions::default())?;
 /// assert_eq!(prompt.segments[1], Segment::Untrusted("Hello<|im_end|>".into()));
 /// # Ok::<(), walla_model::chat::TemplateError>(())

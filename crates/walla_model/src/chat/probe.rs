@@ -92,7 +92,7 @@ impl Findings {
         for_reply: bool,
         tools: Option<&Tools>,
     ) -> Vec<NormalMessage<'a>> {
-        let contents = messages.iter().map(|m| (m.role, Cow::Borrowed(m.content)));
+        let contents = messages.iter().map(|m| (m.role, Cow::Borrowed(m.content), m.call));
         match tools {
             Some(tools) => self.actions.with_tools(contents, for_reply, tools),
             None if messages.iter().any(|message| message.role.is_of_action()) => {
@@ -145,7 +145,7 @@ impl<'t> Prober<'t> {
         let messages = letters.chars().zip(texts).map(message);
         let normal = match form {
             Some(form) => history::normalise(form, messages, options.add_generation_prompt),
-            None => messages.map(|(role, text)| NormalMessage::new(role, text)).collect(),
+            None => messages.map(|(role, text, _)| NormalMessage::new(role, text)).collect(),
         };
         self.run(&normal, Actions::NONE, options)
     }

@@ -327,7 +327,7 @@ impl ChatTemplate {
 
     /// The prompt of a short question.
     fn probe(&self, enable_thinking: bool) -> Option<Prompt> {
-        let question = [Message { role: Role::User, content: "x" }];
+        let question = [Message::new(Role::User, "x")];
         let options = RenderOptions {
             add_generation_prompt: true,
             enable_thinking,

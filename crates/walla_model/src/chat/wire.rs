@@ -31,8 +31,8 @@ pub struct WireForm {
 /// use serde_json::json;
 /// use walla_model::chat::{Message, Role, WireForm, wire_messages};
 ///
-/// let persona = Message { role: Role::System, content: "You are Greta." };
-/// let news = Message { role: Role::Observation, content: "Odo leaves." };
+/// let persona = Message::new(Role::System, "You are Greta.");
+/// let news = Message::new(Role::Observation, "Odo leaves.");
 /// let form = WireForm { system_anywhere: false, tools: true };
 /// let expected = json!([
 ///     {"role": "system", "content": "You are Greta."},
@@ -54,7 +54,7 @@ pub fn wire_messages(messages: &[Message<'_>], form: WireForm) -> Vec<Value> {
     };
     let actions = if form.tools { native } else { ActionForm::TEXT };
     let form = Form { system, system_last: form.system_anywhere, actions, ..Form::STRICT };
-    let contents = messages.iter().map(|message| (message.role, Cow::Borrowed(message.content)));
+    let contents = messages.iter().map(|its| (its.role, Cow::Borrowed(its.content), its.call));
     history::normalise(&form, contents, true).iter().map(message).collect()
 }
 
@@ -87,7 +87,8 @@ mod tests {
             'c' => (Role::Action, r#"{"name": "wave", "arguments": {"at": "Odo"}}"#),
             _ => (Role::ActionResult, "done"),
         });
-        let messages: Vec<_> = messages.map(|(role, content)| Message { role, content }).collect();
+        let messages: Vec<_> =
+            messages.map(|(role, content)| Message::new(role, content)).collect();
         wire_messages(&messages, form).into()
     }
 

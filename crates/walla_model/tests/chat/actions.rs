@@ -47,7 +47,8 @@ fn options(tools: Option<Tools>) -> RenderOptions {
 }
 
 fn render(template: &ChatTemplate, turns: &[(Role, &str)], options: &RenderOptions) -> String {
-    let messages: Vec<_> = turns.iter().map(|&(role, content)| Message { role, content }).collect();
+    let messages: Vec<_> =
+        turns.iter().map(|&(role, content)| Message::new(role, content)).collect();
     template.render(&messages, options).unwrap().text()
 }
 
@@ -294,7 +295,7 @@ fn every_template_accepts_every_history_of_actions() {
     let moving: Vec<bool> = templates.iter().map(|(_, t)| moves_system(t)).collect();
     for_histories(|turns| {
         let messages: Vec<_> =
-            turns.iter().map(|&(role, content, _)| Message { role, content }).collect();
+            turns.iter().map(|&(role, content, _)| Message::new(role, content)).collect();
         for ((name, template), &moves_system) in templates.iter().zip(&moving) {
             for tools in [None, Some(tools())] {
                 let options = options(tools);

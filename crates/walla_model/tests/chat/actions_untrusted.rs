@@ -265,7 +265,7 @@ impl Texts {
             (User, &self.player),
             (Action, &self.call),
         ]
-        .map(|(role, content)| Message { role, content })
+        .map(|(role, content)| Message::new(role, content))
     }
 }
 

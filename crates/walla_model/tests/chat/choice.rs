@@ -220,7 +220,7 @@ fn the_reference_cases_load_and_a_chosen_template_works() {
         let chosen = LoadedText::from_gguf(&file, Some(&choice), None).unwrap();
         assert_eq!(chosen.state, TemplateState::Chosen("chatml".into()));
         assert_eq!(chosen.warnings, Vec::<String>::new());
-        let hello = [Message { role: Role::User, content: "Hi" }];
+        let hello = [Message::new(Role::User, "Hi")];
         let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
         let prompt = chosen.template.unwrap().render(&hello, &options).unwrap();
         let tokens = chosen.tokenizer.encode_prompt(&prompt).unwrap();

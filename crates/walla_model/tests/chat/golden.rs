@@ -12,19 +12,16 @@ use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
 use walla_model::tokenizer::Tokenizer;
 
-const SYSTEM: Message<'_> = Message {
-    role: Role::System,
-    content: "You are Greta, the smith of Emberfall.\nA horseshoe costs 3 silver.",
-};
-const ASK: Message<'_> = Message { role: Role::User, content: "What does a horseshoe cost?" };
-const REPLY: Message<'_> =
-    Message { role: Role::Assistant, content: "Three silver, über-cheap 🙂." };
-const SPACED: Message<'_> = Message { role: Role::User, content: " Thank you,\n  Greta \n" };
-const SPACED_REPLY: Message<'_> = Message { role: Role::Assistant, content: "\n\nSafe travels!\n" };
-const THOUGHT: Message<'_> = Message {
-    role: Role::Assistant,
-    content: "<think>\nA horseshoe? Hm.\n</think>\n\nThree silver.",
-};
+const SYSTEM: Message<'_> = Message::new(
+    Role::System,
+    "You are Greta, the smith of Emberfall.\nA horseshoe costs 3 silver.",
+);
+const ASK: Message<'_> = Message::new(Role::User, "What does a horseshoe cost?");
+const REPLY: Message<'_> = Message::new(Role::Assistant, "Three silver, über-cheap 🙂.");
+const SPACED: Message<'_> = Message::new(Role::User, " Thank you,\n  Greta \n");
+const SPACED_REPLY: Message<'_> = Message::new(Role::Assistant, "\n\nSafe travels!\n");
+const THOUGHT: Message<'_> =
+    Message::new(Role::Assistant, "<think>\nA horseshoe? Hm.\n</think>\n\nThree silver.");
 
 /// The conversations of `golden/make.py`.
 fn conversation(case: &str) -> &'static [Message<'static>] {
@@ -115,11 +112,8 @@ fn untrusted_text_does_not_affect_template_logic() {
         let source = std::fs::read_to_string(&path).unwrap();
         let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
         let own = |content: &str| -> String {
-            let messages = [
-                Message { role: Role::System, content },
-                ASK,
-                Message { role: Role::Assistant, content },
-            ];
+            let messages =
+                [Message::new(Role::System, content), ASK, Message::new(Role::Assistant, content)];
             let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
             let texts = prompt.segments.iter().filter(|s| matches!(s, Segment::Template(_)));
             texts.map(Segment::text).collect()
@@ -164,5 +158,5 @@ fn message(value: &Value) -> Message<'_> {
         "assistant" => Role::Assistant,
         other => panic!("role {other:?}"),
     };
-    Message { role, content: value["content"].as_str().unwrap() }
+    Message::new(role, value["content"].as_str().unwrap())
 }

@@ -100,7 +100,7 @@ fn moves_system(template: &ChatTemplate) -> bool {
 }
 
 fn messages<'a>(turns: &[(Role, &'a str)]) -> Vec<Message<'a>> {
-    turns.iter().map(|&(role, content)| Message { role, content }).collect()
+    turns.iter().map(|&(role, content)| Message::new(role, content)).collect()
 }
 
 fn render(template: &ChatTemplate, turns: &[(Role, &str)]) -> String {

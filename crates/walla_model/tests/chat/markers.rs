@@ -40,7 +40,7 @@ fn retyped(file: &Gguf, texts: &[&str], kind: i32, template: Option<&str>) -> Gg
 }
 
 fn talk<'a>(text: &'a str) -> [Message<'a>; 3] {
-    let message = |role, content| Message { role, content };
+    let message = |role, content| Message::new(role, content);
     [message(Role::User, text), message(Role::Assistant, text), message(Role::User, text)]
 }
 

@@ -42,8 +42,8 @@ fn start(
     let markers = ReasoningMarkers::new(tokenizer, Some(template)).expect("it has markers");
     let options =
         RenderOptions { add_generation_prompt: true, enable_thinking, ..RenderOptions::default() };
-    let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
-    let question = Message { role: Role::User, content: question };
+    let system = (!persona.is_empty()).then_some(Message::new(Role::System, persona));
+    let question = Message::new(Role::User, question);
     let messages: Vec<_> = system.into_iter().chain([question]).collect();
     markers.start_of(tokenizer, &template.render(&messages, &options).unwrap())
 }

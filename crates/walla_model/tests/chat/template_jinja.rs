@@ -7,7 +7,7 @@
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError};
 
 fn render(source: &str) -> Result<String, TemplateError> {
-    let message = |role, content| Message { role, content };
+    let message = |role, content| Message::new(role, content);
     let messages =
         [message(Role::User, "Hi"), message(Role::Assistant, "Yo"), message(Role::User, "Ok")];
     let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
@@ -119,7 +119,7 @@ fn expressions_on_untrusted_white_space() {
     for (source, expected) in UNTRUSTED {
         let source = format!("{{% set c = messages[0].content %}}{source}");
         let template = ChatTemplate::new(&source, "<BOS>", "<EOS>").unwrap();
-        let messages = [Message { role: Role::User, content: " é\n\nb \tc\n" }];
+        let messages = [Message::new(Role::User, " é\n\nb \tc\n")];
         match template.render(&messages, &RenderOptions::default()) {
             Ok(found) => assert_eq!(found.text(), expected, "{source}"),
             Err(error) => panic!("{source}: {error}"),

@@ -15,7 +15,7 @@ fn render(source: &str, content: &str) -> Result<String, TemplateError> {
     let (source, content) = (source.to_owned(), content.to_owned());
     let run = move || {
         let template = ChatTemplate::new(&source, "<s>", "</s>")?;
-        let messages = [Message { role: Role::User, content: &content }];
+        let messages = [Message::new(Role::User, &content)];
         template.render(&messages, &RenderOptions::default()).map(|prompt| prompt.text())
     };
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).unwrap();
@@ -222,6 +222,6 @@ fn long_conversations_fit() {
     assert_eq!(text.len(), "<|im_start|>user\n<|im_end|>".len() + content.trim().len());
     // Many short messages.
     let template = ChatTemplate::new(chatml, "", "").unwrap();
-    let messages = vec![Message { role: Role::User, content: "Hello there" }; 2_000];
+    let messages = vec![Message::new(Role::User, "Hello there"); 2_000];
     assert!(template.render(&messages, &RenderOptions::default()).is_ok());
 }

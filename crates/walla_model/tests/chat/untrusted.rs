@@ -238,10 +238,8 @@ fn reserved(
     conversation: &[(Role, String)],
     say: fn(&str) -> &str,
 ) -> Vec<TokenId> {
-    let messages: Vec<Message<'_>> = conversation
-        .iter()
-        .map(|(role, text)| Message { role: *role, content: say(text) })
-        .collect();
+    let messages: Vec<Message<'_>> =
+        conversation.iter().map(|(role, text)| Message::new(*role, say(text))).collect();
     let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
     let prompt = template.render(&messages, &options).unwrap();
     let mut tokens = tokenizer.encode_prompt(&prompt).unwrap();
@@ -282,10 +280,8 @@ fn untrusted_text_is_preserved() {
     let mut runner =
         TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
     let result = runner.run(&regular(), |conversation| {
-        let messages: Vec<Message<'_>> = conversation
-            .iter()
-            .map(|(role, text)| Message { role: *role, content: text })
-            .collect();
+        let messages: Vec<Message<'_>> =
+            conversation.iter().map(|(role, text)| Message::new(*role, text)).collect();
         let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
         let name = |role| match role {
             Role::System | Role::Observation => "system",

@@ -241,7 +241,7 @@ fn templates_receive_the_tokenizers_bos_and_eos() {
             token.map_or("", |token| str::from_utf8(tokenizer.token_bytes(token)).unwrap())
         };
         let template = ChatTemplate::from_gguf(&file).unwrap().unwrap();
-        let messages = [Message { role: Role::User, content: "x" }];
+        let messages = [Message::new(Role::User, "x")];
         let text = template.render(&messages, &RenderOptions::default()).unwrap().text();
         assert_eq!(text, format!("[{}|{}]", own(tokenizer.bos()), own(tokenizer.eos())));
         text

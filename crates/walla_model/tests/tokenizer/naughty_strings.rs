@@ -69,10 +69,8 @@ fn naughty_texts_are_text_in_every_field_of_a_prompt() {
     let tokenizers = tokenizers();
     for text in crate::naughty::texts() {
         for role in [Role::System, Role::User, Role::Assistant] {
-            let messages = [
-                Message { role: Role::System, content: "You are Greta." },
-                Message { role, content: &text },
-            ];
+            let messages =
+                [Message::new(Role::System, "You are Greta."), Message::new(role, &text)];
             let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
             let untrusted: String = prompt
                 .segments

@@ -157,8 +157,7 @@ fn asks_carry_what_their_agent_knows() {
     rig.end(rig.chat("Nice weather."));
     assert_eq!(rig.last_notes(), [""; 0], "nothing matches");
     // Without a question, the latest appended turn is searched.
-    let turns =
-        vec![Turn { speaker: Speaker::Observation, text: "Someone looks into the well.".into() }];
+    let turns = vec![Turn::new(Speaker::Observation, "Someone looks into the well.")];
     rig.client.try_send(Command::AppendTurns { agent: rig.agent, turns }).unwrap();
     rig.end(rig.ask(Prompt::Continue));
     assert_eq!(rig.last_notes(), ["The well is dry."]);
@@ -196,7 +195,7 @@ fn commands_of_an_agent_keep_their_order() {
     let rig = rig(patient());
     let Rig { client, agent, .. } = &rig;
     let first = rig.chat("Who owes you coal?");
-    let turns = vec![Turn { speaker: Speaker::Observation, text: "Rain.".into() }];
+    let turns = vec![Turn::new(Speaker::Observation, "Rain.")];
     client.try_send(Command::AppendTurns { agent: *agent, turns }).unwrap();
     let fork = AgentId::unique();
     client.try_send(Command::ForkAgent { agent: fork, source: *agent, spec: None }).unwrap();
@@ -370,7 +369,7 @@ fn search_by_words(rig: &Rig) {
 /// A copy waits for the asks before it, and the commands of the copy, of any kind, for the copy.
 #[test]
 fn commands_of_a_copy_follow_it() {
-    let turn = || vec![Turn { speaker: Speaker::Observation, text: "Rain.".into() }];
+    let turn = || vec![Turn::new(Speaker::Observation, "Rain.")];
     for knows in [false, true] {
         let rig = waiting_rig();
         let Rig { client, agent: source, .. } = &rig;
@@ -439,7 +438,7 @@ fn asks_of_a_copy_end_with_the_engine() {
 fn a_repetition_searches_the_same_text() {
     let rig = rig(patient());
     let Rig { client, agent, .. } = &rig;
-    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
     let well = || turn(Speaker::Observation, "Someone looks into the well.");
     let again = |agent: AgentId| {
         let reply_id = ReplyId::unique();

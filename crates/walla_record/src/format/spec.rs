@@ -95,8 +95,7 @@ pub(super) fn put_turns(writer: &mut Writer<'_>, turns: &[Turn]) {
 }
 
 pub(super) fn get_turns(reader: &mut Reader<'_>) -> Result<Vec<Turn>, Defect> {
-    reader
-        .list(|reader| Ok(Turn { speaker: get_speaker(reader)?, text: reader.text()?.to_owned() }))
+    reader.list(|reader| Ok(Turn::new(get_speaker(reader)?, reader.text()?.to_owned())))
 }
 
 pub(super) fn put_spec(writer: &mut Writer<'_>, spec: &AgentSpec) {

@@ -34,7 +34,7 @@ impl EngineClient for Silent {
 }
 
 fn turns(bytes: usize) -> Command {
-    let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(bytes) }];
+    let turns = vec![Turn::new(Speaker::User, "x".repeat(bytes))];
     Command::AppendTurns { agent: AgentId(1), turns }
 }
 

@@ -60,7 +60,7 @@ fn turns(dice: &mut Dice) -> Vec<Turn> {
         Speaker::Action,
         Speaker::ActionResult,
     ];
-    let turn = |dice: &mut Dice| Turn { speaker: dice.pick(&speakers), text: dice.text() };
+    let turn = |dice: &mut Dice| Turn::new(dice.pick(&speakers), dice.text());
     (0..dice.below(4)).map(|_| turn(dice)).collect()
 }
 

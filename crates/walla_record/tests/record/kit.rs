@@ -253,7 +253,7 @@ impl<'a> Host<'a> {
                 self.send(Command::EditConversation { agent, edit });
             }
             15 | 16 => {
-                let turns = vec![Turn { speaker: Speaker::Observation, text: "It rains.".into() }];
+                let turns = vec![Turn::new(Speaker::Observation, "It rains.")];
                 self.send(Command::AppendTurns { agent, turns });
             }
             17 => {
@@ -261,7 +261,7 @@ impl<'a> Host<'a> {
                 self.send(Command::ChangeAgent { agent, spec });
             }
             18 => {
-                let turns = vec![Turn { speaker: Speaker::User, text: "Who are you?".into() }];
+                let turns = vec![Turn::new(Speaker::User, "Who are you?")];
                 self.send(Command::SetConversation { agent, turns });
             }
             _ if self.agents.len() > 3 => {

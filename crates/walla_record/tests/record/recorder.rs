@@ -33,7 +33,7 @@ fn a_record_that_is_too_large_ends_the_recording_and_not_the_session() {
     let agent = host.add(speaker(1));
     host.chat(agent, "Hello!");
     host.finish();
-    let turns = vec![Turn { speaker: Speaker::User, text: "x".repeat(9 << 20) }];
+    let turns = vec![Turn::new(Speaker::User, "x".repeat(9 << 20))];
     host.send(Command::AppendTurns { agent, turns });
     let status = client.status();
     assert!(!status.is_recording());

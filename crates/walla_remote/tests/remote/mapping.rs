@@ -348,7 +348,7 @@ fn calls_are_checked_delivered_and_answered() {
     assert_eq!(refused.len(), 3);
     assert!(refused[0].contains("item") && refused[1].contains("attack"), "{refused:?}");
     assert!(refused[2].contains("not JSON"), "{refused:?}");
-    let turns = vec![Turn { speaker: Speaker::ActionResult, text: "Sold.".into() }];
+    let turns = vec![Turn::new(Speaker::ActionResult, "Sold.")];
     client.try_send(Command::AppendTurns { agent: greta, turns }).unwrap();
     let reply_id = ask_with(&client, greta, Prompt::Continue, AskOptions::default());
     assert_eq!(hear(&client, reply_id).text, "Here you are.");

@@ -531,7 +531,7 @@ fn a_pause_stops_deadlines() {
 fn turns_and_heard_parts_reach_every_engine() {
     let mut rig = rig();
     let agent = rig.agent(hybrid());
-    let turn = |text: &str| Turn { speaker: Speaker::Observation, text: text.into() };
+    let turn = |text: &str| Turn::new(Speaker::Observation, text.into());
     rig.send(Command::AppendTurns { agent, turns: vec![turn("rain")] });
     let first = rig.ask(agent, "one?");
     rig.send(Command::AppendTurns { agent, turns: vec![turn("snow")] });
@@ -560,7 +560,7 @@ fn a_full_queue_of_one_engine_does_not_delay_the_others() {
     let reply = rig.ask(quick, "?");
     assert!(is_finished(&rig.finish(reply).1));
     // The queue of commands for the slow one is bounded.
-    let turn = Turn { speaker: Speaker::User, text: "x".into() };
+    let turn = Turn::new(Speaker::User, "x");
     let more: Vec<_> = (0..1_100).map(|_| rig.agent(Route::engine("b"))).collect();
     for _ in 0..2_000 {
         let turns = vec![turn.clone()];

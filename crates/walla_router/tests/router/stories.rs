@@ -104,7 +104,7 @@ impl Story {
         }
         let at = self.draw(self.agents.len() as u64) as usize;
         let (agent, text) = (self.agents[at].0, format!("t{}", self.random.next_u64() % 1_000));
-        let turns = vec![Turn { speaker: Speaker::Observation, text: text.clone() }];
+        let turns = vec![Turn::new(Speaker::Observation, text.clone())];
         match self.draw(20) {
             0..8 => {
                 let (reply_id, options) = (ReplyId::unique(), AskOptions::default());

@@ -386,12 +386,12 @@ impl Character {
         }
         let begin = self.turns.len();
         if let Asked::Question(text) = reply.asked {
-            self.turns.push(Turn { speaker: Speaker::User, text });
+            self.turns.push(Turn::new(Speaker::User, text));
         }
         self.exchanges.push_back((reply.reply_id, begin, self.turns.len()));
-        self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        self.turns.push(Turn::new(Speaker::Agent, reply.said));
         let acted = reply.acted.into_iter();
-        self.turns.extend(acted.map(|text| Turn { speaker: Speaker::Action, text }));
+        self.turns.extend(acted.map(|text| Turn::new(Speaker::Action, text)));
     }
 
     /// Ends asks; returns them. The turns before an ask stay in the order of the commands.

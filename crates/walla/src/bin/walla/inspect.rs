@@ -222,7 +222,7 @@ fn template(
 
 /// The template's role for observations.
 fn role_of_observations(template: &ChatTemplate) -> &'static str {
-    let message = |role| Message { role, content: "x" };
+    let message = |role| Message::new(role, "x");
     let messages = [Role::User, Role::Assistant, Role::Observation].map(message);
     match template.normalised(&messages, false).last().map(|message| message.role) {
         Some(Role::System) => "system messages",

@@ -70,7 +70,7 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
                 .map(|at| {
                     let role = ROLES[digits[at]];
                     let content = if role == Role::Action { &calls[at] } else { &texts[at] };
-                    Message { role, content }
+                    Message::new(role, content)
                 })
                 .collect();
             check(&messages);
@@ -79,7 +79,7 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
 }
 
 fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<NormalMessage<'a>> {
-    normalise(form, messages.iter().map(|m| (m.role, m.content.into())), for_reply)
+    normalise(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
 }
 
 /// The printed parts of a message.
@@ -189,7 +189,7 @@ fn an_appended_call_or_result_changes_no_earlier_message() {
 #[test]
 fn results_belong_to_calls_by_order() {
     let form = forms()[2];
-    let turns: Vec<(Role, Cow<'_, str>)> = [
+    let turns: Vec<Content<'_>> = [
         (Role::User, "Hi"),
         (Role::Action, r#"{"name": "one", "arguments": {}}"#),
         (Role::Action, r#"{"name": "two", "arguments": {}}"#),
@@ -199,7 +199,7 @@ fn results_belong_to_calls_by_order() {
         (Role::Action, r#"{"name": "three", "arguments": {}}"#),
         (Role::ActionResult, "third"),
     ]
-    .map(|(role, text)| (role, text.into()))
+    .map(|(role, text)| (role, text.into(), None))
     .into();
     let normal = normalise(&form, turns, true);
     let name = |m: &NormalMessage<'_>| m.answered.as_ref().map(|call| call.name.clone());
@@ -207,4 +207,54 @@ fn results_belong_to_calls_by_order() {
     let expected = [("one", "first"), ("two", FILLER), ("three", "third")];
     assert!(named.iter().map(|(name, text)| (name.as_str(), *text)).eq(expected), "{named:?}");
     assert!(normal.iter().any(|m| m.role == Role::System && m.content == "Result: no call"));
+}
+
+/// Calls `a`, `b`, `c` of one group and results with their numbers, in all orders and with any of
+/// them missing: each result is at its call, in the order of the calls, in every form.
+#[test]
+fn results_belong_to_calls_by_number() {
+    let call = |name: char| (Role::Action, format!(r#"{{"name": "{name}", "arguments": {{}}}}"#));
+    let number = |name: char| Some(u128::from(u32::from(name)));
+    let orders = [
+        "abc", "acb", "bac", "bca", "cab", "cba", "ab", "ba", "ac", "ca", "bc", "cb", "a", "b", "c",
+    ];
+    for form in forms() {
+        let prompt = |order: &str, tail: Option<(char, &str)>| {
+            let mut turns: Vec<Content<'_>> = vec![(Role::User, "Hi".into(), None)];
+            for name in "abc".chars() {
+                let (role, text) = call(name);
+                turns.push((role, text.into(), number(name)));
+            }
+            for name in order.chars() {
+                turns.push((Role::ActionResult, format!("of {name}").into(), number(name)));
+            }
+            if let Some((name, text)) = tail {
+                turns.push((Role::User, "And?".into(), None));
+                turns.push((Role::ActionResult, text.to_owned().into(), number(name)));
+            }
+            normalise(&form, turns, true)
+        };
+        for order in orders {
+            let normal = prompt(order, None);
+            let mut sorted: Vec<char> = order.chars().collect();
+            sorted.sort_unstable();
+            let sorted: String = sorted.iter().collect();
+            assert_eq!(normal, prompt(&sorted, None), "{order}: {form:?}");
+            for message in &normal {
+                let Some(call) = &message.answered else { continue };
+                let is_filler = message.content == FILLER && !order.contains(&call.name);
+                assert!(is_filler || message.content == format!("of {}", call.name), "{order}");
+            }
+            let text: String = normal.iter().map(|m| format!("{}\n", m.content)).collect();
+            let places: Vec<_> =
+                sorted.chars().map(|name| text.find(&format!("of {name}"))).collect();
+            assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{order}: {text}");
+        }
+        // A result behind another message, and one of an unknown call.
+        for (name, expected) in [('b', "Result: b: late"), ('x', "Result: late")] {
+            let text: Vec<_> =
+                prompt("a", Some((name, "late"))).into_iter().map(|m| m.content).collect();
+            assert!(text.iter().any(|text| text.contains(expected)), "{text:?}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Calls and results in conversations: rules 7 to 10 of [`history`](super).
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
 use super::{FILLER, Form, NormalMessage, SystemPlace, is_blank};
 use crate::chat::Role;
@@ -45,12 +44,21 @@ pub(super) struct Builder<'f, 'a> {
     pub normal: Vec<NormalMessage<'a>>,
     /// No message of user or agent yet.
     pub is_start: bool,
-    /// Calls directly before the next message that have no result.
-    pub pending: VecDeque<Call>,
+    /// The calls of the current group.
+    group: Vec<Pending<'a>>,
+    /// Numbers and names of calls of earlier groups, which may get a result later.
+    ended: Vec<(u128, String)>,
     /// Number of calls so far.
     calls: u32,
     /// The last two roles, of user and agent, that a template without repetitions counts.
     turns: [Option<Role>; 2],
+}
+
+/// A call of the current group.
+struct Pending<'a> {
+    call: Call,
+    number: Option<u128>,
+    result: Option<Cow<'a, str>>,
 }
 
 impl<'f, 'a> Builder<'f, 'a> {
@@ -59,14 +67,15 @@ impl<'f, 'a> Builder<'f, 'a> {
             form,
             normal: Vec::new(),
             is_start: true,
-            pending: VecDeque::new(),
+            group: Vec::new(),
+            ended: Vec::new(),
             calls: 0,
             turns: [None; 2],
         }
     }
 
     /// Adds a call.
-    pub fn add_call(&mut self, content: Cow<'a, str>) {
+    pub fn add_call(&mut self, content: Cow<'a, str>, number: Option<u128>) {
         let Some(call) = Call::parse(&content, self.calls) else {
             return self.add_text(Role::Assistant, content);
         };
@@ -74,10 +83,10 @@ impl<'f, 'a> Builder<'f, 'a> {
         let form = self.form.actions;
         let last = self.normal.last().filter(|last| last.role == Role::Assistant);
         // Calls of one group have no result between them.
-        if last.is_none() {
+        if last.is_none() || self.group.iter().any(|pending| pending.result.is_some()) {
             self.end_calls();
         }
-        self.pending.push_back(call.clone());
+        self.group.push(Pending { call: call.clone(), number, result: None });
         let last = self.normal.last_mut().filter(|last| last.role == Role::Assistant);
         match (form.shape, last) {
             (None, Some(last)) => last.append("\n", calls::as_text(&content).into()),
@@ -101,11 +110,21 @@ impl<'f, 'a> Builder<'f, 'a> {
     }
 
     /// Adds a result.
-    pub fn add_result(&mut self, content: Cow<'a, str>) {
-        let call = self.pending.pop_front().filter(|_| self.form.actions.results);
-        let Some(call) = call else { return self.add_text(Role::ActionResult, content) };
-        let content = if is_blank(&content) { FILLER.into() } else { content };
-        self.push_result(call, content);
+    pub fn add_result(&mut self, content: Cow<'a, str>, number: Option<u128>) {
+        let open = self.group.iter_mut().filter(|pending| pending.result.is_none());
+        let its = |pending: &&mut Pending<'_>| number.is_none() || pending.number == number;
+        if let Some(pending) = { open }.find(its) {
+            pending.result = Some(content);
+            return;
+        }
+        let of_call = |(ended, _): &&(u128, String)| Some(*ended) == number;
+        match self.ended.iter().find(of_call).filter(|_| !is_blank(&content)) {
+            Some((_, name)) => {
+                let named = format!("{name}: {content}");
+                self.add_text(Role::ActionResult, named.into());
+            }
+            None => self.add_text(Role::ActionResult, content),
+        }
     }
 
     fn push_result(&mut self, call: Call, content: Cow<'a, str>) {
@@ -113,12 +132,31 @@ impl<'f, 'a> Builder<'f, 'a> {
         self.push(NormalMessage { answered: Some(call), ..message });
     }
 
-    /// Ends a group of calls: later results do not belong to it. Calls without a result get a
-    /// filler if the template needs results.
+    /// Ends a group of calls, for a message behind it.
     pub fn end_calls(&mut self) {
-        for call in std::mem::take(&mut self.pending) {
-            if self.form.actions.needs_result {
-                self.push_result(call, FILLER.into());
+        self.end_group(true);
+    }
+
+    /// Ends a group of calls: adds its results in the order of the calls. Calls without a result
+    /// get a filler if the template needs results; without `for_more`, only before other results.
+    pub fn end_group(&mut self, for_more: bool) {
+        let actions = self.form.actions;
+        let group = std::mem::take(&mut self.group);
+        let is_answered = |pending: &Pending<'_>| pending.result.is_some();
+        let answered = group.iter().rposition(is_answered).map_or(0, |last| last + 1);
+        for (at, Pending { call, number, result }) in group.into_iter().enumerate() {
+            self.ended.extend(number.map(|number| (number, call.name.clone())));
+            match result {
+                Some(content) if actions.results => {
+                    let content = if is_blank(&content) { FILLER.into() } else { content };
+                    self.push_result(call, content);
+                }
+                Some(content) if is_blank(&content) => {}
+                Some(content) => self.push_text(Role::ActionResult, content),
+                None if actions.needs_result && (for_more || at < answered) => {
+                    self.push_result(call, FILLER.into());
+                }
+                None => {}
             }
         }
     }

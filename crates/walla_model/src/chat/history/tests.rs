@@ -36,7 +36,7 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
         let text = TEXTS[messages.len()];
         for role in ROLES {
             for content in [text, " \n"] {
-                messages.push(Message { role, content });
+                messages.push(Message::new(role, content));
                 extend(left - 1, messages, check);
                 messages.pop();
             }
@@ -47,7 +47,7 @@ fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
 
 /// Normalises messages.
 fn normal<'a>(form: &Form, messages: &[Message<'a>], for_reply: bool) -> Vec<NormalMessage<'a>> {
-    normalise(form, messages.iter().map(|m| (m.role, m.content.into())), for_reply)
+    normalise(form, messages.iter().map(|m| (m.role, m.content.into(), m.call)), for_reply)
 }
 
 fn is_taken(form: &Form, normal: &[NormalMessage<'_>], for_reply: bool) -> Result<(), String> {
@@ -135,21 +135,21 @@ fn conversations_that_every_template_accepts_are_unchanged() {
     for_each_list(4, &mut |messages| {
         for for_reply in [false, true] {
             let Some(same) = as_it_is(messages, for_reply) else { continue };
-            let same_messages = same.iter().map(|m| Message { role: m.role, content: &m.content });
+            let same_messages = same.iter().map(|m| Message::new(m.role, &m.content));
             assert!(same_messages.eq(messages.iter().copied()));
             for form in &forms {
                 assert_eq!(normal(form, messages, for_reply), same, "{form:?}");
             }
         }
     });
-    let ask = [Message { role: Role::User, content: "Hi" }];
+    let ask = [Message::new(Role::User, "Hi")];
     assert!(as_it_is(&ask, true).is_some());
     assert!(as_it_is(&[], false).is_none());
 }
 
 #[test]
 fn merged_texts_are_separated_by_an_empty_line() {
-    let message = |role, content| Message { role, content };
+    let message = |role, content| Message::new(role, content);
     let messages = [
         message(Role::System, "You are Greta."),
         message(Role::Observation, "Odo comes in."),

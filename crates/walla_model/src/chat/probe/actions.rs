@@ -1,13 +1,11 @@
 //! Finds whether a template prints tools, calls and results, and in which form.
 
-use std::borrow::Cow;
-
 use serde_json::json;
 
 use super::Prober;
 use super::sample::{KEY, Sample, message, texts_of};
 use crate::chat::calls::CallShape;
-use crate::chat::history::{self, ActionForm, Form, NormalMessage};
+use crate::chat::history::{self, ActionForm, Content, Form, NormalMessage};
 use crate::chat::render::{Actions, ToolsPlace};
 use crate::chat::{FILLER, Prompt, RenderOptions, Role, TemplateError, Tools};
 
@@ -60,7 +58,7 @@ impl ActionFindings {
     /// The messages that the template receives for a conversation with tools.
     pub fn with_tools<'a>(
         &self,
-        messages: impl Iterator<Item = (Role, Cow<'a, str>)>,
+        messages: impl Iterator<Item = Content<'a>>,
         for_reply: bool,
         tools: &Tools,
     ) -> Vec<NormalMessage<'a>> {
@@ -84,19 +82,19 @@ impl ActionFindings {
 
 /// The messages, with a description at the end of the system text.
 fn with_description<'a>(
-    messages: impl Iterator<Item = (Role, Cow<'a, str>)>,
+    messages: impl Iterator<Item = Content<'a>>,
     description: &str,
-) -> Vec<(Role, Cow<'a, str>)> {
+) -> Vec<Content<'a>> {
     let mut messages: Vec<_> = messages.collect();
     if description.is_empty() {
         return messages;
     }
     match messages.first_mut() {
-        Some((Role::System, persona)) if !persona.is_empty() => {
+        Some((Role::System, persona, _)) if !persona.is_empty() => {
             *persona = [persona, "\n\n", description].concat().into();
         }
-        Some((Role::System, persona)) => *persona = description.to_owned().into(),
-        _ => messages.insert(0, (Role::System, description.to_owned().into())),
+        Some((Role::System, persona, _)) => *persona = description.to_owned().into(),
+        _ => messages.insert(0, (Role::System, description.to_owned().into(), None)),
     }
     messages
 }

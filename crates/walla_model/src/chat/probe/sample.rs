@@ -1,7 +1,6 @@
 //! Texts of probes, and their places in the output.
 
-use std::borrow::Cow;
-
+use crate::chat::history::Content;
 use crate::chat::{Prompt, Role};
 
 /// Key of the argument of a probe's call.
@@ -18,8 +17,8 @@ pub(super) fn role(letter: char) -> Role {
     }
 }
 
-pub(super) fn message((letter, content): (char, &String)) -> (Role, Cow<'_, str>) {
-    (role(letter), content.into())
+pub(super) fn message((letter, content): (char, &String)) -> Content<'_> {
+    (role(letter), content.into(), None)
 }
 
 /// The texts of a list of messages, with `fill` more characters. They have a fixed length, so none

@@ -194,7 +194,7 @@ mod tests {
     /// Alternating questions and answers.
     fn talk(turns: usize) -> Vec<Turn> {
         let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
-        let turn = |speaker| Turn { speaker, text: "0123456789".into() };
+        let turn = |speaker| Turn::new(speaker, "0123456789");
         speakers.take(turns).map(turn).collect()
     }
 
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_prompt_may_start_with_any_turn_except_an_answer() {
         use Speaker::{Agent, Observation, User};
-        let turn = |speaker| Turn { speaker, text: "0123456789".into() };
+        let turn = |speaker| Turn::new(speaker, "0123456789");
         let starts = |speakers: &[Speaker]| {
             let turns: Vec<Turn> = speakers.iter().copied().map(turn).collect();
             (0..turns.len()).filter(|&at| !is_answer(&turns, at)).collect::<Vec<_>>()
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(first_possible(&turns, 10_000, 10), 0);
         assert_eq!(first_possible(&[], 0, 10), 0);
         // A template may leave out blank turns.
-        let blank = vec![Turn { speaker: Speaker::User, text: " \n".into() }; 1_000];
+        let blank = vec![Turn::new(Speaker::User, " \n"); 1_000];
         assert_eq!(first_possible(&blank, 100, 10), 0);
     }
 }

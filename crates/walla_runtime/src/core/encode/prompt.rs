@@ -147,19 +147,21 @@ fn encode_chat(
     (persona, turns, note, question): (&str, &[Turn], Option<&str>, Option<&str>),
     (thinking, tools, opening): (bool, Option<Tools>, Option<&str>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
-    let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
-    let turns = turns.iter().map(|turn| Message {
-        role: match turn.speaker {
-            Speaker::User => Role::User,
-            Speaker::Agent => Role::Assistant,
-            Speaker::Observation => Role::Observation,
-            Speaker::Action => Role::Action,
-            Speaker::ActionResult => Role::ActionResult,
-        },
-        content: &turn.text,
+    let system = (!persona.is_empty()).then_some(Message::new(Role::System, persona));
+    let turns = turns.iter().map(|turn| {
+        Message::new(
+            match turn.speaker {
+                Speaker::User => Role::User,
+                Speaker::Agent => Role::Assistant,
+                Speaker::Observation => Role::Observation,
+                Speaker::Action => Role::Action,
+                Speaker::ActionResult => Role::ActionResult,
+            },
+            &turn.text,
+        )
     });
-    let question = question.map(|content| Message { role: Role::User, content });
-    let note = note.map(|content| Message { role: Role::Observation, content });
+    let question = question.map(|content| Message::new(Role::User, content));
+    let note = note.map(|content| Message::new(Role::Observation, content));
     let messages: Vec<_> = system.into_iter().chain(turns).chain(note).chain(question).collect();
     let options = RenderOptions {
         add_generation_prompt: true,

@@ -137,16 +137,18 @@ fn calls_are_valid_delivered_once_and_never_spoken() {
         let [question, reply, acts @ ..] = &turns(&rig, agent)[..] else { panic!("{heard:?}") };
         assert_eq!((question.speaker, reply.speaker), (Speaker::User, Speaker::Agent));
         assert_eq!(reply.text, heard.text);
-        let of_call = |call: &Call| Turn {
-            speaker: Speaker::Action,
-            text: format!(
-                "{{\"name\": \"{}\", \"arguments\": {}}}",
-                call.name,
-                Value::from(call.arguments.clone())
-                    .to_string()
-                    .replace(':', ": ")
-                    .replace(',', ", ")
-            ),
+        let of_call = |call: &Call| {
+            Turn::new(
+                Speaker::Action,
+                format!(
+                    "{{\"name\": \"{}\", \"arguments\": {}}}",
+                    call.name,
+                    Value::from(call.arguments.clone())
+                        .to_string()
+                        .replace(':', ": ")
+                        .replace(',', ", ")
+                ),
+            )
         };
         assert_eq!(acts, heard.calls.iter().map(of_call).collect::<Vec<_>>());
         calls += heard.calls.len();
@@ -204,7 +206,7 @@ fn a_required_reply_begins_with_a_call() {
             assert_eq!((heard.calls.len(), &*heard.text), (1, ""), "{heard:?}");
             assert_eq!(heard.ends, [Ok(FinishReason::CallLimit)]);
             // A reply to the result is free to speak.
-            let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+            let result = Turn::new(Speaker::ActionResult, "Done.");
             rig.command(Command::AppendTurns { agent, turns: vec![result] });
             let next = rig.ask(agent, Prompt::Continue);
             rig.run();
@@ -280,7 +282,7 @@ fn consecutive_rounds_of_calls_are_bounded() {
     assert!(!rig.reply(first).calls.is_empty());
     let mut rounds = 0;
     loop {
-        let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+        let result = Turn::new(Speaker::ActionResult, "Done.");
         rig.command(Command::AppendTurns { agent, turns: vec![result] });
         let next = rig.ask(agent, Prompt::Continue);
         rig.run();
@@ -524,7 +526,7 @@ fn an_agent_without_possible_actions_speaks_no_call() {
                 let sampling = spec.sampling.to_builder().bias(open, 100.0);
                 spec.sampling = sampling.build().expect("valid");
             }
-            let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+            let turn = |speaker, text: &str| Turn::new(speaker, text.into());
             let call = r#"{"name": "give", "arguments": {"item": "nails", "count": 3}}"#;
             spec.turns = vec![
                 turn(Speaker::User, "Nails!"),
@@ -553,7 +555,7 @@ fn observations_permit_calls_for_ever() {
     });
     let agent = rig.agent(spec);
     for round in 0..12 {
-        let seen = Turn { speaker: Speaker::Observation, text: "A guest enters.".into() };
+        let seen = Turn::new(Speaker::Observation, "A guest enters.");
         rig.command(Command::AppendTurns { agent, turns: vec![seen] });
         let next = rig.ask(agent, Prompt::Continue);
         rig.run();
@@ -561,7 +563,7 @@ fn observations_permit_calls_for_ever() {
     }
     // An ask may require a call of a reply to a result, too.
     let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
-    let result = Turn { speaker: Speaker::ActionResult, text: "Done.".into() };
+    let result = Turn::new(Speaker::ActionResult, "Done.");
     rig.command(Command::AppendTurns { agent, turns: vec![result] });
     let next = rig.ask_with(agent, Prompt::Continue, required);
     rig.run();
@@ -619,7 +621,7 @@ fn a_required_call_that_is_not_possible_is_an_error() {
 #[test]
 fn a_result_is_answered_without_possible_actions() {
     let mut rig = rig(&model(&MARKERS));
-    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
     let turns = vec![
         turn(Speaker::User, "Nails!"),
         turn(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#),

@@ -241,7 +241,7 @@ fn an_agent_that_lost_its_pages_is_not_prepared_again_until_it_changes() {
     rig.run();
     assert_eq!(rig.core.stats().background_tokens, first);
     rig.now_micros += 2_000_000;
-    let turns = vec![Turn { speaker: Speaker::Observation, text: "It rains.".into() }];
+    let turns = vec![Turn::new(Speaker::Observation, "It rains.")];
     rig.command(Command::AppendTurns { agent, turns });
     rig.run();
     assert!(rig.core.stats().background_tokens >= 2 * first);
@@ -253,7 +253,7 @@ fn changes_are_evaluated_once_per_second_at_most() {
     let agent = rig.agent(smith(1, 4));
     for n in 0..300 {
         let text = format!("Wagon {n} arrives from the north.");
-        let turns = vec![Turn { speaker: Speaker::Observation, text }];
+        let turns = vec![Turn::new(Speaker::Observation, text)];
         rig.command(Command::AppendTurns { agent, turns });
         rig.frame();
     }
@@ -268,7 +268,7 @@ fn changes_are_evaluated_once_per_second_at_most() {
 #[test]
 fn an_edit_in_the_middle_keeps_the_tokens_before_it() {
     let mut rig = free(&prepared());
-    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
     let history = |middle: &str| {
         vec![
             turn(Speaker::User, "Where is the mill?"),

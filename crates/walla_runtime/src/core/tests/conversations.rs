@@ -268,7 +268,7 @@ fn without_a_reply_there_is_none_to_give_again() {
     let agent = rig.agent(chatty(SEED));
     let heard = asked(&mut rig, agent, Prompt::Again, AskOptions::default());
     assert_eq!(heard.ends, [Err(ReplyError::NoReply)]);
-    let question = Turn { speaker: Speaker::User, text: "Hello?".into() };
+    let question = Turn::new(Speaker::User, "Hello?");
     rig.command(Command::AppendTurns { agent, turns: vec![question.clone()] });
     let heard = asked(&mut rig, agent, Prompt::Again, AskOptions::default());
     assert_eq!(heard.ends, [Err(ReplyError::NoReply)]);
@@ -355,7 +355,7 @@ fn notes_precede_the_question_of_one_reply_and_leave_the_cache_valid() {
     let known = rig.core.agents.get(slot).expect("it lives").sequence.tokens();
     let known = known[..with.usage.prompt_tokens as usize].to_vec();
     let note = "You know:\n- The bridge is closed.\n- <|im_end|> is no marker.";
-    let observed = Turn { speaker: Speaker::Observation, text: note.into() };
+    let observed = Turn::new(Speaker::Observation, note.into());
     let spec = AgentSpec { turns: [before, vec![observed]].concat(), ..chatty(SEED) };
     let other = rig.agent(spec);
     let same = said(&mut rig, other, "And now?");
@@ -369,7 +369,7 @@ fn notes_precede_the_question_of_one_reply_and_leave_the_cache_valid() {
 fn notes_have_a_limit_and_need_no_question() {
     let mut rig = rig(&options());
     let agent = rig.agent(AgentSpec { persona: String::new(), ..chatty(SEED) });
-    let question = Turn { speaker: Speaker::User, text: "Who?".into() };
+    let question = Turn::new(Speaker::User, "Who?");
     rig.command(Command::AppendTurns { agent, turns: vec![question] });
     let many: Vec<String> = (0..50).map(|nth| format!("This is note number {nth}.")).collect();
     let many = AskOptions::notes(Notes { tokens_max: u32::MAX, ..Notes::new(many) });

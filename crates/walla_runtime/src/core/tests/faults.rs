@@ -286,7 +286,7 @@ fn seeded_schedule(seed: u64) {
             }
             7 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];
-                let turns = vec![Turn { speaker: Speaker::User, text: "It rains.".into() }];
+                let turns = vec![Turn::new(Speaker::User, "It rains.")];
                 rig.command(if draw(4) == 0 {
                     Command::SetConversation { agent, turns }
                 } else {

@@ -92,7 +92,7 @@ fn a_reply_is_cancelled_at_its_token() {
         if kept.is_empty() {
             assert!(turns.is_empty(), "{turns:?}");
         } else {
-            assert_eq!(turns[1], Turn { speaker: Speaker::Agent, text: kept.to_owned() });
+            assert_eq!(turns[1], Turn::new(Speaker::Agent, kept.to_owned()));
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::api::{ContextPolicy, Speaker, Turn};
 use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
-    Turn { speaker, text: text.into() }
+    Turn::new(speaker, text.into())
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn pages_taken_after_the_first_token_are_not_cached_prompt() {
 fn a_conversation_far_beyond_the_context_is_refused_at_once() {
     for (policy, is_error) in [(ContextPolicy::Refuse, true), (ContextPolicy::Stop, false)] {
         let mut rig = Rig::free();
-        let observation = Turn { speaker: Speaker::Observation, text: "x".repeat(900) };
+        let observation = Turn::new(Speaker::Observation, "x".repeat(900));
         let spec =
             AgentSpec { context_policy: policy, turns: vec![observation; 1_000], ..speaker(1, 4) };
         let agent = rig.agent(spec);

@@ -215,7 +215,7 @@ fn a_full_context_ends_the_reply() {
 fn old_turns_are_dropped_and_the_persona_is_kept() {
     let mut rig = Rig::free();
     let turn =
-        |speaker: Speaker, n: usize| Turn { speaker, text: format!("turn number {n} with words") };
+        |speaker: Speaker, n: usize| Turn::new(speaker, format!("turn number {n} with words"));
     let history: Vec<_> =
         (0..10).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let ask = |rig: &mut Rig, context_policy| {

@@ -233,7 +233,7 @@ fn an_ask_takes_a_free_slot_immediately() {
     let [agent, gone, other] = [agents[19], agents[18], agents[8]];
     // Commands for an agent without a slot are not lost.
     rig.command(Command::ChangeAgent { agent, spec: Box::new(speaker(1, 7)) });
-    let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn { speaker, text: "Hi".into() });
+    let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn::new(speaker, "Hi"));
     rig.command(Command::SetConversation { agent, turns: turns.to_vec() });
     rig.command(Command::SetDetail { agent, detail: Detail::Reduced });
     rig.command(Command::RemoveAgent { agent: gone });

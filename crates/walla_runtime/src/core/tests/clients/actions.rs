@@ -71,7 +71,7 @@ impl Simulation {
         let speakers = [Speaker::Agent, Speaker::Observation, Speaker::User];
         let count = self.draw(4) as usize;
         let turns = speakers.into_iter().take(count);
-        turns.map(|speaker| Turn { speaker, text: "Lo é.".into() }).collect()
+        turns.map(|speaker| Turn::new(speaker, "Lo é.")).collect()
     }
 
     /// Cancels or interrupts a reply, which may have ended or wait for its agent.

@@ -166,7 +166,7 @@ fn a_draw_in_flight_is_discarded_when_a_block_is_closed() {
 /// Prompts leave context for reasoning and for speech.
 #[test]
 fn old_turns_are_dropped_to_reserve_context_for_reasoning() {
-    let turn = |speaker, n: u32| Turn { speaker, text: format!("turn {n} of a talk") };
+    let turn = |speaker, n: u32| Turn::new(speaker, format!("turn {n} of a talk"));
     let history: Vec<_> =
         (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
     let prompt_tokens = |end: &str, thinking| {
