@@ -217,7 +217,7 @@ impl<'a> Scenes<'a> {
         text: &str,
         calls: usize,
     ) -> Result<Heard, Box<dyn Error>> {
-        let turn = |_| Turn::new(Speaker::ActionResult, text.into());
+        let turn = |_| Turn::new(Speaker::ActionResult, text);
         self.send(Command::AppendTurns { agent, turns: (0..calls).map(turn).collect() })?;
         let heard = self.ask(&[(agent, Prompt::Continue)], &AskOptions::default())?;
         self.frames(PAUSE_FRAMES)?;

@@ -162,7 +162,7 @@ impl Conversation {
     /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
     /// turn when their replies end; exchanges of asks from the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
-        self.turns.push(Turn::new(speaker, text.into()));
+        self.turns.push(Turn::new(speaker, text));
         self.pushed = self.pushed.wrapping_add(1);
     }
 

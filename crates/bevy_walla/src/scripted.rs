@@ -324,7 +324,7 @@ impl Inner {
     fn ask(&mut self, agent: AgentId, reply_id: ReplyId, prompt: Prompt) {
         let question = match prompt {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => Some(text),
-            Prompt::Continue | Prompt::Again => None,
+            Prompt::Continue | Prompt::Results(_) | Prompt::Again => None,
             Prompt::Tokens(tokens) => Some(format!("{tokens:?}")),
         };
         let Some(scripted) = self.agents.get_mut(&agent) else {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use walla_recall::{AgentRecall, RecallClient};
 use walla_runtime::{
-    AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, ConversationEdit, Detail, Prompt,
-    ReplyError, Speaker, Turn,
+    AgentSpec, AskOptions, CacheError, CacheJob, CacheTicket, CallId, CallResult, ConversationEdit,
+    Detail, Prompt, ReplyError, Turn,
 };
 
 use crate::dispatcher::{Changes, Dispatcher};
@@ -118,13 +118,23 @@ impl Agent {
         self.send(turns, prompt, AskOptions::default()).unwrap_or_else(refused)
     }
 
-    /// Adds the results of actions to the conversation, in the order of the calls, and lets the
-    /// agent go on speaking. It may call actions again, in at most eight consecutive replies to
-    /// results without another new turn.
+    /// Adds the results of calls to the conversation, in any order, and lets the agent go on
+    /// speaking. It may call actions again, in at most eight consecutive replies to results without
+    /// another new turn.
+    ///
+    /// All calls of a reply are answered together: wait for the slowest one. To go on without some
+    /// of them, append the results as turns instead ([`Turn::result`]) and ask with
+    /// [`Prompt::Continue`]: the model sees that the other calls have no result yet.
+    ///
+    /// The reply fails with [`ReplyError::Result`], and no result is kept, if the conversation has
+    /// no such call, the call has a result, or a call of the same reply is not answered.
     #[must_use = "dropping the reply cancels it"]
-    pub fn answer_calls<T: Into<String>>(&self, results: impl IntoIterator<Item = T>) -> Reply {
-        let turn = |text: T| Turn::new(Speaker::ActionResult, text.into());
-        self.ask_after(results.into_iter().map(turn).collect(), Prompt::Continue)
+    pub fn answer_calls<T: Into<String>>(
+        &self,
+        results: impl IntoIterator<Item = (CallId, T)>,
+    ) -> Reply {
+        let result = |(id, text): (CallId, T)| CallResult { id, text: text.into() };
+        self.ask_with(Prompt::Results(results.into_iter().map(result).collect()))
     }
 
     /// Changes everything except the conversation (`turns` is ignored). Takes effect with the

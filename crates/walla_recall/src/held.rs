@@ -97,6 +97,12 @@ impl Known {
                 self.latest.turn = searched(text);
                 self.latest.asked = Arc::clone(&self.latest.turn);
             }
+            Prompt::Results(results) => {
+                if let Some(last) = results.last() {
+                    self.latest.turn = searched(&last.text);
+                }
+                self.latest.asked = Arc::clone(&self.latest.turn);
+            }
             Prompt::Continue => self.latest.asked = Arc::clone(&self.latest.turn),
             Prompt::Again => {}
             Prompt::Raw(_) | Prompt::RawTrusted(_) | Prompt::Tokens(_) => return None,

@@ -5,7 +5,9 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use walla_runtime::{AgentId, Command, ConversationEdit, Event, Logged, ReplyEvent, ReplyId};
+use walla_runtime::{
+    AgentId, Command, ConversationEdit, Event, Logged, Prompt, ReplyEvent, ReplyId, Turn,
+};
 
 use crate::error::{ReadError, RecordError};
 use crate::file::ChunkWriter;
@@ -316,10 +318,15 @@ pub(crate) fn each_id(
     of_agent: &mut dyn FnMut(&mut AgentId),
     of_reply: &mut dyn FnMut(&mut ReplyId),
 ) {
+    let mut of_turns = |turns: &mut [Turn]| {
+        let calls = turns.iter_mut().filter_map(|turn| turn.call.as_mut());
+        calls.for_each(|call| of_reply(&mut call.reply_id));
+    };
     match command {
-        Command::ForkAgent { agent, source, .. } => {
+        Command::ForkAgent { agent, source, spec } => {
             of_agent(agent);
             of_agent(source);
+            spec.iter_mut().for_each(|spec| of_turns(&mut spec.turns));
         }
         Command::EditConversation { agent, edit } => {
             of_agent(agent);
@@ -327,17 +334,26 @@ pub(crate) fn each_id(
                 of_agent(source);
             }
         }
-        Command::Ask { agent, reply_id, .. }
-        | Command::Cancel { agent, reply_id }
-        | Command::CancelHeard { agent, reply_id, .. } => {
+        Command::Ask { agent, reply_id, prompt, .. } => {
+            of_agent(agent);
+            of_reply(reply_id);
+            if let Prompt::Results(results) = prompt {
+                results.iter_mut().for_each(|result| of_reply(&mut result.id.reply_id));
+            }
+        }
+        Command::Cancel { agent, reply_id } | Command::CancelHeard { agent, reply_id, .. } => {
             of_agent(agent);
             of_reply(reply_id);
         }
-        Command::AddAgent { agent, .. }
-        | Command::ChangeAgent { agent, .. }
-        | Command::SetDetail { agent, .. }
-        | Command::SetConversation { agent, .. }
-        | Command::AppendTurns { agent, .. }
+        Command::AddAgent { agent, spec } | Command::ChangeAgent { agent, spec } => {
+            of_agent(agent);
+            of_turns(&mut spec.turns);
+        }
+        Command::SetConversation { agent, turns } | Command::AppendTurns { agent, turns } => {
+            of_agent(agent);
+            of_turns(turns);
+        }
+        Command::SetDetail { agent, .. }
         | Command::CopyCache { agent, .. }
         | Command::RemoveAgent { agent } => of_agent(agent),
     }

@@ -194,6 +194,7 @@ pub(crate) fn describe(prompt: &Prompt) -> String {
         Prompt::RawTrusted(text) => ("trusted: ", text.as_str()),
         Prompt::Continue => ("(continue)", ""),
         Prompt::Again => ("(again)", ""),
+        Prompt::Results(results) => return format!("({} results)", results.len()),
         Prompt::Tokens(tokens) => return format!("({} tokens)", tokens.len()),
     };
     let shown = &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)];

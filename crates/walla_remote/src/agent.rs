@@ -11,7 +11,7 @@ pub(crate) struct Reply {
     pub reply_id: ReplyId,
     pub question: Option<String>,
     pub speech: String,
-    pub actions: Vec<String>,
+    pub actions: Vec<Turn>,
     pub calls: u32,
     pub has_reasoned: bool,
     /// Bytes of the speech that the conversation keeps.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use walla_action::ActionSet;
 use walla_model::chat::{Message, Role, WireForm, wire_messages};
 use walla_runtime::{
-    ActionPolicy, AgentSpec, Constraint, ConstraintError, ConstraintKind, ReplyError, Speaker, Turn,
+    ActionPolicy, AgentSpec, Constraint, ConstraintError, ConstraintKind, ReplyError, Turn,
 };
 
 use crate::dialect::Dialect;
@@ -85,22 +85,11 @@ fn messages(options: &RemoteOptions, asked: &Asked<'_>) -> Vec<Value> {
     let question = asked.question.map(|content| Message::new(Role::User, content));
     let persona = Some(persona).filter(|persona| !persona.content.is_empty());
     let note = asked.note.map(|content| Message::new(Role::Observation, content));
-    let turns = asked.turns.iter().map(message);
+    let turns = asked.turns.iter().map(Turn::message);
     let list: Vec<_> = persona.into_iter().chain(turns).chain(note).chain(question).collect();
     // Servers accept calls of earlier replies only in requests with tools.
     let tools = asked.policy.is_some() && asked.spec.actions.is_some();
     wire_messages(&list, WireForm { system_anywhere: options.system_anywhere, tools })
-}
-
-fn message(turn: &Turn) -> Message<'_> {
-    let role = match turn.speaker {
-        Speaker::User => Role::User,
-        Speaker::Agent => Role::Assistant,
-        Speaker::Observation => Role::Observation,
-        Speaker::Action => Role::Action,
-        Speaker::ActionResult => Role::ActionResult,
-    };
-    Message::new(role, &turn.text)
 }
 
 fn set_sampling(dialect: Dialect, spec: &AgentSpec, set: &mut impl FnMut(&str, Value)) {

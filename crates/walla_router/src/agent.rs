@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use walla_runtime::AgentId;
 use walla_runtime::{
-    AgentSpec, Ask, AskOptions, AskQueue, Command, ConversationEdit, Exchange, FinishReason,
-    History, Prompt, ReplyId, Turn, Usage,
+    AgentSpec, Ask, AskOptions, AskQueue, CallResult, Command, ConversationEdit, Exchange,
+    FinishReason, History, Prompt, ReplyId, ResultError, Turn, Usage,
 };
 
 use crate::child::{Child, Key, find};
@@ -55,7 +55,7 @@ pub(crate) struct Reply {
     pub is_started: bool,
     pub has_output: bool,
     pub speech: String,
-    pub actions: Vec<String>,
+    pub actions: Vec<Turn>,
     pub heard_bytes: u32,
     pub is_cancelled: bool,
     /// The conversation was replaced after the ask.
@@ -143,6 +143,18 @@ impl Agent {
             child.send(Command::ChangeAgent { agent: id, spec: self.spec.clone() });
             place.spec_version = self.spec_version;
         }
+    }
+
+    /// Adds the results of calls, also to the conversations of engines.
+    pub fn answer(
+        &mut self,
+        id: AgentId,
+        results: Vec<CallResult>,
+        children: &mut [Child],
+    ) -> Result<(), ResultError> {
+        let turns = self.history.answered(results)?;
+        self.append(id, turns, children);
+        Ok(())
     }
 
     /// Adds turns to the end of the conversation, also of the engines that know it.

@@ -40,7 +40,7 @@ impl State {
             && let Some((mut ask, turns)) = agent.next_ask()
         {
             agent.append(id, turns, &mut self.children);
-            match self.choose(id, &ask, now).and_then(|choice| self.again(id, &mut ask, choice)) {
+            match self.choose(id, &ask, now).and_then(|choice| self.edited(id, &mut ask, choice)) {
                 Ok(choice) => self.begin(id, ask, &choice, now),
                 Err(error) => self.fail(id, ask.reply_id, error),
             }
@@ -48,11 +48,17 @@ impl State {
         self.settle(id);
     }
 
-    /// Replaces a repetition by the ask that led to the last reply.
-    fn again(&mut self, id: AgentId, ask: &mut Ask, choice: Choice) -> Result<Choice, ReplyError> {
-        if ask.prompt == Prompt::Again {
-            let agent = self.agents.get_mut(&id).ok_or(ReplyError::UnknownAgent)?;
-            ask.prompt = agent.take_reply().ok_or(ReplyError::NoReply)?;
+    /// Replaces a repetition by the ask that led to the last reply, and results by their turns.
+    fn edited(&mut self, id: AgentId, ask: &mut Ask, choice: Choice) -> Result<Choice, ReplyError> {
+        let agent = self.agents.get_mut(&id).ok_or(ReplyError::UnknownAgent)?;
+        match &mut ask.prompt {
+            Prompt::Again => ask.prompt = agent.take_reply().ok_or(ReplyError::NoReply)?,
+            Prompt::Results(results) => {
+                let results = std::mem::take(results);
+                agent.answer(id, results, &mut self.children).map_err(ReplyError::Result)?;
+                ask.prompt = Prompt::Continue;
+            }
+            _ => {}
         }
         Ok(choice)
     }
@@ -199,7 +205,7 @@ impl State {
             }
             ReplyEvent::Failed(error) => return self.failed(id, error.clone(), now),
             ReplyEvent::Delta { text, .. } => reply.speech.push_str(text),
-            ReplyEvent::Call(call) => reply.actions.push(call.text()),
+            ReplyEvent::Call(call) => reply.actions.push(call.turn()),
             ReplyEvent::Reasoning { .. } | ReplyEvent::CallRefused(_) | ReplyEvent::Token(_) => {}
         }
         if !std::mem::replace(&mut reply.has_output, true) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use walla_action::ActionError;
 
 use crate::api::{
-    ActionPolicy, AgentSpec, AskOptions, ConversationEdit, EXCHANGES_KNOWN_MAX, Prompt, ReplyId,
-    Speaker, Turn,
+    ActionPolicy, AgentSpec, AskOptions, CallId, CallResult, ConversationEdit, EXCHANGES_KNOWN_MAX,
+    Prompt, ReplyId, ResultError, Speaker, Turn,
 };
 
 /// Number of consecutive replies to results, without anything new, that may call actions. So a game
@@ -51,8 +51,8 @@ pub struct Exchange {
     pub question: Option<String>,
     /// Text of the reply.
     pub speech: String,
-    /// Texts of its calls ([`Call::text`](crate::Call::text)).
-    pub actions: Vec<String>,
+    /// Its calls ([`Call::turn`](crate::Call::turn)).
+    pub actions: Vec<Turn>,
 }
 
 impl History {
@@ -103,6 +103,42 @@ impl History {
         self.drop_oldest(surplus);
     }
 
+    /// Adds the results of calls to the end, as [`Prompt::Results`] specifies.
+    ///
+    /// # Errors
+    /// Why a result is not taken. Then nothing changes.
+    pub fn answer(
+        &mut self,
+        results: Vec<CallResult>,
+        turns_max: usize,
+    ) -> Result<(), ResultError> {
+        let turns = self.answered(results)?;
+        self.extend(turns, turns_max);
+        Ok(())
+    }
+
+    /// The turns of the results of calls.
+    ///
+    /// # Errors
+    /// As for [`answer`](Self::answer).
+    pub fn answered(&self, results: Vec<CallResult>) -> Result<Vec<Turn>, ResultError> {
+        for (at, result) in results.iter().enumerate() {
+            check_result(&self.turns, result.id)?;
+            if results.iter().take(at).any(|earlier| earlier.id == result.id) {
+                return Err(ResultError::Repeated(result.id));
+            }
+        }
+        let is_missing = |call: &CallId| {
+            results.iter().any(|result| result.id.reply_id == call.reply_id)
+                && !results.iter().any(|result| result.id == *call)
+                && check_result(&self.turns, *call).is_ok()
+        };
+        match self.turns.iter().filter_map(|turn| turn.call).find(is_missing) {
+            Some(call) => Err(ResultError::Missing(call)),
+            None => Ok(results.into_iter().map(|its| Turn::result(its.id, its.text)).collect()),
+        }
+    }
+
     /// Drops the oldest turns.
     pub fn drop_oldest(&mut self, turns: usize) {
         let turns = turns.min(self.turns.len());
@@ -144,8 +180,7 @@ impl History {
         turns.extend(question.map(|text| Turn::new(Speaker::User, text)));
         self.known.push_back(Known { reply_id, begin, answer: turns.len() });
         turns.push(Turn::new(Speaker::Agent, speech));
-        let actions = actions.into_iter();
-        turns.extend(actions.map(|text| Turn::new(Speaker::Action, text)));
+        turns.extend(actions);
     }
 
     /// Shortens a reply that has ended to its heard part. A reply that was not heard at all is
@@ -315,6 +350,21 @@ impl History {
     }
 }
 
+/// Whether a conversation can take the result of this call.
+///
+/// # Errors
+/// [`ResultError::Unknown`] or [`ResultError::Repeated`].
+pub fn check_result(turns: &[Turn], id: CallId) -> Result<(), ResultError> {
+    let mut is_known = false;
+    for turn in turns.iter().filter(|turn| turn.call == Some(id)) {
+        match turn.speaker {
+            Speaker::ActionResult => return Err(ResultError::Repeated(id)),
+            _ => is_known = true,
+        }
+    }
+    if is_known { Ok(()) } else { Err(ResultError::Unknown(id)) }
+}
+
 /// Cuts a text at a byte, or before the character that contains this byte.
 fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
@@ -333,7 +383,7 @@ mod tests {
     }
 
     fn pushed(text: &str) -> Vec<Turn> {
-        vec![Turn::new(Speaker::User, text.into())]
+        vec![Turn::new(Speaker::User, text)]
     }
 
     fn texts(history: &History) -> Vec<&str> {
@@ -362,7 +412,7 @@ mod tests {
     #[test]
     fn a_reply_that_acted_is_kept_without_text() {
         let mut history = History::default();
-        let actions = vec![r#"{"name": "wave", "arguments": {}}"#.to_owned()];
+        let actions = vec![Turn::new(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#)];
         history.push_exchange(Exchange { actions, ..exchange(1, "Look!") });
         assert!(history.shorten_reply(ReplyId(1), 0));
         assert_eq!(texts(&history)[..2], ["q1", ""]);
@@ -406,7 +456,7 @@ mod tests {
         let mut history = History::default();
         assert_eq!(history.take_reply(), None);
         history.push_exchange(exchange(1, "one"));
-        let actions = vec![r#"{"name": "wave", "arguments": {}}"#.to_owned()];
+        let actions = vec![Turn::new(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#)];
         history.push_exchange(Exchange { actions, ..exchange(2, "two") });
         let result = Turn::new(Speaker::ActionResult, "done");
         history.extend(vec![result], TURNS_MAX);
@@ -418,6 +468,40 @@ mod tests {
         assert_eq!(texts(&history), ["q1", "one"]);
         assert_eq!(history.take_reply(), Some(Prompt::Chat("q1".into())));
         assert_eq!(history.take_reply(), None);
+    }
+
+    /// All calls of a reply are answered together, and each only once.
+    #[test]
+    fn results_belong_to_calls_by_id() {
+        let id = |reply_id, index| CallId { reply_id: ReplyId(reply_id), index };
+        let call = |id| Turn { call: Some(id), ..Turn::new(Speaker::Action, "{}") };
+        let mut history = History::default();
+        // Call 1 of the reply was refused.
+        let actions = vec![call(id(1, 0)), call(id(1, 2))];
+        history.push_exchange(Exchange { actions, ..exchange(1, "one") });
+        history.push_exchange(Exchange { actions: vec![call(id(2, 0))], ..exchange(2, "two") });
+        let before = history.turns.len();
+        let answer = |history: &mut History, ids: &[CallId]| {
+            let result = |id: &CallId| CallResult { id: *id, text: format!("{}", id.index) };
+            history.answer(ids.iter().map(result).collect(), TURNS_MAX)
+        };
+        for (ids, error) in [
+            (&[id(1, 1)][..], ResultError::Unknown(id(1, 1))),
+            (&[id(3, 0)], ResultError::Unknown(id(3, 0))),
+            (&[id(1, 0)], ResultError::Missing(id(1, 2))),
+            (&[id(1, 2), id(2, 0)], ResultError::Missing(id(1, 0))),
+            (&[id(2, 0), id(2, 0)], ResultError::Repeated(id(2, 0))),
+        ] {
+            assert_eq!(answer(&mut history, ids), Err(error));
+            assert_eq!(history.turns.len(), before);
+        }
+        assert_eq!(answer(&mut history, &[id(1, 2), id(1, 0)]), Ok(()));
+        assert_eq!(answer(&mut history, &[id(1, 2)]), Err(ResultError::Repeated(id(1, 2))));
+        assert_eq!(answer(&mut history, &[id(2, 0)]), Ok(()));
+        let calls: Vec<_> = history.turns[before..].iter().map(|turn| turn.call).collect();
+        assert_eq!(calls, [id(1, 2), id(1, 0), id(2, 0)].map(Some));
+        history.rewind(before + 3);
+        assert_eq!(answer(&mut history, &[id(2, 0)]), Err(ResultError::Unknown(id(2, 0))));
     }
 
     #[test]

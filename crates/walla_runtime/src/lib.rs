@@ -41,11 +41,11 @@ mod status;
 pub use api::{
     ASKS_WAITING_MAX, ActionPolicy, Actions, AfterFailure, AgentId, AgentSpec, AskOptions,
     BudgetStats, CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket, Call, CallId,
-    CancelAfter, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
+    CallResult, CancelAfter, Cancellation, Capabilities, Command, ConstraintKinds, ContextPolicy,
     ConversationEdit, DELTA_BYTES_MAX, Determinism, EXCHANGES_KNOWN_MAX, EngineStats, Event,
     FinishReason, FirstTokenTimes, Logged, Notes, Pacing, PrefixCache, Prompt, RefusedCall,
-    RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit,
-    TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
+    RemoteError, ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, Speaker,
+    TimeLimit, TokenLogprobs, TokenRun, Turn, Unsupported, Usage,
 };
 pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;

@@ -149,7 +149,8 @@ async fn actions_are_called_and_answered() {
     assert_eq!(called.calls[0].name, "give");
     let item = called.calls[0].arguments["item"].as_str();
     assert!(matches!(item, Some("nails" | "horseshoe")), "{called:?}");
-    let answer = end(agent.answer_calls(["The horseshoe is sold."])).await.unwrap();
+    let answer =
+        end(agent.answer_calls([(called.calls[0].id, "The horseshoe is sold.")])).await.unwrap();
     assert!(answer.calls.len() <= 1 && answer.refused.is_empty(), "{answer:?}");
 }
 

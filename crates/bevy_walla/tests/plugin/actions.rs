@@ -436,7 +436,7 @@ fn no_call_follows_a_despawn() {
 #[cfg(feature = "serialize")]
 #[test]
 fn conversations_with_actions_are_saved() {
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     let call = r#"{"name": "wave", "arguments": {}}"#;
     let talk = Conversation::new([
         turn(Speaker::User, "Hello"),

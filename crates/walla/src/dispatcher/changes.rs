@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn turn(text: &str) -> Vec<Turn> {
-        vec![Turn::new(Speaker::User, text.into())]
+        vec![Turn::new(Speaker::User, text)]
     }
 
     fn changes(spec: AgentSpec) -> Changes {

@@ -56,7 +56,7 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     let tokens = request.max_completion_tokens.or(request.max_tokens);
     let (persona, mut turns) = conversation(&request.messages)?;
     let prompt = match turns.pop() {
-        Some(Turn { speaker: Speaker::User, text }) => Prompt::Chat(text),
+        Some(Turn { speaker: Speaker::User, text, .. }) => Prompt::Chat(text),
         Some(last) => {
             turns.push(last);
             Prompt::Continue

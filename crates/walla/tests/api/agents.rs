@@ -11,7 +11,7 @@ use walla_device::FaultPlan;
 use crate::host::{begun, engine, eventually, held, on, options, poll, soon, speaker, working};
 
 fn turns() -> Vec<Turn> {
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     vec![turn(Speaker::User, "What is your name?"), turn(Speaker::Agent, "Greta, and yours?")]
 }
 
@@ -196,7 +196,7 @@ async fn an_interrupted_reply_is_remembered_as_far_as_heard() {
     first.cancel_heard(5);
     first.cancel_heard(30); // Without effect.
     let second = soon("the end", agent.ask("And then?").finish()).await.unwrap();
-    let heard = |text: &str, speaker| Turn::new(speaker, text.into());
+    let heard = |text: &str, speaker| Turn::new(speaker, text);
     let history = vec![heard("Who are you?", Speaker::User), heard(&said[..5], Speaker::Agent)];
     let other = engine.agent_with(AgentSpec { turns: history, ..speaker(1, 40) });
     let expected = soon("the end", other.ask("And then?").finish()).await.unwrap();
@@ -234,7 +234,7 @@ async fn the_ninth_waiting_ask_is_refused() {
 /// Agents that speak first and users that speak twice, with templates that refuse both.
 #[tokio::test]
 async fn any_history_is_answered() {
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     for template in ["gemma", "mistral", "chatml", "llama3"] {
         let builder = on(FaultPlan::new(0), options()).0.template(template);
         let engine = builder.start().await.unwrap();

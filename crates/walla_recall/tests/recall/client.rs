@@ -438,7 +438,7 @@ fn asks_of_a_copy_end_with_the_engine() {
 fn a_repetition_searches_the_same_text() {
     let rig = rig(patient());
     let Rig { client, agent, .. } = &rig;
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     let well = || turn(Speaker::Observation, "Someone looks into the well.");
     let again = |agent: AgentId| {
         let reply_id = ReplyId::unique();

@@ -1,11 +1,11 @@
 //! Commands.
 
-use walla_runtime::{Command, ConversationEdit, Prompt};
+use walla_runtime::{CallResult, Command, ConversationEdit, Prompt};
 
 use super::ids::Ids;
 use super::spec::{
-    get_detail, get_options, get_spec, get_tokens, get_turns, put_detail, put_options, put_spec,
-    put_tokens, put_turns,
+    get_call, get_detail, get_options, get_spec, get_tokens, get_turns, put_call, put_detail,
+    put_options, put_spec, put_tokens, put_turns,
 };
 use super::wire::{Defect, Reader, Writer};
 
@@ -36,11 +36,11 @@ pub(crate) fn put_command(writer: &mut Writer<'_>, ids: &mut Ids, command: &Comm
         Command::CopyCache { .. } => return false,
         Command::AddAgent { spec, .. } => {
             head(writer, tag::ADD);
-            put_spec(writer, spec);
+            put_spec(writer, ids, spec);
         }
         Command::ChangeAgent { spec, .. } => {
             head(writer, tag::CHANGE);
-            put_spec(writer, spec);
+            put_spec(writer, ids, spec);
         }
         Command::SetDetail { detail, .. } => {
             head(writer, tag::DETAIL);
@@ -48,11 +48,11 @@ pub(crate) fn put_command(writer: &mut Writer<'_>, ids: &mut Ids, command: &Comm
         }
         Command::SetConversation { turns, .. } => {
             head(writer, tag::SET);
-            put_turns(writer, turns);
+            put_turns(writer, ids, turns);
         }
         Command::AppendTurns { turns, .. } => {
             head(writer, tag::APPEND);
-            put_turns(writer, turns);
+            put_turns(writer, ids, turns);
         }
         Command::EditConversation { edit, .. } => {
             head(writer, tag::EDIT);
@@ -76,13 +76,13 @@ pub(crate) fn put_command(writer: &mut Writer<'_>, ids: &mut Ids, command: &Comm
         Command::ForkAgent { source, spec, .. } => {
             head(writer, tag::FORK);
             ids.put_agent(writer, *source);
-            writer.option(spec.as_deref(), put_spec);
+            writer.option(spec.as_deref(), |writer, spec| put_spec(writer, ids, spec));
         }
         Command::RemoveAgent { .. } => head(writer, tag::REMOVE),
         Command::Ask { reply_id, prompt, options, .. } => {
             head(writer, tag::ASK);
             ids.put_reply(writer, *reply_id);
-            put_prompt(writer, prompt);
+            put_prompt(writer, ids, prompt);
             put_options(writer, options);
         }
         Command::Cancel { reply_id, .. } => {
@@ -110,11 +110,11 @@ pub(crate) fn get_command(
     reader.charge::<Command>(1)?;
     let agent = ids.get_agent(reader)?;
     Ok(Some(match tag {
-        tag::ADD => Command::AddAgent { agent, spec: Box::new(get_spec(reader)?) },
-        tag::CHANGE => Command::ChangeAgent { agent, spec: Box::new(get_spec(reader)?) },
+        tag::ADD => Command::AddAgent { agent, spec: Box::new(get_spec(reader, ids)?) },
+        tag::CHANGE => Command::ChangeAgent { agent, spec: Box::new(get_spec(reader, ids)?) },
         tag::DETAIL => Command::SetDetail { agent, detail: get_detail(reader)? },
-        tag::SET => Command::SetConversation { agent, turns: get_turns(reader)? },
-        tag::APPEND => Command::AppendTurns { agent, turns: get_turns(reader)? },
+        tag::SET => Command::SetConversation { agent, turns: get_turns(reader, ids)? },
+        tag::APPEND => Command::AppendTurns { agent, turns: get_turns(reader, ids)? },
         tag::EDIT => {
             let edit = match reader.u8()? {
                 0 => ConversationEdit::Rewind { turns: reader.u32()? },
@@ -129,14 +129,14 @@ pub(crate) fn get_command(
         }
         tag::FORK => {
             let source = ids.get_agent(reader)?;
-            let spec = reader.option(get_spec)?.map(Box::new);
+            let spec = reader.option(|reader| get_spec(reader, ids))?.map(Box::new);
             Command::ForkAgent { agent, source, spec }
         }
         tag::REMOVE => Command::RemoveAgent { agent },
         tag::ASK => Command::Ask {
             agent,
             reply_id: ids.get_reply(reader)?,
-            prompt: get_prompt(reader)?,
+            prompt: get_prompt(reader, ids)?,
             options: get_options(reader)?,
         },
         tag::CANCEL => Command::Cancel { agent, reply_id: ids.get_reply(reader)? },
@@ -148,7 +148,7 @@ pub(crate) fn get_command(
     }))
 }
 
-fn put_prompt(writer: &mut Writer<'_>, prompt: &Prompt) {
+fn put_prompt(writer: &mut Writer<'_>, ids: &mut Ids, prompt: &Prompt) {
     let mut with_text = |tag, text: &str| {
         writer.u8(tag);
         writer.text(text);
@@ -163,10 +163,17 @@ fn put_prompt(writer: &mut Writer<'_>, prompt: &Prompt) {
             writer.u8(5);
             put_tokens(writer, tokens);
         }
+        Prompt::Results(results) => {
+            writer.u8(6);
+            writer.list(results.iter(), |writer, CallResult { id, text }| {
+                put_call(writer, ids, *id);
+                writer.text(text);
+            });
+        }
     }
 }
 
-fn get_prompt(reader: &mut Reader<'_>) -> Result<Prompt, Defect> {
+fn get_prompt(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<Prompt, Defect> {
     Ok(match reader.u8()? {
         0 => Prompt::Chat(reader.text()?.to_owned()),
         1 => Prompt::Raw(reader.text()?.to_owned()),
@@ -174,6 +181,9 @@ fn get_prompt(reader: &mut Reader<'_>) -> Result<Prompt, Defect> {
         3 => Prompt::Continue,
         4 => Prompt::Again,
         5 => Prompt::Tokens(get_tokens(reader)?),
+        6 => Prompt::Results(reader.list(|reader| {
+            Ok(CallResult { id: get_call(reader, ids)?, text: reader.text()?.to_owned() })
+        })?),
         tag => return Err(Defect::Tag { what: "prompt", tag: tag.into() }),
     })
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
-    CancelAfter, Constraint, ConstraintKind, ContextPolicy, Detail, Notes, ReplyInProgress, Route,
-    Speaker, Turn,
+    CallId, CancelAfter, Constraint, ConstraintKind, ContextPolicy, Detail, Notes, ReplyInProgress,
+    Route, Speaker, Turn,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
+use super::ids::Ids;
 use super::wire::{Defect, Reader, Writer};
 
 /// Converts an enum without content to a byte and back. Positions never change.
@@ -87,18 +88,44 @@ tags!(
     [ReplyInProgress::Finish, ReplyInProgress::Cancel,]
 );
 
-pub(super) fn put_turns(writer: &mut Writer<'_>, turns: &[Turn]) {
+/// Added to the tag of the speaker of a turn with a call.
+const WITH_CALL: u8 = 16;
+
+pub(super) fn put_turns(writer: &mut Writer<'_>, ids: &mut Ids, turns: &[Turn]) {
     writer.list(turns.iter(), |writer, turn| {
+        let Some(call) = turn.call else {
+            put_speaker(writer, turn.speaker);
+            return writer.text(&turn.text);
+        };
+        writer.u8(WITH_CALL);
         put_speaker(writer, turn.speaker);
+        put_call(writer, ids, call);
         writer.text(&turn.text);
     });
 }
 
-pub(super) fn get_turns(reader: &mut Reader<'_>) -> Result<Vec<Turn>, Defect> {
-    reader.list(|reader| Ok(Turn::new(get_speaker(reader)?, reader.text()?.to_owned())))
+pub(super) fn get_turns(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<Vec<Turn>, Defect> {
+    reader.list(|reader| {
+        let has_call = reader.peek() == Some(WITH_CALL);
+        if has_call {
+            reader.u8()?;
+        }
+        let speaker = get_speaker(reader)?;
+        let call = if has_call { Some(get_call(reader, ids)?) } else { None };
+        Ok(Turn { call, ..Turn::new(speaker, reader.text()?) })
+    })
 }
 
-pub(super) fn put_spec(writer: &mut Writer<'_>, spec: &AgentSpec) {
+pub(super) fn put_call(writer: &mut Writer<'_>, ids: &mut Ids, call: CallId) {
+    ids.put_reply(writer, call.reply_id);
+    writer.number(call.index);
+}
+
+pub(super) fn get_call(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<CallId, Defect> {
+    Ok(CallId { reply_id: ids.get_reply(reader)?, index: reader.u32()? })
+}
+
+pub(super) fn put_spec(writer: &mut Writer<'_>, ids: &mut Ids, spec: &AgentSpec) {
     writer.text(&spec.persona);
     put_sampling(writer, &spec.sampling);
     writer.number(spec.reply_tokens_max);
@@ -113,10 +140,10 @@ pub(super) fn put_spec(writer: &mut Writer<'_>, spec: &AgentSpec) {
     writer.option(spec.constraint.as_ref(), put_constraint);
     writer.option(spec.actions.as_ref(), put_actions);
     put_route(writer, &spec.route);
-    put_turns(writer, &spec.turns);
+    put_turns(writer, ids, &spec.turns);
 }
 
-pub(super) fn get_spec(reader: &mut Reader<'_>) -> Result<AgentSpec, Defect> {
+pub(super) fn get_spec(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<AgentSpec, Defect> {
     reader.charge::<AgentSpec>(1)?;
     Ok(AgentSpec {
         persona: reader.text()?.to_owned(),
@@ -133,7 +160,7 @@ pub(super) fn get_spec(reader: &mut Reader<'_>) -> Result<AgentSpec, Defect> {
         constraint: reader.option(get_constraint)?,
         actions: reader.option(get_actions)?,
         route: get_route(reader)?,
-        turns: get_turns(reader)?,
+        turns: get_turns(reader, ids)?,
     })
 }
 

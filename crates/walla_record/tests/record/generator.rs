@@ -7,10 +7,10 @@ use serde_json::json;
 use walla_record::{EngineInfo, Entry, Record};
 use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentId, AgentSpec,
-    AskOptions, Call, CallError, CallId, CancelAfter, Command, Constraint, ConstraintKind,
-    ContextPolicy, ConversationEdit, Detail, Event, FinishReason, FirstTokenTimes, InlineText,
-    Logged, MalformedCall, Notes, Prompt, RefusedCall, RemoteError, ReplyError, ReplyEvent,
-    ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn,
+    AskOptions, Call, CallError, CallId, CallResult, CancelAfter, Command, Constraint,
+    ConstraintKind, ContextPolicy, ConversationEdit, Detail, Event, FinishReason, FirstTokenTimes,
+    InlineText, Logged, MalformedCall, Notes, Prompt, RefusedCall, RemoteError, ReplyError,
+    ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn,
     Unsupported, Usage,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
@@ -52,7 +52,7 @@ impl Dice {
     }
 }
 
-fn turns(dice: &mut Dice) -> Vec<Turn> {
+fn turns(dice: &mut Dice, ids: &mut Ids) -> Vec<Turn> {
     let speakers = [
         Speaker::User,
         Speaker::Agent,
@@ -60,8 +60,15 @@ fn turns(dice: &mut Dice) -> Vec<Turn> {
         Speaker::Action,
         Speaker::ActionResult,
     ];
-    let turn = |dice: &mut Dice| Turn::new(dice.pick(&speakers), dice.text());
+    let mut turn = |dice: &mut Dice| {
+        let call = dice.maybe(|dice| call_id(dice, ids));
+        Turn { call, ..Turn::new(dice.pick(&speakers), dice.text()) }
+    };
     (0..dice.below(4)).map(|_| turn(dice)).collect()
+}
+
+fn call_id(dice: &mut Dice, ids: &mut Ids) -> CallId {
+    CallId { reply_id: ids.reply(dice), index: dice.below(3) as u32 }
 }
 
 fn sampling(dice: &mut Dice) -> Sampling {
@@ -151,7 +158,7 @@ fn detail(dice: &mut Dice) -> Detail {
     dice.pick(&[Detail::Full, Detail::Reduced, Detail::Background])
 }
 
-fn spec(dice: &mut Dice) -> AgentSpec {
+fn spec(dice: &mut Dice, ids: &mut Ids) -> AgentSpec {
     let policies = [ContextPolicy::DropOldest, ContextPolicy::Refuse, ContextPolicy::Stop];
     AgentSpec {
         persona: dice.text(),
@@ -168,7 +175,7 @@ fn spec(dice: &mut Dice) -> AgentSpec {
         constraint: dice.maybe(constraint),
         actions: dice.maybe(actions),
         route: route(dice),
-        turns: turns(dice),
+        turns: turns(dice, ids),
     }
 }
 
@@ -190,13 +197,18 @@ fn options(dice: &mut Dice) -> AskOptions {
     }
 }
 
-fn prompt(dice: &mut Dice) -> Prompt {
-    match dice.below(6) {
+fn prompt(dice: &mut Dice, ids: &mut Ids) -> Prompt {
+    match dice.below(7) {
         0 => Prompt::Chat(dice.text()),
         1 => Prompt::Continue,
         2 => Prompt::Again,
         3 => Prompt::Raw(dice.text()),
         4 => Prompt::RawTrusted(dice.text()),
+        5 => {
+            let mut result =
+                |dice: &mut Dice| CallResult { id: call_id(dice, ids), text: dice.text() };
+            Prompt::Results((0..dice.below(3)).map(|_| result(dice)).collect())
+        }
         _ => Prompt::Tokens(dice.tokens()),
     }
 }
@@ -224,11 +236,11 @@ impl Ids {
 fn command(dice: &mut Dice, ids: &mut Ids) -> Command {
     let agent = ids.agent(dice);
     match dice.below(13) {
-        0 => Command::AddAgent { agent, spec: Box::new(spec(dice)) },
-        1 => Command::ChangeAgent { agent, spec: Box::new(spec(dice)) },
+        0 => Command::AddAgent { agent, spec: Box::new(spec(dice, ids)) },
+        1 => Command::ChangeAgent { agent, spec: Box::new(spec(dice, ids)) },
         2 => Command::SetDetail { agent, detail: detail(dice) },
-        3 => Command::SetConversation { agent, turns: turns(dice) },
-        4 => Command::AppendTurns { agent, turns: turns(dice) },
+        3 => Command::SetConversation { agent, turns: turns(dice, ids) },
+        4 => Command::AppendTurns { agent, turns: turns(dice, ids) },
         5 => {
             let edit = ConversationEdit::Rewind { turns: dice.number() };
             Command::EditConversation { agent, edit }
@@ -243,7 +255,7 @@ fn command(dice: &mut Dice, ids: &mut Ids) -> Command {
         }
         8 => {
             let source = ids.agent(dice);
-            let spec = dice.maybe(|dice| Box::new(spec(dice)));
+            let spec = dice.maybe(|dice| Box::new(spec(dice, ids)));
             Command::ForkAgent { agent, source, spec }
         }
         9 => Command::RemoveAgent { agent },
@@ -254,7 +266,7 @@ fn command(dice: &mut Dice, ids: &mut Ids) -> Command {
         }
         _ => {
             let reply_id = ids.reply(dice);
-            Command::Ask { agent, reply_id, prompt: prompt(dice), options: options(dice) }
+            Command::Ask { agent, reply_id, prompt: prompt(dice, ids), options: options(dice) }
         }
     }
 }

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task;
-use walla_action::call_json;
 use walla_runtime::{
-    AgentId, Ask, Call, CallId, DELTA_BYTES_MAX, FinishReason, InlineText, Prompt, RefusedCall,
-    ReplyError, ReplyEvent, ReplyId, Usage,
+    AgentId, Ask, Call, CallId, DELTA_BYTES_MAX, FinishReason, History, InlineText, Prompt,
+    RefusedCall, ReplyError, ReplyEvent, ReplyId, Usage,
 };
 
 use super::prepare::prepare;
@@ -48,11 +47,23 @@ impl Hub {
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
-        let again = if ask.prompt == Prompt::Again { agent.history.take_reply() } else { None };
-        ask.prompt = again.unwrap_or(ask.prompt);
-        let prepared = match ask.prompt {
-            Prompt::Again => Err(ReplyEvent::Failed(ReplyError::NoReply)),
-            _ => prepare(&self.server, id, agent, &ask),
+        let prompt = match ask.prompt {
+            Prompt::Again => agent.history.take_reply().ok_or(ReplyError::NoReply),
+            Prompt::Results(results) => {
+                let answered = agent.history.answer(results, History::TURNS_MAX);
+                answered.map(|()| Prompt::Continue).map_err(ReplyError::Result)
+            }
+            prompt => Ok(prompt),
+        };
+        let prepared = match prompt {
+            Ok(prompt) => {
+                ask.prompt = prompt;
+                prepare(&self.server, id, agent, &ask)
+            }
+            Err(error) => {
+                ask.prompt = Prompt::Continue;
+                Err(ReplyEvent::Failed(error))
+            }
         };
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
@@ -160,9 +171,9 @@ impl Hub {
                 reply.calls += 1;
                 let what = match call {
                     Ok(call) => {
-                        reply.actions.push(call_json(&call.name, &call.arguments));
-                        let (name, arguments) = (call.name, call.arguments);
-                        ReplyEvent::Call(Box::new(Call { id, name, arguments }))
+                        let call = Call { id, name: call.name, arguments: call.arguments };
+                        reply.actions.push(call.turn());
+                        ReplyEvent::Call(Box::new(call))
                     }
                     Err(call) => ReplyEvent::CallRefused(Box::new(RefusedCall { id, call })),
                 };

@@ -129,7 +129,7 @@ pub fn recording(
 }
 
 fn turn(speaker: Speaker, text: &str) -> Turn {
-    Turn::new(speaker, text.into())
+    Turn::new(speaker, text)
 }
 
 #[test]

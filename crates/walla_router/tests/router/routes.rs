@@ -531,7 +531,7 @@ fn a_pause_stops_deadlines() {
 fn turns_and_heard_parts_reach_every_engine() {
     let mut rig = rig();
     let agent = rig.agent(hybrid());
-    let turn = |text: &str| Turn::new(Speaker::Observation, text.into());
+    let turn = |text: &str| Turn::new(Speaker::Observation, text);
     rig.send(Command::AppendTurns { agent, turns: vec![turn("rain")] });
     let first = rig.ask(agent, "one?");
     rig.send(Command::AppendTurns { agent, turns: vec![turn("snow")] });

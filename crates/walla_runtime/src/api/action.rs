@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use walla_action::Action;
 use walla_action::{ActionError, ActionSet, MalformedCall, call_json};
 
-use super::ReplyId;
+use super::{ReplyId, Speaker, Turn};
 
 /// When an agent may call its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Actions {
 /// Default of [`Actions::call_bytes_max`].
 pub(crate) const CALL_BYTES_MAX: u32 = 4_096;
 
-/// Id of a call, unique for the engine's life.
+/// Id of a call, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -82,6 +82,46 @@ pub struct CallId {
     pub reply_id: ReplyId,
     /// Its index among the calls of the reply.
     pub index: u32,
+}
+
+impl CallId {
+    /// The id as one number.
+    #[must_use]
+    pub fn number(self) -> u128 {
+        u128::from(self.reply_id.0) << 32 | u128::from(self.index)
+    }
+}
+
+/// The result of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallResult {
+    /// The call.
+    pub id: CallId,
+    /// The outcome, in words for the model: "The horseshoe is sold.". Untrusted.
+    pub text: String,
+}
+
+/// Why the result of a call is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(bevy_reflect::Reflect),
+    reflect(Clone, Debug, PartialEq, Hash)
+)]
+pub enum ResultError {
+    /// The agent's conversation has no such call: another agent made it, or it was removed.
+    #[error("the conversation has no such call (call {} of its reply)", .0.index)]
+    Unknown(CallId),
+    /// The call has a result.
+    #[error("call {} has a result already", .0.index)]
+    Repeated(CallId),
+    /// This call of the same reply has no result yet: answer all calls together, or continue
+    /// without the rest ([`Prompt::Continue`](crate::Prompt::Continue)).
+    #[error("call {} of the same reply has no result yet", .0.index)]
+    Missing(CallId),
+    /// The reply with the call was cancelled before it ended.
+    #[error("the reply with call {} was cancelled", .0.index)]
+    Cancelled(CallId),
 }
 
 /// A valid call of an action.
@@ -105,9 +145,14 @@ impl Call {
         Ok(Self { id, name: name.into(), arguments })
     }
 
-    /// The text of the call in a conversation ([`Speaker::Action`](crate::Speaker::Action)): JSON
-    /// with the white space that templates print, so that later prompts have the tokens of the
-    /// reply.
+    /// The call as a turn of a conversation ([`Speaker::Action`](crate::Speaker::Action)).
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        Turn { call: Some(self.id), ..Turn::new(Speaker::Action, self.text()) }
+    }
+
+    /// The text of the call in a conversation: JSON with the white space that templates print, so
+    /// that later prompts have the tokens of the reply.
     #[must_use]
     pub fn text(&self) -> String {
         call_json(&self.name, &self.arguments)

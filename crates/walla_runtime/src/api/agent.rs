@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use walla_constraint::Constraint;
+use walla_model::chat::{Message, Role};
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
-use super::action::{ActionPolicy, Actions};
+use super::action::{ActionPolicy, Actions, CallId, CallResult};
 use super::notes::Notes;
 use super::route::Route;
 
@@ -26,8 +27,9 @@ pub enum Speaker {
     /// An action of the agent: its text is the call, as JSON with `name` and `arguments`. The
     /// engine adds it behind the agent's turn of the same reply.
     Action,
-    /// The result of an action, written by the game ("The horseshoe is sold."). Several results
-    /// follow in the order of the actions.
+    /// The result of an action, written by the game ("The horseshoe is sold."). It belongs to the
+    /// call with its [id](Turn::call), and is shown to the model at this call, as long as no other
+    /// turn is between them.
     ActionResult,
 }
 
@@ -56,9 +58,38 @@ pub struct Turn {
     pub speaker: Speaker,
     /// Text of the turn.
     pub text: String,
+    /// The call: of an [action](Speaker::Action) itself, of a [result](Speaker::ActionResult) the
+    /// one that it belongs to. A result without it belongs to the first call before it that has no
+    /// result. Default: `None`, as for all other turns.
+    pub call: Option<CallId>,
 }
 
 impl Turn {
+    /// A turn that is not linked with a call.
+    #[must_use]
+    pub fn new(speaker: Speaker, text: impl Into<String>) -> Self {
+        Self { speaker, text: text.into(), call: None }
+    }
+
+    /// The result of a call.
+    #[must_use]
+    pub fn result(call: CallId, text: impl Into<String>) -> Self {
+        Self { call: Some(call), ..Self::new(Speaker::ActionResult, text) }
+    }
+
+    /// The turn as a message of a chat template.
+    #[must_use]
+    pub fn message(&self) -> Message<'_> {
+        let role = match self.speaker {
+            Speaker::User => Role::User,
+            Speaker::Agent => Role::Assistant,
+            Speaker::Observation => Role::Observation,
+            Speaker::Action => Role::Action,
+            Speaker::ActionResult => Role::ActionResult,
+        };
+        Message { role, content: &self.text, call: self.call.map(CallId::number) }
+    }
+
     /// Bytes of its text and, approximately, of the template's markers around it.
     pub(crate) fn size(&self) -> u64 {
         16 + self.text.trim().len() as u64
@@ -241,6 +272,11 @@ pub enum Prompt {
     /// No new turn: the agent replies to its conversation as it is. So it continues after the
     /// results of its actions, answers an observation, or speaks first.
     Continue,
+    /// The results of calls, in any order: they become turns, and the agent continues. All calls of
+    /// a reply are answered together. If a result belongs to no call of the conversation or to one
+    /// that has a result, or a call of the same reply lacks one, the ask fails with
+    /// [`ReplyError::Result`](crate::ReplyError::Result) and no result is kept.
+    Results(Vec<CallResult>),
     /// The last reply once more: the engine removes the agent's last turn and all later turns from
     /// the conversation, and asks the same again. A question is asked again as
     /// [`Chat`](Self::Chat); a reply to the conversation itself as [`Continue`](Self::Continue).
@@ -270,6 +306,7 @@ impl Prompt {
         match self {
             Self::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
             Self::Chat(text) | Self::Raw(text) | Self::RawTrusted(text) => text.len(),
+            Self::Results(results) => results.iter().map(|result| 32 + result.text.len()).sum(),
             Self::Continue | Self::Again => 0,
         }
     }

@@ -160,7 +160,10 @@ impl Capabilities {
                 return Err(Unsupported::StopTokens);
             }
         }
-        let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue | Prompt::Again);
+        let is_chat = matches!(
+            prompt,
+            Prompt::Chat(_) | Prompt::Continue | Prompt::Results(_) | Prompt::Again
+        );
         if is_chat && options.opening.is_some() && !self.openings {
             return Err(Unsupported::Openings);
         }

@@ -6,6 +6,7 @@ use walla_action::ActionError;
 use walla_constraint::{ConstraintError, MatchError, VocabularyError};
 use walla_model::chat::TemplateState;
 
+use super::action::ResultError;
 use super::capabilities::Unsupported;
 
 /// Reason why a reply failed. Other agents continue, except for [`ReplyError::EngineGone`].
@@ -103,6 +104,9 @@ pub enum ReplyError {
     /// the model: build the mask for the model's vocabulary.
     #[error("none of the model's tokens is allowed")]
     NothingAllowed,
+    /// The result of a call cannot be taken.
+    #[error("the results cannot be used: {0}")]
+    Result(ResultError),
     /// The conversation has no reply that could be given [again](crate::Prompt::Again).
     #[error("the conversation has no reply to give again")]
     NoReply,

@@ -16,7 +16,7 @@ mod route;
 mod stats;
 
 pub(crate) use self::action::CALL_BYTES_MAX;
-pub use self::action::{ActionPolicy, Actions, Call, CallId, RefusedCall};
+pub use self::action::{ActionPolicy, Actions, Call, CallId, CallResult, RefusedCall, ResultError};
 pub use self::agent::{AgentSpec, AskOptions, CancelAfter, ContextPolicy, Prompt, Speaker, Turn};
 pub(crate) use self::cache::CacheWork;
 pub use self::cache::{CACHE_JOBS_MAX, CacheCopied, CacheError, CacheJob, CacheTicket};

@@ -15,6 +15,7 @@ use super::agents::{AgentState, Asked};
 use super::constraints::Grammar;
 use crate::api::{
     ActionPolicy, AgentId, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId,
+    Turn,
 };
 use crate::calls::{CallReader, Piece};
 use crate::reply_parts::{Part, ReplyParts};
@@ -28,7 +29,7 @@ pub(super) struct Delivery<'a> {
     agent: AgentId,
     reply_id: ReplyId,
     speech: &'a mut String,
-    actions: &'a mut Vec<String>,
+    actions: &'a mut Vec<Turn>,
     calls_ended: &'a mut u32,
     output: &'a mut ReplyParts,
     calls: Option<&'a mut CallReader>,
@@ -135,9 +136,10 @@ impl<'a> Delivery<'a> {
         });
         let what = match call {
             Ok(call) => {
-                self.actions.push(call_json(&call.name, &call.arguments));
                 let ParsedCall { name, arguments, .. } = call;
-                ReplyEvent::Call(Box::new(Call { id, name, arguments }))
+                let call = Call { id, name, arguments };
+                self.actions.push(call.turn());
+                ReplyEvent::Call(Box::new(call))
             }
             Err(call) => {
                 self.is_too_long |= matches!(call.error, CallError::TooLong { .. });

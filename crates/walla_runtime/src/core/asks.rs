@@ -139,8 +139,13 @@ impl Core {
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
         let prompt = match ask.prompt {
-            Prompt::Again => agent.take_last_reply(),
-            prompt => Some(prompt),
+            Prompt::Again => agent.take_last_reply().ok_or(ReplyError::NoReply),
+            Prompt::Results(results) => {
+                agent.background.outdate();
+                let answered = agent.history.answer(results, context_tokens as usize);
+                answered.map(|()| Prompt::Continue).map_err(ReplyError::Result)
+            }
+            prompt => Ok(prompt),
         };
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
@@ -149,7 +154,10 @@ impl Core {
         reply.log = is_logged.then(TokenRun::new);
         self.clients.log(agent.client, agent.id, reply.reply_id, Logged::Begun);
         agent.reply = Some(reply);
-        let Some(prompt) = prompt else { return self.fail(slot, ReplyError::NoReply) };
+        let prompt = match prompt {
+            Ok(prompt) => prompt,
+            Err(error) => return self.fail(slot, error),
+        };
         let is_chat = matches!(prompt, Prompt::Chat(_) | Prompt::Continue);
         agent.is_chat = is_chat;
         let is_question = matches!(prompt, Prompt::Chat(_));
@@ -174,7 +182,7 @@ impl Core {
                 let asked = Asked::Question(question);
                 PromptSource::Chat { conversation: conversation(), asked }
             }
-            Prompt::Continue | Prompt::Again => {
+            Prompt::Continue | Prompt::Results(_) | Prompt::Again => {
                 let asked = Asked::Conversation;
                 PromptSource::Chat { conversation: conversation(), asked }
             }

@@ -159,6 +159,7 @@ fn play(recording: &Recording, session: &Session) -> Result<(), Failure> {
             Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.as_str(),
             Prompt::Continue => "(continues)",
             Prompt::Again => "(once more)",
+            Prompt::Results(_) => "(results)",
             Prompt::Tokens(_) => "(tokens)",
         };
         writeln!(out, "{:>9} agent {agent} < {}", time(ask.micros), shown(question))?;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use walla_types::{TokenId, TokenMask};
 
-use crate::api::{ActionPolicy, AgentId, AskOptions, FirstTokenTimes, ReplyId, TokenRun, Usage};
+use crate::api::{
+    ActionPolicy, AgentId, AskOptions, FirstTokenTimes, ReplyId, TokenRun, Turn, Usage,
+};
 use crate::ask_queue::Ask;
 use crate::core::constraints::ReplyConstraint;
 
@@ -41,8 +43,8 @@ pub(in crate::core) struct Reply {
     pub speech_mask: Option<Arc<TokenMask>>,
     /// Number of calls so far, valid or not.
     pub calls_ended: u32,
-    /// The texts of its [actions](crate::Speaker::Action) so far, for the conversation.
-    pub actions: Vec<String>,
+    /// Its calls so far, for the conversation.
+    pub actions: Vec<Turn>,
     /// Bytes of `speech` that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
     /// Value of [`History::exchanges_removed`](crate::history::History::exchanges_removed) when the

@@ -85,7 +85,7 @@ mod tests {
     const TURNS_MAX: usize = 100;
 
     fn pushed(text: &str) -> Vec<Turn> {
-        vec![Turn::new(Speaker::User, text.into())]
+        vec![Turn::new(Speaker::User, text)]
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::fitting::{
     Fitting, TooLong, first_possible, last_exchange, offset, question_allowance, tokens_at_least,
 };
 use super::{Asked, Conversation, EncodeJob, Encoded, PromptSource};
-use crate::api::{ContextPolicy, Notes, ReplyError, Speaker, Turn};
+use crate::api::{ContextPolicy, Notes, ReplyError, Turn};
 use crate::model_text::ModelText;
 
 pub(super) fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, ReplyError> {
@@ -148,18 +148,7 @@ fn encode_chat(
     (thinking, tools, opening): (bool, Option<Tools>, Option<&str>),
 ) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message::new(Role::System, persona));
-    let turns = turns.iter().map(|turn| {
-        Message::new(
-            match turn.speaker {
-                Speaker::User => Role::User,
-                Speaker::Agent => Role::Assistant,
-                Speaker::Observation => Role::Observation,
-                Speaker::Action => Role::Action,
-                Speaker::ActionResult => Role::ActionResult,
-            },
-            &turn.text,
-        )
-    });
+    let turns = turns.iter().map(Turn::message);
     let question = question.map(|content| Message::new(Role::User, content));
     let note = note.map(|content| Message::new(Role::Observation, content));
     let messages: Vec<_> = system.into_iter().chain(turns).chain(note).chain(question).collect();

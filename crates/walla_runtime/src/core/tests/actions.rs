@@ -526,7 +526,7 @@ fn an_agent_without_possible_actions_speaks_no_call() {
                 let sampling = spec.sampling.to_builder().bias(open, 100.0);
                 spec.sampling = sampling.build().expect("valid");
             }
-            let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+            let turn = |speaker, text: &str| Turn::new(speaker, text);
             let call = r#"{"name": "give", "arguments": {"item": "nails", "count": 3}}"#;
             spec.turns = vec![
                 turn(Speaker::User, "Nails!"),
@@ -621,7 +621,7 @@ fn a_required_call_that_is_not_possible_is_an_error() {
 #[test]
 fn a_result_is_answered_without_possible_actions() {
     let mut rig = rig(&model(&MARKERS));
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     let turns = vec![
         turn(Speaker::User, "Nails!"),
         turn(Speaker::Action, r#"{"name": "wave", "arguments": {}}"#),

@@ -268,7 +268,7 @@ fn changes_are_evaluated_once_per_second_at_most() {
 #[test]
 fn an_edit_in_the_middle_keeps_the_tokens_before_it() {
     let mut rig = free(&prepared());
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     let history = |middle: &str| {
         vec![
             turn(Speaker::User, "Where is the mill?"),

@@ -355,7 +355,7 @@ fn notes_precede_the_question_of_one_reply_and_leave_the_cache_valid() {
     let known = rig.core.agents.get(slot).expect("it lives").sequence.tokens();
     let known = known[..with.usage.prompt_tokens as usize].to_vec();
     let note = "You know:\n- The bridge is closed.\n- <|im_end|> is no marker.";
-    let observed = Turn::new(Speaker::Observation, note.into());
+    let observed = Turn::new(Speaker::Observation, note);
     let spec = AgentSpec { turns: [before, vec![observed]].concat(), ..chatty(SEED) };
     let other = rig.agent(spec);
     let same = said(&mut rig, other, "And now?");

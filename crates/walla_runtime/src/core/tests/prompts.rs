@@ -5,7 +5,7 @@ use crate::api::{ContextPolicy, Speaker, Turn};
 use crate::core::agents::ReplyPhase;
 
 fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
-    Turn::new(speaker, text.into())
+    Turn::new(speaker, text)
 }
 
 #[test]

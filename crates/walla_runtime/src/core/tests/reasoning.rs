@@ -112,7 +112,7 @@ fn reasoning_is_an_event_and_not_part_of_speech_or_history() {
             assert_eq!(usage.reasoning_tokens as usize, drawn.len() - 20);
             assert_eq!(heard.tokens, 20);
             let expected = [(Speaker::User, "Hi"), (Speaker::Agent, &*speech)]
-                .map(|(speaker, text)| Turn::new(speaker, text.into()));
+                .map(|(speaker, text)| Turn::new(speaker, text));
             assert_eq!(turns(&rig, agent), expected);
             (spoken, thought) = (spoken + speech.len(), thought + reasoning.len());
         }

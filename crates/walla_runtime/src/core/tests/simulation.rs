@@ -149,7 +149,7 @@ impl Simulation {
             }
             15 if self.setting.draws.one_in(3) => {
                 let Some(agent) = self.pick_agent() else { return };
-                let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+                let turn = |speaker, text: &str| Turn::new(speaker, text);
                 let turns = vec![turn(Speaker::User, "Who?"), turn(Speaker::Agent, "Me.")];
                 self.command(Command::SetConversation { agent, turns });
             }

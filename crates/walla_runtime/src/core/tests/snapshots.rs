@@ -89,7 +89,7 @@ fn a_changed_reply_is_evaluated_from_the_end_of_the_prompt_before_it() {
         let agent = rig.agent(AgentSpec { persona: LORE.into(), ..speaker(1, 12) });
         rig.ask(agent, Prompt::Chat("Who are you?".into()));
         rig.run();
-        let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+        let turn = |speaker, text: &str| Turn::new(speaker, text);
         let turns =
             vec![turn(Speaker::User, "Who are you?"), turn(Speaker::Agent, "I am somebody else.")];
         rig.command(Command::SetConversation { agent, turns });
@@ -125,7 +125,7 @@ fn a_background_prefill_leaves_a_snapshot_in_front_of_the_question() {
 #[test]
 fn each_agent_keeps_the_snapshots_of_its_last_two_prompts() {
     let mut rig = free(&EngineOptions { state_snapshots: Some(12), ..recurrent() });
-    let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+    let turn = |speaker, text: &str| Turn::new(speaker, text);
     let talk = |rig: &mut Rig, names: &[char], exchanges: usize| {
         let spec = |name: &char| AgentSpec { persona: format!("{name}: {LORE}"), ..speaker(1, 4) };
         let agents: Vec<_> = names.iter().map(|name| rig.agent(spec(name))).collect();

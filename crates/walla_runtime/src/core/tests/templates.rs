@@ -43,7 +43,7 @@ fn published() -> Vec<PathBuf> {
 }
 
 fn history(turns: &[(Speaker, &str)]) -> Vec<Turn> {
-    turns.iter().map(|&(speaker, text)| Turn::new(speaker, text.into())).collect()
+    turns.iter().map(|&(speaker, text)| Turn::new(speaker, text)).collect()
 }
 
 fn load(options: &EngineOptions) -> Result<Core, EngineError> {

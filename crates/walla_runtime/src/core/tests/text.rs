@@ -161,7 +161,7 @@ fn a_stop_string_is_neither_emitted_nor_kept() {
         assert!(!heard.text.contains("ba"), "{heard:?}");
         assert_eq!(heard.usage.reply_tokens, heard.tokens + 2, "counted, though not said");
 
-        let turn = |speaker, text: &str| Turn::new(speaker, text.into());
+        let turn = |speaker, text: &str| Turn::new(speaker, text);
         let history = vec![turn(Speaker::User, "Hi"), turn(Speaker::Agent, &heard.text)];
         let told = rig.agent(AgentSpec { turns: history, ..spec });
         let retold = rig.ask(told, Prompt::Chat("Go on".into()));

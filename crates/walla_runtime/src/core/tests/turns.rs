@@ -4,7 +4,7 @@ use super::*;
 use crate::api::{Speaker, Turn};
 
 fn turn(speaker: Speaker, text: &str) -> Turn {
-    Turn::new(speaker, text.into())
+    Turn::new(speaker, text)
 }
 
 fn roomy() -> EngineOptions {
