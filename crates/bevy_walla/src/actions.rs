@@ -1,12 +1,15 @@
 //! Actions of agents: the component [`Actions`], the events of calls, and results.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bevy_ecs::component::Component;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ReplyId};
+use walla_runtime::{
+    ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ReplyId, ResultError,
+};
 
 use crate::agent::setting_removed;
 
@@ -56,6 +59,7 @@ pub struct Actions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
     calls_max: u32,
+    result_wait: Duration,
     /// Choices of actions that were not added yet.
     early_choices: Vec<Choices>,
     faults: Vec<Fault>,
@@ -104,13 +108,18 @@ impl Default for Actions {
 }
 
 impl Actions {
+    /// Default of [`result_wait`](Self::result_wait): two seconds, so that an action that no game
+    /// code answers does not silence the agent.
+    pub const RESULT_WAIT: Duration = Duration::from_secs(2);
+
     /// No actions, policy [`ActionPolicy::Auto`], at most 4 calls in a reply.
     #[must_use]
     pub fn new() -> Self {
         let walla_runtime::Actions { policy, calls_max, .. } =
             walla_runtime::Actions::new(ActionSet::default());
         let (specs, early_choices, faults) = (Vec::new(), Vec::new(), Vec::new());
-        Self { specs, policy, calls_max, early_choices, faults }
+        let result_wait = Self::RESULT_WAIT;
+        Self { specs, policy, calls_max, result_wait, early_choices, faults }
     }
 
     /// Adds an action of the game's own type.
@@ -286,6 +295,22 @@ impl Actions {
         Self { calls_max, ..self }
     }
 
+    /// Sets how long the agent waits, after the first [result](ActionResult) of a reply with
+    /// several calls, for the results of the others. It goes on speaking when all have a result, or
+    /// after this time; then the model sees that the others have none yet. Zero: each result lets
+    /// it go on. Time is that of `Time<Virtual>`, if the app has it. Default:
+    /// [`RESULT_WAIT`](Self::RESULT_WAIT).
+    #[must_use]
+    pub fn result_wait(self, result_wait: Duration) -> Self {
+        Self { result_wait, ..self }
+    }
+
+    /// How long the agent waits for further results.
+    #[must_use]
+    pub fn current_wait(&self) -> Duration {
+        self.result_wait
+    }
+
     /// The actions.
     #[must_use]
     pub fn specs(&self) -> &[ActionSpec] {
@@ -340,6 +365,28 @@ pub struct AgentCalled {
     pub call: Arc<Call>,
 }
 
+/// A call of an agent with [`Simulation`](crate::Simulation): nothing has happened, and neither
+/// [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
+///
+/// Answer it with [`ActionCommands::action_result`], as a real one, if the simulation goes on.
+#[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Event, Message, Clone, Debug, PartialEq)
+)]
+pub struct SimulatedCall {
+    /// The agent.
+    #[event_target]
+    pub agent: Entity,
+    /// The reply with the call.
+    pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
+    /// The call. [`Call::parse`] gives it as a type of the game.
+    pub call: Arc<Call>,
+}
+
 /// A call that cannot be executed. Its text is not spoken.
 ///
 /// Calls are constrained, so this is rare: the reply ended within the call, the policy is
@@ -368,12 +415,19 @@ pub struct CallRefused {
 /// [`ActionCommands::action_result`].
 ///
 /// The text becomes a turn of the [`Conversation`](crate::Conversation)
-/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)), and the agent continues to speak: an
+/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)) that belongs to its call, whatever the
+/// order of several results is. When the reply with the calls has ended and each of its calls has a
+/// result, or after [`Actions::result_wait`], the agent continues to speak: an
 /// [`Ask`](crate::Ask) of the kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of
 /// the ask that led to the call. Results of one frame lead to one reply. It may call actions again,
 /// in at most eight consecutive replies to results without another new turn.
 ///
-/// If the agent shall know the result without speaking, push the turn to its conversation instead.
+/// A result is refused ([`ResultRefused`]) if its call is not in the agent's conversation, because
+/// another agent made it or it was removed (a rewind, another conversation), if the call has a
+/// result, or if the reply with the call was cancelled before its end.
+///
+/// If the agent shall know the result without speaking, push the turn to its conversation instead
+/// ([`Conversation::push_turn`](crate::Conversation::push_turn)).
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
 pub struct ActionResult {
@@ -385,6 +439,21 @@ pub struct ActionResult {
     /// The outcome, in words for the model: "The horseshoe is sold.". May contain text of players:
     /// it never becomes a control token.
     pub text: String,
+}
+
+/// A result that was not taken: the agent does not know it and does not answer it.
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
+pub struct ResultRefused {
+    /// The agent of the result.
+    #[event_target]
+    pub agent: Entity,
+    /// The call of the result.
+    pub id: CallId,
+    /// The text of the result.
+    pub text: String,
+    /// Why it was not taken.
+    pub reason: ResultError,
 }
 
 /// [`ActionResult`] as a method of [`EntityCommands`].

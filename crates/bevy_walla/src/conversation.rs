@@ -108,7 +108,7 @@ pub(crate) struct NewExchange {
     /// `None` if the agent continued its conversation.
     pub question: Option<String>,
     pub reply: String,
-    pub actions: Vec<String>,
+    pub actions: Vec<Turn>,
 }
 
 impl Conversation {
@@ -162,7 +162,13 @@ impl Conversation {
     /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
     /// turn when their replies end; exchanges of asks from the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
-        self.turns.push(Turn::new(speaker, text));
+        self.push_turn(Turn::new(speaker, text));
+    }
+
+    /// As [`push`](Self::push), a turn that may belong to a call: with [`Turn::result`] the agent
+    /// knows the result of a call from its next reply on, and is not asked to speak about it.
+    pub fn push_turn(&mut self, turn: Turn) {
+        self.turns.push(turn);
         self.pushed = self.pushed.wrapping_add(1);
     }
 
@@ -299,9 +305,7 @@ impl Conversation {
             self.exchanges.pop_front();
         }
         self.exchanges.push_back(Exchange { reply_id, begin, answer: at });
-        for (nth, text) in (1..).zip(exchange.actions) {
-            self.turns.insert(at + nth, Turn::new(Speaker::Action, text));
-        }
+        self.turns.splice(at + 1..at + 1, exchange.actions);
     }
 
     /// The latest reply that passed through the engine, among the exchanges stored here.

@@ -2,7 +2,7 @@
 
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
-use bevy_reflect::Reflect;
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 use crate::actions::Actions;
 use crate::agent::{
@@ -22,6 +22,19 @@ use crate::memories::{Knowledge, Memorises, Memory};
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 pub struct ForkOf(#[entities] pub Entity);
+
+/// Marks an agent whose calls are not real: they are events of the type
+/// [`SimulatedCall`](crate::SimulatedCall), so no observer of real calls runs. Copies of it are
+/// simulations too.
+///
+/// For what an agent *would* do: [`ForkCommands::simulate_agent`].
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq)
+)]
+pub struct Simulation;
 
 /// Copies of agents, as methods of [`Commands`].
 pub trait ForkCommands {
@@ -46,11 +59,21 @@ pub trait ForkCommands {
     /// }
     /// ```
     fn fork_agent(&mut self, agent: Entity) -> Entity;
+
+    /// As [`fork_agent`](Self::fork_agent), as a [`Simulation`]: a call of the copy sells nothing.
+    /// The calls of an ordinary copy are as real as those of any agent.
+    fn simulate_agent(&mut self, agent: Entity) -> Entity;
 }
 
 impl ForkCommands for Commands<'_, '_> {
     fn fork_agent(&mut self, agent: Entity) -> Entity {
         let copy = self.spawn_empty().id();
+        self.queue(move |world: &mut World| fork(world, agent, copy));
+        copy
+    }
+
+    fn simulate_agent(&mut self, agent: Entity) -> Entity {
+        let copy = self.spawn(Simulation).id();
         self.queue(move |world: &mut World| fork(world, agent, copy));
         copy
     }
@@ -86,5 +109,6 @@ fn fork(world: &mut World, source: Entity, copy: Entity) {
     part::<Knowledge>(world, source, copy);
     part::<Memory>(world, source, copy);
     part::<Memorises>(world, source, copy);
+    part::<Simulation>(world, source, copy);
     part::<Agent>(world, source, copy);
 }

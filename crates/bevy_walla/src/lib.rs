@@ -34,6 +34,7 @@
 //! | [`AgentConstraint`] | optional: replies conform to a JSON schema, a regular expression, a choice or a grammar |
 //! | [`Actions`] | optional: actions of the game that the agent can call |
 //! | [`ForkOf`] | optional: the agent that this one begins as a copy of |
+//! | [`Simulation`] | optional: the calls of this agent are not real |
 //! | [`AgentEngine`] | optional: the engine of the agent, in an app with several, and its substitute |
 //! | [`Memory`], [`Knowledge`], [`Memorises`] | optional, with [`WallaMemoryPlugin`]: entries that are found at each ask, the settings of the search, turns of the conversation as entries |
 //!
@@ -61,6 +62,8 @@
 //! | [`ReplySentence`] | a sentence for speech synthesis and subtitles |
 //! | [`ActionCall`], [`AgentCalled`] | the agent calls an action, as a type of the game and as data |
 //! | [`CallRefused`] | a call that cannot be executed |
+//! | [`SimulatedCall`] | a call of an agent with [`Simulation`], which is not real |
+//! | [`ResultRefused`] | a result that belongs to no open call of the agent |
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
@@ -204,7 +207,9 @@ mod walla;
 
 #[cfg(feature = "actions")]
 pub use action_types::{ActionCall, AddAction};
-pub use actions::{ActionCommands, ActionResult, Actions, AgentCalled, CallRefused};
+pub use actions::{
+    ActionCommands, ActionResult, Actions, AgentCalled, CallRefused, ResultRefused, SimulatedCall,
+};
 pub use agent::{
     Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
@@ -215,7 +220,7 @@ pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
-pub use fork::{ForkCommands, ForkOf};
+pub use fork::{ForkCommands, ForkOf, Simulation};
 #[cfg(feature = "lod")]
 pub use lod::{
     InView, Listener, LodDistances, LodRoutes, ManualLevelOfDetail, RoutedByLod, WallaLodPlugin,
@@ -261,7 +266,7 @@ pub use walla_runtime::{
     ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, DeviceInfo, EncodeOptions,
     EngineError, EngineOptions, EngineStats, FinishReason, FirstTokenTimes, FrameBudget,
     GpuContext, InlineText, KvFileError, KvType, MatchError, ModelCard, ModelSource, Notes,
-    RemoteError, ReplyError, ReplyId, ReplyInProgress, Route, Speaker, TemplateChoice,
+    RemoteError, ReplyError, ReplyId, ReplyInProgress, ResultError, Route, Speaker, TemplateChoice,
     TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
     Unsupported, Usage, VocabularyError,
 };
@@ -280,10 +285,10 @@ pub mod prelude {
         CacheSaved, CallRefused, Cancel, CancelHeard, Constraint, ContextPolicy, Conversation,
         FinishReason, ForkCommands, ForkOf, Knowledge, LevelOfDetail, Lore, Memorises, Memory,
         MemoryTime, Remember, RememberCommands, ReplyDelta, ReplyFailed, ReplyFinished,
-        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, Sampling, Speaker, Speech,
-        SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
-        WallaMemoryPlugin, WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems,
-        walla_ready,
+        ReplyLimits, ReplyReasoning, ReplySentence, ReplyStarted, ResultRefused, Sampling,
+        SimulatedCall, Simulation, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
+        WallaDiagnosticsPlugin, WallaFailed, WallaMemoryPlugin, WallaPlugin, WallaReady,
+        WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

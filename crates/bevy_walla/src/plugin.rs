@@ -10,7 +10,7 @@ use walla_runtime::{
     Pacing, TemplateChoice,
 };
 
-use crate::actions::{ActionResult, AgentCalled, CallRefused};
+use crate::actions::{ActionResult, AgentCalled, CallRefused, ResultRefused, SimulatedCall};
 use crate::ask::{Ask, Cancel, CancelHeard};
 use crate::bridge::{self, EngineBridge};
 use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
@@ -589,7 +589,9 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyToken>()
             .add_message::<AgentCalled>()
             .add_message::<CallRefused>()
+            .add_message::<SimulatedCall>()
             .add_message::<ActionResult>()
+            .add_message::<ResultRefused>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_message::<CacheSaved>()

@@ -2,7 +2,9 @@
 
 use bevy_app::App;
 
-use crate::actions::{ActionResult, Actions, AgentCalled, CallRefused};
+use crate::actions::{
+    ActionResult, Actions, AgentCalled, CallRefused, ResultRefused, SimulatedCall,
+};
 use crate::agent::{
     Agent, AgentConstraint, AgentContext, AgentEngine, AgentPriority, AgentReasoning,
     AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits, VoiceRate,
@@ -11,7 +13,7 @@ use crate::ask::{Ask, AskKind, Cancel, CancelHeard};
 use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved};
 use crate::conversation::Conversation;
 use crate::engines::{WallaEngineFailed, WallaEngineReady};
-use crate::fork::ForkOf;
+use crate::fork::{ForkOf, Simulation};
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -33,10 +35,13 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<AgentConstraint>()
         .register_type::<AgentEngine>()
         .register_type::<ForkOf>()
+        .register_type::<Simulation>()
         .register_type::<Actions>()
         .register_type::<AgentCalled>()
         .register_type::<CallRefused>()
+        .register_type::<SimulatedCall>()
         .register_type::<ActionResult>()
+        .register_type::<ResultRefused>()
         .register_type::<Conversation>()
         .register_type::<Speech>()
         .register_type::<Ask>()

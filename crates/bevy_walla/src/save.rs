@@ -79,16 +79,18 @@ impl Conversation {
 
 #[cfg(feature = "serialize")]
 mod with_serde {
+    use std::collections::HashMap;
     use std::fmt;
 
     use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
     use serde::ser::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use walla_runtime::{Speaker, Turn};
+    use walla_runtime::{CallId, ReplyId, Speaker, Turn};
 
     use super::Allowance;
     use crate::conversation::Conversation;
 
+    /// The speaker, and the call of a turn that has one.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     enum SavedSpeaker {
@@ -97,18 +99,47 @@ mod with_serde {
         Observation,
         Action,
         ActionResult,
+        /// Number of a reply, and index of the call.
+        ActionOf(u64, u32),
+        ActionResultOf(u64, u32),
     }
 
-    impl From<SavedSpeaker> for Speaker {
-        fn from(speaker: SavedSpeaker) -> Self {
-            match speaker {
-                SavedSpeaker::User => Self::User,
-                SavedSpeaker::Agent => Self::Agent,
-                SavedSpeaker::Observation => Self::Observation,
-                SavedSpeaker::Action => Self::Action,
-                SavedSpeaker::ActionResult => Self::ActionResult,
+    impl SavedSpeaker {
+        fn of(turn: &Turn) -> Self {
+            let call = turn.call.map(|CallId { reply_id, index }| (reply_id.0, index));
+            match (turn.speaker, call) {
+                (Speaker::User, _) => Self::User,
+                (Speaker::Agent, _) => Self::Agent,
+                (Speaker::Observation, _) => Self::Observation,
+                (Speaker::Action, None) => Self::Action,
+                (Speaker::Action, Some((reply, index))) => Self::ActionOf(reply, index),
+                (Speaker::ActionResult, None) => Self::ActionResult,
+                (Speaker::ActionResult, Some((reply, index))) => Self::ActionResultOf(reply, index),
             }
         }
+
+        fn turn(self, text: String) -> Turn {
+            let (speaker, call) = match self {
+                Self::User => (Speaker::User, None),
+                Self::Agent => (Speaker::Agent, None),
+                Self::Observation => (Speaker::Observation, None),
+                Self::Action => (Speaker::Action, None),
+                Self::ActionResult => (Speaker::ActionResult, None),
+                Self::ActionOf(reply, index) => (Speaker::Action, Some((reply, index))),
+                Self::ActionResultOf(reply, index) => (Speaker::ActionResult, Some((reply, index))),
+            };
+            let call = call.map(|(reply, index)| CallId { reply_id: ReplyId(reply), index });
+            Turn { call, ..Turn::new(speaker, text) }
+        }
+    }
+
+    /// Gives the calls new ids: those of a save may be ids of other calls in this process.
+    fn renumber(mut turns: Vec<Turn>) -> Vec<Turn> {
+        let mut replies = HashMap::new();
+        for call in turns.iter_mut().filter_map(|turn| turn.call.as_mut()) {
+            call.reply_id = *replies.entry(call.reply_id).or_insert_with(ReplyId::unique);
+        }
+        turns
     }
 
     #[derive(Serialize)]
@@ -124,22 +155,17 @@ mod with_serde {
             let mut allowance = Allowance::FULL;
             let within = self.turns().iter().try_for_each(|turn| allowance.take(turn));
             within.map_err(S::Error::custom)?;
-            serializer.collect_seq(self.turns().iter().map(|turn| SavedTurn {
-                speaker: match turn.speaker {
-                    Speaker::User => SavedSpeaker::User,
-                    Speaker::Agent => SavedSpeaker::Agent,
-                    Speaker::Observation => SavedSpeaker::Observation,
-                    Speaker::Action => SavedSpeaker::Action,
-                    Speaker::ActionResult => SavedSpeaker::ActionResult,
-                },
-                text: &turn.text,
-            }))
+            serializer.collect_seq(
+                self.turns()
+                    .iter()
+                    .map(|turn| SavedTurn { speaker: SavedSpeaker::of(turn), text: &turn.text }),
+            )
         }
     }
 
     impl<'de> Deserialize<'de> for Conversation {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_seq(TurnsVisitor).map(Self::new)
+            deserializer.deserialize_seq(TurnsVisitor).map(renumber).map(Self::new)
         }
     }
 
@@ -206,17 +232,15 @@ mod with_serde {
                     Field::Other => drop(fields.next_value::<IgnoredAny>()?),
                 }
             }
-            Ok(Turn::new(
-                speaker.ok_or_else(|| A::Error::missing_field("speaker"))?.into(),
-                text.ok_or_else(|| A::Error::missing_field("text"))?,
-            ))
+            let speaker = speaker.ok_or_else(|| A::Error::missing_field("speaker"))?;
+            Ok(speaker.turn(text.ok_or_else(|| A::Error::missing_field("text"))?))
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
             let missing = |count| move || A::Error::invalid_length(count, &"speaker and text");
             let speaker = fields.next_element::<SavedSpeaker>()?.ok_or_else(missing(0))?;
             let text = fields.next_element_seed(TextSeed(self.0))?.ok_or_else(missing(1))?;
-            Ok(Turn::new(speaker.into(), text))
+            Ok(speaker.turn(text))
         }
     }
 

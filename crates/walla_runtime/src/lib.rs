@@ -51,7 +51,7 @@ pub use ask_queue::{Ask, AskQueue};
 pub use cache_file::KvFileError;
 pub use devices::default_registry;
 pub use engine_client::EngineClient;
-pub use history::{Exchange, History};
+pub use history::{Exchange, History, check_result};
 pub use inline_text::InlineText;
 pub use mailbox::{Mailbox, TrySendError};
 pub use options::{

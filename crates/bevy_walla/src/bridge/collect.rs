@@ -65,7 +65,7 @@ pub(crate) fn collect(
         bridge.receive_ask(ask, number.id, &mut agents, &settings);
     }
     bridge.removed_this_frame.clear();
-    bridge.results_this_frame.clear();
+    bridge.results.heard_this_frame.clear();
     bridge.host_times.collect = watch.read();
 }
 
@@ -173,6 +173,7 @@ impl EngineBridge {
         record.edit = conversation.edit();
         record.unsent_turns = 0;
         record.shortened.clear();
+        record.keep_acted(conversation);
         for ask in &mut record.asks {
             ask.outdated = true;
         }

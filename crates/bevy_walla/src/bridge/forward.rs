@@ -3,14 +3,10 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
-use bevy_ecs::system::NonSendMarker;
-use walla_runtime::Speaker;
 
 use super::{CancelId, EngineBridge};
-use crate::actions::ActionResult;
 use crate::agent::Agent;
 use crate::ask::{Ask, Cancel, CancelHeard, asks_written};
-use crate::conversation::Conversation;
 use crate::speech::Speech;
 
 /// An ask is open from here on: systems between this event and the collect system see it.
@@ -22,7 +18,7 @@ pub(crate) fn forward_ask(
     open_ask(ask.event().clone(), &mut asks, &mut speeches);
 }
 
-fn open_ask(
+pub(super) fn open_ask(
     ask: Ask,
     asks: &mut Messages<Ask>,
     speeches: &mut Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
@@ -54,50 +50,4 @@ pub(crate) fn forward_cancel_heard(
 ) {
     let id = cancels.write(*cancel.event()).id;
     bridge.cancel_requested(CancelId::CancelHeard(id), cancel.agent, asks_written(&asks));
-}
-
-/// Adds the result to the agent's conversation and asks it to go on speaking.
-pub(crate) fn forward_action_result(
-    result: On<ActionResult>,
-    mut results: ResMut<Messages<ActionResult>>,
-    mut conversations: Query<&mut Conversation, Allow<Disabled>>,
-    mut bridge: ResMut<EngineBridge>,
-    mut commands: Commands,
-) {
-    let result = result.event();
-    bridge.result_taken(results.write(result.clone()).id);
-    if let Some(ask) = take_result(result, &mut conversations, &mut bridge) {
-        commands.trigger(ask);
-    }
-}
-
-/// Adds a result to the agent's conversation. Returns the ask that lets it go on speaking.
-fn take_result(
-    result: &ActionResult,
-    conversations: &mut Query<&mut Conversation, Allow<Disabled>>,
-    bridge: &mut EngineBridge,
-) -> Option<Ask> {
-    if let Ok(mut conversation) = conversations.get_mut(result.agent) {
-        conversation.push(Speaker::ActionResult, result.text.clone());
-    }
-    bridge.ask_after_result(result)
-}
-
-/// The same for results that a system wrote as messages.
-pub(crate) fn take_result_messages(
-    mut results: MessageReader<ActionResult>,
-    mut conversations: Query<&mut Conversation, Allow<Disabled>>,
-    mut bridge: ResMut<EngineBridge>,
-    mut asks: ResMut<Messages<Ask>>,
-    mut speeches: Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
-    _here: NonSendMarker,
-) {
-    for (result, number) in results.read_with_id() {
-        if bridge.forget_result_taken(number.id) {
-            continue;
-        }
-        if let Some(ask) = take_result(result, &mut conversations, &mut bridge) {
-            open_ask(ask, &mut asks, &mut speeches);
-        }
-    }
 }

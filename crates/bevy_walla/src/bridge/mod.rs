@@ -28,21 +28,21 @@ mod copies;
 mod forward;
 mod map;
 mod publish;
+mod results;
 mod submit;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bevy_ecs::entity::{EntityHashMap, EntityHashSet};
+use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
 use walla_recall::{Recall, RecallClient};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AskOptions, Command, EXCHANGES_KNOWN_MAX, Event, FinishReason,
-    ReplyError, ReplyId, SentenceSplitter, Turn,
+    ASKS_WAITING_MAX, AgentId, AskOptions, Command, Event, FinishReason, ReplyError, ReplyId,
+    SentenceSplitter, Turn,
 };
 
-use crate::actions::ActionResult;
-use crate::ask::{Ask, AskKind};
+use crate::ask::AskKind;
 use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
 use crate::sentence;
@@ -51,10 +51,9 @@ use map::AgentMap;
 use walla_runtime::EngineClient;
 
 pub(crate) use collect::collect;
-pub(crate) use forward::{
-    forward_action_result, forward_ask, forward_cancel, forward_cancel_heard, take_result_messages,
-};
+pub(crate) use forward::{forward_ask, forward_cancel, forward_cancel_heard};
 pub(crate) use publish::publish;
+pub(crate) use results::{forward_action_result, take_result_messages};
 pub(crate) use submit::{pause, submit};
 
 /// State of the plugin.
@@ -80,10 +79,7 @@ pub(crate) struct EngineBridge {
     /// Agents that were removed in this frame. Asks with a lower number were made before the
     /// removal.
     removed_this_frame: EntityHashMap<usize>,
-    /// Agents that go on speaking after results of this frame.
-    results_this_frame: EntityHashSet,
-    /// Messages of results that an observer has taken.
-    results_taken: Vec<usize>,
+    results: results::Results,
     /// Number of the next ask to be read.
     asks_read: usize,
     /// The client is paused.
@@ -118,10 +114,11 @@ struct Record {
     needs_resend: bool,
     /// Heard bytes of the reply in progress.
     heard_bytes: u32,
-    /// Texts of the calls of the reply in progress, for the conversation.
-    actions: Vec<String>,
-    /// The latest replies with calls, oldest first, at most [`EXCHANGES_KNOWN_MAX`].
-    acted: VecDeque<AskId>,
+    /// Calls of the reply in progress, for the conversation.
+    actions: Vec<Turn>,
+    /// The latest replies with calls, oldest first, at most
+    /// [`EXCHANGES_KNOWN_MAX`](walla_runtime::EXCHANGES_KNOWN_MAX).
+    acted: VecDeque<results::Acted>,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
     /// The state of the conversation that the engine knows.
@@ -245,8 +242,7 @@ impl EngineBridge {
             local_ends: VecDeque::new(),
             cancel_requests: Vec::new(),
             removed_this_frame: EntityHashMap::default(),
-            results_this_frame: EntityHashSet::default(),
-            results_taken: Vec::new(),
+            results: results::Results::default(),
             asks_read: 0,
             is_paused: false,
             publishes_fragments: false,
@@ -276,8 +272,7 @@ impl EngineBridge {
 
     /// Records a cancel. `asks_before`: number of asks ever written before it.
     pub(crate) fn cancel_requested(&mut self, id: CancelId, agent: Entity, asks_before: usize) {
-        // A later result in this frame leads to a separate reply.
-        self.results_this_frame.remove(&agent);
+        self.cancel_results(agent);
         self.cancel_requests.push(CancelRequest { id, asks_before });
     }
 
@@ -300,30 +295,6 @@ impl EngineBridge {
         record.pending.removal = true;
         self.cancel_all(id);
         self.mark_pending(id);
-    }
-
-    /// Records that the message of a result needs no further work.
-    fn result_taken(&mut self, id: usize) {
-        self.results_taken.push(id);
-    }
-
-    /// Whether that was recorded, for the last time.
-    fn forget_result_taken(&mut self, id: usize) -> bool {
-        let at = self.results_taken.iter().position(|taken| *taken == id);
-        at.map(|at| self.results_taken.swap_remove(at)).is_some()
-    }
-
-    /// The ask that lets an agent go on speaking after the result of a call. `None` if a result of
-    /// this frame already does.
-    pub(crate) fn ask_after_result(&mut self, result: &ActionResult) -> Option<Ask> {
-        if !self.results_this_frame.insert(result.agent) {
-            return None;
-        }
-        let record = self.id_by_entity.get(&result.agent).and_then(|id| self.records.get(id));
-        let of_result = |ask: &&AskId| ask.reply_id == result.id.reply_id;
-        let acted = record.and_then(|record| record.acted.iter().find(of_result));
-        let tag = acted.map_or(0, |ask| ask.tag);
-        Some(Ask::to_continue(result.agent).tagged(tag))
     }
 
     /// Whether any ask is open. The search ends at the first agent with an open ask.
@@ -435,17 +406,6 @@ impl Record {
         let resends = is_idle && std::mem::take(&mut self.needs_resend) && self.added;
         self.pending.conversation |= resends;
         resends
-    }
-
-    /// Remembers a reply with a call, for the results of its calls.
-    fn remember_acted(&mut self, ask: AskId) {
-        if self.acted.back().is_some_and(|latest| latest.reply_id == ask.reply_id) {
-            return;
-        }
-        if self.acted.len() >= EXCHANGES_KNOWN_MAX {
-            self.acted.pop_front();
-        }
-        self.acted.push_back(ask);
     }
 
     /// Whether any ask is open that is not cancelled.

@@ -12,10 +12,11 @@ use walla_trace::Stage;
 use super::{AskContent, AskId, AskStage, EngineBridge, LocalEnd, OpenAsk, Record, Stopwatch};
 #[cfg(feature = "actions")]
 use crate::action_types::publish_typed;
-use crate::actions::{AgentCalled, CallRefused};
+use crate::actions::{AgentCalled, CallRefused, SimulatedCall};
 use crate::ask::AskKind;
 use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::error::WallaError;
+use crate::fork::Simulation;
 use crate::reply::{
     ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
 };
@@ -34,6 +35,7 @@ pub(super) const EVENTS_AT_ONCE: u32 = 64;
 pub(crate) struct Voices<'w, 's> {
     speeches: Query<'w, 's, &'static mut Speech, Allow<Disabled>>,
     conversations: Query<'w, 's, &'static mut Conversation, Allow<Disabled>>,
+    simulations: Query<'w, 's, (), (With<Simulation>, Allow<Disabled>)>,
 }
 
 impl Voices<'_, '_> {
@@ -51,7 +53,7 @@ impl Voices<'_, '_> {
         if record.is_removed {
             return (None, None);
         }
-        let Self { speeches, conversations } = self;
+        let Self { speeches, conversations, .. } = self;
         (speeches.get_mut(record.entity).ok(), conversations.get_mut(record.entity).ok())
     }
 }
@@ -153,6 +155,7 @@ pub(crate) struct Announcer<'w, 's> {
     reply_sentence: MessageWriter<'w, ReplySentence>,
     reply_token: MessageWriter<'w, ReplyToken>,
     called: MessageWriter<'w, AgentCalled>,
+    simulated: MessageWriter<'w, SimulatedCall>,
     call_refused: MessageWriter<'w, CallRefused>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
     reply_failed: MessageWriter<'w, ReplyFailed>,
@@ -176,6 +179,12 @@ impl Announcer<'_, '_> {
             let called = called.clone();
             self.commands.queue(move |world: &mut World| publish_typed(world, &called));
         }
+        self.commands.trigger(called);
+    }
+
+    fn simulated(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, call: Arc<Call>) {
+        let called = SimulatedCall { agent, reply_id, tag, call };
+        self.simulated.write(called.clone());
         self.commands.trigger(called);
     }
 
@@ -288,11 +297,20 @@ impl EngineBridge {
             }
             ReplyEvent::Call(call) => {
                 let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
-                record.actions.push(call.text());
-                record.remember_acted(ask);
+                record.actions.push(call.turn());
                 let (id, name) = (call.id, std::mem::take(&mut call.name));
                 let arguments = std::mem::take(&mut call.arguments);
-                out.called(agent, ask, Arc::new(Call { id, name, arguments }));
+                let call = Arc::new(Call { id, name, arguments });
+                // The engine may still deliver calls of a reply that the game has replaced.
+                let is_current = record.asks.get(at).is_some_and(|ask| !ask.outdated);
+                if is_current {
+                    record.remember_call(ask, id);
+                }
+                if voices.simulations.contains(agent) {
+                    out.simulated(agent, ask, call);
+                } else {
+                    out.called(agent, ask, call);
+                }
             }
             ReplyEvent::CallRefused(refused) => {
                 let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
@@ -333,6 +351,11 @@ impl EngineBridge {
         let end = End::new(&outcome, self.publishes_fragments);
         let say = |s: Sentence| out.said(agent, ask.reply_id, s);
         let has_begun = record.end(at, voices, end, say);
+        record.reply_acted(ask, matches!(outcome, Ok((FinishReason::Cancelled, _))));
+        // Asked before the end is published, so that the agent is not silent between them.
+        if let Some(ask) = self.heard_all(id) {
+            out.commands.trigger(ask);
+        }
         self.asks_waiting -= usize::from(!has_begun);
         match outcome {
             Ok((reason, usage)) => out.finished(agent, ask, reason, usage),

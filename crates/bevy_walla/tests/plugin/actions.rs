@@ -3,12 +3,14 @@
 use crate::common::*;
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_time::{Time, Virtual};
 use bevy_walla::engine::{Command, Prompt};
 use bevy_walla::prelude::*;
 use bevy_walla::schemars::{self, JsonSchema};
 use bevy_walla::scripted::ScriptedEngine;
-use bevy_walla::{ActionError, ActionSet, ReplyError};
+use bevy_walla::{ActionError, ActionSet, CallId, ReplyError, ResultError};
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Hands an item over.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -105,22 +107,59 @@ fn messages_reach_readers() {
     assert_eq!(*all, 2, "actions without a type are delivered as data");
 }
 
-/// The agent goes on speaking after results, once for all results of a frame.
+/// Two calls, which a game answers.
+fn two_calls() -> ScriptedEngine {
+    let spoken = |_: &str, question: &str| format!("So {question}");
+    ScriptedEngine::new(spoken).acting(|_, question| {
+        let both = [("give", r#"{"item": "nails"}"#), ("wave", "{}")];
+        if question == "Nails?" { calls(&both) } else { vec![] }
+    })
+}
+
+#[derive(Resource, Default)]
+struct Called(Vec<CallId>);
+
+#[derive(Resource, Default)]
+struct Refused(Vec<(String, ResultError)>);
+
+/// An app that notes calls and refused results, with an agent that has called twice.
+fn called_twice(engine: &ScriptedEngine) -> (App, Entity, [CallId; 2]) {
+    let mut app = acting_app(engine);
+    app.init_resource::<Called>().init_resource::<Refused>();
+    app.add_observer(|call: On<AgentCalled>, mut called: ResMut<Called>| {
+        called.0.push(call.call.id);
+    });
+    app.add_observer(|refused: On<ResultRefused>, mut all: ResMut<Refused>| {
+        all.0.push((refused.text.clone(), refused.reason));
+    });
+    app.insert_resource(Time::<Virtual>::default());
+    let greta = smith(&mut app);
+    app.world_mut().trigger(Ask::new(greta, "Nails?").tagged(9));
+    updates(&mut app, 12);
+    let [give, wave] = app.world().resource::<Called>().0[..] else { panic!("two calls") };
+    (app, greta, [give, wave])
+}
+
+fn answer(app: &mut App, agent: Entity, id: CallId, text: &str) {
+    app.world_mut().trigger(ActionResult { agent, id, text: text.into() });
+}
+
+/// Number of asks to go on speaking.
+fn continued(engine: &ScriptedEngine) -> usize {
+    let asks = engine.commands();
+    asks.iter()
+        .filter(|command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. }))
+        .count()
+}
+
+/// The agent goes on speaking after the results of all calls, once, with the tag of the ask.
 #[test]
 fn results_let_the_agent_go_on_speaking() {
-    let engine =
-        ScriptedEngine::new(|_, question| format!("So {question}")).acting(|_, question| {
-            let is_question = question == "Nails?";
-            if is_question {
-                calls(&[("give", r#"{"item": "nails"}"#), ("wave", "{}")])
-            } else {
-                vec![]
-            }
-        });
+    let engine = two_calls();
     let mut app = acting_app(&engine);
-    app.add_observer(|call: On<ActionCall<Give>>, mut commands: Commands| {
-        commands.entity(call.agent).action_result(call.id, "sold.");
-        commands.entity(call.agent).action_result(call.id, "paid.");
+    app.add_observer(|call: On<AgentCalled>, mut commands: Commands| {
+        let text = format!("{} is done.", call.call.name);
+        commands.entity(call.agent).action_result(call.call.id, text);
     });
     #[derive(Resource, Default)]
     struct Tags(Vec<u64>);
@@ -131,15 +170,202 @@ fn results_let_the_agent_go_on_speaking() {
     updates(&mut app, 20);
     assert_eq!(app.world().resource::<Tags>().0, [9, 9]);
     let talk = app.world().get::<Conversation>(greta).unwrap();
-    let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
-    let [.., result, other, last] = &turns[..] else { panic!("{turns:?}") };
-    assert_eq!(*result, (Speaker::ActionResult, "sold."));
-    assert_eq!(*other, (Speaker::ActionResult, "paid."));
-    assert_eq!(*last, (Speaker::Agent, "So paid."));
-    let asks = engine.commands();
-    let continued =
-        |command: &&Command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. });
-    assert_eq!(asks.iter().filter(continued).count(), 1);
+    let [.., give, wave, result, other, last] = talk.turns() else { panic!("{talk:?}") };
+    assert_eq!((give.speaker, wave.speaker), (Speaker::Action, Speaker::Action));
+    let expected = [("give is done.", give.call), ("wave is done.", wave.call)];
+    assert_eq!([result, other].map(|turn| (turn.text.as_str(), turn.call)), expected);
+    assert_eq!((last.speaker, last.text.as_str()), (Speaker::Agent, "So wave is done."));
+    assert_eq!(continued(&engine), 1);
+}
+
+/// The faster of two actions is not the result of the first call, and the agent waits for the other.
+#[test]
+fn an_agent_waits_for_the_results_of_all_calls() {
+    let engine = two_calls();
+    let (mut app, greta, [give, wave]) = called_twice(&engine);
+    answer(&mut app, greta, wave, "waved.");
+    updates(&mut app, 10);
+    assert_eq!(continued(&engine), 0, "the other call has no result");
+    answer(&mut app, greta, give, "sold.");
+    updates(&mut app, 10);
+    assert_eq!(continued(&engine), 1);
+    let talk = app.world().get::<Conversation>(greta).unwrap();
+    let [.., first, second, reply] = talk.turns() else { panic!("{talk:?}") };
+    assert_eq!((first.text.as_str(), first.call), ("waved.", Some(wave)));
+    assert_eq!((second.text.as_str(), second.call), ("sold.", Some(give)));
+    assert_eq!(reply.text, "So sold.");
+    assert_eq!(app.world().resource::<Refused>().0, []);
+}
+
+/// An action that no code answers silences the agent for the set time only.
+#[test]
+fn an_agent_goes_on_without_a_missing_result() {
+    for wait in [Duration::ZERO, Duration::from_secs(3), Actions::RESULT_WAIT] {
+        let engine = two_calls();
+        let (mut app, greta, [give, wave]) = called_twice(&engine);
+        let actions = app.world().get::<Actions>(greta).unwrap().clone();
+        app.world_mut().entity_mut(greta).insert(actions.result_wait(wait));
+        answer(&mut app, greta, wave, "waved.");
+        updates(&mut app, 5);
+        assert_eq!(continued(&engine), usize::from(wait.is_zero()), "{wait:?}");
+        app.world_mut().resource_mut::<Time<Virtual>>().advance_by(wait);
+        updates(&mut app, 10);
+        assert_eq!(continued(&engine), 1, "{wait:?}");
+        // The late one is heard too.
+        answer(&mut app, greta, give, "sold.");
+        updates(&mut app, 10);
+        assert_eq!(continued(&engine), 2, "{wait:?}");
+        assert_eq!(app.world().resource::<Refused>().0, []);
+    }
+}
+
+/// Results of calls that are not open are events with their text. The conversation does not change,
+/// and the agent does not speak.
+#[test]
+fn results_of_other_calls_are_refused() {
+    type Change = fn(&mut App, Entity);
+    let unknown = ResultError::Unknown as fn(CallId) -> ResultError;
+    let nothing: Change = |_, _| {};
+    let rewound: Change = |app, greta| {
+        app.world_mut().get_mut::<Conversation>(greta).unwrap().rewind(2);
+    };
+    let cleared: Change =
+        |app, greta| app.world_mut().get_mut::<Conversation>(greta).unwrap().clear();
+    let forgotten: Change = |app, greta| {
+        app.world_mut().get_mut::<Conversation>(greta).unwrap().forget_last_exchange();
+    };
+    let replaced: Change = |app, greta| {
+        app.world_mut().entity_mut(greta).insert(Conversation::default());
+    };
+    let answered: Change = |app, greta| {
+        let give = app.world().resource::<Called>().0[0];
+        app.world_mut()
+            .get_mut::<Conversation>(greta)
+            .unwrap()
+            .push_turn(Turn::result(give, "paid."));
+    };
+    let repeated = ResultError::Repeated as fn(CallId) -> ResultError;
+    for (name, change, frames, expected) in [
+        ("foreign", nothing, 0, unknown),
+        ("rewound", rewound, 0, unknown),
+        ("rewound and collected", rewound, 3, unknown),
+        ("cleared", cleared, 0, unknown),
+        ("cleared and collected", cleared, 3, unknown),
+        ("forgotten", forgotten, 3, unknown),
+        ("replaced", replaced, 0, unknown),
+        ("repeated", answered, 0, repeated),
+        ("repeated and collected", answered, 3, repeated),
+    ] {
+        let engine = two_calls();
+        let (mut app, greta, [give, _]) = called_twice(&engine);
+        let odo = smith(&mut app);
+        updates(&mut app, 2);
+        change(&mut app, greta);
+        updates(&mut app, frames);
+        let agent = if name == "foreign" { odo } else { greta };
+        let before = app.world().get::<Conversation>(agent).unwrap().clone();
+        answer(&mut app, agent, give, "sold.");
+        updates(&mut app, 5);
+        let refused = &app.world().resource::<Refused>().0;
+        assert_eq!(*refused, [("sold.".to_owned(), expected(give))], "{name}");
+        assert_eq!(*app.world().get::<Conversation>(agent).unwrap(), before, "{name}");
+        assert_eq!(continued(&engine), 0, "{name}");
+    }
+}
+
+/// A second result is refused whenever it comes: before, between and behind the words about the
+/// first.
+#[test]
+fn a_call_has_one_result() {
+    for frames in 0..8 {
+        let engine = two_calls();
+        let (mut app, greta, [give, wave]) = called_twice(&engine);
+        answer(&mut app, greta, wave, "waved.");
+        answer(&mut app, greta, give, "sold.");
+        updates(&mut app, frames);
+        answer(&mut app, greta, give, "sold again.");
+        updates(&mut app, 10);
+        let refused = &app.world().resource::<Refused>().0;
+        assert_eq!(*refused, [("sold again.".to_owned(), ResultError::Repeated(give))], "{frames}");
+        assert_eq!(continued(&engine), 1, "{frames}");
+    }
+}
+
+/// The results of calls of a reply that is cancelled while it speaks are refused.
+#[test]
+fn results_of_a_cancelled_reply_are_refused() {
+    let mut cancelled = 0;
+    for frames in 1..8 {
+        let engine = ScriptedEngine::new(|_, _| "One two three".into()).acting(|_, _| {
+            calls(&[("give", r#"{"item": "nails"}"#), ("wave", "{}"), ("wave", "{}")])
+        });
+        let mut app = acting_app(&engine);
+        app.init_resource::<Called>().init_resource::<Refused>();
+        app.add_observer(|call: On<AgentCalled>, mut called: ResMut<Called>| {
+            called.0.push(call.call.id);
+        });
+        app.add_observer(|refused: On<ResultRefused>, mut all: ResMut<Refused>| {
+            all.0.push((refused.text.clone(), refused.reason));
+        });
+        let greta = smith(&mut app);
+        app.world_mut().trigger(Ask::new(greta, "Nails?"));
+        updates(&mut app, frames);
+        let ended = seen(&mut app).contains(&"end".to_owned());
+        let called = app.world().resource::<Called>().0.clone();
+        app.world_mut().trigger(Cancel { agent: greta });
+        updates(&mut app, frames % 3);
+        for id in &called {
+            answer(&mut app, greta, *id, "done.");
+        }
+        updates(&mut app, 10);
+        let refused = &app.world().resource::<Refused>().0;
+        if ended {
+            assert_eq!((refused.len(), continued(&engine)), (0, 1), "{frames}");
+        } else {
+            let expected = |id: &CallId| ("done.".to_owned(), ResultError::Cancelled(*id));
+            assert_eq!(*refused, called.iter().map(expected).collect::<Vec<_>>(), "{frames}");
+            assert_eq!(continued(&engine), 0, "{frames}");
+            cancelled += called.len();
+        }
+    }
+    assert!(cancelled > 0, "no frame is within the calls");
+}
+
+/// The calls of a simulation reach no observer of real calls, also of its copies.
+#[test]
+fn simulated_calls_are_events_of_their_own() {
+    #[derive(Resource, Default)]
+    struct Simulated(Vec<(Entity, String)>);
+    let engine = two_calls();
+    let (mut app, greta, _) = called_twice(&engine);
+    app.init_resource::<Simulated>();
+    app.add_observer(|call: On<SimulatedCall>, mut all: ResMut<Simulated>| {
+        all.0.push((call.agent, call.call.name.clone()));
+    });
+    seen(&mut app);
+    let branch = app.world_mut().commands().simulate_agent(greta);
+    app.world_mut().flush();
+    let twig = app.world_mut().commands().fork_agent(branch);
+    app.world_mut().flush();
+    for agent in [branch, twig] {
+        app.world_mut().trigger(Ask::new(agent, "Nails?"));
+    }
+    updates(&mut app, 20);
+    let simulated = &app.world().resource::<Simulated>().0;
+    for agent in [branch, twig] {
+        let its: Vec<_> = simulated.iter().filter(|(of, _)| *of == agent).collect();
+        let names: Vec<_> = its.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["give", "wave"]);
+    }
+    assert_eq!(app.world().resource::<Called>().0.len(), 2, "only the real ones");
+    let seen = seen(&mut app);
+    assert!(!seen.iter().any(|seen| seen.starts_with("give") || seen == "wave"), "{seen:?}");
+    // The other branch is as real as any agent.
+    let real = app.world_mut().commands().fork_agent(greta);
+    app.world_mut().flush();
+    app.world_mut().trigger(Ask::new(real, "Nails?"));
+    updates(&mut app, 20);
+    assert_eq!(app.world().resource::<Called>().0.len(), 4);
 }
 
 /// An agent whose call and end arrive in one frame is not silent while the result waits for words:
@@ -359,44 +585,38 @@ fn several_types_may_have_one_name() {
 #[test]
 fn results_are_events_or_messages() {
     for as_message in [false, true] {
-        let engine = ScriptedEngine::new(|_, question| format!("So {question}"));
-        let mut app = acting_app(&engine);
-        let greta = smith(&mut app);
-        app.world_mut().trigger(Ask::new(greta, "Nails?"));
-        updates(&mut app, 8);
-        let id = bevy_walla::CallId { reply_id: bevy_walla::ReplyId(1), index: 0 };
-        let result = ActionResult { agent: greta, id, text: "sold.".into() };
-        match as_message {
-            true => drop(app.world_mut().write_message(result)),
-            false => app.world_mut().trigger(result),
+        let engine = two_calls();
+        let (mut app, greta, [give, wave]) = called_twice(&engine);
+        for (id, text) in [(wave, "waved."), (give, "sold.")] {
+            let result = ActionResult { agent: greta, id, text: text.into() };
+            match as_message {
+                true => drop(app.world_mut().write_message(result)),
+                false => app.world_mut().trigger(result),
+            }
         }
         updates(&mut app, 8);
         let talk = app.world().get::<Conversation>(greta).unwrap();
-        let turns: Vec<_> = talk.turns().iter().map(|turn| (turn.speaker, &*turn.text)).collect();
-        let expected = [(Speaker::ActionResult, "sold."), (Speaker::Agent, "So sold.")];
-        assert_eq!(turns[2..], expected, "{as_message}");
+        let [.., waved, sold, reply] = talk.turns() else { panic!("{talk:?}") };
+        assert_eq!((waved.call, sold.call), (Some(wave), Some(give)), "{as_message}");
+        assert_eq!(reply.text, "So sold.", "{as_message}");
+        assert_eq!(continued(&engine), 1, "{as_message}");
+        assert_eq!(app.world().resource::<Refused>().0, [], "{as_message}");
     }
 }
 
 /// A result behind a cancel in the same frame is answered.
 #[test]
 fn a_result_behind_a_cancel_is_answered() {
-    let engine = ScriptedEngine::new(|_, question| format!("So {question}"));
-    let mut app = acting_app(&engine);
-    let greta = smith(&mut app);
-    updates(&mut app, 2);
-    let id = bevy_walla::CallId { reply_id: bevy_walla::ReplyId(1), index: 0 };
-    let result = |text: &str| ActionResult { agent: greta, id, text: text.into() };
-    app.world_mut().trigger(result("sold."));
+    let engine = two_calls();
+    let (mut app, greta, [give, wave]) = called_twice(&engine);
+    answer(&mut app, greta, wave, "waved.");
     app.world_mut().trigger(Cancel { agent: greta });
-    app.world_mut().trigger(result("paid."));
+    answer(&mut app, greta, give, "sold.");
     updates(&mut app, 8);
-    let continued =
-        |command: &&Command| matches!(command, Command::Ask { prompt: Prompt::Continue, .. });
     let talk = app.world().get::<Conversation>(greta).unwrap();
     let last = talk.turns().last().map(|turn| (turn.speaker, turn.text.clone()));
-    assert_eq!(last, Some((Speaker::Agent, "So paid.".into())));
-    assert!(engine.commands().iter().filter(continued).count() <= 2);
+    assert_eq!(last, Some((Speaker::Agent, "So sold.".into())));
+    assert!(continued(&engine) <= 2);
 }
 
 /// What the type of the game refuses is reported, and not delivered as an action.
@@ -447,4 +667,34 @@ fn conversations_with_actions_are_saved() {
     let saved = serde_json::to_string(&talk).unwrap();
     assert!(saved.contains(r#""speaker":"action_result""#), "{saved}");
     assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk);
+}
+
+/// Calls of a loaded conversation keep their results, and have ids that no other call has.
+#[cfg(feature = "serialize")]
+#[test]
+fn saved_results_stay_at_their_calls() {
+    let engine = two_calls();
+    let (mut app, greta, [give, wave]) = called_twice(&engine);
+    app.world_mut().get_mut::<Conversation>(greta).unwrap().push_turn(Turn::result(wave, "waved."));
+    let talk = app.world().get::<Conversation>(greta).unwrap().clone();
+    let json = serde_json::to_string(&talk).unwrap();
+    let loaded: Conversation = serde_json::from_str(&json).unwrap();
+    let calls = |talk: &Conversation| -> Vec<_> {
+        talk.turns().iter().filter_map(|turn| turn.call).collect()
+    };
+    let [own_give, own_wave, result] = calls(&loaded)[..] else { panic!("{loaded:?}") };
+    assert_eq!(own_wave, result);
+    assert_eq!((own_give.reply_id, own_give.index), (own_wave.reply_id, give.index));
+    assert!(own_give.reply_id > give.reply_id, "{own_give:?} {give:?}");
+    let texts = |talk: &Conversation| -> Vec<_> {
+        talk.turns().iter().map(|turn| (turn.speaker, turn.text.clone())).collect()
+    };
+    assert_eq!(texts(&loaded), texts(&talk));
+    // The open call can be answered after the load, and the old ids are unknown.
+    app.world_mut().entity_mut(greta).insert(loaded);
+    answer(&mut app, greta, give, "sold.");
+    answer(&mut app, greta, own_give, "sold.");
+    updates(&mut app, 8);
+    assert_eq!(app.world().resource::<Refused>().0, [("sold.".into(), ResultError::Unknown(give))]);
+    assert_eq!(continued(&engine), 1);
 }

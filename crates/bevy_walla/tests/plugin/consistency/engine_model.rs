@@ -58,7 +58,7 @@ struct Reply {
     /// Calls that are not made yet.
     calls_left: u32,
     /// The texts of the calls so far.
-    acted: Vec<String>,
+    acted: Vec<Turn>,
     said: String,
     heard_bytes: u32,
     has_started: bool,
@@ -362,7 +362,7 @@ impl Character {
             // No two calls have the same text.
             let arguments = format!(r#"{{"n": {}}}"#, reply_id.0 * 10 + u64::from(id.index));
             let call = Call::new(id, "wave", &arguments).expect("it is JSON");
-            reply.acted.push(call.text());
+            reply.acted.push(call.turn());
             return Some((reply_id, ReplyEvent::Call(Box::new(call))));
         }
         let reply = self.reply.take()?;
@@ -390,8 +390,7 @@ impl Character {
         }
         self.exchanges.push_back((reply.reply_id, begin, self.turns.len()));
         self.turns.push(Turn::new(Speaker::Agent, reply.said));
-        let acted = reply.acted.into_iter();
-        self.turns.extend(acted.map(|text| Turn::new(Speaker::Action, text)));
+        self.turns.extend(reply.acted);
     }
 
     /// Ends asks; returns them. The turns before an ask stay in the order of the commands.
