@@ -302,11 +302,14 @@ impl History {
         options: &AskOptions,
         is_question: bool,
     ) -> Result<Option<ActionPolicy>, ActionError> {
+        let actions = spec.actions.as_ref();
         if options.constraint.is_some() || spec.constraint.is_some() {
-            let is_required = options.actions == Some(ActionPolicy::Required);
+            // The settings of an ask replace those of its agent.
+            let of_agent = actions.map(|actions| actions.policy);
+            let of_agent = of_agent.filter(|_| options.constraint.is_none());
+            let is_required = options.actions.or(of_agent) == Some(ActionPolicy::Required);
             return if is_required { Err(ActionError::Constrained) } else { Ok(None) };
         }
-        let actions = spec.actions.as_ref();
         let policy = match (options.actions, actions.map(|actions| actions.policy)) {
             (Some(policy), _) => Some(policy),
             // Otherwise an agent that must call would call again after each result.

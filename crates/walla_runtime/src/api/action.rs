@@ -24,8 +24,9 @@ pub enum ActionPolicy {
     /// Each reply begins with a valid call. If no action is possible, the ask fails with
     /// [`ActionError::NoAction`]. A reply to results of actions is as with [`Auto`](Self::Auto):
     /// the agent speaks about them, except if its ask
-    /// [requires](crate::AskOptions::actions) a call. A constraint of the agent or the ask
-    /// excludes calls: an ask that requires one fails with [`ActionError::Constrained`].
+    /// [requires](crate::AskOptions::actions) a call. A constraint excludes calls: an ask that
+    /// requires one fails with [`ActionError::Constrained`]. If the ask has the constraint and the
+    /// agent the policy, the ask counts: it has no call.
     Required,
     /// No call is valid. The model still knows the actions, so that the beginning of its prompts
     /// stays in the cache. If a special token opens calls, it cannot be sampled. Otherwise a call

@@ -131,7 +131,8 @@ pub struct AgentSpec {
     /// [`reply_tokens_max`](Self::reply_tokens_max). Default 512.
     ///
     /// At the limit the engine closes the block: it appends the model's closing marker to the
-    /// sequence, and the model continues with speech. It closes the block earlier if the context is
+    /// sequence, and the model continues with speech. It does the same if the model ends its turn
+    /// within the block, before it has said anything. It closes the block earlier if the context is
     /// short: speech keeps [`reply_tokens_max`](Self::reply_tokens_max) tokens, or half of the
     /// context behind the prompt if that is less. If the vocabulary cannot spell the marker, the
     /// reply ends with [`FinishReason::ReasoningLength`](crate::FinishReason::ReasoningLength).

@@ -5,7 +5,7 @@ use walla_types::TokenId;
 
 use super::Core;
 use super::actions::Delivery;
-use super::agents::Reply;
+use super::agents::{AgentState, Reply};
 use super::in_flight::{OutputResult, PendingOutput};
 use super::reasoning::BLOCKS_CLOSED_MAX;
 use crate::api::{Event, FinishReason, Logged, ReplyError, ReplyEvent};
@@ -47,6 +47,9 @@ impl Core {
         let Some(agent) = self.agents.get_mut(output.slot) else { return };
         let is_delimiter = agent.calls.as_ref().is_some_and(|calls| calls.is_delimiter(token));
         if !is_delimiter && self.model_text.tokenizer.is_end_of_generation(token) {
+            if Self::ends_before_speech(agent) {
+                return self.end_block(output.slot, token, now_micros);
+            }
             return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
         }
         let bytes = self.model_text.tokenizer.text_bytes(token);
@@ -158,46 +161,81 @@ impl Core {
         self.finish(slot, reason, now_micros);
     }
 
-    /// Closes the open block of a reply if its limit is reached. The closing marker is evaluated
-    /// like a prompt, and the next draw is speech. A draw in flight is discarded.
+    /// Closes the open block of a reply if its limit is reached.
     fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
-        let Self { agents, model_text, clients, .. } = self;
-        let Some(agent) = agents.get_mut(slot) else { return };
-        let (Some(format), Some(reply)) = (agent.output.open_format(), agent.reply.as_mut()) else {
+        let Some(agent) =
+            self.agents.get(slot).filter(|agent| agent.output.open_format().is_some())
+        else {
             return;
         };
+        let Some(reply) = agent.reply.as_ref() else { return };
         if reply.usage.reasoning_tokens < reply.reasoning_tokens_max {
             return;
         }
+        if let Err(reason) = self.close_block(slot) {
+            self.finish(slot, reason, now_micros);
+        }
+    }
+
+    /// Whether the end of the turn, which the model has drawn now, is within a block of reasoning,
+    /// and the reply has nothing else, or a condition that it does not meet.
+    fn ends_before_speech(agent: &AgentState) -> bool {
+        let is_unmet = agent.constraint().is_some() || agent.output.speech_tokens() == 0;
+        let calls_ended = agent.reply.as_ref().map_or(0, |reply| reply.calls_ended);
+        agent.output.open_format().is_some() && is_unmet && calls_ended == 0
+    }
+
+    /// The model has ended its turn within a block of reasoning: closes the block instead, so that
+    /// the model speaks, or makes its call.
+    fn end_block(&mut self, slot: usize, end: TokenId, now_micros: u64) {
+        let Some(agent) = self.agents.get_mut(slot) else { return };
+        agent.sequence.drop_sampled();
+        let known = agent.sequence.tokens().to_vec();
+        if self.kv.len(slot) as usize > known.len() {
+            // A step that was launched ahead has evaluated it.
+            self.keep_prefix(slot, &known);
+        }
+        match self.close_block(slot) {
+            Ok(()) => self.sampled_under_constraint(slot, end),
+            Err(reason) => self.finish(slot, reason, now_micros),
+        }
+    }
+
+    /// Closes the open block of a reply. The closing marker is evaluated like a prompt, and the
+    /// next draw is speech. A draw in flight is discarded.
+    ///
+    /// # Errors
+    /// Why the reply must end instead.
+    fn close_block(&mut self, slot: usize) -> Result<(), FinishReason> {
+        let Self { agents, model_text, clients, .. } = self;
+        let Some(agent) = agents.get_mut(slot) else { return Ok(()) };
+        let (Some(format), Some(reply)) = (agent.output.open_format(), agent.reply.as_mut()) else {
+            return Ok(());
+        };
         let closing =
             model_text.reasoning.as_ref().map_or(&[][..], |markers| markers.closing(format));
-        let reason = match () {
-            () if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX => {
-                FinishReason::ReasoningLength
+        if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX {
+            return Err(FinishReason::ReasoningLength);
+        }
+        // The last token of the marker needs a position, because the first speech token is sampled
+        // from it.
+        if agent.sequence.tokens().len() + closing.len() > self.context_tokens as usize {
+            return Err(FinishReason::ContextFull);
+        }
+        reply.blocks_closed += 1;
+        let mut outbox = clients.outbox(agent.client);
+        let (agent_id, reply_id) = (agent.id, reply.reply_id);
+        agent.output.close(&mut |part, text, tokens| {
+            if part == Part::Speech {
+                reply.speech.push_str(&text);
             }
-            // The last token of the marker needs a position, because the first speech token is
-            // sampled from it.
-            () if agent.sequence.tokens().len() + closing.len() > self.context_tokens as usize => {
-                FinishReason::ContextFull
+            if let Some(outbox) = outbox.as_mut() {
+                let what = part.event(text, tokens);
+                outbox.queue(Event { agent: agent_id, reply_id, what });
             }
-            () => {
-                reply.blocks_closed += 1;
-                let mut outbox = clients.outbox(agent.client);
-                let (agent_id, reply_id) = (agent.id, reply.reply_id);
-                agent.output.close(&mut |part, text, tokens| {
-                    if part == Part::Speech {
-                        reply.speech.push_str(&text);
-                    }
-                    if let Some(outbox) = outbox.as_mut() {
-                        let what = part.event(text, tokens);
-                        outbox.queue(Event { agent: agent_id, reply_id, what });
-                    }
-                });
-                agent.sequence.append_known(closing);
-                return;
-            }
-        };
-        self.finish(slot, reason, now_micros);
+        });
+        agent.sequence.append_known(closing);
+        Ok(())
     }
 
     /// Ends the reply in progress with an error. Other agents continue.

@@ -193,6 +193,13 @@ impl SequenceState {
         self.tokens.push(token);
     }
 
+    /// Removes the latest token, which was sampled. Results in flight are discarded.
+    pub fn drop_sampled(&mut self) {
+        self.tokens.pop();
+        self.evaluated = self.evaluated.min(self.tokens.len() as u32);
+        self.forget_in_flight();
+    }
+
     /// Time does not count during a pause: the agent waits since this tick.
     pub fn wait_since(&mut self, ticks: u64) {
         self.waiting_since = ticks;

@@ -138,17 +138,10 @@ fn calls_are_valid_delivered_once_and_never_spoken() {
         assert_eq!((question.speaker, reply.speaker), (Speaker::User, Speaker::Agent));
         assert_eq!(reply.text, heard.text);
         let of_call = |call: &Call| {
-            Turn::new(
-                Speaker::Action,
-                format!(
-                    "{{\"name\": \"{}\", \"arguments\": {}}}",
-                    call.name,
-                    Value::from(call.arguments.clone())
-                        .to_string()
-                        .replace(':', ": ")
-                        .replace(',', ", ")
-                ),
-            )
+            let arguments = Value::from(call.arguments.clone()).to_string();
+            let arguments = arguments.replace(':', ": ").replace(',', ", ");
+            let text = format!("{{\"name\": \"{}\", \"arguments\": {arguments}}}", call.name);
+            Turn { call: Some(call.id), ..Turn::new(Speaker::Action, text) }
         };
         assert_eq!(acts, heard.calls.iter().map(of_call).collect::<Vec<_>>());
         calls += heard.calls.len();
@@ -509,6 +502,84 @@ fn a_constraint_excludes_calls() {
     rig.run();
     let heard = rig.reply(ask);
     assert!(["yes", "no"].contains(&heard.text.as_str()) && heard.calls.is_empty(), "{heard:?}");
+}
+
+/// The agent's policy and its constraint contradict each other, as those of an ask do. The setting
+/// of an ask replaces that of its agent.
+#[test]
+fn a_required_call_under_the_agents_constraint_is_an_error() {
+    let mut rig = rig(&model(&MARKERS));
+    let choice = || walla_constraint::Constraint::choice(["yes", "no"]);
+    let required = AskOptions { actions: Some(ActionPolicy::Required), ..AskOptions::default() };
+    let both = AskOptions { constraint: Some(choice()), ..required.clone() };
+    let cases = [
+        (true, true, AskOptions::default(), true),
+        (true, false, AskOptions::constraint(choice()), false),
+        (true, true, AskOptions::constraint(choice()), false),
+        (false, true, required, true),
+        (false, false, both, true),
+        (false, true, AskOptions::default(), false),
+    ];
+    for (at, (is_required, is_constrained, options, fails)) in cases.into_iter().enumerate() {
+        let mut spec = actor(&rig, 1, |actions| {
+            actions.policy =
+                if is_required { ActionPolicy::Required } else { ActionPolicy::default() };
+        });
+        spec.constraint = is_constrained.then(choice);
+        let agent = rig.agent(spec);
+        let ask = rig.ask_with(agent, chat("Nails?"), options);
+        rig.run();
+        let heard = rig.reply(ask);
+        if fails {
+            let error = ReplyError::Actions(Arc::new(ActionError::Constrained));
+            assert_eq!(heard.ends, [Err(error)], "{at}");
+        } else {
+            assert!(["yes", "no"].contains(&heard.text.as_str()), "{at}: {heard:?}");
+        }
+        rig.command(Command::RemoveAgent { agent });
+    }
+}
+
+/// Each format: no reply makes more calls than the limit, in however many blocks, and none of its
+/// calls is refused.
+#[test]
+fn the_limit_of_calls_holds_across_blocks() {
+    for (open, others, mentions) in [
+        ("<tool_call>", &["</tool_call>"][..], ""),
+        ("<|python_tag|>", &[], "<|python_tag|> parameters"),
+        ("[TOOL_CALLS]", &[], "[TOOL_CALLS]"),
+    ] {
+        let special: Vec<_> = std::iter::once(open).chain(others.iter().copied()).collect();
+        let template = format!("{{# {mentions} #}}{TEMPLATE}");
+        let dialect = Dialect { template: &template, special: &special };
+        let file = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+        let bytes = Vec::leak(file.expect("a vector takes everything"));
+        let mut options = model(&[]);
+        options.model = ModelSource::Static(bytes);
+        let mut rig = rig(&options);
+        let opening = rig.core.model_text.tokenizer.special_token(open).expect("it is one");
+        let mut calls = [0; 4];
+        for seed in 0..12 {
+            for calls_max in 1..4 {
+                let mut spec = actor(&rig, seed, |actions| actions.calls_max = calls_max);
+                let policies = [ActionPolicy::Auto, ActionPolicy::Required];
+                let of_agent = spec.actions.iter_mut();
+                of_agent.for_each(|actions| actions.policy = policies[seed as usize % 2]);
+                let sampling = spec.sampling.to_builder().bias(opening, 30.0);
+                spec.sampling = sampling.build().expect("valid");
+                let agent = rig.agent(spec);
+                let ask = rig.ask(agent, chat("Nails?"));
+                rig.run();
+                let heard = rig.reply(ask);
+                assert!(heard.calls.len() <= calls_max as usize, "{open} {calls_max}: {heard:?}");
+                assert!(heard.refused.is_empty(), "{open} {calls_max}: {heard:?}");
+                calls[calls_max as usize] += heard.calls.len();
+                rig.command(Command::RemoveAgent { agent });
+            }
+        }
+        assert!(calls[1] > 0 && calls[3] >= calls[1], "{open}: {calls:?}");
+        rig.assert_all_ended();
+    }
 }
 
 /// A model repeats earlier calls. Without possible actions it must not: a call would be spoken.
