@@ -79,6 +79,13 @@ type Publish = fn(&mut World, &AgentCalled) -> Result<(), String>;
 #[derive(Resource, Default)]
 pub(crate) struct ActionTypes(HashMap<String, Vec<(TypeId, Publish)>>);
 
+impl ActionTypes {
+    /// Whether a type with this name was added.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
 /// Publishes a call as each of the types of its name that accepts it. No effect if no type of this
 /// name was added. If all of them refuse it, the call is refused.
 pub(crate) fn publish_typed(world: &mut World, called: &AgentCalled) {

@@ -63,6 +63,8 @@ pub struct Actions {
     /// Choices of actions that were not added yet.
     early_choices: Vec<Choices>,
     faults: Vec<Fault>,
+    /// Names of actions that are types of the game.
+    typed: Vec<String>,
 }
 
 /// Legal values of an argument.
@@ -117,9 +119,10 @@ impl Actions {
     pub fn new() -> Self {
         let walla_runtime::Actions { policy, calls_max, .. } =
             walla_runtime::Actions::new(ActionSet::default());
-        let (specs, early_choices, faults) = (Vec::new(), Vec::new(), Vec::new());
+        let (specs, early_choices, faults, typed) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let result_wait = Self::RESULT_WAIT;
-        Self { specs, policy, calls_max, result_wait, early_choices, faults }
+        Self { specs, policy, calls_max, result_wait, early_choices, faults, typed }
     }
 
     /// Adds an action of the game's own type.
@@ -127,7 +130,11 @@ impl Actions {
     #[must_use]
     pub fn allow<T: walla_runtime::Action>(mut self) -> Self {
         match ActionSpec::of::<T>() {
-            Ok(spec) => self.add(spec),
+            Ok(spec) => {
+                let name = spec.name().to_owned();
+                self.add(spec);
+                self.typed.push(name);
+            }
             Err(error) => {
                 let action = walla_runtime::action_name::<T>();
                 self.remove(&action);
@@ -232,6 +239,13 @@ impl Actions {
         self.specs.retain(|spec| spec.name() != name);
         self.early_choices.retain(|choices| choices.action != name);
         self.faults.retain(|fault| fault.action != name);
+        self.typed.retain(|typed| typed != name);
+    }
+
+    /// Names of the actions that are types of the game.
+    #[cfg(feature = "actions")]
+    pub(crate) fn typed(&self) -> impl Iterator<Item = &str> {
+        self.typed.iter().map(String::as_str)
     }
 
     /// Sets the legal values of a text argument of the action of this name, or of the items of a

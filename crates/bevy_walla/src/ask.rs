@@ -59,8 +59,7 @@ pub struct Ask {
     pub kind: AskKind,
     /// Identifies this ask with any value that is useful to the game: for instance a counter, the
     /// purpose of the answer, or the entity that asked ([`Entity::to_bits`]).
-    /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
-    /// [`ReplyFailed`](crate::ReplyFailed) carry a copy. Default: `0`.
+    /// All events of the reply carry a copy. Default: `0`.
     pub tag: u64,
     /// Settings of this ask, which replace the settings of its agent. Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
@@ -131,6 +130,16 @@ impl Ask {
         Self { options, ..self }
     }
 
+    /// Leaves no turn in the [`Conversation`](crate::Conversation), no sentences, and no text in
+    /// [`Speech`](crate::Speech): for questions of the game itself, such as a choice or JSON. The
+    /// reply arrives as [`ReplyDelta`](crate::ReplyDelta)s with the [tag](Self::tagged), its calls
+    /// as those of any reply; they take no results.
+    #[must_use]
+    pub fn aside(self) -> Self {
+        let options = AskOptions { aside: true, ..self.options };
+        Self { options, ..self }
+    }
+
     /// Sets the tag.
     #[must_use]
     pub fn tagged(self, tag: u64) -> Self {
@@ -152,7 +161,8 @@ pub enum AskKind {
     /// The agent's last reply once more; the text is ignored. The reply and all later turns are
     /// removed from the [`Conversation`](crate::Conversation), and the same is asked again
     /// ([`Prompt::Again`]). It counts as an edit of the conversation: earlier asks are cancelled.
-    /// With the same [seed](Ask::seeded) the same words come. Without a reply in the conversation
+    /// While a reply is in progress, this reply is repeated: its text so far is dropped, and all
+    /// earlier turns stay. With the same [seed](Ask::seeded) the same words come. Without a reply
     /// the ask fails with [`ReplyError::NoReply`](crate::ReplyError::NoReply).
     Again,
     /// Text to continue, without template, persona and conversation. The reply does not become part

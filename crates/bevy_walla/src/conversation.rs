@@ -189,8 +189,9 @@ impl Conversation {
 
     /// Removes turns from the end. Returns them, oldest first.
     ///
-    /// As all edits it cancels open asks. The turns that stay are still evaluated in the engine, so
-    /// the next reply evaluates only its question.
+    /// As all edits it cancels open asks. A reply in progress is not among the turns: it ends as
+    /// cancelled and leaves none. The turns that stay are still evaluated in the engine, so the next
+    /// reply evaluates only its question.
     pub fn rewind(&mut self, turns: usize) -> Vec<Turn> {
         let removed = self.turns.split_off(self.turns.len().saturating_sub(turns));
         if !removed.is_empty() {
@@ -221,6 +222,11 @@ impl Conversation {
         };
         self.edited(Edit::Repetition);
         Some((question, removed))
+    }
+
+    /// Marks the conversation as replaced by itself, because a reply in progress is repeated.
+    pub(crate) fn repeated(&mut self) {
+        self.edited(Edit::Repetition);
     }
 
     /// Puts removed turns back, before the last `turns_after` turns, which were pushed later.
@@ -257,7 +263,8 @@ impl Conversation {
 
     /// Reserves memory for this number of exchanges, and drops the oldest turns above `turns_max`.
     /// [`Self::add_exchange`] then allocates nothing.
-    pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
+    /// Returns whether turns were dropped.
+    pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) -> bool {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
         let dropped = self.drop_oldest(surplus.min(self.turns.len()));
         self.exchanges.retain_mut(|exchange| {
@@ -271,6 +278,7 @@ impl Conversation {
         }
         self.turns.reserve(2 * exchanges);
         self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
+        dropped > 0
     }
 
     /// Drops the oldest turns, and also the turns that [belong](Speaker::continues) to them.

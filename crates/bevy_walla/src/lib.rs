@@ -65,6 +65,7 @@
 //! | [`SimulatedCall`] | a call of an agent with [`Simulation`], which is not real |
 //! | [`ResultRefused`] | a result that belongs to no open call of the agent |
 //! | [`ReplyToken`] | a token and its alternatives, if the agent's sampling requests candidates |
+//! | [`TurnsDropped`] | the agent has forgotten the oldest turns of its conversation |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask, and for each reply that continues after results |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //! | [`WallaEngineReady`], [`WallaEngineFailed`] | the same for one engine of several |
@@ -188,6 +189,7 @@ mod fork;
 #[cfg(feature = "lod")]
 mod lod;
 mod memories;
+mod misuse;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
@@ -232,7 +234,9 @@ pub use memories::{
 };
 pub use plugin::WallaPlugin;
 pub use recording::WallaRecording;
-pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken};
+pub use reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
+};
 pub use save::ConversationError;
 pub use sentence::{ReplySentence, SENTENCE_BYTES_MAX};
 pub use settings::WallaSettings;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
+use bevy_ecs::schedule::IntoScheduleConfigs;
 use bevy_ecs::schedule::ScheduleLabel;
 use walla_router::{HealthRules, Router, RouterOptions};
 use walla_runtime::{
@@ -17,13 +18,14 @@ use crate::cache_file::{CacheFailed, CacheLoaded, CacheSaved, publish_copies};
 use crate::engines::{
     EngineSetup, Source, WallaEngineFailed, WallaEngineReady, WallaEngines, publish_engines,
 };
+use crate::misuse;
 use crate::recording::recorded;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
 };
 use crate::sentence::ReplySentence;
 use crate::settings::WallaSettings;
-use crate::systems::Schedules;
+use crate::systems::{Schedules, WallaSystems};
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
@@ -592,6 +594,7 @@ impl Plugin for WallaPlugin {
             .add_message::<SimulatedCall>()
             .add_message::<ActionResult>()
             .add_message::<ResultRefused>()
+            .add_message::<TurnsDropped>()
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_message::<CacheSaved>()
@@ -610,6 +613,14 @@ impl Plugin for WallaPlugin {
         self.schedules.add_publish_system(app, publish_copies);
         if self.has_several {
             self.schedules.add_publish_system(app, publish_engines);
+        } else {
+            let warn = misuse::warn_of_unused_routes.in_set(WallaSystems::Collect);
+            self.schedules.add_submit_systems(app, warn);
+        }
+        #[cfg(feature = "actions")]
+        {
+            let warn = misuse::warn_of_untyped_actions.in_set(WallaSystems::Collect);
+            self.schedules.add_submit_systems(app, warn);
         }
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

@@ -35,6 +35,8 @@ pub struct ReplyDelta {
     pub agent: Entity,
     /// The reply.
     pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
     /// Tokens that this text completes.
@@ -55,6 +57,8 @@ pub struct ReplyReasoning {
     pub agent: Entity,
     /// The reply.
     pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
     /// Tokens that this text completes.
@@ -75,8 +79,26 @@ pub struct ReplyToken {
     pub agent: Entity,
     /// The reply.
     pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
     /// The token and its alternatives, with their log-probabilities.
     pub logprobs: Arc<TokenLogprobs>,
+}
+
+/// The agent has forgotten the oldest turns of its conversation, because they did not fit in its
+/// context any more ([`ContextPolicy`](crate::ContextPolicy)). Triggered before the end of the
+/// reply with the first prompt without them. The [`Conversation`](crate::Conversation) still has
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Message, Clone, Debug, PartialEq))]
+pub struct TurnsDropped {
+    /// The agent.
+    #[event_target]
+    pub agent: Entity,
+    /// The reply.
+    pub reply_id: ReplyId,
+    /// Number of turns: [`Usage::dropped_turns`].
+    pub turns: u32,
 }
 
 /// A reply has finished. With its question, it is in the [`Conversation`](crate::Conversation):

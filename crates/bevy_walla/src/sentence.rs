@@ -25,6 +25,8 @@ pub struct ReplySentence {
     pub agent: Entity,
     /// The reply.
     pub reply_id: ReplyId,
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
+    pub tag: u64,
     /// The sentence, never empty.
     pub text: InlineText<SENTENCE_BYTES_MAX>,
     /// Bytes of the reply's text up to the end of this sentence: for

@@ -13,6 +13,8 @@ pub(crate) struct Reply {
     pub speech: String,
     pub actions: Vec<Turn>,
     pub calls: u32,
+    /// The exchange leaves no turn.
+    pub is_aside: bool,
     pub has_reasoned: bool,
     /// Bytes of the speech that the conversation keeps.
     pub heard_bytes: u32,
@@ -101,7 +103,7 @@ impl Agent {
     pub fn end_reply(&mut self, is_finished: bool, now_micros: u64) -> Option<Usage> {
         let reply = self.reply.take()?;
         let usage = reply.usage(now_micros);
-        if reply.is_started {
+        if reply.is_started && !reply.is_aside {
             let Reply { reply_id, question, speech, actions, heard_bytes, has_reasoned, .. } =
                 reply;
             let exchange = Exchange { reply_id, question, speech, actions };

@@ -120,7 +120,7 @@ impl State {
             on: choice.key,
             ask: choice.can_move.then(|| (prompt.clone(), options.clone())),
             question,
-            is_chat: matches!(prompt, Prompt::Chat(_) | Prompt::Continue),
+            is_chat: matches!(prompt, Prompt::Chat(_) | Prompt::Continue) && !options.aside,
             begun: None,
             is_started: false,
             has_output: false,

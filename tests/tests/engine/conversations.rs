@@ -70,3 +70,49 @@ async fn a_repeated_reply_and_a_rewind_evaluate_only_what_is_new() {
     assert!(evaluated(&next) <= 20, "{:?}", next.usage);
     assert!(next.usage.prompt_tokens < again.usage.prompt_tokens);
 }
+
+/// Asks while the cache has any size: the conversation that the program knows is the engine's. A
+/// new agent with these turns has the same prompt, and says the same.
+#[tokio::test]
+async fn a_resized_cache_loses_no_conversation() {
+    let engine = demo().await;
+    let whole = engine.stats().pages * 16;
+    let spec = AgentSpec { turns: Vec::new(), reply_tokens_max: 12, ..long() };
+    let agent = engine.agent_with(spec.clone());
+    let mut turns = Vec::new();
+    let questions = ["Who are you?", "What does a horseshoe cost?", "And a sword?", "Why?"];
+    let mut seed = 1_u32;
+    for question in questions.iter().cycle().take(24) {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        engine.set_kv_tokens(160 + (seed >> 20) % 800);
+        let reply = end(agent.ask(*question)).await;
+        assert_eq!(reply.usage.dropped_turns, 0);
+        turns.push(Turn::new(Speaker::User, *question));
+        turns.push(Turn::new(Speaker::Agent, reply.text));
+    }
+    engine.set_kv_tokens(whole);
+    let copy = engine.agent_with(AgentSpec { turns, ..spec });
+    let own = end(agent.ask("Farewell.")).await;
+    let copied = end(copy.ask("Farewell.")).await;
+    assert!(own.usage.prompt_tokens > 500, "{:?}", own.usage);
+    assert_eq!(own.usage.prompt_tokens, copied.usage.prompt_tokens);
+    assert_eq!(own.text, copied.text);
+}
+
+/// An aside is not part of the conversation: later prompts are as without it.
+#[tokio::test]
+async fn an_aside_is_not_remembered() {
+    let engine = demo().await;
+    let spec = AgentSpec { turns: Vec::new(), reply_tokens_max: 12, ..long() };
+    let [asked, plain] = [engine.agent_with(spec.clone()), engine.agent_with(spec)];
+    for agent in [&asked, &plain] {
+        end(agent.ask("Who are you?")).await;
+    }
+    let aside = AskOptions { aside: true, ..AskOptions::default() };
+    let hidden = asked.ask_with_options(Prompt::Chat("What do you feel?".into()), aside);
+    assert!(end(hidden).await.usage.reply_tokens > 0);
+    let [first, second] =
+        [end(asked.ask("And a sword?")).await, end(plain.ask("And a sword?")).await];
+    assert_eq!(first.usage.prompt_tokens, second.usage.prompt_tokens);
+    assert_eq!(first.text, second.text);
+}

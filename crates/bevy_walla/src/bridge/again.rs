@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use walla_runtime::{ReplyError, Turn};
 
 use super::collect::Agents;
-use super::{EngineBridge, LocalEnd, OpenAsk, Record};
+use super::{AskContent, EngineBridge, LocalEnd, OpenAsk, Record};
 use crate::ask::{Ask, AskKind};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
@@ -37,6 +37,20 @@ impl EngineBridge {
         let waiting = self.record_of(ask.agent).map_or(0, |record| record.asks.len());
         if waiting >= settings.asks_per_agent_max as usize {
             return Err(ReplyError::Busy { waiting: waiting as u32 });
+        }
+        // A reply in progress is repeated as it was asked.
+        let open = self.record_of(ask.agent).and_then(|record| {
+            let is_open = |ask: &&OpenAsk| !ask.cancel && !ask.outdated && !ask.content.is_aside;
+            let last = record.asks.iter().rev().find(is_open)?;
+            let AskContent { question, kind, removed, .. } = &*last.content;
+            let is_repeated = kind.is_in_conversation() && removed.is_empty();
+            is_repeated.then(|| (*kind, question.clone()))
+        });
+        if let Some((kind, text)) = open {
+            conversation.repeated();
+            self.conversation_changed(ask.agent, &conversation);
+            let ask = Ask { kind, text, ..ask.clone() };
+            return Ok(Some(Repetition { ask, removed: Vec::new() }));
         }
         // A repetition in progress is cancelled: both repeat the same reply.
         if let Some(record) = self.record_of(ask.agent)

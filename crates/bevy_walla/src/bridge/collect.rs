@@ -225,15 +225,16 @@ impl EngineBridge {
         match self.open_ask(ask, removed, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
-                if let Some(mut speech) = speech {
+                if let Some(mut speech) = speech.filter(|_| !ask.options.aside) {
                     speech.asked(reply_bytes);
                 }
                 if let Some(mut conversation) = conversation {
                     let turns_max = settings.conversation_turns_max as usize;
                     let conversation = conversation.bypass_change_detection();
-                    conversation.reserve_exchanges(open_asks, turns_max);
+                    let has_dropped = conversation.reserve_exchanges(open_asks, turns_max);
                     let turns = conversation.turns().len();
-                    if let Some(record) = self.record_of(ask.agent) {
+                    // It looks at all asks of the agent.
+                    if has_dropped && let Some(record) = self.record_of(ask.agent) {
                         record.turns_dropped(turns);
                     }
                 }
@@ -282,6 +283,7 @@ impl EngineBridge {
             content: Box::new(AskContent {
                 question: ask.text.clone(),
                 kind: ask.kind,
+                is_aside: ask.options.aside,
                 options: ask.options.clone(),
                 removed,
             }),

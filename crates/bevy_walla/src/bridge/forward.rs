@@ -23,7 +23,8 @@ pub(super) fn open_ask(
     asks: &mut Messages<Ask>,
     speeches: &mut Query<&mut Speech, (With<Agent>, Allow<Disabled>)>,
 ) {
-    if let Ok(mut speech) = speeches.get_mut(ask.agent)
+    if !ask.options.aside
+        && let Ok(mut speech) = speeches.get_mut(ask.agent)
         && speech.is_silent()
     {
         speech.asked(0);

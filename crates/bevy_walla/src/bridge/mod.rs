@@ -94,6 +94,8 @@ pub(crate) struct EngineBridge {
     inbox: Vec<Event>,
     copies: copies::Copies,
     host_times: HostTimes,
+    /// Frames so far, up to 2.
+    frames: u8,
 }
 
 /// An agent's state in the plugin. The fields that every delta uses are the first ones, so that
@@ -176,6 +178,8 @@ struct OpenAsk {
 struct AskContent {
     question: String,
     kind: AskKind,
+    /// It leaves no turn, and is not spoken.
+    is_aside: bool,
     /// Taken when the ask is sent.
     options: AskOptions,
     /// Turns that a repetition has removed from the conversation.
@@ -251,6 +255,7 @@ impl EngineBridge {
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             copies: copies::Copies::default(),
             host_times: HostTimes::default(),
+            frames: 0,
         }
     }
 
@@ -362,6 +367,18 @@ impl EngineBridge {
     }
 }
 
+impl Drop for EngineBridge {
+    fn drop(&mut self) {
+        if self.frames < 2 && self.is_anything_asked() {
+            tracing::warn!(
+                target: "walla::load",
+                "the app has ended after its first frame, with open asks: a headless app needs a \
+                 runner (ScheduleRunnerPlugin::run_loop)"
+            );
+        }
+    }
+}
+
 impl OpenAsk {
     fn id(&self) -> AskId {
         AskId { reply_id: self.reply_id, tag: self.tag }
@@ -410,7 +427,7 @@ impl Record {
 
     /// Whether any ask is open that is not cancelled.
     fn is_asked_more(&self) -> bool {
-        self.asks.iter().any(|ask| !ask.cancel)
+        self.asks.iter().any(|ask| !ask.cancel && !ask.content.is_aside)
     }
 }
 

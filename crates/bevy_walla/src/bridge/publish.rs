@@ -4,7 +4,7 @@ use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
-    AgentId, Call, Event, FinishReason, InlineText, RefusedCall, ReplyError, ReplyEvent, ReplyId,
+    AgentId, Call, Event, FinishReason, InlineText, RefusedCall, ReplyError, ReplyEvent,
     TokenLogprobs, Usage,
 };
 use walla_trace::Stage;
@@ -18,7 +18,7 @@ use crate::conversation::{Conversation, NewExchange, cut_text};
 use crate::error::WallaError;
 use crate::fork::Simulation;
 use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken,
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, ReplyToken, TurnsDropped,
 };
 use crate::sentence::{ReplySentence, end_of};
 use crate::settings::WallaSettings;
@@ -157,16 +157,17 @@ pub(crate) struct Announcer<'w, 's> {
     called: MessageWriter<'w, AgentCalled>,
     simulated: MessageWriter<'w, SimulatedCall>,
     call_refused: MessageWriter<'w, CallRefused>,
+    turns_dropped: MessageWriter<'w, TurnsDropped>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
     reply_failed: MessageWriter<'w, ReplyFailed>,
 }
 
 impl Announcer<'_, '_> {
-    fn said(&mut self, agent: Entity, reply_id: ReplyId, sentence: Sentence<'_>) {
+    fn said(&mut self, agent: Entity, AskId { reply_id, tag }: AskId, sentence: Sentence<'_>) {
         let mut text = InlineText::new();
         text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
-        let spoken = ReplySentence { agent, reply_id, text, end_bytes, is_fragment };
+        let spoken = ReplySentence { agent, reply_id, tag, text, end_bytes, is_fragment };
         self.reply_sentence.write(spoken);
         self.commands.trigger(spoken);
     }
@@ -274,24 +275,26 @@ impl EngineBridge {
         let (agent, reply_id) = (record.entity, event.reply_id);
         match &mut event.what {
             &mut ReplyEvent::Started { prompt_tokens } => {
-                let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
-                let mut speech = voices.speech(record);
+                let tag = record.tag_of(at);
+                let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
                 self.asks_waiting -= usize::from(record.started(at, speech.as_deref_mut()));
                 let started = ReplyStarted { agent, reply_id, tag, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
             }
             ReplyEvent::Delta { text, tokens } => {
-                let delta = || ReplyDelta { agent, reply_id, text: *text, tokens: *tokens };
+                let tag = record.tag_of(at);
+                let delta = || ReplyDelta { agent, reply_id, tag, text: *text, tokens: *tokens };
                 out.reply_delta.write(delta());
                 out.commands.trigger(delta());
-                let mut speech = voices.speech(record);
-                let say = |s: Sentence| out.said(agent, reply_id, s);
+                let mut speech = voices.speech(record).filter(|_| !record.is_aside(at));
+                let say = |s: Sentence| out.said(agent, AskId { reply_id, tag }, s);
                 record.push_text(at, text, speech.as_deref_mut(), say);
             }
             ReplyEvent::Reasoning { text, tokens } => {
                 let (text, tokens) = (*text, *tokens);
-                let reasoning = ReplyReasoning { agent, reply_id, text, tokens };
+                let tag = record.tag_of(at);
+                let reasoning = ReplyReasoning { agent, reply_id, tag, text, tokens };
                 out.reply_reasoning.write(reasoning);
                 out.commands.trigger(reasoning);
             }
@@ -302,7 +305,8 @@ impl EngineBridge {
                 let arguments = std::mem::take(&mut call.arguments);
                 let call = Arc::new(Call { id, name, arguments });
                 // The engine may still deliver calls of a reply that the game has replaced.
-                let is_current = record.asks.get(at).is_some_and(|ask| !ask.outdated);
+                let is_current =
+                    record.asks.get(at).is_some_and(|ask| !ask.outdated && !ask.content.is_aside);
                 if is_current {
                     record.remember_call(ask, id);
                 }
@@ -313,7 +317,7 @@ impl EngineBridge {
                 }
             }
             ReplyEvent::CallRefused(refused) => {
-                let tag = record.asks.get(at).map_or(0, |ask| ask.tag);
+                let tag = record.tag_of(at);
                 let RefusedCall { id, call } = &**refused;
                 let (text, reason) = (call.text.clone(), call.error.to_string());
                 let refused = CallRefused { agent, id: *id, tag, text, reason };
@@ -323,7 +327,8 @@ impl EngineBridge {
             ReplyEvent::Token(logprobs) => {
                 let candidates = std::mem::take(&mut logprobs.candidates);
                 let logprobs = Arc::new(TokenLogprobs { candidates, ..**logprobs });
-                let drawn = ReplyToken { agent, reply_id, logprobs };
+                let tag = record.tag_of(at);
+                let drawn = ReplyToken { agent, reply_id, tag, logprobs };
                 out.reply_token.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
@@ -349,7 +354,7 @@ impl EngineBridge {
         let Some(ask) = record.asks.get(at).map(OpenAsk::id) else { return };
         let agent = record.entity;
         let end = End::new(&outcome, self.publishes_fragments);
-        let say = |s: Sentence| out.said(agent, ask.reply_id, s);
+        let say = |s: Sentence| out.said(agent, ask, s);
         let has_begun = record.end(at, voices, end, say);
         record.reply_acted(ask, matches!(outcome, Ok((FinishReason::Cancelled, _))));
         // Asked before the end is published, so that the agent is not silent between them.
@@ -358,7 +363,15 @@ impl EngineBridge {
         }
         self.asks_waiting -= usize::from(!has_begun);
         match outcome {
-            Ok((reason, usage)) => out.finished(agent, ask, reason, usage),
+            Ok((reason, usage)) => {
+                if usage.dropped_turns > 0 {
+                    let (reply_id, turns) = (ask.reply_id, usage.dropped_turns);
+                    let dropped = TurnsDropped { agent, reply_id, turns };
+                    out.turns_dropped.write(dropped);
+                    out.commands.trigger(dropped);
+                }
+                out.finished(agent, ask, reason, usage);
+            }
             Err(error) => out.failed(agent, ask, error),
         }
         self.resync(id);
@@ -379,6 +392,14 @@ impl EngineBridge {
 }
 
 impl Record {
+    fn tag_of(&self, at: usize) -> u64 {
+        self.asks.get(at).map_or(0, |ask| ask.tag)
+    }
+
+    fn is_aside(&self, at: usize) -> bool {
+        self.asks.get(at).is_some_and(|ask| ask.content.is_aside)
+    }
+
     /// Marks an ask as started. Returns whether it had been waiting.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
@@ -416,7 +437,7 @@ impl Record {
             speech.push_text(text);
         }
         let Self { asks, sentences, sentence_end, .. } = self;
-        let Some(ask) = asks.get_mut(at) else { return };
+        let Some(ask) = asks.get_mut(at).filter(|ask| !ask.content.is_aside) else { return };
         ask.turn.push_str(text);
         sentences.push(text, |text| {
             *sentence_end = end_of(text, &ask.turn, *sentence_end);
@@ -437,6 +458,7 @@ impl Record {
         mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
         let (speech, mut conversation) = voices.both(self);
+        let speech = speech.filter(|_| !self.is_aside(at));
         let heard_bytes = self.heard_bytes_of(at);
         let is_answered = self.is_answered(at, end, heard_bytes);
         if let Some(conversation) = conversation.as_mut().filter(|_| !is_answered) {
@@ -475,6 +497,7 @@ impl Record {
         // Raw text is not part of a conversation, here as in the engine.
         if let Some(mut conversation) = conversation
             && ask.content.kind.is_in_conversation()
+            && !ask.content.is_aside
             && !ask.outdated
             && is_answered
         {

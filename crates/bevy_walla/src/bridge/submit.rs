@@ -28,6 +28,7 @@ pub(crate) fn submit(
 ) {
     let watch = Stopwatch::start(Stage::Submit);
     let bridge = &mut *bridge;
+    bridge.frames = bridge.frames.saturating_add(1);
     bridge.pause(is_paused(&settings, time.as_deref()));
     if bridge.failure.is_some() {
         bridge.give_up_copies();

@@ -175,3 +175,65 @@ fn a_copy_of_an_agent_is_a_fork_in_the_engine() {
     updates(&mut app, 20);
     assert_eq!((texts(&app, copy).len(), texts(&app, agent).len()), (6, 4));
 }
+
+/// While a reply is in progress, the repetition is of this reply, whatever it has said so far.
+#[test]
+fn a_reply_in_progress_is_asked_again() {
+    for frames in 0..4 {
+        let (mut app, engine, agent) = talk();
+        let mut expected = texts(&app, agent);
+        let sent = engine.commands().len();
+        app.world_mut().trigger(Ask::new(agent, "three"));
+        updates(&mut app, frames);
+        app.world_mut().trigger(Ask::again(agent).seeded(9));
+        updates(&mut app, 20);
+        expected.extend(["three".to_owned(), "A: three".to_owned()]);
+        assert_eq!(texts(&app, agent), expected, "{frames}");
+        let mut asks = engine.commands().split_off(sent);
+        asks.retain(|command| matches!(command, Command::Ask { .. }));
+        let Some(Command::Ask { prompt, options, .. }) = asks.last() else { panic!("{asks:?}") };
+        assert_eq!((prompt, options.seed), (&Prompt::Chat("three".into()), Some(9)));
+    }
+}
+
+/// An aside is heard by its events alone: no turn, no sentence, no text of the speech.
+#[test]
+fn an_aside_leaves_no_turn_and_no_sentence() {
+    #[derive(Resource, Default)]
+    struct Aside {
+        deltas: String,
+        tags: Vec<u64>,
+        sentences: usize,
+        ends: Vec<u64>,
+    }
+    let (mut app, _engine, agent) = talk();
+    let before = texts(&app, agent);
+    app.init_resource::<Aside>();
+    app.add_observer(|delta: On<ReplyDelta>, mut aside: ResMut<Aside>| {
+        aside.deltas.push_str(&delta.text);
+        aside.tags.push(delta.tag);
+    });
+    app.add_observer(|_: On<ReplySentence>, mut aside: ResMut<Aside>| aside.sentences += 1);
+    app.add_observer(|end: On<ReplyFinished>, mut aside: ResMut<Aside>| aside.ends.push(end.tag));
+    let spoken = speech(&app, agent).text().to_owned();
+    app.world_mut().trigger(Ask::new(agent, "mood?").aside().tagged(5));
+    for _ in 0..20 {
+        app.update();
+        assert!(speech(&app, agent).is_silent());
+        assert_eq!(speech(&app, agent).text(), spoken);
+    }
+    let aside = app.world().resource::<Aside>();
+    assert_eq!((aside.deltas.as_str(), aside.sentences), ("A: mood?", 0));
+    assert!(!aside.tags.is_empty() && aside.tags.iter().all(|tag| *tag == 5));
+    assert_eq!(aside.ends, [5]);
+    assert_eq!(texts(&app, agent), before);
+    // The next sentence carries its tag.
+    #[derive(Resource, Default)]
+    struct Tags(Vec<u64>);
+    app.init_resource::<Tags>();
+    app.add_observer(|said: On<ReplySentence>, mut tags: ResMut<Tags>| tags.0.push(said.tag));
+    app.world_mut().trigger(Ask::new(agent, "three").tagged(6));
+    updates(&mut app, 20);
+    assert_eq!(app.world().resource::<Tags>().0, [6]);
+    assert_eq!(texts(&app, agent).len(), before.len() + 2);
+}

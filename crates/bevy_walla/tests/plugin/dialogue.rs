@@ -395,3 +395,26 @@ fn an_engine_that_fails_ends_every_ask_once() {
         assert!(agents.iter().all(|&agent| speech(&app, agent).is_silent()));
     }
 }
+
+/// The asks of one frame cost time in proportion to their number, also without their limit.
+#[test]
+fn many_asks_of_an_agent_take_linear_time() {
+    let time = |asks: usize| {
+        let engine = echo();
+        let mut app = app(&engine);
+        let mut settings = app.world_mut().resource_mut::<WallaSettings>();
+        settings.asks_per_agent_max = u32::MAX;
+        let agent = spawn(&mut app, "A");
+        updates(&mut app, 2);
+        for _ in 0..asks {
+            app.world_mut().write_message(Ask::new(agent, "Hello"));
+        }
+        let begun = std::time::Instant::now();
+        app.update();
+        begun.elapsed().as_secs_f64()
+    };
+    // 16 times as many asks: 256 times as long if each one looks at all others.
+    let best = |asks: usize| (0..3).map(|_| time(asks)).fold(f64::INFINITY, f64::min);
+    let (few, many) = (best(4_000), best(64_000));
+    assert!(many < 80.0 * few, "{few} s and {many} s");
+}

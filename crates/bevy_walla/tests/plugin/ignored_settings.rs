@@ -82,3 +82,40 @@ fn settings_without_effect_are_a_warning() {
     let text = warnings(scripted().settings(WallaSettings::default()));
     assert!(!text.contains("without effect"), "{text}");
 }
+
+/// What has no effect is said once: an action without its type, a route without engines, and an app
+/// that ends before the model has answered.
+#[test]
+fn silent_misuse_is_reported_once() {
+    /// Waves.
+    #[derive(serde::Deserialize, bevy_walla::schemars::JsonSchema)]
+    #[schemars(crate = "bevy_walla::schemars")]
+    struct Wave;
+
+    let warned = |is_correct: bool, frames: usize| {
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            let mut app = App::new();
+            app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+            if is_correct {
+                app.add_action::<Wave>();
+            }
+            for _ in 0..2 {
+                let actions = Actions::new().allow::<Wave>();
+                let mut agent = app.world_mut().spawn((Agent::persona("A"), actions));
+                if !is_correct {
+                    agent.insert(AgentEngine::named("cloud"));
+                }
+                let agent = agent.id();
+                app.world_mut().trigger(Ask::new(agent, "Hello"));
+            }
+            (0..frames).for_each(|_| app.update());
+        });
+        let text = warnings.0.lock().unwrap().clone();
+        ["no add_action", "AgentEngine has no effect", "needs a runner"]
+            .map(|part| text.matches(part).count())
+    };
+    assert_eq!(warned(false, 1), [1, 1, 1]);
+    assert_eq!(warned(false, 5), [1, 1, 0]);
+    assert_eq!(warned(true, 5), [0, 0, 0]);
+}

@@ -101,7 +101,8 @@ fn messages_have_fields() {
     assert_eq!(finished.path::<u32>("usage.reply_tokens").unwrap(), &5);
     let mut text = InlineText::new();
     text.push("Three silver.");
-    let delta = ReplyDelta { agent: Entity::PLACEHOLDER, reply_id: ReplyId(3), text, tokens: 3 };
+    let delta =
+        ReplyDelta { agent: Entity::PLACEHOLDER, reply_id: ReplyId(3), tag: 0, text, tokens: 3 };
     let delta: &dyn Reflect = &delta;
     let text = delta.path::<InlineText<DELTA_BYTES_MAX>>("text").unwrap();
     assert_eq!(

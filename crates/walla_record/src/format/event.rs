@@ -201,6 +201,7 @@ fn put_usage(writer: &mut Writer<'_>, usage: &Usage) {
         usage.reasoning_tokens,
         usage.call_tokens,
         usage.forced_tokens,
+        usage.dropped_turns,
     ] {
         writer.number(number);
     }
@@ -224,6 +225,7 @@ fn get_usage(reader: &mut Reader<'_>) -> Result<Usage, Defect> {
         reasoning_tokens: reader.u32()?,
         call_tokens: reader.u32()?,
         forced_tokens: reader.u32()?,
+        dropped_turns: reader.u32()?,
         first_token_micros: reader.number()?,
         first_token: FirstTokenTimes {
             waiting_micros: reader.number()?,

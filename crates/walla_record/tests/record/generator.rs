@@ -193,6 +193,7 @@ fn options(dice: &mut Dice) -> AskOptions {
             Arc::new(Notes { heading, tokens_max: dice.number(), ..Notes::new(dice.texts()) })
         }),
         seed: dice.maybe(Dice::long),
+        aside: dice.one_in(2),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }
@@ -347,6 +348,7 @@ fn usage(dice: &mut Dice) -> Usage {
         reasoning_tokens: dice.number(),
         call_tokens: dice.number(),
         forced_tokens: dice.number(),
+        dropped_turns: dice.number(),
         first_token_micros: dice.long(),
         first_token: FirstTokenTimes {
             waiting_micros: dice.long(),

@@ -99,8 +99,20 @@ impl Turn {
 /// Action when a conversation no longer fits in the agent's context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContextPolicy {
-    /// Forget the oldest turns and keep the persona: half of the context at once, or less the first
-    /// time. The default.
+    /// Forget the oldest turns and keep the persona. The default.
+    ///
+    /// A prompt has the context without the tokens that are kept for the reply
+    /// ([`reply_tokens_max`](AgentSpec::reply_tokens_max), with the reasoning of an agent that
+    /// thinks; at most half of the context). Persona and question take a part of it; when the turns
+    /// exceed the rest, half of it is forgotten at once, so that the cache stays valid in between.
+    /// The first turns are forgotten earlier, by up to that half: agents that began to talk
+    /// together do not evaluate their conversations in the same frame. So with the defaults and a
+    /// context of 2,048 tokens an agent remembers 800 to 1,700 tokens.
+    /// [`Usage::dropped_turns`](crate::Usage::dropped_turns) reports the forgotten turns.
+    ///
+    /// Turns that only the present cache is too small for
+    /// ([`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)) are left out of the prompt and
+    /// stay in the conversation.
     #[default]
     DropOldest,
     /// An ask that does not fit fails with
@@ -219,6 +231,10 @@ pub struct AskOptions {
     /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
     /// same conversation with another seed gets another reply, unless the temperature is 0.
     pub seed: Option<u64>,
+    /// Whether question and reply leave no turn in the conversation: for questions of the program,
+    /// such as a choice or data as JSON, that the agent shall not remember. Calls are delivered;
+    /// they are no turns either, so they take no results. Default: `false`.
+    pub aside: bool,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
     pub cancel_after: Option<Box<CancelAfter>>,

@@ -67,6 +67,10 @@ pub struct Usage {
     /// Speech and call tokens that were not sampled, because the reply's constraint left no choice.
     /// They are evaluated like a prompt, several in one step.
     pub forced_tokens: u32,
+    /// Number of turns that the conversation has forgotten for this prompt, because it did not fit
+    /// in the context ([`ContextPolicy::DropOldest`](crate::ContextPolicy::DropOldest)). A remote
+    /// engine does not know them.
+    pub dropped_turns: u32,
     /// Time from the ask's arrival at the engine to its first token, speech or reasoning, in
     /// microseconds, without [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,

@@ -133,16 +133,17 @@ impl Core {
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
         let context_tokens = self.prompt_context_tokens();
+        let turns_max = self.context_tokens as usize;
         let Some(agent) = self.agents.get_mut(slot) else { return };
         agent.take_changes();
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
-        agent.extend_turns(ask.turns_before, context_tokens as usize);
+        agent.extend_turns(ask.turns_before, turns_max);
         let prompt = match ask.prompt {
             Prompt::Again => agent.take_last_reply().ok_or(ReplyError::NoReply),
             Prompt::Results(results) => {
                 agent.background.outdate();
-                let answered = agent.history.answer(results, context_tokens as usize);
+                let answered = agent.history.answer(results, turns_max);
                 answered.map(|()| Prompt::Continue).map_err(ReplyError::Result)
             }
             prompt => Ok(prompt),
@@ -193,6 +194,7 @@ impl Core {
             purpose: Purpose::Reply(ask.reply_id),
             source,
             context_tokens,
+            declared_tokens: self.context_tokens,
             // Half of the context at most, because the persona needs space too.
             reply_tokens: reply_tokens.min(context_tokens / 2),
         };
@@ -204,8 +206,8 @@ impl Core {
         }
     }
 
-    /// Maximum tokens of a prompt with its reply: older turns are also dropped if the cache is
-    /// smaller than the context.
+    /// Maximum tokens of a prompt with its reply: older turns are also left out if the cache is
+    /// smaller than the context. They are forgotten only if the context is too small.
     pub(super) fn prompt_context_tokens(&self) -> u32 {
         self.context_tokens.min(self.kv.capacity_tokens())
     }
@@ -227,12 +229,13 @@ impl Core {
             let waits = |r: &&mut Reply| r.reply_id == reply_id && r.phase == ReplyPhase::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
-                Ok(Encoded { tokens, dropped, start }) => {
+                Ok(Encoded { tokens, forgotten, start, .. }) => {
                     reply.asked = done.asked;
-                    // Dropped turns never fit again, so the conversation is bounded by the context.
-                    // If the turns were edited meanwhile, the next prompt drops them.
+                    // Forgotten turns never fit again, so the conversation is bounded by the
+                    // context. If the turns were edited meanwhile, the next prompt drops them.
                     if reply.exchanges_removed == agent.history.exchanges_removed() {
-                        agent.history.drop_oldest(dropped);
+                        agent.history.drop_oldest(forgotten);
+                        reply.usage.dropped_turns = u32::try_from(forgotten).unwrap_or(u32::MAX);
                     }
                     self.start_generation(slot, tokens, start, now_micros);
                 }

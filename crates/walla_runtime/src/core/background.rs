@@ -89,6 +89,7 @@ impl Core {
             purpose: Purpose::Background(version),
             source: PromptSource::Unasked(Conversation::of(agent)),
             context_tokens,
+            declared_tokens: self.context_tokens,
             reply_tokens: self.model_text.reply_tokens(&agent.spec).min(context_tokens / 2),
         };
         self.prompts.submit_background(job);

@@ -349,7 +349,9 @@ impl EngineCore for Core {
         self.clients.deliver(emit);
         self.update_stats();
         let next = self.next_wakeup(submission, now_micros);
-        let is_again = collected || has_copied || self.transfers.take_stopped();
+        // The prefill of an agent may have ended after its save was looked at.
+        let is_again =
+            collected || has_copied || self.transfers.take_stopped() || self.can_export();
         Ok(if is_again { Advance::Again } else { self.transfers.earlier(next) })
     }
 

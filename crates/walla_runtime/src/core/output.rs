@@ -276,7 +276,9 @@ impl Core {
         agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
-        agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        if !reply.options.aside {
+            agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        }
         agent.history.restore_reply();
         agent.flush_turns_after_asks(turns_max);
         // The next prompt has them, and so does its background prefill.

@@ -31,8 +31,10 @@ pub(super) struct EncodeJob {
     pub agent: AgentId,
     pub purpose: Purpose,
     pub source: PromptSource,
-    /// Capacity of the context in tokens.
+    /// Capacity of the context in tokens, or of the present cache if that is less.
     pub context_tokens: u32,
+    /// Capacity of the context in tokens.
+    pub declared_tokens: u32,
     /// Tokens of the context to keep free for the reply.
     pub reply_tokens: u32,
 }
@@ -103,6 +105,9 @@ pub(super) struct Encoded {
     pub tokens: Vec<TokenId>,
     /// Number of oldest turns that were left out.
     pub dropped: usize,
+    /// Number of them that will never fit. Turns that only the present cache is too small for are
+    /// kept.
+    pub forgotten: usize,
     /// State at the start of the reply, if speech and reasoning are separated.
     pub start: Option<ReplyStart>,
 }

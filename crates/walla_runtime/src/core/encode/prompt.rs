@@ -26,12 +26,12 @@ pub(super) fn encode(text: &ModelText, job: &EncodeJob) -> Result<Encoded, Reply
             if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
                 tokens.insert(0, bos);
             }
-            Ok(Encoded { tokens, dropped: 0, start: None })
+            Ok(Encoded { tokens, dropped: 0, forgotten: 0, start: None })
         }
         PromptSource::RawTrusted(raw) => {
             let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
             let tokens = tokenizer.encode_prompt(&prompt).map_err(refused)?;
-            Ok(Encoded { tokens, dropped: 0, start: None })
+            Ok(Encoded { tokens, dropped: 0, forgotten: 0, start: None })
         }
         PromptSource::Chat { conversation, asked } => {
             let question = match asked {
@@ -138,7 +138,13 @@ fn encode_conversation(
             (encode(0)?, 0)
         }
     };
-    Ok(Encoded { tokens, dropped, start })
+    let forgotten = if job.context_tokens < job.declared_tokens {
+        let limit = job.declared_tokens.saturating_sub(job.reply_tokens) as usize;
+        first_possible(turns, limit, text.tokenizer.delta_bytes_max()).min(dropped)
+    } else {
+        dropped
+    };
+    Ok(Encoded { tokens, dropped, forgotten, start })
 }
 
 fn encode_chat(

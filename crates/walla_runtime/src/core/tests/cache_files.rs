@@ -100,6 +100,37 @@ fn models() -> [&'static [u8]; 4] {
     [model(), leak(&sliding), leak(&convolutions), recurrent_model()]
 }
 
+/// A save that is requested at the end of a reply, whatever the device does then, needs no time to
+/// pass: the end of the preparation continues it, not a timer.
+#[test]
+fn a_save_behind_a_reply_waits_for_no_timer() {
+    for (index, model) in models().into_iter().enumerate() {
+        for reply_tokens_max in [1, 2, 5, 20] {
+            for later in 0..4 {
+                let mut rig = free(&wide(model));
+                let agent = rig.agent(AgentSpec { reply_tokens_max, ..chatty() });
+                let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
+                while rig.reply(ask).ends.is_empty() {
+                    rig.advance();
+                }
+                (0..later).for_each(|_| _ = rig.advance());
+                let job = copy(&mut rig, agent, CacheTicket::save_bytes());
+                while job.result().is_none() {
+                    let next = rig.advance();
+                    let sleeps = match next {
+                        Advance::Idle => true,
+                        Advance::Pause(micros) => micros > 10_000,
+                        Advance::Again | Advance::Poll => false,
+                    };
+                    assert!(!sleeps || job.result().is_some(), "{index} {later}: {next:?}");
+                }
+                let copied = job.result().expect("it has ended");
+                assert!(copied.is_ok(), "{index} {reply_tokens_max} {later}: {copied:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_agent_of_a_new_engine_speaks_as_before_and_evaluates_only_its_question() {
     for (index, model) in models().into_iter().enumerate() {

@@ -267,6 +267,60 @@ fn a_conversation_is_cut_to_the_cache() {
     }
 }
 
+/// Asks while the cache has any size, in any order: the conversation keeps all turns, because they
+/// fit in the context.
+#[test]
+fn a_smaller_cache_loses_no_turn() {
+    for seed in 0..6_u32 {
+        let options = EngineOptions { kv_tokens: Some(16 * 40), context_tokens: 512, ..options() };
+        let mut rig = Rig::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let persona = String::new();
+        let agent = rig.agent(AgentSpec { persona, ..speaker(seed.into(), 4) });
+        let (mut expected, mut replies, mut left_out) = (Vec::new(), 0, 0);
+        for n in 0..14 {
+            let roll = walla_device::philox4x32([n, 0, 0, 9], [seed, 1]);
+            rig.core.control(Control::KvTokens(16 * (3 + roll[0] % 30)));
+            if roll[1].is_multiple_of(3) {
+                let seen = Turn::new(Speaker::Observation, format!("{n}"));
+                rig.command(Command::AppendTurns { agent, turns: vec![seen.clone()] });
+                expected.push(seen);
+            }
+            let ask = rig.ask(agent, Prompt::Chat(format!("Q{n}?")));
+            rig.run();
+            let heard = rig.reply(ask);
+            assert_eq!(heard.usage.dropped_turns, 0, "{seed} {n}");
+            // The smallest caches are too small for any reply.
+            if heard.started > 0 && (!heard.text.is_empty() || heard.ends[0].is_ok()) {
+                expected.push(Turn::new(Speaker::User, format!("Q{n}?")));
+                expected.push(Turn::new(Speaker::Agent, heard.text.clone()));
+                replies += 1;
+                left_out += usize::from(heard.usage.prompt_tokens < 8 * n);
+            }
+            let slot = rig.core.agents.slot_of(agent).expect("it has a slot");
+            let kept = rig.core.agents.get(slot).expect("it lives").history.turns();
+            assert_eq!(**kept, expected, "{seed} {n}");
+        }
+        assert!(replies > 6 && left_out > 0, "{seed}: {replies} {left_out}");
+    }
+}
+
+/// Turns that a conversation forgets are counted, and the rest is in the conversation.
+#[test]
+fn forgotten_turns_are_reported() {
+    let mut rig = Rig::new(&options(), &inline_cpu(), Pacing::FreeRunning);
+    let agent = rig.agent(AgentSpec { persona: String::new(), ..speaker(1, 4) });
+    let mut dropped = 0;
+    for asked in 1..20 {
+        let ask = rig.ask(agent, Prompt::Chat("Who are you?".into()));
+        rig.run();
+        dropped += rig.reply(ask).usage.dropped_turns as usize;
+        let slot = rig.core.agents.slot_of(agent).expect("it has a slot");
+        let kept = rig.core.agents.get(slot).expect("it lives").history.turns().len();
+        assert_eq!(dropped + kept, 2 * asked);
+    }
+    assert!(dropped > 0);
+}
+
 /// Both prompts fit alone. Pages of the one that is in the batch are reserved, but hold no tokens.
 #[test]
 fn a_prompt_waits_for_the_reserved_pages_of_another() {

@@ -42,9 +42,24 @@ impl Core {
     pub(super) fn awaits_background(&self, (client, id): (ClientKey, AgentId)) -> bool {
         let slot = self.agents.slot_of(id);
         let agent = slot.and_then(|slot| self.agents.get(slot));
-        let pending = agent.filter(|agent| agent.client == client && !agent.has_work());
-        pending.is_some_and(|agent| agent.is_chat && agent.background.is_pending())
-            && self.prepares_in_background()
+        let silent = agent.filter(|agent| agent.client == client && !agent.has_work());
+        let (Some(slot), Some(agent)) = (slot, silent) else { return false };
+        // The last step of the background prefill, or one that was launched ahead of the end of the
+        // reply, is still running.
+        let is_in_flight = std::env::var_os("XA").is_none()
+            && self.kv.executor().in_flight() > 0
+            && (agent.sequence.copyable().len() as u32) < self.kv.len(slot);
+        let is_pending =
+            agent.is_chat && agent.background.is_pending() && self.prepares_in_background();
+        is_pending || is_in_flight
+    }
+
+    /// Whether the active save has waited for a background prefill that has ended since.
+    pub(in crate::core) fn can_export(&self) -> bool {
+        let Some((job, super::Stage::Saving)) = &self.transfers.active else { return false };
+        std::env::var_os("XB").is_none()
+            && self.transfers.awaits_background
+            && !self.awaits_background((job.client, job.agent))
     }
 
     /// Copies the agent's evaluated tokens into the sequence of the transfers.

@@ -103,6 +103,8 @@ pub(super) struct Transfers {
     window: (u64, u32),
     /// Next call of [`Core::run_transfers`] without other events.
     wakeup: Option<Advance>,
+    /// The active save waits for the background prefill of its agent.
+    awaits_background: bool,
     /// A job was ended for agents that need its pages: the next job, and asks that waited for a
     /// load, can begin.
     has_stopped: bool,
@@ -164,6 +166,7 @@ impl Transfers {
             number: 0,
             window: (0, 0),
             wakeup: None,
+            awaits_background: false,
             has_stopped: false,
         }
     }
@@ -300,6 +303,7 @@ impl Core {
     pub(super) fn run_transfers(&mut self, now_micros: u64) -> Result<bool, ExecError> {
         let mut any = false;
         self.transfers.wakeup = None;
+        self.transfers.awaits_background = false;
         // Each round enqueues or reads a part, or ends a job, and all of them are bounded.
         loop {
             if let Some(done) = self.transfers.worker.collect() {
@@ -381,6 +385,7 @@ impl Core {
                 let end_micros = arrived_micros + SAVE_WAIT_MICROS_MAX;
                 if now_micros < end_micros && self.awaits_background(owner) {
                     let wakeup = Advance::Pause(end_micros - now_micros);
+                    self.transfers.awaits_background = true;
                     (Stage::Saving, Ok(Progress::Wait(Some(wakeup))))
                 } else if !self.kv.has_commands() {
                     let wakeup = Advance::Pause(RETRY_MICROS);

@@ -1,0 +1,50 @@
+//! Warnings about what has no effect, once each.
+
+use std::collections::HashSet;
+
+use bevy_ecs::entity_disabling::Disabled;
+use bevy_ecs::prelude::*;
+
+#[cfg(feature = "actions")]
+use crate::action_types::ActionTypes;
+#[cfg(feature = "actions")]
+use crate::actions::Actions;
+use crate::agent::AgentEngine;
+
+/// Actions that are allowed as types whose calls no event of the type delivers.
+#[cfg(feature = "actions")]
+pub(crate) fn warn_of_untyped_actions(
+    changed: Query<(Entity, &Actions), (Changed<Actions>, Allow<Disabled>)>,
+    types: Option<Res<ActionTypes>>,
+    mut warned: Local<HashSet<String>>,
+) {
+    for (agent, actions) in &changed {
+        let is_added = |name: &str| types.as_ref().is_some_and(|types| types.has(name));
+        for name in actions.typed().filter(|name| !is_added(name)) {
+            if warned.insert(name.to_owned()) {
+                tracing::warn!(
+                    target: "walla::load",
+                    %agent,
+                    action = name,
+                    "no add_action for the type of this action: its calls arrive as AgentCalled only"
+                );
+            }
+        }
+    }
+}
+
+/// Routes in an app with one engine.
+pub(crate) fn warn_of_unused_routes(
+    added: Query<Entity, (Added<AgentEngine>, Allow<Disabled>)>,
+    mut is_warned: Local<bool>,
+) {
+    if let Some(agent) = added.iter().next()
+        && !std::mem::replace(&mut *is_warned, true)
+    {
+        tracing::warn!(
+            target: "walla::load",
+            %agent,
+            "AgentEngine has no effect: the app has one engine (WallaPlugin::engine adds others)"
+        );
+    }
+}
