@@ -4,6 +4,7 @@ use walla_plan::Detail;
 use walla_types::SeqId;
 
 use super::*;
+use crate::api::{Speaker, Turn};
 use crate::engine_core::Control;
 use crate::options::EngineError;
 
