@@ -101,7 +101,9 @@ impl Server {
             "https" => tls::config(&options.root_certificates)?,
             _ => tls::none()?,
         };
-        let client = Client::builder()
+        let client = options
+            .proxy
+            .apply(Client::builder(), &url)?
             .user_agent(USER_AGENT)
             .connect_timeout(options.limits.connect)
             .redirect(redirect::Policy::none())

@@ -13,6 +13,9 @@
 //! OpenAI's dialect, a key made of the process id and the number of the agent. Nothing else is
 //! sent: no names of files, no saved game, no other agents.
 //!
+//! An encrypted connection to another machine goes through the [`Proxy`] of the environment, if one
+//! is set there; plain HTTP and this machine are reached directly.
+//!
 //! # Differences to a local engine
 //! - [`ReplyEvent::Started`](walla_runtime::ReplyEvent::Started) has an estimate of the prompt
 //!   tokens, and a delta counts as one token. [`Usage`](walla_runtime::Usage) has the server's
@@ -37,6 +40,7 @@ mod hub;
 mod key;
 mod options;
 mod parts;
+mod proxy;
 mod request;
 mod stream;
 mod tls;
@@ -45,3 +49,4 @@ pub use dialect::{Dialect, PriorityField};
 pub use engine::{RemoteClient, RemoteEngine};
 pub use key::ApiKey;
 pub use options::{OptionsError, RemoteOptions, Retries, SizeLimits, TimeLimits};
+pub use proxy::Proxy;
