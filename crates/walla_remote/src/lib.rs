@@ -20,6 +20,9 @@
 //! - [`ReplyEvent::Started`](walla_runtime::ReplyEvent::Started) has an estimate of the prompt
 //!   tokens, and a delta counts as one token. [`Usage`](walla_runtime::Usage) has the server's
 //!   counts, if it sends them.
+//! - A server may answer with one whole response in place of a stream: the reply then arrives at
+//!   once. A stream that is done without a finish reason is
+//!   [`EndOfTurn`](walla_runtime::FinishReason::EndOfTurn).
 //! - A stop string is reported by index only if the server names it (vLLM, `walla serve`),
 //!   otherwise as [`EndOfTurn`](walla_runtime::FinishReason::EndOfTurn). OpenAI accepts four.
 //! - The limit of reasoning is added to the limit of the reply, and the server decides how both are

@@ -8,4 +8,5 @@ mod own_thread;
 mod proxy;
 mod secrets;
 mod server;
+mod shapes;
 mod tls;
