@@ -223,7 +223,7 @@ pub use lod::{
 };
 pub use memories::{
     EmbeddingState, Knowledge, Lore, Memorises, Memory, MemoryService, MemoryTexts, MemoryTime,
-    Remember, RememberCommands, WallaMemoryPlugin,
+    MemoryTurn, Remember, RememberCommands, WallaMemoryPlugin,
 };
 pub use plugin::WallaPlugin;
 pub use recording::WallaRecording;

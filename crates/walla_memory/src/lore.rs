@@ -188,8 +188,9 @@ impl Paragraph {
 
     fn push(&mut self, content: &str) {
         let escaped = content.strip_prefix('\\');
-        let content =
-            escaped.filter(|text| text.starts_with(|c| is_open(c) || is_hash(c))).unwrap_or(content);
+        let content = escaped
+            .filter(|text| text.starts_with(|c| is_open(c) || is_hash(c)))
+            .unwrap_or(content);
         if !self.text.is_empty() {
             self.text.push(' ');
         }

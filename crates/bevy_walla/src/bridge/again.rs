@@ -44,10 +44,11 @@ impl EngineBridge {
         {
             record.restore_removed(at, &mut conversation);
         }
+        let speaker = ask.speaker.or_else(|| conversation.last_speaker());
         let (question, removed) = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
         self.conversation_changed(ask.agent, &conversation);
         let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
-        let ask = Ask { kind, text: question.unwrap_or_default(), ..ask.clone() };
+        let ask = Ask { kind, text: question.unwrap_or_default(), speaker, ..ask.clone() };
         Ok(Some(Repetition { ask, removed }))
     }
 

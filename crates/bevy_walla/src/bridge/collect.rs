@@ -281,6 +281,7 @@ impl EngineBridge {
             content: Box::new(AskContent {
                 question: ask.text.clone(),
                 kind: ask.kind,
+                speaker: ask.speaker,
                 options: ask.options.clone(),
                 removed,
             }),

@@ -179,6 +179,7 @@ struct OpenAsk {
 struct AskContent {
     question: String,
     kind: AskKind,
+    speaker: Option<Entity>,
     /// Taken when the ask is sent.
     options: AskOptions,
     /// Turns that a repetition has removed from the conversation.

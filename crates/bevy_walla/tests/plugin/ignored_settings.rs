@@ -82,3 +82,17 @@ fn settings_without_effect_are_a_warning() {
     let text = warnings(scripted().settings(WallaSettings::default()));
     assert!(!text.contains("without effect"), "{text}");
 }
+
+#[test]
+fn memories_before_the_other_plugin_are_no_warning() {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut app = App::new();
+        app.add_plugins(WallaMemoryPlugin::default());
+        app.world_mut().spawn(Memory::default());
+        app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+        app.finish();
+        app.update();
+    });
+    assert_eq!(*warnings.0.lock().unwrap(), "");
+}

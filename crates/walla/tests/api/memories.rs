@@ -44,6 +44,26 @@ async fn an_ask_carries_what_its_agent_knows() {
     assert_eq!(engine.recall().stats().searches, 2);
 }
 
+/// As in Bevy: the rule is the one of all settings of an ask.
+#[tokio::test]
+async fn notes_of_an_ask_replace_the_found_entries() {
+    let engine = engine().await;
+    let mut memory = Memory::default();
+    memory.add(Entry::new("The well is dry.")).unwrap();
+    engine.recall().update(&mut memory).unwrap();
+    let prompt_tokens = async |has_memory: bool, notes: &[&str]| {
+        let agent = engine.agent_with(speaker(1, 3));
+        agent.set_recall(has_memory.then(|| AgentRecall::new([memory.key()])));
+        let options = AskOptions::notes(Notes::new(notes.iter().copied()));
+        let reply = agent.ask_with_options(Prompt::Chat("Is the well dry?".into()), options);
+        soon("the end", reply.finish()).await.unwrap().usage.prompt_tokens
+    };
+    for notes in [&["It rains."][..], &[]] {
+        assert_eq!(prompt_tokens(true, notes).await, prompt_tokens(false, notes).await);
+    }
+    assert_eq!(engine.recall().stats().searches, 0);
+}
+
 #[tokio::test]
 async fn an_engine_embeds_with_the_model_that_is_set() {
     let engine = engine().await;

@@ -97,7 +97,8 @@ fn a_header_in_other_brackets_is_a_header() {
         let inside = Store::from_lore_text(&format!("Geese.\n{header}\nThe mayor did it."));
         assert!(matches!(inside, Err(LoreError::HeaderInside { line: 2 })), "{header}");
     }
-    for wrong in ["【注意】\nx", "［x", "【visible_to：guards\nx", "〖visible_to：guards】 x\ny"] {
+    for wrong in ["【注意】\nx", "［x", "【visible_to：guards\nx", "〖visible_to：guards】 x\ny"]
+    {
         let error = Store::from_lore_text(wrong).unwrap_err();
         assert!(matches!(error, LoreError::Header { line: 1 }), "{wrong}: {error}");
     }
