@@ -213,7 +213,7 @@ pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard}
 pub use cache_file::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
+pub use engines::{EngineSetup, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
 pub use fork::{ForkCommands, ForkOf};
 #[cfg(feature = "lod")]
