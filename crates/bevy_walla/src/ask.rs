@@ -62,7 +62,7 @@ pub struct Ask {
     /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) carry a copy. Default: `0`.
     pub tag: u64,
-    /// Another character that says the text, as [`MemoryTexts`](crate::MemoryTexts) get it. Default:
+    /// Another character that speaks the text, for [`MemoryTexts`](crate::MemoryTexts). Default:
     /// `None`, the player.
     #[cfg_attr(feature = "reflect", reflect(default))]
     pub speaker: Option<Entity>,
@@ -91,7 +91,7 @@ impl Ask {
         Self { kind: AskKind::Again, ..Self::new(agent, "") }
     }
 
-    /// Sets the character that says the text, instead of the player: an agent that
+    /// Sets the character that speaks the text, instead of the player: an agent that
     /// [memorises](crate::Memorises) the exchange remembers who spoke.
     #[must_use]
     pub fn spoken_by(self, speaker: Entity) -> Self {

@@ -170,7 +170,7 @@ impl Conversation {
         Some(Heard { question, speaker: exchange.speaker, reply: &reply.text })
     }
 
-    /// Who asked for the latest reply among the exchanges stored here; `None`: the player.
+    /// The speaker of the latest question among the exchanges stored here; `None`: the player.
     pub(crate) fn last_speaker(&self) -> Option<Entity> {
         self.exchanges.back().and_then(|exchange| exchange.speaker)
     }

@@ -268,9 +268,11 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// # let mut app = App::new();
 /// # app.add_plugins(plugin).add_observer(no_boss);
 /// # // The file does not exist.
-/// # app.world_mut().run_system_once(boss_appears).unwrap().unwrap();
+/// # let ran: Result = app.world_mut().run_system_once(boss_appears).unwrap();
+/// # ran.unwrap();
 /// # assert_eq!(answer(&mut app), "Small.");
-/// # app.world_mut().run_system_once(boss_dies).unwrap().unwrap();
+/// # let ran: Result = app.world_mut().run_system_once(boss_dies).unwrap();
+/// # ran.unwrap();
 /// # // It loads, and is loaded.
 /// # boss.set_state(WallaState::Loading { fraction: 0.5 });
 /// # let setup = Boss(boss.clone()).setup();

@@ -75,8 +75,8 @@ impl Store {
     }
 
     /// A store with the entries of a JSON array, in their order; a byte order mark before it is
-    /// ignored. The limits are [`StoreLimits::lore`]. An entry is an object with `text`, and optionally `tags`,
-    /// `visible_to`, `importance` and `time_seconds`.
+    /// ignored. The limits are [`StoreLimits::lore`]. An entry is an object with `text`, and
+    /// optionally `tags`, `visible_to`, `importance` and `time_seconds`.
     ///
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.

@@ -49,8 +49,8 @@ pub(crate) fn replace<T, E>(
     written
 }
 
-/// Stores the name of a file. File systems that cannot store a folder by itself refuse it; the file
-/// is complete all the same.
+/// Stores the name of a file. Some file systems cannot store a folder and refuse it; the file is
+/// complete all the same.
 #[cfg(unix)]
 fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

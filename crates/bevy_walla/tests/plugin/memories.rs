@@ -147,7 +147,7 @@ fn an_added_entry_happens_now() {
     assert_eq!(app.world().resource::<Lore>().iter().next().unwrap().1.time, later);
 }
 
-/// Whatever the order of the plugins, and also between them.
+/// In both orders, also for entities between the two plugins.
 #[test]
 fn the_order_of_the_plugins_does_not_matter() {
     let engine = echo();

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
-use walla::{EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Purpose};
+use walla::{
+    AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Prompt,
+    Purpose,
+};
 use walla_device::FaultPlan;
 
 use crate::host::{engine, eventually, on, options, soon, speaker};

@@ -166,7 +166,7 @@ fn asks_carry_what_their_agent_knows() {
     assert_eq!(rig.last_notes(), ["The well is dry."]);
     rig.end(rig.ask(Prompt::Raw("The well".into())));
     assert_eq!(rig.last_notes(), [""; 0]);
-    // An ask's own notes replace them; without a text there are none.
+    // An ask's own notes replace them, also notes without a text.
     let searches = rig.client.recall().stats().searches;
     for own in [&["The player smiles."][..], &[]] {
         let reply_id = ReplyId::unique();

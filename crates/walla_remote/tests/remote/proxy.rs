@@ -1,4 +1,4 @@
-//! Proxies: which requests go through them, and what they get.
+//! Proxies: the requests that go through them, and the bytes that they get.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ const QUESTION: &str = "Who are you?";
 /// The last request to a [`Recorder`].
 const END: &[u8] = b"end\r\n\r\n";
 
-/// A proxy that records what it gets, and connects to nothing.
+/// A proxy that records its requests, and connects to nothing.
 struct Recorder {
     address: SocketAddr,
     thread: JoinHandle<String>,
@@ -57,7 +57,7 @@ impl Recorder {
         format!("http://{}", self.address)
     }
 
-    /// What all programs that have ended have sent.
+    /// The requests of all programs that have ended.
     fn received(self) -> String {
         TcpStream::connect(self.address).unwrap().write_all(END).unwrap();
         self.thread.join().unwrap()

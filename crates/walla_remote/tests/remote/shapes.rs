@@ -1,4 +1,4 @@
-//! Replies in the shapes that servers send beside OpenAI's.
+//! Replies in the shapes of other servers than OpenAI's.
 
 use serde_json::{Value, json};
 use walla_runtime::{AgentSpec, FinishReason, RemoteError, ReplyEvent};
@@ -7,7 +7,7 @@ use crate::client::{Heard, add, ask, client, error, hear, options, recording};
 use crate::mapping::actions;
 use crate::server::{Part, STREAM, bytes, done, event, finish, response, text};
 
-/// What an agent with actions hears from a server that sends this.
+/// The reply that an agent with actions hears from a server with this response.
 fn heard(parts: &[Part]) -> Heard {
     let parts = parts.to_vec();
     let (server, _) = recording(move |_| parts.clone());
