@@ -93,7 +93,11 @@ fn a_header_in_other_brackets_is_a_header() {
         "[visible_to: guards, mayors］",
         "【 visible　to：guards，　mayors 】",
     ] {
-        assert_eq!(entries(&format!("{header}\nThe mayor did it.")), [secret.clone()], "{header}");
+        assert_eq!(
+            entries(&format!("{header}\nThe mayor did it.")),
+            std::slice::from_ref(&secret),
+            "{header}"
+        );
         let inside = Store::from_lore_text(&format!("Geese.\n{header}\nThe mayor did it."));
         assert!(matches!(inside, Err(LoreError::HeaderInside { line: 2 })), "{header}");
     }
