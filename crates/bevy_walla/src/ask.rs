@@ -61,6 +61,10 @@ pub struct Ask {
     /// purpose of the answer, or the entity that asked ([`Entity::to_bits`]).
     /// All events of the reply carry a copy. Default: `0`.
     pub tag: u64,
+    /// Another character that speaks the text, for [`MemoryTexts`](crate::MemoryTexts). Default:
+    /// `None`, the player.
+    #[cfg_attr(feature = "reflect", reflect(default))]
+    pub speaker: Option<Entity>,
     /// Settings of this ask, which replace the settings of its agent. Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     pub options: AskOptions,
@@ -71,7 +75,7 @@ impl Ask {
     #[must_use]
     pub fn new(agent: Entity, text: impl Into<String>) -> Self {
         let (text, kind) = (text.into(), AskKind::Chat);
-        Self { agent, text, kind, tag: 0, options: AskOptions::default() }
+        Self { agent, text, kind, tag: 0, speaker: None, options: AskOptions::default() }
     }
 
     /// An ask without a question: the agent continues its conversation ([`AskKind::Continue`]).
@@ -86,7 +90,16 @@ impl Ask {
         Self { kind: AskKind::Again, ..Self::new(agent, "") }
     }
 
-    /// Sets texts that the agent knows for this reply, such as memories: see [`Notes`].
+    /// Sets the character that speaks the text, instead of the player: an agent that
+    /// [memorises](crate::Memorises) the exchange remembers who spoke.
+    #[must_use]
+    pub fn spoken_by(self, speaker: Entity) -> Self {
+        Self { speaker: Some(speaker), ..self }
+    }
+
+    /// Sets texts that the agent knows for this reply. They replace the entries of its
+    /// [`Memory`](crate::Memory) and the [`Lore`](crate::Lore) that would be found for this ask:
+    /// see [`Notes`].
     #[must_use]
     pub fn knowing(self, notes: Notes) -> Self {
         let options = AskOptions { notes: Some(Arc::new(notes)), ..self.options };

@@ -100,6 +100,17 @@ struct Exchange {
     begin: usize,
     /// Index of the reply.
     answer: usize,
+    /// Who asked; `None`: the player.
+    speaker: Option<Entity>,
+}
+
+/// An exchange that has ended.
+#[derive(Debug)]
+pub(crate) struct Heard<'a> {
+    pub question: Option<&'a str>,
+    /// Who asked; `None`: the player.
+    pub speaker: Option<Entity>,
+    pub reply: &'a str,
 }
 
 /// The texts of an exchange.
@@ -107,6 +118,8 @@ struct Exchange {
 pub(crate) struct NewExchange {
     /// `None` if the agent continued its conversation.
     pub question: Option<String>,
+    /// Who asked; `None`: the player.
+    pub speaker: Option<Entity>,
     pub reply: String,
     pub actions: Vec<Turn>,
 }
@@ -148,12 +161,18 @@ impl Conversation {
     }
 
     /// Question and reply of an exchange that has ended, as [`reply`](Self::reply).
-    pub(crate) fn exchange(&self, reply_id: ReplyId) -> Option<(Option<&str>, &str)> {
+    pub(crate) fn exchange(&self, reply_id: ReplyId) -> Option<Heard<'_>> {
         let mut latest = self.exchanges.iter().rev();
         let exchange = latest.find(|known| known.reply_id == reply_id)?;
         let reply = self.turns.get(exchange.answer)?;
         let question = self.turns.get(exchange.begin).filter(|_| exchange.begin < exchange.answer);
-        Some((question.map(|turn| turn.text.as_str()), &reply.text))
+        let question = question.map(|turn| turn.text.as_str());
+        Some(Heard { question, speaker: exchange.speaker, reply: &reply.text })
+    }
+
+    /// The speaker of the latest question among the exchanges stored here; `None`: the player.
+    pub(crate) fn last_speaker(&self) -> Option<Entity> {
+        self.exchanges.back().and_then(|exchange| exchange.speaker)
     }
 
     /// Appends a turn that did not pass through the engine: an observation, a memory, a line of the
@@ -312,7 +331,8 @@ impl Conversation {
         if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
             self.exchanges.pop_front();
         }
-        self.exchanges.push_back(Exchange { reply_id, begin, answer: at });
+        let speaker = exchange.speaker;
+        self.exchanges.push_back(Exchange { reply_id, begin, answer: at, speaker });
         self.turns.splice(at + 1..at + 1, exchange.actions);
     }
 
@@ -392,7 +412,8 @@ mod tests {
     use super::*;
 
     fn exchange(question: &str, reply: &str) -> NewExchange {
-        NewExchange { question: Some(question.into()), reply: reply.into(), actions: Vec::new() }
+        let (question, reply) = (Some(question.into()), reply.into());
+        NewExchange { question, speaker: None, reply, actions: Vec::new() }
     }
 
     fn talk(exchanges: usize) -> Conversation {

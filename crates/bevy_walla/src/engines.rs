@@ -9,7 +9,8 @@ use bevy_reflect::Reflect;
 use walla_record::{Player, Recording};
 use walla_router::{EngineStatus, Engines, EnginesError};
 use walla_runtime::{
-    Engine, EngineClient, EngineOptions, EngineState, ModelSource, Pacing, ReplyInProgress,
+    Capabilities, Command, Engine, EngineClient, EngineError, EngineOptions, EngineState,
+    EngineStats, Event, ModelSource, Pacing, ReplyInProgress, TrySendError, drop_on_thread,
 };
 
 use crate::error::WallaError;
@@ -60,9 +61,52 @@ impl EngineSetup {
         Self(Source::Recording(path.into()))
     }
 
+    /// Starts the engine and returns a client of it.
     pub(crate) fn start(&self, pacing: Pacing) -> Result<Box<dyn EngineClient>, WallaError> {
-        self.0.start(pacing).1
+        let (engine, client) = self.0.start(pacing);
+        // Without a client it is the last handle, and its drop waits for the engine's thread.
+        if client.is_err()
+            && let Some(engine) = engine
+        {
+            drop_on_thread(engine);
+        }
+        client
     }
+}
+
+/// In the place of an engine that could not start. The reason.
+struct NotStarted(Arc<EngineError>);
+
+impl NotStarted {
+    fn boxed(error: &WallaError) -> Box<dyn EngineClient> {
+        Box::new(Self(Arc::new(EngineError::NotStarted(error.to_string()))))
+    }
+}
+
+impl EngineClient for NotStarted {
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        Err(TrySendError::Closed(command))
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        None
+    }
+
+    fn frame(&self) {}
+
+    fn state(&self) -> EngineState {
+        EngineState::Failed(Arc::clone(&self.0))
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::CHAT
+    }
+
+    fn stop(&self) {}
 }
 
 impl From<EngineOptions> for EngineSetup {
@@ -178,22 +222,64 @@ fn resolve(path: &Path, bases: &[PathBuf]) -> Result<PathBuf, WallaError> {
 /// Engines can be loaded, replaced and unloaded while the app runs.
 ///
 /// # Examples
-/// A large model for the time in which a boss exists:
+/// A large model for the time in which a boss exists. Asks wait for an engine that loads: the time
+/// limit lets the substitute answer until then.
 /// ```
+/// # use bevy_app::App;
 /// # use bevy_ecs::prelude::*;
+/// use std::time::Duration;
 /// use bevy_walla::prelude::*;
-/// use bevy_walla::{EngineSetup, ReplyInProgress, WallaEngines};
+/// use bevy_walla::{EngineSetup, ReplyInProgress, WallaEngineFailed, WallaEngines};
+/// # use bevy_walla::scripted::ScriptedEngine;
+/// # #[derive(Resource)]
+/// # struct Boss(ScriptedEngine);
+/// # impl Boss {
+/// #     fn setup(&self) -> EngineSetup { EngineSetup::client(self.0.new_client()) }
+/// # }
 /// fn boss_appears(mut engines: ResMut<WallaEngines>, mut commands: Commands) -> Result {
 ///     engines.load("boss", EngineSetup::model("models/boss.gguf"))?;
-///     // Until it is loaded, and if it fails, the default engine answers.
-///     let route = AgentEngine::named("boss").or("default", None);
+///     // After half a second without output, and if it has failed, the default engine answers.
+///     let route = AgentEngine::named("boss").or("default", Duration::from_millis(500));
 ///     commands.spawn((Agent::persona("You are the dragon."), route));
 ///     Ok(())
+/// }
+/// fn no_boss(failed: On<WallaEngineFailed>) {
+///     eprintln!("{}: {}", failed.name, failed.error);
 /// }
 /// fn boss_dies(engines: Res<WallaEngines>) -> Result {
 ///     engines.unload("boss", ReplyInProgress::Finish)?;
 ///     Ok(())
 /// }
+/// # use bevy_ecs::system::RunSystemOnce;
+/// # fn answer(app: &mut App) -> String {
+/// #     let mut dragons = app.world_mut().query_filtered::<Entity, With<AgentEngine>>();
+/// #     let dragon = dragons.single(app.world()).unwrap();
+/// #     app.world_mut().trigger(Ask::new(dragon, "Who are you?"));
+/// #     loop {
+/// #         app.update();
+/// #         if app.world().get::<Speech>(dragon).is_some_and(Speech::is_silent) { break }
+/// #         std::thread::sleep(Duration::from_millis(1));
+/// #     }
+/// #     app.world().get::<Conversation>(dragon).unwrap().last_reply().unwrap_or("").to_owned()
+/// # }
+/// # let small = ScriptedEngine::new(|_, _| "Small.".into());
+/// # let boss = ScriptedEngine::new(|_, _| "Boss.".into());
+/// # let plugin = WallaPlugin::with_engine_client(small.new_client()).several_engines();
+/// # let mut app = App::new();
+/// # app.add_plugins(plugin).add_observer(no_boss);
+/// # // The file does not exist.
+/// # let ran: Result = app.world_mut().run_system_once(boss_appears).unwrap();
+/// # ran.unwrap();
+/// # assert_eq!(answer(&mut app), "Small.");
+/// # let ran: Result = app.world_mut().run_system_once(boss_dies).unwrap();
+/// # ran.unwrap();
+/// # // It loads, and is loaded.
+/// # boss.set_state(WallaState::Loading { fraction: 0.5 });
+/// # let setup = Boss(boss.clone()).setup();
+/// # app.world_mut().resource_mut::<WallaEngines>().load("boss", setup).unwrap();
+/// # assert_eq!(answer(&mut app), "Small.");
+/// # boss.set_state(WallaState::Ready);
+/// # assert_eq!(answer(&mut app), "Boss.");
 /// ```
 #[derive(Resource, Debug)]
 pub struct WallaEngines {
@@ -201,19 +287,6 @@ pub struct WallaEngines {
     pacing: Pacing,
     /// Engines that did not start.
     failed: Vec<(Arc<str>, WallaError)>,
-}
-
-/// Why an engine was not loaded.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The name cannot be used.
-    #[error("{0}")]
-    Name(#[from] EnginesError),
-    /// The engine could not start. Errors that occur later, while it loads, are
-    /// [`WallaEngineFailed`].
-    #[error("{0}")]
-    Start(#[from] WallaError),
 }
 
 impl WallaEngines {
@@ -227,49 +300,73 @@ impl WallaEngines {
         name: &Arc<str>,
         client: Result<Box<dyn EngineClient>, WallaError>,
     ) {
-        let added = client
-            .map_err(LoadError::from)
-            .and_then(|client| self.engines.add(Arc::clone(name), client).map_err(LoadError::from));
-        match added {
-            Ok(()) => {}
-            Err(LoadError::Start(error)) => self.failed.push((Arc::clone(name), error)),
-            Err(LoadError::Name(error)) => {
-                self.failed.push((Arc::clone(name), WallaError::Name(error.to_string())));
-            }
+        let client = self.reported(name, client);
+        if let Err(error) = self.engines.add(Arc::clone(name), client) {
+            self.failed.push((Arc::clone(name), WallaError::Name(error.to_string())));
         }
     }
 
+    /// The client; without one, a client in its place. The error is published.
+    fn reported(
+        &mut self,
+        name: &Arc<str>,
+        client: Result<Box<dyn EngineClient>, WallaError>,
+    ) -> Box<dyn EngineClient> {
+        client.unwrap_or_else(|error| {
+            let client = NotStarted::boxed(&error);
+            self.failed.push((Arc::clone(name), error));
+            client
+        })
+    }
+
     /// Loads an engine, on a separate thread. Asks of agents that name it wait for it. Then
-    /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows.
+    /// [`WallaEngineReady`] or [`WallaEngineFailed`] follows: each failure is an event, also a
+    /// missing file that is found at once. An engine that has failed stays in the list until it is
+    /// unloaded; asks of its agents fail or go to their substitute.
     ///
     /// # Errors
-    /// The name is in use or empty, or the engine could not start (options, a missing relative
-    /// path, a defect that was found at once): nothing is left of it. An engine that fails later
-    /// stays in the list until it is unloaded.
+    /// The name is in use or empty.
     pub fn load(
         &mut self,
         name: impl Into<Arc<str>>,
         setup: impl Into<EngineSetup>,
-    ) -> Result<(), LoadError> {
-        let name = name.into();
-        if self.get(&name).is_some() {
-            return Err(EnginesError::Exists(name).into());
-        }
-        let client = setup.into().start(self.pacing)?;
-        Ok(self.engines.add(name, client)?)
+    ) -> Result<(), EnginesError> {
+        let (name, setup) = (name.into(), setup.into());
+        let loaded = if name.is_empty() {
+            Err(EnginesError::NoName)
+        } else if self.get(&name).is_some() {
+            Err(EnginesError::Exists(name))
+        } else {
+            let client = setup.start(self.pacing);
+            let client = self.reported(&name, client);
+            self.engines.add(name, client)
+        };
+        // It may own the last handle of an engine.
+        drop_on_thread(setup);
+        loaded
     }
 
     /// Loads an engine in the place of another. The old one answers until the new one is ready; if
-    /// that fails, the old one stays. To hold only one in memory, unload the old one first.
+    /// that fails, the old one stays, and [`WallaEngineFailed`] has the reason. To hold only one in
+    /// memory, unload the old one first.
     ///
     /// # Errors
-    /// No engine has this name, or the new one could not start: nothing is left of it.
-    pub fn replace(&mut self, name: &str, setup: impl Into<EngineSetup>) -> Result<(), LoadError> {
-        if self.get(name).is_none() {
-            return Err(EnginesError::Unknown(name.into()).into());
-        }
-        let client = setup.into().start(self.pacing)?;
-        Ok(self.engines.replace(name, client)?)
+    /// No engine has this name.
+    pub fn replace(
+        &mut self,
+        name: &str,
+        setup: impl Into<EngineSetup>,
+    ) -> Result<(), EnginesError> {
+        let setup = setup.into();
+        let replaced = if self.get(name).is_none() {
+            Err(EnginesError::Unknown(name.into()))
+        } else {
+            let client = setup.start(self.pacing);
+            let client = self.reported(&name.into(), client);
+            self.engines.replace(name, client)
+        };
+        drop_on_thread(setup);
+        replaced
     }
 
     /// Unloads an engine. Its replies in progress go on or are cancelled. Later asks of its agents
@@ -371,6 +468,8 @@ pub(crate) fn publish_engines(
                 ready.write(message.clone());
                 commands.trigger(message);
             }
+            // Published above, with its own error.
+            EngineState::Failed(error) if matches!(*error, EngineError::NotStarted(_)) => {}
             EngineState::Failed(error) => fail(name, WallaError::Engine(error), &mut commands),
             EngineState::Loading { .. } | EngineState::Stopped => {}
         }

@@ -220,7 +220,7 @@ pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, CancelHeard}
 pub use cache_file::{CacheCommands, CacheFailed, CacheLoaded, CacheSaved};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
-pub use engines::{EngineSetup, LoadError, WallaEngineFailed, WallaEngineReady, WallaEngines};
+pub use engines::{EngineSetup, WallaEngineFailed, WallaEngineReady, WallaEngines};
 pub use error::WallaError;
 pub use fork::{ForkCommands, ForkOf, Simulation};
 #[cfg(feature = "lod")]
@@ -230,7 +230,7 @@ pub use lod::{
 };
 pub use memories::{
     EmbeddingState, Knowledge, Lore, Memorises, Memory, MemoryService, MemoryTexts, MemoryTime,
-    Remember, RememberCommands, WallaMemoryPlugin,
+    MemoryTurn, Remember, RememberCommands, WallaMemoryPlugin,
 };
 pub use plugin::WallaPlugin;
 pub use recording::WallaRecording;

@@ -23,7 +23,7 @@ mod memorised;
 mod saved;
 mod sync;
 
-pub use memorise::{Memorises, MemoryTexts, Remember, RememberCommands};
+pub use memorise::{Memorises, MemoryTexts, MemoryTurn, Remember, RememberCommands};
 
 /// Memory of an agent: text entries with game time, importance and tags, found at each ask.
 ///
@@ -102,6 +102,10 @@ macro_rules! entries {
         impl $owner {
             /// Adds an entry. A full one [evicts](StoreLimits::retention) by importance and age;
             /// returns the evicted entries.
+            ///
+            /// An entry of time zero, as [`Entry::new`] makes it, happens now: it gets the
+            /// [`MemoryTime`] of the end of this frame. [`add_at`](walla_recall::Memory::add_at)
+            /// states any time.
             ///
             /// # Errors
             /// [`EntryError`]: the entry is invalid, or exceeds the limits alone.
@@ -259,7 +263,9 @@ pub struct MemoryTime(pub Duration);
 /// The service that finds entries: its counters, direct searches, and the embedding model.
 #[derive(Resource, Clone)]
 pub struct MemoryService {
-    client: RecallClient,
+    recall: Recall,
+    /// `None` before the engine's plugin is there.
+    client: Option<RecallClient>,
     embedding: Arc<std::sync::Mutex<EmbeddingState>>,
 }
 
@@ -281,7 +287,7 @@ impl MemoryService {
     /// The service: [`Recall::stats`], [`Recall::search`], [`Recall::set_embedder`].
     #[must_use]
     pub fn recall(&self) -> &Recall {
-        self.client.recall()
+        &self.recall
     }
 
     /// State of the [embedding model](WallaMemoryPlugin::embedding_model).
@@ -291,7 +297,7 @@ impl MemoryService {
     }
 }
 
-/// Adds [`Memory`] of agents and [`Lore`]: add it behind [`WallaPlugin`](crate::WallaPlugin).
+/// Adds [`Memory`] of agents and [`Lore`], before or behind [`WallaPlugin`](crate::WallaPlugin).
 ///
 /// Without an embedding model, entries are found by their words (BM25). With one, they are found by
 /// words and meaning. It runs on the CPU, on a thread of low priority, within
@@ -351,21 +357,26 @@ impl WallaMemoryPlugin {
         Self { has_manual_time: true, ..self }
     }
 
-    fn add(&self, app: &mut App) {
-        let recall = Recall::new(self.options.clone());
-        let Some(mut bridge) = app.world_mut().get_resource_mut::<EngineBridge>() else {
-            tracing::warn!(target: "walla::memory", "WallaMemoryPlugin needs WallaPlugin");
-            return;
+    /// Connects the service with the engine, once that is there. Returns whether it is.
+    fn connect(&self, app: &mut App) -> bool {
+        let is_connected = |world: &World| {
+            world.get_resource::<MemoryService>().is_some_and(|service| service.client.is_some())
         };
-        let client = bridge.with_memories(&recall);
-        let service = MemoryService { client, embedding: Arc::default() };
-        if let Some(path) = self.embedding_model.clone() {
-            load_embedder(path, self.embedder.clone(), &service);
+        if is_connected(app.world()) {
+            return true;
         }
-        app.insert_resource(service);
+        app.world_mut().resource_scope(|world, mut service: Mut<MemoryService>| {
+            if let Some(mut bridge) = world.get_resource_mut::<EngineBridge>() {
+                service.client = Some(bridge.with_memories(&service.recall));
+            }
+        });
+        if !is_connected(app.world()) {
+            return false;
+        }
         let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
         sync::add_systems(app, schedules, self.has_manual_time);
         memorise::add_systems(app, schedules);
+        true
     }
 }
 
@@ -380,15 +391,21 @@ impl Plugin for WallaMemoryPlugin {
             .register_type::<Remember>()
             .register_type::<Lore>()
             .register_type::<MemoryTime>();
-        if app.world().contains_resource::<EngineBridge>() {
-            self.add(app);
+        let recall = Recall::new(self.options.clone());
+        let service = MemoryService { recall, client: None, embedding: Arc::default() };
+        if let Some(path) = self.embedding_model.clone() {
+            load_embedder(path, self.embedder.clone(), &service);
         }
+        app.insert_resource(service);
+        sync::add_observers(app);
+        memorise::add_observers(app);
+        self.connect(app);
     }
 
     fn finish(&self, app: &mut App) {
-        // It was added before WallaPlugin.
-        if !app.world().contains_resource::<MemoryService>() {
-            self.add(app);
+        // It may have been added before WallaPlugin.
+        if !self.connect(app) {
+            tracing::warn!(target: "walla::memory", "WallaMemoryPlugin needs WallaPlugin");
         }
     }
 }

@@ -174,8 +174,12 @@ pub enum LoreError {
         /// The name, shortened to 40 characters.
         field: String,
     },
-    /// A header has a field without `:` or a field twice, or a header ends without `]`.
-    #[error("line {line}: a header reads [tags: a, b; visible_to: c; importance: 0.8]")]
+    /// A header has a field without `:` or a field twice, or a header ends without `]`. A line of
+    /// text that begins with a bracket needs a backslash before it.
+    #[error(
+        "line {line}: a header reads [tags: a, b; visible_to: c; importance: 0.8]; a text that \
+         begins with a bracket needs a backslash before it"
+    )]
     Header {
         /// The line.
         line: usize,

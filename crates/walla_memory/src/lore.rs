@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::{Entry, EntryError, LoreError, Store, StoreLimits, Tags};
 
@@ -24,7 +25,8 @@ impl Store {
     /// that begins with `[` is a header, with each field at most once; a later one is an error, so
     /// that no secret becomes text for everyone. A backslash before `[` or `#` at the start of a
     /// line is removed, and the line is text. Comments divide nothing. Lines may end as on any
-    /// system; invisible characters around a line do not count.
+    /// system; invisible characters around a line do not count. Brackets and signs of Chinese and
+    /// Japanese input methods (`［tags：a、b］`, `【…】`, `〔…〕`, `＃`) are equal to the ones of ASCII.
     ///
     /// # Errors
     /// [`LoreError`], which names the line. Nothing is ever evicted: too many entries are an error.
@@ -56,9 +58,9 @@ impl Store {
                 if let Some(paragraph) = paragraph.take() {
                     paragraph.finish(&mut store)?;
                 }
-            } else if !content.starts_with('#') {
+            } else if !content.starts_with(is_hash) {
                 match &mut paragraph {
-                    Some(_) if content.starts_with('[') => {
+                    Some(_) if content.starts_with(is_open) => {
                         return Err(LoreError::HeaderInside { line });
                     }
                     Some(paragraph) => paragraph.push(content),
@@ -72,9 +74,9 @@ impl Store {
         Ok(store)
     }
 
-    /// A store with the entries of a JSON array, in their order. The limits are
-    /// [`StoreLimits::lore`]. An entry is an object with `text`, and optionally `tags`,
-    /// `visible_to`, `importance` and `time_seconds`.
+    /// A store with the entries of a JSON array, in their order; a byte order mark before it is
+    /// ignored. The limits are [`StoreLimits::lore`]. An entry is an object with `text`, and
+    /// optionally `tags`, `visible_to`, `importance` and `time_seconds`.
     ///
     /// # Errors
     /// [`LoreError`], which names the line of a syntax error, or the index of an entry from 1.
@@ -98,6 +100,7 @@ impl Store {
     /// # Errors
     /// [`LoreError`].
     pub fn unindexed_lore_json(json: &str, limits: StoreLimits) -> Result<Self, LoreError> {
+        let json = json.strip_prefix('\u{feff}').unwrap_or(json);
         let entries: Vec<JsonEntry> = serde_json::from_str(json)?;
         let mut store = Self::without_index(limits);
         for (number, of) in (1..).zip(entries) {
@@ -126,6 +129,21 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
             | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// The begin of a header, also as input methods of Chinese and Japanese write it: a header that is
+/// taken as text would show its secret to everyone.
+fn is_open(c: char) -> bool {
+    matches!(c, '[' | '［' | '【' | '〔' | '〖' | '〚' | '﹇')
+}
+
+fn is_close(c: char) -> bool {
+    matches!(c, ']' | '］' | '】' | '〕' | '〗' | '〛' | '﹈')
+}
+
+/// The begin of a comment.
+fn is_hash(c: char) -> bool {
+    matches!(c, '#' | '＃' | '﹟')
 }
 
 #[derive(Deserialize)]
@@ -160,7 +178,7 @@ struct Paragraph {
 
 impl Paragraph {
     fn begin(line: usize, content: &str) -> Result<Self, LoreError> {
-        if content.starts_with('[') {
+        if content.starts_with(is_open) {
             return Ok(Self { line, header: Header::parse(line, content)?, text: String::new() });
         }
         let mut paragraph = Self { line, header: Header::default(), text: String::new() };
@@ -169,8 +187,10 @@ impl Paragraph {
     }
 
     fn push(&mut self, content: &str) {
-        let is_escaped = content.starts_with("\\[") || content.starts_with("\\#");
-        let content = if is_escaped { content.strip_prefix('\\') } else { None }.unwrap_or(content);
+        let escaped = content.strip_prefix('\\');
+        let content = escaped
+            .filter(|text| text.starts_with(|c| is_open(c) || is_hash(c)))
+            .unwrap_or(content);
         if !self.text.is_empty() {
             self.text.push(' ');
         }
@@ -202,14 +222,15 @@ struct Header {
 impl Header {
     fn parse(line: usize, content: &str) -> Result<Self, LoreError> {
         let wrong = || LoreError::Header { line };
-        let fields = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let fields = content.strip_prefix(is_open).and_then(|rest| rest.strip_suffix(is_close));
         let mut header = Self::default();
-        for field in fields.ok_or_else(wrong)?.split(';') {
-            let (name, value) = field.split_once(':').ok_or_else(wrong)?;
-            let is_doubled = match name.trim() {
+        for field in fields.ok_or_else(wrong)?.split([';', '；', '﹔']) {
+            let (name, value) = field.split_once([':', '：', '﹕', '︰']).ok_or_else(wrong)?;
+            let is_doubled = match name.nfkc().collect::<String>().trim() {
                 "tags" => header.tags.replace(names(value)).is_some(),
                 "visible_to" | "visible to" => header.visible_to.replace(names(value)).is_some(),
                 "importance" => {
+                    let value: String = value.nfkc().collect();
                     let number = value.trim().parse().map_err(|_| LoreError::Number { line })?;
                     header.importance.replace(number).is_some()
                 }
@@ -228,5 +249,5 @@ impl Header {
 
 /// Names between commas. An empty one is an error of the entry.
 fn names(value: &str) -> Tags {
-    value.split(',').map(str::trim).collect()
+    value.split([',', '，', '、', '﹐', '﹑']).map(str::trim).collect()
 }

@@ -145,6 +145,25 @@ impl Store {
         Some(entry)
     }
 
+    /// Changes the game time of an entry. Returns whether it exists.
+    pub fn set_time(&mut self, id: EntryId, time: Duration) -> bool {
+        let entry =
+            self.by_id.get(&id).and_then(|&slot| self.slots.get_mut(slot as usize)?.as_mut());
+        let Some((_, entry)) = entry else { return false };
+        self.by_retention.remove(&(Retention::of(entry, &self.limits), id));
+        self.by_time.remove(&(entry.time, id));
+        entry.time = time;
+        self.by_retention.insert((Retention::of(entry, &self.limits), id));
+        self.by_time.insert((time, id));
+        true
+    }
+
+    /// The latest game time of an entry; zero without entries.
+    #[must_use]
+    pub fn latest_time(&self) -> Duration {
+        self.by_time.last().map_or(Duration::ZERO, |(time, _)| *time)
+    }
+
     /// Removes the entries that are older than [`StoreLimits::age_max`], the oldest first.
     pub fn expire(&mut self, now: Duration) -> Vec<(EntryId, Entry)> {
         let mut expired = Vec::new();

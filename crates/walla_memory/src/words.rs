@@ -4,7 +4,9 @@
 //!    inside a word divides it further, unless it begins with a digit; a single letter behind the
 //!    division ("s" of "smith's") is no word.
 //! 2. Letters are in lower case, in compatibility form (NFKC), without the accents of U+0300 to
-//!    U+036F: "Café", "CAFE" and "café" with a combining accent are equal.
+//!    U+036F: "Café", "CAFE" and "café" with a combining accent are equal. Letters that differ only
+//!    in lower case are equal too: "Straße" and "STRASSE", "ısparta" and "ISPARTA", "οδος" and
+//!    "οδοσ".
 //! 3. Scripts without spaces (Han, kana, Thai, Lao, Khmer, Burmese), and Hangul, whose words
 //!    carry particles, give each pair of neighbouring characters; Han also gives each character.
 //! 4. Words of ASCII letters are [stemmed](crate::stem).
@@ -82,7 +84,20 @@ fn normalise(part: &str, word: &mut String) {
         return;
     }
     let is_kept = |c: &char| !('\u{300}'..='\u{36f}').contains(c);
-    word.extend(part.to_lowercase().nfkd().filter(is_kept).nfc());
+    let letters = part.nfkd().filter(is_kept).flat_map(char::to_lowercase);
+    word.extend(letters.flat_map(folded).nfc());
+}
+
+/// A letter in lower case, without the differences that upper case does not have.
+fn folded(c: char) -> impl Iterator<Item = char> {
+    let (first, second) = match c {
+        'ß' => ('s', Some('s')),
+        'ς' => ('σ', None),
+        // The upper case of both is I, unless the language is Turkish.
+        'ı' => ('i', None),
+        other => (other, None),
+    };
+    [Some(first), second].into_iter().flatten()
 }
 
 /// The pairs of a run, and its Han characters alone. A run of one character is a word.
@@ -157,6 +172,22 @@ mod tests {
         assert_eq!(words("Ｍｉｌｌ"), ["mill"], "full width");
         assert_eq!(words("Мельница"), ["мельница"]);
         assert_eq!(words("İSTANBUL"), ["istanbul"]);
+    }
+
+    #[test]
+    fn words_are_equal_in_every_case() {
+        for equal in [
+            &["STRASSE", "Straße", "strasse", "STRAẞE"][..],
+            &["ISPARTA", "Isparta", "ısparta", "İSPARTA", "isparta"],
+            &["ΟΔΟΣ", "οδος", "οδοσ", "Όδος"],
+            &["ﬁsh", "FISH", "fiſh", "ℱish"],
+            &["ԵՒ", "եւ", "և"],
+            &["ǅ", "ǆ", "Ǆ", "dž"],
+        ] {
+            for word in equal {
+                assert_eq!(words(word), words(equal[0]), "{word}");
+            }
+        }
     }
 
     #[test]

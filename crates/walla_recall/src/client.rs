@@ -1,7 +1,7 @@
 //! An engine's client whose agents have memories.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use crate::{AgentRecall, Recall};
 /// | without a question | the agent's latest question or appended turn |
 /// | a repetition | the text of the ask before it; behind a replaced conversation, what precedes its last reply |
 /// | raw text or tokens | none: no search |
+/// | any, with its own [notes](AskOptions::notes) | none: they replace the found entries |
 ///
 /// Clones are handles of the same client.
 #[derive(Clone)]
@@ -44,8 +45,6 @@ struct Inner {
     agents: Mutex<Agents>,
     /// Ends of asks that the engine never received.
     ends: Mutex<VecDeque<Event>>,
-    /// Game time in microseconds.
-    now: AtomicU64,
     waker: Arc<AtomicWaker>,
     divided: Mutex<Option<Divided>>,
 }
@@ -77,7 +76,6 @@ impl RecallClient {
             client,
             agents: Mutex::default(),
             ends: Mutex::default(),
-            now: AtomicU64::new(0),
             waker: Arc::new(AtomicWaker::new()),
             divided: Mutex::default(),
         };
@@ -116,10 +114,9 @@ impl RecallClient {
         agents.known.get(&agent)?.recall.as_deref().cloned()
     }
 
-    /// Sets the game time of later searches, from which the ages of entries are counted.
+    /// Sets the game time of the service: [`Recall::set_now`].
     pub fn set_now(&self, now: Duration) {
-        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        self.inner.now.store(micros, Ordering::Relaxed);
+        self.inner.recall.set_now(now);
     }
 }
 
@@ -280,7 +277,7 @@ impl EngineClient for RecallClient {
                 return Ok(());
             }
         }
-        let now = Duration::from_micros(self.inner.now.load(Ordering::Relaxed));
+        let now = self.inner.recall.now().unwrap_or_default();
         let held = agents.held;
         let Some(known) = agents.known.get_mut(&id) else {
             return self.inner.client.try_send(command);

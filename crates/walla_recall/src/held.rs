@@ -91,7 +91,7 @@ impl Known {
         now: Duration,
     ) -> Option<(Search, Arc<AgentRecall>)> {
         let recall = self.recall.as_ref()?;
-        let Command::Ask { prompt, .. } = command else { return None };
+        let Command::Ask { prompt, options, .. } = command else { return None };
         match prompt {
             Prompt::Chat(text) => {
                 self.latest.turn = searched(text);
@@ -108,7 +108,8 @@ impl Known {
             Prompt::Raw(_) | Prompt::RawTrusted(_) | Prompt::Tokens(_) => return None,
         }
         let is_empty = recall.memories.is_empty() || recall.entries_max == 0;
-        if is_empty || self.latest.asked.trim().is_empty() {
+        // Its own notes replace what would be found.
+        if options.notes.is_some() || is_empty || self.latest.asked.trim().is_empty() {
             return None;
         }
         let search = Search {
@@ -161,25 +162,13 @@ impl Latest {
     }
 }
 
-/// The command of an ask with the found entries as notes, behind the notes that it has.
+/// The command of an ask with the found entries as notes.
 pub(crate) fn with_notes(command: Command, recall: &AgentRecall, found: &Found) -> Command {
     let Command::Ask { agent, reply_id, prompt, options } = command else { return command };
-    let texts = found.entries.iter().map(|found| Arc::clone(&found.entry.text));
-    let notes = match &options.notes {
-        Some(notes) => {
-            let mut notes = Notes::clone(notes);
-            notes.texts.extend(texts);
-            notes.tokens_max = notes.tokens_max.saturating_add(recall.tokens_max);
-            notes
-        }
-        None => Notes {
-            heading: Arc::clone(&recall.heading),
-            texts: texts.collect(),
-            tokens_max: recall.tokens_max,
-        },
-    };
-    let has_notes = !notes.texts.is_empty();
-    let options = AskOptions { notes: has_notes.then(|| Arc::new(notes)), ..options };
+    let texts: Vec<_> = found.entries.iter().map(|found| Arc::clone(&found.entry.text)).collect();
+    let (heading, tokens_max) = (Arc::clone(&recall.heading), recall.tokens_max);
+    let notes = (!texts.is_empty()).then(|| Arc::new(Notes { heading, texts, tokens_max }));
+    let options = AskOptions { notes, ..options };
     Command::Ask { agent, reply_id, prompt, options }
 }
 

@@ -29,6 +29,7 @@ pub(crate) enum Change {
     Add(Entry),
     Remove(EntryId),
     Expire(Duration),
+    Time(EntryId, Duration),
     Clear,
 }
 
@@ -71,6 +72,8 @@ pub struct Memory {
     key: MemoryKey,
     /// In order.
     changes: Vec<Change>,
+    /// Entries that get the game time at the next update.
+    undated: Vec<EntryId>,
     /// Where the memory is known. Another service gets the whole memory.
     known: Option<Weak<Shared>>,
 }
@@ -115,7 +118,8 @@ impl Memory {
     }
 
     fn of(store: Arc<Store>) -> Self {
-        Self { store, key: MemoryKey::next(), changes: Vec::new(), known: None }
+        let (changes, undated) = (Vec::new(), Vec::new());
+        Self { store, key: MemoryKey::next(), changes, undated, known: None }
     }
 
     /// The name in searches.
@@ -126,9 +130,35 @@ impl Memory {
 
     /// Adds an entry. A full memory [evicts](StoreLimits::retention) by importance and age.
     ///
+    /// An entry of time zero, as [`Entry::new`] makes it, happens now: it gets the [game
+    /// time](crate::Recall::set_now) of the next update, and until then, or if no game time is set,
+    /// the time of the latest entry. Use [`add_at`](Self::add_at) for time zero.
+    ///
     /// # Errors
     /// [`EntryError`]: the entry is invalid, or exceeds the limits alone. The memory is unchanged.
     pub fn add(&mut self, entry: Entry) -> Result<Added, EntryError> {
+        if !entry.time.is_zero() {
+            return self.insert(entry);
+        }
+        let now = self.known.as_ref().and_then(Weak::upgrade).and_then(|shared| shared.now());
+        let added = self.insert(entry.at(now.unwrap_or_else(|| self.store.latest_time())))?;
+        // Without updates, evicted ones would gather.
+        if self.undated.len() > self.store.len().saturating_mul(2) {
+            self.undated.retain(|id| self.store.get(*id).is_some());
+        }
+        self.undated.push(added.id);
+        Ok(added)
+    }
+
+    /// Adds an entry that happened at this game time, which may be zero.
+    ///
+    /// # Errors
+    /// [`EntryError`], as of [`add`](Self::add).
+    pub fn add_at(&mut self, entry: Entry, time: Duration) -> Result<Added, EntryError> {
+        self.insert(entry.at(time))
+    }
+
+    fn insert(&mut self, entry: Entry) -> Result<Added, EntryError> {
         let added = Arc::make_mut(&mut self.store).add(entry.clone())?;
         self.changed(Change::Add(entry));
         Ok(added)
@@ -214,6 +244,18 @@ impl Memory {
         self.known.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(shared))
     }
 
+    /// Gives the entries that happen now their time.
+    fn date(&mut self, now: Option<Duration>) {
+        for id in std::mem::take(&mut self.undated) {
+            if let Some(now) = now
+                && self.store.get(id).is_some_and(|entry| entry.time != now)
+                && Arc::make_mut(&mut self.store).set_time(id, now)
+            {
+                self.changed(Change::Time(id, now));
+            }
+        }
+    }
+
     /// Whether a service knows all changes.
     pub(crate) fn is_sent_to(&self, shared: &Arc<Shared>) -> bool {
         self.changes.is_empty() && self.is_known_to(shared)
@@ -221,6 +263,7 @@ impl Memory {
 
     /// The changes for a service, in order.
     pub(crate) fn changes_for(&mut self, shared: &Arc<Shared>) -> &mut Vec<Change> {
+        self.date(shared.now());
         if !self.is_known_to(shared) {
             self.forget(None);
             self.changes.push(Change::Replace(Arc::clone(&self.store)));
@@ -252,7 +295,9 @@ impl Default for Memory {
 impl Clone for Memory {
     /// The same entries as another memory, with another key.
     fn clone(&self) -> Self {
-        Self::of(Arc::clone(&self.store))
+        let mut copy = Self::of(Arc::clone(&self.store));
+        copy.undated.clone_from(&self.undated);
+        copy
     }
 }
 

@@ -57,6 +57,9 @@ impl Mirror {
                     self.unembedded.remove(&id);
                 }
             }
+            Change::Time(id, time) => {
+                self.store.set_time(id, time);
+            }
             Change::Clear => {
                 self.store.clear();
                 self.recent.clear();

@@ -41,8 +41,13 @@ pub(crate) struct Shared {
     thread: OnceLock<Thread>,
     /// Used by hosts only.
     embedder: Mutex<Option<Embedder>>,
+    /// Game time in microseconds, or [`NO_TIME`].
+    now: AtomicU64,
     pub counters: Counters,
 }
+
+/// No game time was set.
+const NO_TIME: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -107,6 +112,12 @@ impl Shared {
         }
     }
 
+    /// The game time that was set last.
+    pub fn now(&self) -> Option<Duration> {
+        let micros = self.now.load(Ordering::Relaxed);
+        (micros != NO_TIME).then(|| Duration::from_micros(micros))
+    }
+
     pub fn close(self: &Arc<Self>, key: MemoryKey, entries: Option<Arc<Store>>) {
         self.send(Message::Close(key, entries));
     }
@@ -166,9 +177,22 @@ impl Recall {
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
             embedder: Mutex::new(None),
+            now: AtomicU64::new(NO_TIME),
             counters: Counters::default(),
         });
         Self { owner: Arc::new(Owner(shared)) }
+    }
+
+    /// Sets the game time: of the later asks of all clients, from which the ages of entries are
+    /// counted, and of entries that [have none](Memory::add).
+    pub fn set_now(&self, now: Duration) {
+        let micros = u64::try_from(now.as_micros()).unwrap_or(NO_TIME).min(NO_TIME - 1);
+        self.owner.0.now.store(micros, Ordering::Relaxed);
+    }
+
+    /// The game time that was set last.
+    pub(crate) fn now(&self) -> Option<Duration> {
+        self.owner.0.now()
     }
 
     /// Sends the changes of a memory since its last update; the first time, all of it. Never waits.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
 
-use crate::chunk::CallDelta;
+use crate::chunk::{Arguments, CallDelta};
 
 /// Calls that have begun and were not passed on, in the order of their begin.
 ///
@@ -25,6 +25,8 @@ struct OpenCall {
     name: String,
     arguments: String,
     is_too_long: bool,
+    /// Its arguments came as JSON, and not as text.
+    has_json: bool,
     /// Whether nothing can follow, if that is known: each text is read once.
     is_whole: Option<bool>,
 }
@@ -34,7 +36,7 @@ const OPEN_MAX: usize = 64;
 
 impl OpenCall {
     fn begins(&self) -> bool {
-        self.arguments.is_empty() && !self.is_too_long
+        self.arguments.is_empty() && !self.is_too_long && !self.has_json
     }
 
     /// Whether nothing can follow. A call without arguments may get some.
@@ -58,7 +60,7 @@ impl OpenCalls {
         let id = delta.id.unwrap_or_default();
         let function = delta.function.unwrap_or_default();
         let name = function.name.unwrap_or_default();
-        let arguments = function.arguments.unwrap_or_default();
+        let Arguments { text: arguments, is_json } = function.arguments.unwrap_or_default();
         let at = self.open_call(delta.index, id, &name);
         let Some(call) = self.open.get_mut(at) else { return };
         call.is_whole = None;
@@ -66,6 +68,7 @@ impl OpenCalls {
         if call.name != name {
             call.name.push_str(&name);
         }
+        call.has_json |= is_json;
         let bytes = call.name.len() + call.arguments.len() + arguments.len();
         if bytes > self.call_bytes_max {
             call.is_too_long = true;
@@ -97,8 +100,9 @@ impl OpenCalls {
         // No server has so many calls; a hostile one may begin with the last index.
         let next = || self.open.last().map_or(0, |call| call.index.wrapping_add(1));
         let index = index.unwrap_or_else(next);
-        let (name, arguments, is_too_long) = (String::new(), String::new(), false);
-        self.open.push(OpenCall { index, id, name, arguments, is_too_long, is_whole: None });
+        let (name, arguments) = (String::new(), String::new());
+        let (is_too_long, has_json, is_whole) = (false, false, None);
+        self.open.push(OpenCall { index, id, name, arguments, is_too_long, has_json, is_whole });
         self.open.len() - 1
     }
 

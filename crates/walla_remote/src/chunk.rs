@@ -3,7 +3,9 @@
 //! Format: `chat.completion.chunk` in [OpenAI's
 //! reference](https://platform.openai.com/docs/api-reference/chat-streaming). Unknown members are
 //! ignored. Extensions: `reasoning_content` (vLLM before 0.12, SGLang, llama.cpp, DeepSeek) and
-//! `reasoning` (vLLM), `stop_reason` (vLLM), `id` of a token (llama.cpp).
+//! `reasoning` (vLLM), `stop_reason` (vLLM), `id` of a token (llama.cpp), a list of parts as
+//! `content` (Mistral, gateways), an object as `arguments` (Ollama, gateways). A whole response has
+//! a `message` in place of each `delta`.
 //!
 //! Numbers may be absent, null or written with a fraction: a count that cannot be read is 0, and
 //! does not end a reply.
@@ -41,6 +43,9 @@ pub(crate) struct Choice {
     pub index: u32,
     #[serde(default)]
     pub delta: Option<Delta>,
+    /// In a whole response.
+    #[serde(default)]
+    pub message: Option<Delta>,
     #[serde(default)]
     pub finish_reason: Option<String>,
     /// The stop string or the id of the stop token.
@@ -53,7 +58,7 @@ pub(crate) struct Choice {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Delta {
     #[serde(default)]
-    pub content: Option<String>,
+    pub content: Content,
     #[serde(default)]
     pub reasoning_content: Option<String>,
     #[serde(default)]
@@ -79,7 +84,77 @@ pub(crate) struct FunctionDelta {
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
-    pub arguments: Option<String>,
+    pub arguments: Option<Arguments>,
+}
+
+/// A text, or a list of parts, in order. Parts of other kinds, such as images, are left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct Content(pub Vec<Piece>);
+
+/// A text of a [`Content`].
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Speech(String),
+    Reasoning(String),
+}
+
+impl TryFrom<Value> for Content {
+    type Error = &'static str;
+
+    fn try_from(content: Value) -> Result<Self, Self::Error> {
+        if content.is_number() || content.is_boolean() {
+            return Err("the content is neither text nor a list of parts");
+        }
+        let mut pieces = Vec::new();
+        add_pieces(content, Piece::Speech, &mut pieces);
+        Ok(Self(pieces))
+    }
+}
+
+/// Depth: that of the JSON text, which serde_json bounds.
+fn add_pieces(content: Value, of: fn(String) -> Piece, pieces: &mut Vec<Piece>) {
+    match content {
+        Value::String(text) => pieces.push(of(text)),
+        Value::Array(parts) => parts.into_iter().for_each(|part| add_pieces(part, of, pieces)),
+        Value::Object(mut part) => {
+            let kind = part.get("type").and_then(Value::as_str).unwrap_or("text");
+            let (of, names): (fn(String) -> Piece, &[&str]) = match kind {
+                "text" | "output_text" => (of, &["text"]),
+                "refusal" => (of, &["refusal"]),
+                "thinking" | "reasoning" | "reasoning_text" => {
+                    (Piece::Reasoning, &["thinking", "reasoning", "text"])
+                }
+                _ => return,
+            };
+            if let Some(text) = names.iter().find_map(|name| part.remove(*name)) {
+                add_pieces(text, of, pieces);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Arguments of a call, or a fragment of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "Value")]
+pub(crate) struct Arguments {
+    pub text: String,
+    /// They were JSON, and not a text that contains it: no fragment.
+    pub is_json: bool,
+}
+
+impl From<Value> for Arguments {
+    fn from(arguments: Value) -> Self {
+        match arguments {
+            Value::String(text) => Self { text, is_json: false },
+            // Some servers write it before the first fragment, in place of no text.
+            Value::Object(members) if members.is_empty() => {
+                Self { text: String::new(), is_json: true }
+            }
+            other => Self { text: other.to_string(), is_json: true },
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

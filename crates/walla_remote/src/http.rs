@@ -17,7 +17,7 @@ use walla_runtime::{AgentId, RemoteError, ReplyId, TimeLimit};
 use crate::chunk::{error_message, shortened};
 use crate::options::{Checked, OptionsError, RemoteOptions};
 use crate::parts::{End, Part, Reader, Rules};
-use crate::stream::events;
+use crate::stream::{events, whole};
 use crate::tls;
 
 /// Maximum bytes of an error's body that are read.
@@ -101,7 +101,9 @@ impl Server {
             "https" => tls::config(&options.root_certificates)?,
             _ => tls::none()?,
         };
-        let client = Client::builder()
+        let client = options
+            .proxy
+            .apply(Client::builder(), &url)?
             .user_agent(USER_AGENT)
             .connect_timeout(options.limits.connect)
             .redirect(redirect::Policy::none())
@@ -200,7 +202,8 @@ impl Server {
         read.err().unwrap_or_else(|| RemoteError::Protocol("an event is no chunk".into()))
     }
 
-    /// Sends the request; returns the response if it has the events of a reply.
+    /// Sends the request; returns the response if it has a reply: events, or a whole one, which
+    /// servers without streaming send.
     async fn send(&self, body: &Bytes) -> Result<Response, Failure> {
         let mut request = self
             .client
@@ -233,7 +236,7 @@ impl Server {
         })?;
         let status = response.status();
         let retry_after = retry_after(&response);
-        if status == StatusCode::OK && is_event_stream(&response) {
+        if status == StatusCode::OK && (is_event_stream(&response) || is_json(&response)) {
             return Ok(response);
         }
         let (message, is_context) = error_body(response, |text| self.masked(text)).await;
@@ -260,7 +263,11 @@ impl Server {
     ) -> Result<Read, Gone> {
         let RemoteOptions { limits, sizes, .. } = &self.options;
         let reply_end = begin + limits.reply;
-        let mut events = events(response, *sizes);
+        let mut events = if is_event_stream(&response) {
+            events(response, *sizes)
+        } else {
+            whole(response, *sizes)
+        };
         let mut reader = Reader::new(rules.clone());
         let mut parts = Vec::new();
         let (mut latest_token, mut has_parts, mut bytes) = (None, false, 0);
@@ -274,14 +281,13 @@ impl Server {
             let read = match next {
                 Err(_) => Err(RemoteError::TimedOut(limit)),
                 Ok(Some(Err(error))) => Err(error),
-                Ok(None) => Err(RemoteError::Interrupted("the connection was closed".into())),
-                Ok(Some(Ok(event))) if event.data == "[DONE]" => {
-                    if !reader.is_finished() {
-                        let what = "the stream is done without a finish reason";
-                        Err(RemoteError::Protocol(what.into()))
-                    } else {
-                        return Ok(ended(&reader));
-                    }
+                Ok(None) => {
+                    reader.end_of_stream(false, &mut parts);
+                    Err(RemoteError::Interrupted("the connection was closed".into()))
+                }
+                Ok(Some(Ok(event))) if event.data.trim_end() == "[DONE]" => {
+                    reader.end_of_stream(true, &mut parts);
+                    Err(RemoteError::Protocol("the stream is done without a reply".into()))
                 }
                 Ok(Some(Ok(event))) => {
                     let read = reader.push(&event.data, &mut parts);
@@ -293,11 +299,9 @@ impl Server {
                 bytes = reader.bytes();
                 latest_token = Some(Instant::now());
             }
-            if read.is_err() && reader.is_finished() {
-                // Only counts are missing.
-                return Ok(ended(&reader));
-            }
-            if read.is_err() && bytes > 0 {
+            // With an end, only counts are missing.
+            let is_ended = read.is_err() && reader.is_finished();
+            if read.is_err() && bytes > 0 && !is_ended {
                 reader.flush(true, &mut parts);
             }
             has_parts |= !parts.is_empty();
@@ -305,6 +309,7 @@ impl Server {
                 reporter.send(Progress::Part(part)).await?;
             }
             match read {
+                Err(_) if is_ended => return Ok(ended(&reader)),
                 Err(error @ RemoteError::Interrupted(_)) if !has_parts => {
                     return Ok(Read::Nothing(error));
                 }
@@ -330,8 +335,16 @@ enum Read {
 }
 
 fn is_event_stream(response: &Response) -> bool {
+    is_of(response, "text/event-stream")
+}
+
+fn is_json(response: &Response) -> bool {
+    is_of(response, "application/json")
+}
+
+fn is_of(response: &Response, media_type: &str) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with(media_type))
 }
 
 /// The pause that a server requests, in seconds or as a date (RFC 9110, section 10.2.3).

@@ -13,10 +13,16 @@
 //! OpenAI's dialect, a key made of the process id and the number of the agent. Nothing else is
 //! sent: no names of files, no saved game, no other agents.
 //!
+//! An encrypted connection to another machine goes through the [`Proxy`] of the environment, if one
+//! is set there; plain HTTP and this machine are reached directly.
+//!
 //! # Differences to a local engine
 //! - [`ReplyEvent::Started`](walla_runtime::ReplyEvent::Started) has an estimate of the prompt
 //!   tokens, and a delta counts as one token. [`Usage`](walla_runtime::Usage) has the server's
 //!   counts, if it sends them.
+//! - A server may answer with one whole response in place of a stream: the reply then arrives at
+//!   once. A stream that is done without a finish reason is
+//!   [`EndOfTurn`](walla_runtime::FinishReason::EndOfTurn).
 //! - A stop string is reported by index only if the server names it (vLLM, `walla serve`),
 //!   otherwise as [`EndOfTurn`](walla_runtime::FinishReason::EndOfTurn). OpenAI accepts four.
 //! - The limit of reasoning is added to the limit of the reply, and the server decides how both are
@@ -37,6 +43,7 @@ mod hub;
 mod key;
 mod options;
 mod parts;
+mod proxy;
 mod request;
 mod stream;
 mod tls;
@@ -45,3 +52,4 @@ pub use dialect::{Dialect, PriorityField};
 pub use engine::{RemoteClient, RemoteEngine};
 pub use key::ApiKey;
 pub use options::{OptionsError, RemoteOptions, Retries, SizeLimits, TimeLimits};
+pub use proxy::Proxy;

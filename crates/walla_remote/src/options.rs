@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::{Dialect, PriorityField};
 use crate::key::ApiKey;
+use crate::proxy::Proxy;
 
 /// Options of a [`RemoteEngine`](crate::RemoteEngine).
 ///
@@ -45,6 +46,9 @@ pub struct RemoteOptions {
     /// Whether plain HTTP is allowed to other machines. To this machine (loopback) it always is.
     /// Default: `false`, because texts and key would be readable on the way.
     pub allow_plain_http: bool,
+    /// The proxy of encrypted connections to other machines. Plain HTTP and this machine never have
+    /// one. Default: [`Proxy::Environment`].
+    pub proxy: Proxy,
     /// Whether system messages may be anywhere, so that observations are system messages. Many
     /// templates refuse that. Default: `false`: observations are user messages with a prefix.
     pub system_anywhere: bool,
@@ -167,6 +171,12 @@ pub enum OptionsError {
         /// Its name.
         name: String,
     },
+    /// A proxy that cannot be used.
+    #[error("the proxy cannot be used: {reason}")]
+    Proxy {
+        /// The defect, without the address of the proxy, which may contain a password.
+        reason: String,
+    },
     /// A root certificate that cannot be read.
     #[error("a root certificate cannot be read: {0}")]
     Certificate(String),
@@ -197,6 +207,7 @@ impl fmt::Debug for RemoteOptions {
             .field("model", &self.model)
             .field("key", &self.key)
             .field("dialect", &self.dialect)
+            .field("proxy", &self.proxy)
             .field("headers", &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("extra", &self.extra.keys().collect::<Vec<_>>())
             .field("limits", &self.limits)
@@ -226,6 +237,7 @@ impl RemoteOptions {
             extra: Map::new(),
             root_certificates: Vec::new(),
             allow_plain_http: false,
+            proxy: Proxy::default(),
             system_anywhere: false,
             requests_max: 32,
             asks_max: 4_096,
@@ -306,11 +318,12 @@ impl RemoteOptions {
     }
 }
 
-fn is_loopback(host: &url::Host<&str>) -> bool {
+pub(crate) fn is_loopback(host: &url::Host<&str>) -> bool {
     match host {
         url::Host::Domain(name) => name.eq_ignore_ascii_case("localhost"),
         url::Host::Ipv4(address) => address.is_loopback(),
-        url::Host::Ipv6(address) => address.is_loopback(),
+        // Also an IPv4 address in the form of IPv6.
+        url::Host::Ipv6(address) => address.to_canonical().is_loopback(),
     }
 }
 
@@ -329,11 +342,17 @@ mod tests {
             "http://localhost:8000/v1/",
             "http://127.0.0.9/v1",
             "http://[::1]:1/v1",
+            "http://[::ffff:127.0.0.1]/v1",
         ] {
             let checked = check(url).unwrap_or_else(|error| panic!("{url}: {error}"));
             assert!(checked.url.path().ends_with("/v1/chat/completions"), "{}", checked.url);
         }
-        for url in ["http://a.example/v1", "http://10.0.0.1/v1", "http://localhost.example/v1"] {
+        for url in [
+            "http://a.example/v1",
+            "http://10.0.0.1/v1",
+            "http://[::ffff:10.0.0.1]/v1",
+            "http://localhost.example/v1",
+        ] {
             assert!(matches!(check(url).err(), Some(OptionsError::PlainHttp { .. })), "{url}");
             let options = RemoteOptions { allow_plain_http: true, ..RemoteOptions::new(url, "m") };
             assert!(options.check().is_ok());

@@ -8,7 +8,7 @@ use walla_runtime::{FinishReason, RemoteError, TokenLogprobs};
 use walla_types::TokenId;
 
 use crate::calls::OpenCalls;
-use crate::chunk::{CallDelta, Choice, Chunk, Counts, Logprob, error_message};
+use crate::chunk::{CallDelta, Choice, Chunk, Counts, Logprob, Piece, error_message};
 
 /// A part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +43,10 @@ pub(crate) struct Reader {
     bytes: usize,
     /// Chunks with text: an estimate of the tokens.
     texts: Estimate,
+    /// A choice has arrived, possibly without text.
+    has_begun: bool,
+    /// Counts without a choice have arrived behind it, which no server sends before the end.
+    has_final_counts: bool,
     finish: Option<FinishReason>,
     counts: Option<Counts>,
 }
@@ -73,6 +77,8 @@ impl Reader {
             calls_ended: 0,
             bytes: 0,
             texts: Estimate::default(),
+            has_begun: false,
+            has_final_counts: false,
             finish: None,
             counts: None,
         }
@@ -105,11 +111,12 @@ impl Reader {
             let status = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
             return Err(RemoteError::Failed { status, message: error_message(&error) });
         }
+        let choices = chunk.choices.unwrap_or_default();
+        self.has_final_counts = self.has_begun && choices.is_empty() && chunk.usage.is_some();
         self.counts = chunk.usage.or(self.counts);
         // Only one choice was requested.
-        for choice in
-            chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0)
-        {
+        for choice in choices.into_iter().filter(|choice| choice.index == 0) {
+            self.has_begun = true;
             if self.finish.is_none() {
                 self.read(choice, parts)?;
             }
@@ -122,16 +129,12 @@ impl Reader {
             let tokens = choice.logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
             parts.extend(tokens.iter().filter_map(token).map(Part::Token));
         }
-        if let Some(delta) = choice.delta {
+        if let Some(delta) = choice.delta.or(choice.message) {
             let reasoning = delta.reasoning_content.filter(|text| !text.is_empty());
-            if let Some(text) = reasoning.or(delta.reasoning).filter(|text| !text.is_empty()) {
-                self.count(text.len())?;
-                self.texts.reasoning += 1;
-                parts.push(Part::Reasoning(text));
-            }
-            for text in [delta.content, delta.refusal].into_iter().flatten() {
-                self.count(text.len())?;
-                self.speak(&text, parts);
+            let reasoning = reasoning.or(delta.reasoning).map(Piece::Reasoning);
+            let refusal = delta.refusal.map(Piece::Speech);
+            for piece in reasoning.into_iter().chain(delta.content.0).chain(refusal) {
+                self.read_piece(piece, parts)?;
             }
             for call in delta.tool_calls.unwrap_or_default() {
                 self.read_call(call, parts)?;
@@ -143,6 +146,22 @@ impl Reader {
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
             self.finish = Some(self.reason(reason, choice.stop_reason.as_ref())?);
             self.flush(reason == "length", parts);
+        }
+        Ok(())
+    }
+
+    fn read_piece(&mut self, piece: Piece, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
+        match piece {
+            Piece::Speech(text) => {
+                self.count(text.len())?;
+                self.speak(&text, parts);
+            }
+            Piece::Reasoning(text) if text.is_empty() => {}
+            Piece::Reasoning(text) => {
+                self.count(text.len())?;
+                self.texts.reasoning += 1;
+                parts.push(Part::Reasoning(text));
+            }
         }
         Ok(())
     }
@@ -166,8 +185,9 @@ impl Reader {
 
     fn read_call(&mut self, delta: CallDelta, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
         if let Some(function) = &delta.function {
-            let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-            self.count(bytes(&function.name) + bytes(&function.arguments))?;
+            let name = function.name.as_ref().map_or(0, String::len);
+            let arguments = function.arguments.as_ref().map_or(0, |of| of.text.len());
+            self.count(name + arguments)?;
         }
         self.calls.push(delta);
         while self.finish.is_none()
@@ -205,6 +225,15 @@ impl Reader {
                 }
             }
         })
+    }
+
+    /// The stream has ended, regularly if `is_done`. A server may leave the finish reason out.
+    pub fn end_of_stream(&mut self, is_done: bool, parts: &mut Vec<Part>) {
+        let is_whole = is_done && self.has_begun || self.has_final_counts;
+        if self.finish.is_none() && is_whole {
+            self.finish = Some(FinishReason::EndOfTurn);
+            self.flush(false, parts);
+        }
     }
 
     /// Passes on the text and call that were held back, because the reply has ended.

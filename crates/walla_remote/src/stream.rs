@@ -37,6 +37,28 @@ pub(crate) fn events(response: Response, sizes: SizeLimits) -> Events {
     }))
 }
 
+/// A whole response as the events of a stream: its JSON text, and the end.
+pub(crate) fn whole(mut response: Response, sizes: SizeLimits) -> Events {
+    let limit = sizes.response_bytes;
+    let body = async move {
+        let mut body = Vec::new();
+        while let Some(bytes) =
+            response.chunk().await.map_err(|error| RemoteError::Interrupted(reason(&error)))?
+        {
+            if bytes.len() > limit.saturating_sub(body.len()) {
+                return Err(RemoteError::TooLarge { limit });
+            }
+            body.extend_from_slice(&bytes);
+        }
+        let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body);
+        let text = std::str::from_utf8(body)
+            .map_err(|_| RemoteError::Protocol("a response is not UTF-8".into()))?;
+        Ok(Event { data: text.to_owned(), ..Event::default() })
+    };
+    let end = Event { data: "[DONE]".to_owned(), ..Event::default() };
+    Box::pin(stream::once(body).chain(stream::once(async { Ok(end) })))
+}
+
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 

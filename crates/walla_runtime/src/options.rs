@@ -429,6 +429,9 @@ pub enum EngineError {
     /// The session cannot be recorded, or the recording cannot be read.
     #[error("{0}")]
     Recording(String),
+    /// A host could not start the engine. The reason.
+    #[error("{0}")]
+    NotStarted(String),
     /// The engine has the maximum number of clients: drop or share one.
     #[error("an engine serves at most {clients_max} clients")]
     TooManyClients {

@@ -1,4 +1,10 @@
 //! Replaces a file as a whole.
+//!
+//! After a crash or a power failure there is the old or the new file, and each is complete: the new
+//! one is stored before it is renamed. When the function returns, the new one has replaced the old
+//! one for good, as far as system and disk keep their promises (on other systems than Unix, the
+//! name may still be that of the old one). Storing waits for the disk, for milliseconds on a fast
+//! one: only threads of the engine replace files, never a frame.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,8 +17,8 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Maximum number of files of earlier processes with this process id that are skipped.
 const SKIPPED_MAX: u32 = 1_000;
 
-/// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. A link
-/// stays a link to the new file. After an error there is only the old file.
+/// Writes a file next to `path`, stores and renames it: a crash or a power failure leaves the old
+/// or the new file. A link stays a link to the new file. After an error there is only the old file.
 ///
 /// # Errors
 /// The errors of `write`, and errors of the system, converted by `io`.
@@ -23,18 +29,39 @@ pub(crate) fn replace<T, E>(
 ) -> Result<T, E> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (mut file, beside) = create_beside(&path).map_err(&io)?;
-    let written = write(&mut file);
+    let written = write(&mut file).and_then(|written| {
+        // Otherwise the name may be stored before the contents.
+        file.sync_all().map_err(&io)?;
+        Ok(written)
+    });
     drop(file);
     let written = written.and_then(|written| {
         fs::rename(&beside, &path).map_err(&io)?;
         Ok(written)
     });
+    if written.is_ok() {
+        sync_folder(&path);
+    }
     if written.is_err() {
         // A full disk leaves a part of the new file.
         let _removed = fs::remove_file(&beside);
     }
     written
 }
+
+/// Stores the name of a file. Some file systems cannot store a folder and refuse it; the file is
+/// complete all the same.
+#[cfg(unix)]
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let stored = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+    if let Err(error) = stored {
+        tracing::debug!(target: "walla::device", file = %path.display(), %error, "the name of a file may not be stored yet");
+    }
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_path: &Path) {}
 
 /// A new file in the folder of `path`, with a name that no other writer has.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {

@@ -42,14 +42,14 @@ impl EngineBridge {
         let open = self.record_of(ask.agent).and_then(|record| {
             let is_open = |ask: &&OpenAsk| !ask.cancel && !ask.outdated && !ask.content.is_aside;
             let last = record.asks.iter().rev().find(is_open)?;
-            let AskContent { question, kind, removed, .. } = &*last.content;
+            let AskContent { question, kind, speaker, removed, .. } = &*last.content;
             let is_repeated = kind.is_in_conversation() && removed.is_empty();
-            is_repeated.then(|| (*kind, question.clone()))
+            is_repeated.then(|| (*kind, question.clone(), *speaker))
         });
-        if let Some((kind, text)) = open {
+        if let Some((kind, text, speaker)) = open {
             conversation.repeated();
             self.conversation_changed(ask.agent, &conversation);
-            let ask = Ask { kind, text, ..ask.clone() };
+            let ask = Ask { kind, text, speaker, ..ask.clone() };
             return Ok(Some(Repetition { ask, removed: Vec::new() }));
         }
         // A repetition in progress is cancelled: both repeat the same reply.
@@ -58,10 +58,11 @@ impl EngineBridge {
         {
             record.restore_removed(at, &mut conversation);
         }
+        let speaker = ask.speaker.or_else(|| conversation.last_speaker());
         let (question, removed) = conversation.take_last_reply().ok_or(ReplyError::NoReply)?;
         self.conversation_changed(ask.agent, &conversation);
         let kind = if question.is_some() { AskKind::Chat } else { AskKind::Continue };
-        let ask = Ask { kind, text: question.unwrap_or_default(), ..ask.clone() };
+        let ask = Ask { kind, text: question.unwrap_or_default(), speaker, ..ask.clone() };
         Ok(Some(Repetition { ask, removed }))
     }
 

@@ -284,6 +284,7 @@ impl EngineBridge {
                 question: ask.text.clone(),
                 kind: ask.kind,
                 is_aside: ask.options.aside,
+                speaker: ask.speaker,
                 options: ask.options.clone(),
                 removed,
             }),

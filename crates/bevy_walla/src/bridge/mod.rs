@@ -180,6 +180,7 @@ struct AskContent {
     kind: AskKind,
     /// It leaves no turn, and is not spoken.
     is_aside: bool,
+    speaker: Option<Entity>,
     /// Taken when the ask is sent.
     options: AskOptions,
     /// Turns that a repetition has removed from the conversation.

@@ -508,9 +508,9 @@ impl Record {
             }
             let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
             let turns_after = usize::from(ask.turns_after) + unseen;
-            let AskContent { question, kind, .. } = *ask.content;
+            let AskContent { question, kind, speaker, .. } = *ask.content;
             let question = (kind != AskKind::Continue).then_some(question);
-            let exchange = NewExchange { question, reply: ask.turn, actions };
+            let exchange = NewExchange { question, speaker, reply: ask.turn, actions };
             conversation.add_exchange(ask.reply_id, exchange, turns_after);
         }
         true

@@ -16,7 +16,7 @@ use walla_runtime::{Speaker, Turn};
 use super::memorised::Memorised;
 use super::{Memory, MemoryTime, sync};
 use crate::bridge;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Heard};
 use crate::reply::ReplyFinished;
 use crate::systems::{Schedules, WallaSystems};
 
@@ -95,35 +95,83 @@ impl Default for Memorises {
     }
 }
 
+/// A turn that an agent [memorises](Memorises), for [`MemoryTexts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryTurn<'a> {
+    /// The agent that memorises.
+    pub agent: Entity,
+    /// Its [`Name`].
+    pub agent_name: Option<&'a str>,
+    /// Who said the question ([`Ask::speaker`](crate::Ask::speaker)). `None`: the player, or an
+    /// observation.
+    pub speaker: Option<Entity>,
+    /// The [`Name`] of the speaker, if it still exists and has one.
+    pub speaker_name: Option<&'a str>,
+    /// The question of an exchange, if there was one.
+    pub question: Option<&'a str>,
+    /// The agent's reply, or the observation.
+    pub text: &'a str,
+}
+
 /// Texts of [memorised](Memorises) turns: a resource, so that a game can write them in its own
 /// language. `None` skips the turn.
+///
+/// # Examples
+/// ```
+/// use bevy_walla::MemoryTexts;
+/// let texts = MemoryTexts {
+///     exchange: |turn| {
+///         let question = turn.question?;
+///         let speaker = turn.speaker_name.unwrap_or("Der Spieler");
+///         Some(format!("{speaker} sagte: „{question}“ Ich sagte: „{}“", turn.text))
+///     },
+///     ..MemoryTexts::default()
+/// };
+/// # let _ = texts;
+/// ```
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct MemoryTexts {
-    /// The text of an exchange, from the question, if there was one, and the reply. Default: `The
-    /// player said: "…" I said: "…"`.
-    pub exchange: fn(question: Option<&str>, reply: &str) -> Option<String>,
+    /// The text of an exchange. Default: `The player said: "…" I said: "…"`, with the name of
+    /// [another speaker](crate::Ask::spoken_by) in place of the player, or `Someone`.
+    pub exchange: fn(&MemoryTurn<'_>) -> Option<String>,
     /// The text of an observation. Default: the observation.
-    pub observation: fn(text: &str) -> Option<String>,
+    pub observation: fn(&MemoryTurn<'_>) -> Option<String>,
 }
 
 impl Default for MemoryTexts {
     fn default() -> Self {
         Self {
-            exchange: |question, reply| {
+            exchange: |&MemoryTurn { speaker, speaker_name, question, text, .. }| {
+                let stranger = if speaker.is_some() { "Someone" } else { "The player" };
+                let speaker = speaker_name.unwrap_or(stranger);
                 Some(match question {
-                    Some(question) => {
-                        format!("The player said: \"{question}\" I said: \"{reply}\"")
-                    }
-                    None => format!("I said: \"{reply}\""),
+                    Some(question) => format!("{speaker} said: \"{question}\" I said: \"{text}\""),
+                    None => format!("I said: \"{text}\""),
                 })
             },
-            observation: |text| Some(text.to_owned()),
+            observation: |turn| Some(turn.text.to_owned()),
         }
     }
 }
 
-pub(super) fn add_systems(app: &mut App, schedules: Schedules) {
+/// Adds what works before the engine's plugin is there.
+pub(super) fn add_observers(app: &mut App) {
     app.add_observer(remember_triggered).add_observer(memorise_exchange);
+}
+
+impl<'a> MemoryTurn<'a> {
+    /// A turn without a known speaker.
+    pub(super) fn of(
+        (agent, agent_name): (Entity, Option<&'a str>),
+        question: Option<&'a str>,
+        text: &'a str,
+    ) -> Self {
+        Self { agent, agent_name, speaker: None, speaker_name: None, question, text }
+    }
+}
+
+pub(super) fn add_systems(app: &mut App, schedules: Schedules) {
     schedules.add_submit_systems(
         app,
         (remember_messages, memorise_observations)
@@ -140,8 +188,7 @@ fn remember(memory: Option<Mut<Memory>>, remember: &Remember, now: Duration) {
         tracing::warn!(target: "walla::memory", %agent, "an agent without Memory remembers nothing");
         return;
     };
-    let entry = entry.clone().at(time.unwrap_or(now));
-    if let Err(error) = memory.add(entry) {
+    if let Err(error) = memory.add_at(entry.clone(), time.unwrap_or(now)) {
         tracing::warn!(target: "walla::memory", %agent, %error, "an entry is dropped");
     }
 }
@@ -178,8 +225,8 @@ fn memorise(
         return None;
     }
     let importance = if importance.is_finite() { importance.clamp(0.0, 1.0) } else { 0.0 };
-    let entry = Entry::new(text).at(now).importance(importance).tags([tag]);
-    match memory.add(entry) {
+    let entry = Entry::new(text).importance(importance).tags([tag]);
+    match memory.add_at(entry, now) {
         Ok(added) => Some(added.id),
         Err(error) => {
             tracing::debug!(target: "walla::memory", %error, "a turn is not remembered");
@@ -189,23 +236,35 @@ fn memorise(
 }
 
 /// An agent that memorises its conversation.
-type Talking =
-    (&'static mut Memory, &'static Memorises, &'static Conversation, &'static mut Memorised);
+type Talking = (
+    Entity,
+    &'static mut Memory,
+    &'static Memorises,
+    &'static Conversation,
+    &'static mut Memorised,
+    Option<&'static Name>,
+);
 
 fn memorise_exchange(
     finished: On<ReplyFinished>,
     mut agents: Query<Talking, Allow<Disabled>>,
+    names: Query<&Name, Allow<Disabled>>,
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    let Ok((mut memory, memorises, conversation, mut memorised)) = agents.get_mut(finished.agent)
+    let Ok((agent, mut memory, memorises, conversation, mut memorised, name)) =
+        agents.get_mut(finished.agent)
     else {
         return;
     };
-    let Some((question, reply)) = conversation.exchange(finished.reply_id) else { return };
+    let Some(exchange) = conversation.exchange(finished.reply_id) else { return };
+    let Heard { question, speaker, reply } = exchange;
+    let speaker_name = speaker.and_then(|speaker| names.get(speaker).ok()).map(Name::as_str);
+    let turn = MemoryTurn::of((agent, name.map(Name::as_str)), question, reply.trim());
+    let turn = MemoryTurn { speaker, speaker_name, ..turn };
     if memorises.exchanges
-        && !reply.trim().is_empty()
-        && let Some(text) = (texts.exchange)(question, reply.trim())
+        && !turn.text.is_empty()
+        && let Some(text) = (texts.exchange)(&turn)
         && let Some(id) = memorise(&mut memory, &text, EXCHANGE_TAG, memorises.importance, now.0)
     {
         let question = question.map(|text| (Speaker::User, text));
@@ -220,8 +279,9 @@ fn memorise_observations(
     texts: Res<MemoryTexts>,
     now: Res<MemoryTime>,
 ) {
-    for (mut memory, memorises, conversation, mut memorised) in &mut agents {
-        let pushed = memorised.update(&mut memory, conversation, &texts);
+    for (agent, mut memory, memorises, conversation, mut memorised, name) in &mut agents {
+        let agent = (agent, name.map(Name::as_str));
+        let pushed = memorised.update(&mut memory, conversation, agent, &texts);
         if !memorises.observations || pushed == 0 {
             continue;
         }
@@ -229,7 +289,7 @@ fn memorise_observations(
         // Exchanges that ended since were inserted before them.
         for turn in &turns[turns.len().saturating_sub(pushed)..] {
             if turn.speaker == Speaker::Observation
-                && let Some(text) = (texts.observation)(&turn.text)
+                && let Some(text) = (texts.observation)(&MemoryTurn::of(agent, None, &turn.text))
                 && let Some(id) =
                     memorise(&mut memory, &text, OBSERVATION_TAG, memorises.importance, now.0)
             {

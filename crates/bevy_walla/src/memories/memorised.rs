@@ -7,7 +7,7 @@ use walla_memory::{Entry, EntryId};
 use walla_recall::{EXCHANGE_TAG, MemoryKey, OBSERVATION_TAG};
 use walla_runtime::{Speaker, Turn};
 
-use super::{Memory, MemoryTexts};
+use super::{Memory, MemoryTexts, MemoryTurn};
 use crate::conversation::{Conversation, Edit, EditId};
 
 /// Maximum number of entries whose turns are known.
@@ -53,6 +53,7 @@ impl Memorised {
         &mut self,
         memory: &mut Mut<Memory>,
         conversation: &Conversation,
+        agent: (Entity, Option<&str>),
         texts: &MemoryTexts,
     ) -> usize {
         self.check(memory);
@@ -63,7 +64,7 @@ impl Memorised {
         if is_edited {
             self.pending = conversation.last_edit();
             if is_new || self.pending == Edit::New {
-                self.recognise(memory, conversation.turns(), texts);
+                self.recognise(memory, conversation.turns(), agent, texts);
             }
         }
         // The turns of a repetition are put back if it fails.
@@ -83,8 +84,15 @@ impl Memorised {
         self.entries.len()
     }
 
-    /// Finds the entries of a conversation that was loaded or copied, by their texts.
-    fn recognise(&mut self, memory: &Memory, turns: &[Turn], texts: &MemoryTexts) {
+    /// Finds the entries of a conversation that was loaded or copied, by their texts. Who has asked
+    /// is not known any more: the text of another speaker has at least question and reply.
+    fn recognise(
+        &mut self,
+        memory: &Memory,
+        turns: &[Turn],
+        agent: (Entity, Option<&str>),
+        texts: &MemoryTexts,
+    ) {
         let is_own = |entry: &Entry| {
             entry.tags.iter().any(|tag| [EXCHANGE_TAG, OBSERVATION_TAG].contains(&&**tag))
         };
@@ -98,12 +106,21 @@ impl Memorised {
             let (text, count) = match turn.speaker {
                 Speaker::Agent => {
                     let count = 1 + usize::from(question.is_some());
-                    ((texts.exchange)(question, turn.text.trim()), count)
+                    let of = MemoryTurn::of(agent, question, turn.text.trim());
+                    ((texts.exchange)(&of), count)
                 }
-                Speaker::Observation => ((texts.observation)(&turn.text), 1),
+                Speaker::Observation => {
+                    ((texts.observation)(&MemoryTurn::of(agent, None, &turn.text)), 1)
+                }
                 _ => continue,
             };
-            let is_it = |(_, entry): &(EntryId, &Entry)| Some(&*entry.text) == text.as_deref();
+            let question = question.filter(|_| count == 2);
+            let is_it = |(_, entry): &(EntryId, &Entry)| {
+                let has_both = |question: &str| {
+                    entry.text.contains(question) && entry.text.contains(turn.text.trim())
+                };
+                Some(&*entry.text) == text.as_deref() || question.is_some_and(has_both)
+            };
             if let Some(at) = known.iter().rposition(is_it) {
                 let (entry, _) = known.remove(at);
                 self.entries.push_front((entry, turns[last + 1 - count..=last].to_vec()));

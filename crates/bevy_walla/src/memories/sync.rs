@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::IntoScheduleConfigs;
 use bevy_ecs::system::SystemParam;
 use bevy_time::{Time, Virtual};
-use walla_recall::MemoryKey;
+use walla_recall::{MemoryKey, Recall, RecallClient};
 
 use super::memorised::Memorised;
 use super::{Knowledge, Lore, Memory, MemoryService, MemoryTime};
@@ -14,12 +14,16 @@ use crate::agent::Agent;
 use crate::bridge::{self, EngineBridge};
 use crate::systems::{Schedules, WallaSystems};
 
+/// Adds what works before the engine's plugin is there.
+pub(super) fn add_observers(app: &mut App) {
+    app.init_resource::<Removed>().add_observer(memory_removed).add_observer(knowledge_removed);
+}
+
 pub(super) fn add_systems(app: &mut App, schedules: Schedules, has_manual_time: bool) {
     if !has_manual_time {
         // Once in each update, also if the plugin runs in fixed time steps.
         app.add_systems(PreUpdate, advance_time.before(WallaSystems::Publish));
     }
-    app.init_resource::<Removed>().add_observer(memory_removed).add_observer(knowledge_removed);
     schedules.add_submit_systems(
         app,
         send_memories.after(bridge::collect).in_set(WallaSystems::Collect),
@@ -80,7 +84,8 @@ pub(super) fn send_memories(
     mut lore: ResMut<Lore>,
     mut agents: Agents,
 ) {
-    service.client.set_now(now.0);
+    let Some(client) = &service.client else { return };
+    service.recall().set_now(now.0);
     // Another resource may have been inserted. Sending is no change for the game.
     let is_sent = service.recall().update(&mut lore.bypass_change_detection().0);
     if let Err(error) = is_sent {
@@ -89,7 +94,7 @@ pub(super) fn send_memories(
     let key = (!lore.is_empty()).then(|| lore.key());
     let is_lore_new = *agents.lore != key;
     *agents.lore = key;
-    let sender = Sender { service: &service, bridge: &bridge, lore: key };
+    let sender = Sender { recall: service.recall(), client, bridge: &bridge, lore: key };
     let mut again = std::mem::take(&mut *agents.later);
     let mut later = Vec::new();
     if is_lore_new {
@@ -111,7 +116,8 @@ pub(super) fn send_memories(
 }
 
 struct Sender<'a> {
-    service: &'a MemoryService,
+    recall: &'a Recall,
+    client: &'a RecallClient,
     bridge: &'a EngineBridge,
     lore: Option<MemoryKey>,
 }
@@ -131,7 +137,7 @@ impl Sender<'_> {
         let mut memories = Vec::with_capacity(2);
         let mut is_sent = true;
         if let Some(mut memory) = memory {
-            let sent = self.service.recall().update(&mut memory.bypass_change_detection().0);
+            let sent = self.recall.update(&mut memory.bypass_change_detection().0);
             is_sent = sent.is_ok();
             memories.push(memory.key());
         }
@@ -140,14 +146,14 @@ impl Sender<'_> {
             .then(|| knowledge.recall(memories, memorised.map_or(0, Memorised::recent)));
         // It becomes known with its first change or ask, in the same frame.
         let Some(id) = self.bridge.agent_id(agent) else { return Some(agent) };
-        self.service.client.set_agent(id, recall);
+        self.client.set_agent(id, recall);
         (!is_sent).then_some(agent)
     }
 
     /// The agent knows nothing any more.
     fn forget(&self, agent: Entity) {
         if let Some(id) = self.bridge.agent_id(agent) {
-            self.service.client.set_agent(id, None);
+            self.client.set_agent(id, None);
         }
     }
 }

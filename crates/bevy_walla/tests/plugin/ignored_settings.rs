@@ -119,3 +119,17 @@ fn silent_misuse_is_reported_once() {
     assert_eq!(warned(false, 5), [1, 1, 0]);
     assert_eq!(warned(true, 5), [0, 0, 0]);
 }
+
+#[test]
+fn memories_before_the_other_plugin_are_no_warning() {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut app = App::new();
+        app.add_plugins(WallaMemoryPlugin::default());
+        app.world_mut().spawn(Memory::default());
+        app.add_plugins(WallaPlugin::with_engine_client(echo().new_client()));
+        app.finish();
+        app.update();
+    });
+    assert_eq!(*warnings.0.lock().unwrap(), "");
+}

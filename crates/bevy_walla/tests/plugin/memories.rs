@@ -10,7 +10,7 @@ use bevy_walla::memory::{Entry, StoreLimits};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{
-    EXCHANGE_TAG, EmbeddingState, MemoryService, MemoryTexts, MemoryTime, OBSERVATION_TAG,
+    EXCHANGE_TAG, EmbeddingState, MemoryService, MemoryTexts, MemoryTime, Notes, OBSERVATION_TAG,
     RecallOptions,
 };
 
@@ -117,6 +117,77 @@ fn lore_is_shared_and_secrets_have_readers() {
     assert_eq!(ask(&mut app, &engine, smith, question), [""; 0]);
 }
 
+/// An entry that a game adds itself is no older than one of a command.
+#[test]
+fn an_added_entry_happens_now() {
+    let engine = echo();
+    let mut app = with_plugin(&engine, WallaMemoryPlugin::default().manual_time());
+    let now = Duration::from_hours(1_000);
+    app.insert_resource(MemoryTime(now));
+    let mut memory = Memory::new(StoreLimits { entries_max: 2, ..StoreLimits::default() });
+    memory.add(Entry::new("Spawned.")).unwrap();
+    let agent = app.world_mut().spawn((Agent::persona("A"), memory)).id();
+    updates(&mut app, 2);
+    let times = |app: &App| -> Vec<Duration> {
+        let memory = app.world().get::<Memory>(agent).unwrap();
+        memory.iter().map(|(_, entry)| entry.time).collect()
+    };
+    assert_eq!(times(&app), [now]);
+    // In the frame in which the game changes the time.
+    let later = now + Duration::from_hours(10);
+    app.insert_resource(MemoryTime(later));
+    app.world_mut().get_mut::<Memory>(agent).unwrap().add(Entry::new("Slept.")).unwrap();
+    updates(&mut app, 1);
+    assert_eq!(times(&app), [now, later]);
+    app.world_mut().commands().remember(agent, "Woke.");
+    app.world_mut().flush();
+    assert_eq!(texts(&app, agent), ["Slept.", "Woke."], "the oldest is forgotten");
+    app.world_mut().resource_mut::<Lore>().add(Entry::new("A king died.")).unwrap();
+    updates(&mut app, 1);
+    assert_eq!(app.world().resource::<Lore>().iter().next().unwrap().1.time, later);
+}
+
+/// In both orders, also for entities between the two plugins.
+#[test]
+fn the_order_of_the_plugins_does_not_matter() {
+    let engine = echo();
+    let memories = || WallaMemoryPlugin::default().options(patient());
+    for is_first in [true, false] {
+        let mut app = App::new();
+        let client = WallaPlugin::with_engine_client(engine.new_client());
+        let spawn = |app: &mut App, name: &str| {
+            let memory = (Agent::persona(name), Memorises::default());
+            let agent = app.world_mut().spawn(memory).id();
+            app.world_mut().commands().remember(agent, "Triggered.");
+            app.world_mut().flush();
+            let entry = Entry::new("Written.");
+            app.world_mut().write_message(Remember { agent, entry, time: None });
+            agent
+        };
+        let between = if is_first {
+            app.add_plugins(memories());
+            let agent = spawn(&mut app, "A");
+            app.add_plugins(client);
+            agent
+        } else {
+            app.add_plugins((client, memories()));
+            spawn(&mut app, "A")
+        };
+        let behind = spawn(&mut app, "B");
+        assert!(app.world().contains_resource::<MemoryService>(), "{is_first}");
+        app.finish();
+        app.cleanup();
+        updates(&mut app, 3);
+        for agent in [between, behind] {
+            assert_eq!(texts(&app, agent), ["Triggered.", "Written."], "{is_first}");
+            assert_eq!(ask(&mut app, &engine, agent, "written?"), ["Written."], "{is_first}");
+            assert_eq!(texts(&app, agent).len(), 3, "{is_first}: the exchange");
+            app.world_mut().entity_mut(agent).remove::<Memory>();
+            assert_eq!(ask(&mut app, &engine, agent, "written?"), [""; 0], "{is_first}");
+        }
+    }
+}
+
 #[test]
 fn turns_become_entries() {
     let engine = echo();
@@ -150,8 +221,8 @@ fn turns_become_entries() {
     assert_eq!(texts(&app, agent).len(), before);
     // Texts are the game's; each kind can be switched off.
     app.insert_resource(MemoryTexts {
-        exchange: |_, _| None,
-        observation: |text| Some(text.to_uppercase()),
+        exchange: |_| None,
+        observation: |turn| Some(turn.text.to_uppercase()),
     });
     let mut talk = app.world_mut().get_mut::<Conversation>(agent).unwrap();
     talk.push(Speaker::Observation, "snow");
@@ -162,6 +233,74 @@ fn turns_become_entries() {
     talk.push(Speaker::Observation, "hail");
     updates(&mut app, 3);
     assert_eq!(texts(&app, agent).len(), before + 1);
+}
+
+/// Words of another character are remembered as its words.
+#[test]
+fn the_speaker_of_a_question_is_remembered() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    let agent = (Agent::persona("A"), Name::new("Ada"), Memorises::default());
+    let agent = app.world_mut().spawn(agent).id();
+    let odo = app.world_mut().spawn(Name::new("Odo")).id();
+    let nameless = app.world_mut().spawn_empty().id();
+    updates(&mut app, 2);
+    let said = |app: &mut App, ask: Ask| {
+        app.world_mut().trigger(ask);
+        run_until(app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
+        texts(app, agent).pop().unwrap()
+    };
+    let by = |speaker: Entity| Ask::new(agent, "Hi.").spoken_by(speaker);
+    assert_eq!(said(&mut app, by(odo)), "Odo said: \"Hi.\" I said: \"A: Hi.\"");
+    // A repetition is of the same speaker, and replaces its entry.
+    assert_eq!(said(&mut app, Ask::again(agent)), "Odo said: \"Hi.\" I said: \"A: Hi.\"");
+    assert_eq!(texts(&app, agent).len(), 1);
+    assert_eq!(said(&mut app, by(nameless)), "Someone said: \"Hi.\" I said: \"A: Hi.\"");
+    let of_player = Ask::new(agent, "Hi.");
+    assert_eq!(said(&mut app, of_player), "The player said: \"Hi.\" I said: \"A: Hi.\"");
+    // The game's own texts get all of it.
+    app.insert_resource(MemoryTexts {
+        exchange: |turn| {
+            let names = (turn.agent_name, turn.speaker_name, turn.question, turn.text);
+            Some(format!("{} {:?} {names:?}", turn.agent, turn.speaker))
+        },
+        observation: |turn| Some(format!("{} {:?} {}", turn.agent, turn.agent_name, turn.text)),
+    });
+    let names = (Some("Ada"), Some("Odo"), Some("Hi."), "A: Hi.");
+    assert_eq!(said(&mut app, by(odo)), format!("{agent} {:?} {names:?}", Some(odo)));
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::Observation, "Rain.");
+    updates(&mut app, 2);
+    assert_eq!(texts(&app, agent).pop().unwrap(), format!("{agent} Some(\"Ada\") Rain."));
+    // Entries of other speakers are recognised in a loaded conversation, and can be undone.
+    app.insert_resource(MemoryTexts::default());
+    let fresh = app.world_mut().spawn((Agent::persona("A"), Memorises::default())).id();
+    updates(&mut app, 1);
+    app.world_mut().trigger(Ask::new(fresh, "Hi.").spoken_by(odo));
+    run_until(&mut app, |app| app.world().get::<Speech>(fresh).is_some_and(Speech::is_silent));
+    let talk = app.world().get::<Conversation>(fresh).unwrap().clone();
+    let memory = app.world().get::<Memory>(fresh).unwrap().clone();
+    let loaded = (Agent::persona("A"), Memorises::default(), memory, talk);
+    let loaded = app.world_mut().spawn(loaded).id();
+    updates(&mut app, 2);
+    app.world_mut().get_mut::<Conversation>(loaded).unwrap().rewind(2);
+    updates(&mut app, 2);
+    assert_eq!(texts(&app, loaded), [""; 0]);
+}
+
+/// The rule is the one of all settings of an ask.
+#[test]
+fn notes_of_an_ask_replace_the_found_entries() {
+    let engine = echo();
+    let mut app = with_memories(&engine);
+    let agent = greta(&mut app, &["The well is dry."]);
+    let mut asked = |known: Notes| {
+        app.world_mut().trigger(Ask::new(agent, "Is the well dry?").knowing(known));
+        run_until(&mut app, |app| app.world().get::<Speech>(agent).is_some_and(Speech::is_silent));
+        notes(&engine).pop().unwrap()
+    };
+    assert_eq!(asked(Notes::new(["It rains."])), ["It rains."]);
+    assert_eq!(asked(Notes::new([""; 0])), [""; 0]);
+    assert_eq!(ask(&mut app, &engine, agent, "Is the well dry?"), ["The well is dry."]);
 }
 
 /// The latest turns are left out only while they are in the conversation.

@@ -9,7 +9,7 @@ use bevy_walla::engine::EngineState;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{
-    EngineSetup, Health, LoadError, LodRoutes, ReplyInProgress, Route, RoutedByLod,
+    EngineSetup, EnginesError, Health, LodRoutes, ReplyInProgress, Route, RoutedByLod,
     WallaEngineFailed, WallaEngineReady, WallaEngines, WallaError, WallaLodRoutingPlugin,
 };
 
@@ -97,13 +97,7 @@ fn engines_are_loaded_replaced_and_unloaded_at_run_time() {
     rig.answer(agent, "a");
     assert_eq!(log(&rig.app).only("failed"), [r#"no engine has the name "new""#]);
     let taken = rig.engines().load("large", setup(&named("x")));
-    assert!(matches!(taken, Err(LoadError::Name(_))), "{taken:?}");
-    let missing = rig.engines().load("new", EngineSetup::model("no such file"));
-    assert!(
-        matches!(missing, Err(LoadError::Start(WallaError::ModelNotFound { .. }))),
-        "{missing:?}"
-    );
-    assert!(rig.engines().get("new").is_none(), "a failed load leaves nothing");
+    assert!(matches!(taken, Err(EnginesError::Exists(_))), "{taken:?}");
     rig.engines().load("new", setup(&named("one"))).unwrap();
     assert_eq!(rig.answer(agent, "b"), "one: b");
     rig.engines().replace("new", setup(&named("two"))).unwrap();
@@ -130,6 +124,83 @@ fn an_engine_that_cannot_start_is_reported_and_the_others_go_on() {
     assert_eq!(messages::<WallaEngineFailed>(&rig.app), 2, "a missing file and a name in use");
     let agent = rig.agent(AgentEngine::named("large").or("default", None));
     assert_eq!(rig.answer(agent, "a"), "small: a");
+}
+
+/// Whether a defect is found at once or by the thread that loads, is chance.
+#[test]
+fn each_failure_of_a_load_is_one_event() {
+    #[derive(Resource, Default)]
+    struct Failed(Vec<(String, WallaError)>);
+    let mut rig = rig();
+    rig.app.init_resource::<Failed>().add_observer(
+        |failed: On<WallaEngineFailed>, mut all: ResMut<Failed>| {
+            all.0.push((failed.name.to_string(), failed.error.clone()));
+        },
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("broken.gguf");
+    std::fs::write(&broken, "GGUF, but broken").unwrap();
+    let agent = rig.agent(AgentEngine::named("new").or("small", None));
+    for round in 0..30 {
+        let path = match round % 3 {
+            0 => "no such file".into(),
+            1 => folder.path().join("missing.gguf"),
+            _ => broken.clone(),
+        };
+        let is_replacement = round % 2 == 1;
+        let name = if is_replacement { "large" } else { "new" };
+        if is_replacement {
+            rig.engines().replace(name, EngineSetup::model(&path)).unwrap();
+        } else {
+            rig.engines().load(name, EngineSetup::model(&path)).unwrap();
+        }
+        run_until(&mut rig.app, |app| !app.world().resource::<Failed>().0.is_empty());
+        assert_eq!(rig.answer(agent, "a"), "small: a");
+        updates(&mut rig.app, 2);
+        let failed = std::mem::take(&mut rig.app.world_mut().resource_mut::<Failed>().0);
+        let [(of, error)] = &failed[..] else { panic!("{path:?}: {failed:?}") };
+        assert_eq!(
+            (&**of, matches!(error, WallaError::ModelNotFound { .. })),
+            (name, round % 3 == 0)
+        );
+        if is_replacement {
+            assert!(matches!(rig.engines().get(name).unwrap().state, EngineState::Ready));
+            assert!(rig.engines().get(name).unwrap().successor.is_none());
+        } else {
+            // It stays in the list until it is unloaded.
+            assert!(matches!(rig.engines().get(name).unwrap().state, EngineState::Failed(_)));
+            rig.engines().unload(name, ReplyInProgress::Finish).unwrap();
+        }
+    }
+}
+
+/// The last handle of an engine waits for the engine's thread.
+#[test]
+fn a_setup_is_never_dropped_by_the_frame() {
+    struct Guard(std::thread::ThreadId, std::sync::mpsc::Sender<bool>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            let _received = self.1.send(std::thread::current().id() == self.0);
+        }
+    }
+    let mut rig = rig();
+    let (dropped, was_here) = std::sync::mpsc::channel();
+    let setup = || {
+        let guard = Guard(std::thread::current().id(), dropped.clone());
+        let new_client = named("x").new_client();
+        EngineSetup::client(move || {
+            let _kept = &guard;
+            new_client()
+        })
+    };
+    assert!(rig.engines().load("large", setup()).is_err());
+    assert!(rig.engines().load("", setup()).is_err());
+    assert!(rig.engines().replace("none", setup()).is_err());
+    rig.engines().load("new", setup()).unwrap();
+    rig.engines().replace("new", setup()).unwrap();
+    for _ in 0..5 {
+        assert_eq!(was_here.recv_timeout(crate::common::TIMEOUT), Ok(false));
+    }
 }
 
 #[test]

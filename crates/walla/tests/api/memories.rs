@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use walla::recall::{AgentRecall, Entry, Memory, RecallOptions};
-use walla::{EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Purpose};
+use walla::{
+    AskOptions, EmbedError, Embedder, EmbedderOptions, EngineOptions, FrameBudget, Notes, Prompt,
+    Purpose,
+};
 use walla_device::FaultPlan;
 
 use crate::host::{engine, eventually, on, options, soon, speaker};
@@ -42,6 +45,26 @@ async fn an_ask_carries_what_its_agent_knows() {
     let again = prompt_tokens(&greta, question).await;
     assert!(of_copy < again, "the copy has one exchange less: {of_copy} {again}");
     assert_eq!(engine.recall().stats().searches, 2);
+}
+
+/// As in Bevy: the rule is the one of all settings of an ask.
+#[tokio::test]
+async fn notes_of_an_ask_replace_the_found_entries() {
+    let engine = engine().await;
+    let mut memory = Memory::default();
+    memory.add(Entry::new("The well is dry.")).unwrap();
+    engine.recall().update(&mut memory).unwrap();
+    let prompt_tokens = async |has_memory: bool, notes: &[&str]| {
+        let agent = engine.agent_with(speaker(1, 3));
+        agent.set_recall(has_memory.then(|| AgentRecall::new([memory.key()])));
+        let options = AskOptions::notes(Notes::new(notes.iter().copied()));
+        let reply = agent.ask_with_options(Prompt::Chat("Is the well dry?".into()), options);
+        soon("the end", reply.finish()).await.unwrap().usage.prompt_tokens
+    };
+    for notes in [&["It rains."][..], &[]] {
+        assert_eq!(prompt_tokens(true, notes).await, prompt_tokens(false, notes).await);
+    }
+    assert_eq!(engine.recall().stats().searches, 0);
 }
 
 #[tokio::test]

@@ -80,6 +80,38 @@ fn no_header_becomes_text() {
     assert!(line.starts_with("line 4: a header is the first line"), "{line}");
 }
 
+/// Input methods of Chinese and Japanese write other brackets and signs.
+#[test]
+fn a_header_in_other_brackets_is_a_header() {
+    let secret = Entry::new("The mayor did it.").visible_to(["guards", "mayors"]).importance(0.5);
+    for header in [
+        "［visible_to： guards， mayors； importance： 0.5］",
+        "【visible_to：guards、mayors；importance：０．５】",
+        "〔ｖｉｓｉｂｌｅ＿ｔｏ：guards,mayors〕",
+        "﹇visible_to: guards，mayors﹈",
+        "［visible_to: guards, mayors]",
+        "[visible_to: guards, mayors］",
+        "【 visible　to：guards，　mayors 】",
+    ] {
+        assert_eq!(
+            entries(&format!("{header}\nThe mayor did it.")),
+            std::slice::from_ref(&secret),
+            "{header}"
+        );
+        let inside = Store::from_lore_text(&format!("Geese.\n{header}\nThe mayor did it."));
+        assert!(matches!(inside, Err(LoreError::HeaderInside { line: 2 })), "{header}");
+    }
+    for wrong in ["【注意】\nx", "［x", "【visible_to：guards\nx", "〖visible_to：guards】 x\ny"]
+    {
+        let error = Store::from_lore_text(wrong).unwrap_err();
+        assert!(matches!(error, LoreError::Header { line: 1 }), "{wrong}: {error}");
+    }
+    // A name is not changed.
+    assert_eq!(entries("【tags：Ａ】\nx"), [Entry::new("x").tags(["Ａ"])]);
+    let text = "\\【注意】\n\\＃1\n＃ A comment.";
+    assert_eq!(entries(text), [Entry::new("【注意】 ＃1")]);
+}
+
 #[test]
 fn lore_is_never_evicted() {
     let limits = StoreLimits { entries_max: 2, ..StoreLimits::lore() };
@@ -105,6 +137,8 @@ fn json() {
         wheel.importance(0.8).at(Duration::from_secs(60)),
     ];
     assert_eq!(found, expected);
+    let marked = Store::from_lore_json(&format!("\u{feff}{text}")).unwrap();
+    assert!(marked.iter().eq(store.iter()), "a byte order mark is no text");
     for (text, message) in [
         ("[{\"text\": \"a\"},\n{\"txt\": 1}]", "line 2 column"),
         ("{}", "lore as JSON"),

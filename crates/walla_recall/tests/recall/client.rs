@@ -165,13 +165,20 @@ fn asks_carry_what_their_agent_knows() {
     assert_eq!(rig.last_notes(), ["The well is dry."]);
     rig.end(rig.ask(Prompt::Raw("The well".into())));
     assert_eq!(rig.last_notes(), [""; 0]);
-    // Own notes come first.
-    let reply_id = ReplyId::unique();
-    let options = AskOptions::notes(Notes::new(["The player smiles."]));
-    let prompt = Prompt::Chat("And the coal?".into());
-    rig.client.try_send(Command::Ask { agent: rig.agent, reply_id, prompt, options }).unwrap();
-    rig.end(reply_id);
-    assert_eq!(rig.last_notes(), ["The player smiles.", "The player owes coal."]);
+    // An ask's own notes replace them, also notes without a text.
+    let searches = rig.client.recall().stats().searches;
+    for own in [&["The player smiles."][..], &[]] {
+        let reply_id = ReplyId::unique();
+        let options = AskOptions::notes(Notes::new(own.iter().copied()));
+        let prompt = Prompt::Chat("And the coal?".into());
+        rig.client.try_send(Command::Ask { agent: rig.agent, reply_id, prompt, options }).unwrap();
+        rig.end(reply_id);
+        assert_eq!(rig.last_notes(), own);
+    }
+    assert_eq!(rig.client.recall().stats().searches, searches);
+    // Its text is the one of its repetition.
+    rig.end(rig.ask(Prompt::Again));
+    assert_eq!(rig.last_notes(), ["The player owes coal."]);
     rig.client.set_agent(rig.agent, None);
     rig.end(rig.chat("Who owes you coal?"));
     assert_eq!(rig.last_notes(), [""; 0]);

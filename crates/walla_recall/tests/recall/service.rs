@@ -50,6 +50,52 @@ fn a_search_sees_the_changes_before_it() {
     }
 }
 
+/// Each entry that happens now is later than those before it: it is not the first to be forgotten.
+#[test]
+fn an_entry_without_a_time_happens_now() {
+    let recall = recall();
+    let limits = StoreLimits { entries_max: 3, ..StoreLimits::default() };
+    let times = |memory: &Memory| {
+        let entries = memory.iter().map(|(_, entry)| entry);
+        entries.map(|entry| (entry.text.to_string(), entry.time.as_secs())).collect::<Vec<_>>()
+    };
+    let entry = |text: &str, time: u64| (text.to_owned(), time);
+    let mut memory = Memory::new(limits.clone());
+    for old in 1..=3 {
+        memory.add(Entry::new("old").at(Duration::from_secs(old * 1_000_000))).unwrap();
+    }
+    // Before a service knows the memory.
+    memory.add(Entry::new("new")).unwrap();
+    let expected = [entry("old", 2_000_000), entry("old", 3_000_000), entry("new", 3_000_000)];
+    assert_eq!(times(&memory), expected, "as late as the latest, until it is sent");
+    let mut copy = memory.clone();
+    recall.set_now(Duration::from_secs(4_000_000));
+    recall.update(&mut memory).unwrap();
+    recall.update(&mut copy).unwrap();
+    for memory in [&memory, &copy] {
+        assert_eq!(times(memory)[2], entry("new", 4_000_000));
+    }
+    // Afterwards, with a later time at the next update.
+    memory.add(Entry::new("newer")).unwrap();
+    recall.set_now(Duration::from_secs(5_000_000));
+    recall.update(&mut memory).unwrap();
+    memory.add(Entry::new("newest")).unwrap();
+    let expected = [entry("new", 4_000_000), entry("newer", 5_000_000), entry("newest", 5_000_000)];
+    assert_eq!(times(&memory), expected);
+    // Saved times stay, and time zero can be stated.
+    let mut loaded = Memory::load(&memory.save(), limits).unwrap();
+    recall.set_now(Duration::from_secs(9_000_000));
+    recall.update(&mut loaded).unwrap();
+    assert_eq!(times(&loaded), expected);
+    memory.add_at(Entry::new("first of all"), Duration::ZERO).unwrap();
+    recall.update(&mut memory).unwrap();
+    assert_eq!(times(&memory)[2], entry("first of all", 0));
+    // The thread has the same times.
+    let saved = pollster::block_on(recall.saved(memory.key())).unwrap();
+    let of_thread = Memory::load(&saved, StoreLimits::default()).unwrap();
+    assert_eq!(times(&of_thread), times(&memory));
+}
+
 /// The host's entries and the thread's are the same, whatever is evicted.
 #[test]
 fn the_thread_evicts_what_the_host_evicts() {
@@ -62,8 +108,11 @@ fn the_thread_evicts_what_the_host_evicts() {
         let importance = (random >> 60) as f32 / 16.0;
         let at = Duration::from_secs(random >> 44);
         let entry = Entry::new(format!("word {nth}")).importance(importance).at(at);
+        // Every fifth happens now.
+        let entry = if nth % 5 == 0 { entry.at(Duration::ZERO) } else { entry };
         drop(memory.add(entry).unwrap());
         if nth % 3 == 0 {
+            recall.set_now(Duration::from_secs(random >> 44));
             recall.update(&mut memory).unwrap();
         }
     }

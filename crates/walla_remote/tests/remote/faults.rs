@@ -254,10 +254,10 @@ impl Story {
             return;
         }
         let is_expected = match (fault, end) {
-            (None | Repeats, ReplyEvent::Finished { reason, .. }) => {
+            (None | Repeats | NoFinish, ReplyEvent::Finished { reason, .. }) => {
                 *reason == FinishReason::EndOfTurn
             }
-            (None | Repeats, _) => false,
+            (None | Repeats | NoFinish, _) => false,
             (_, ReplyEvent::Failed(ReplyError::Remote { error, .. })) => match fault {
                 Refused | CutBeforeToken | CutInEvent | CutInCharacter => {
                     matches!(error, RemoteError::Interrupted(_))
@@ -265,16 +265,14 @@ impl Story {
                 Busy => matches!(error, RemoteError::Busy { status: 429, .. }),
                 Failed => matches!(error, RemoteError::Failed { status: 500, .. }),
                 WrongModel => matches!(error, RemoteError::Refused { status: 404, .. }),
-                WrongKind | BadJson | BadUtf8 | NoFinish => {
-                    matches!(error, RemoteError::Protocol(_))
-                }
+                WrongKind | BadJson | BadUtf8 => matches!(error, RemoteError::Protocol(_)),
                 ErrorEvent => matches!(error, RemoteError::Failed { status: 503, .. }),
                 SlowFirst => *error == RemoteError::TimedOut(TimeLimit::FirstToken),
                 // On a busy machine the first token may be too late already.
                 Stall => matches!(error, RemoteError::TimedOut(_)),
                 Endless => matches!(error, RemoteError::TooLarge { .. } | RemoteError::TimedOut(_)),
                 HugeLine => matches!(error, RemoteError::TooLarge { .. }),
-                None | Repeats => false,
+                None | Repeats | NoFinish => false,
             },
             _ => false,
         };

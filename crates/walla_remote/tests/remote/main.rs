@@ -5,6 +5,8 @@ mod faults;
 mod mapping;
 #[path = "../../../walla_runtime/tests/common/own_thread.rs"]
 mod own_thread;
+mod proxy;
 mod secrets;
 mod server;
+mod shapes;
 mod tls;

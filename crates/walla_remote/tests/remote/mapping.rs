@@ -280,7 +280,7 @@ fn reasoning_is_separate_in_every_spelling() {
     assert_eq!(spoken(&[json!({"content": "<think>abc"})]).0, "abc");
 }
 
-fn actions() -> Actions {
+pub fn actions() -> Actions {
     let schema = json!({
         "type": "object",
         "properties": {"item": {"enum": ["nails", "sword"]}, "count": {"type": "integer"}},

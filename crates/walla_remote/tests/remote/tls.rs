@@ -15,7 +15,7 @@ use crate::client::{add, ask, client, error, hear, options};
 use crate::server::{Server, reply};
 
 /// A server with a certificate for this name, and the certificate in PEM.
-fn server(name: &str) -> (Server, String) {
+pub fn server(name: &str) -> (Server, String) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));

@@ -225,8 +225,9 @@ pub struct AskOptions {
     /// can influence. With it the reply has no reasoning, and [`Prompt::Raw`] ignores it. Default:
     /// none.
     pub opening: Option<Arc<String>>,
-    /// Texts that the agent knows for this reply, such as memories. [`Prompt::Raw`] ignores them.
-    /// Default: none.
+    /// Texts that the agent knows for this reply, such as memories. They replace the memories that
+    /// would be found for this ask; without any text, the agent knows nothing for this reply.
+    /// [`Prompt::Raw`] ignores them. Default: the memories that are found, if the agent has any.
     pub notes: Option<Arc<Notes>>,
     /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
     /// same conversation with another seed gets another reply, unless the temperature is 0.

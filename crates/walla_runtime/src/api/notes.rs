@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// Texts that an agent knows for one reply: memories, lore, the things in its sight. They are no
 /// part of the conversation.
 ///
+/// An agent with memories gets the ones that match its ask as notes. Notes that an ask itself has
+/// replace them: nothing is searched then, and notes without a text are none.
+///
 /// # Place in the prompt
 /// The notes are one observation ([`Speaker::Observation`](crate::Speaker::Observation)) between
 /// the conversation and the question, or behind the conversation without a question. So persona and

@@ -68,7 +68,7 @@ pub(crate) fn to_bytes(contents: Contents, binding: &Binding) -> Result<Vec<u8>,
 }
 
 /// Checks that nothing else than a cache file is replaced. It may be incomplete or zeroed, as a
-/// power cut leaves it.
+/// power cut leaves a copy of it.
 fn check_replaced(path: &Path, io: &dyn Fn(io::Error) -> KvFileError) -> Result<(), KvFileError> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -85,8 +85,8 @@ fn check_replaced(path: &Path, io: &dyn Fn(io::Error) -> KvFileError) -> Result<
     if is_zeroed || MAGIC.starts_with(&begin) { Ok(()) } else { Err(KvFileError::NotACacheFile) }
 }
 
-/// Writes a file next to `path`, and renames it: a crash leaves the old or the new file. Only a
-/// cache file is replaced. Returns its length.
+/// Writes a file next to `path`, and renames it: a crash or a power failure leaves the old or the
+/// new file. Only a cache file is replaced. Returns its length.
 pub(crate) fn write_file(
     path: &Path,
     contents: Contents,

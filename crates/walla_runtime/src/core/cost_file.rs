@@ -103,7 +103,7 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
 }
 
 /// Saves costs, if the folder is writable. The new file is written next to the old one and renamed,
-/// so that a crash leaves the old or the new file.
+/// so that a crash or a power failure leaves the old or the new file.
 pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
     let text = text(&key.line(), cost);

@@ -47,6 +47,7 @@ mod client_slots;
 mod controls;
 mod engine;
 mod heartbeat;
+mod memory;
 mod priority;
 mod shared;
 mod shutdown;

@@ -69,7 +69,9 @@ fn run_device_thread<C: EngineCore>(
     drop(owned);
     shared.heartbeat.work();
     shut_down(shared, number, core, panicked, &reason);
-    // Before the end is reported, because the program may exit then.
+    // Before the end is reported: the memory is released then.
+    super::memory::return_freed();
+    // Also before, because the program may exit then.
     drop(trace);
     if shared.own(number).is_some() {
         shared.set_ended();

@@ -370,7 +370,7 @@ impl ConstraintArgs {
             let file = File::open(path);
             let read = file.and_then(|file| file.take(SOURCE_BYTES_MAX).read_to_string(&mut text));
             match read {
-                Ok(_) => Ok(text),
+                Ok(_) => Ok(crate::input::without_mark(text)),
                 Err(error) => Err(Failure::from(format!("{}: {error}", path.display()))),
             }
         };

@@ -10,6 +10,9 @@ use walla_model::tokenizer::Tokenizer;
 /// Maximum bytes of a text: the default limit of a tokenizer, 1 MiB.
 pub const BYTES_MAX: usize = Tokenizer::TEXT_BYTES_MAX;
 
+/// Editors and shells of Windows write it before a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// A text that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
@@ -21,7 +24,8 @@ pub enum TextError {
     NotUtf8 { path: PathBuf, at: usize },
 }
 
-/// Reads a text of at most [`BYTES_MAX`] bytes. The file may be endless, such as a device.
+/// Reads a text of at most [`BYTES_MAX`] bytes, without a byte order mark. The file may be endless,
+/// such as a device.
 pub fn text(path: &Path) -> Result<String, TextError> {
     let failed = |source| TextError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -30,16 +34,26 @@ pub fn text(path: &Path) -> Result<String, TextError> {
     if bytes.len() > BYTES_MAX {
         return Err(TextError::TooLong { path: path.to_owned() });
     }
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         TextError::NotUtf8 { path: path.to_owned(), at }
-    })
+    })?;
+    Ok(without_mark(text))
+}
+
+/// A text without a byte order mark before it.
+pub fn without_mark(mut text: String) -> String {
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    text
 }
 
 /// A line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Without its end. Bytes that are not UTF-8 are replacement characters.
+    /// Without its end and a byte order mark before it. Bytes that are not UTF-8 are replacement
+    /// characters.
     Text(String),
     /// It had more than the maximum of bytes and was skipped.
     TooLong,
@@ -78,7 +92,7 @@ pub async fn line(
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    Ok(Some(Line::Text(String::from_utf8_lossy(&line).into_owned())))
+    Ok(Some(Line::Text(without_mark(String::from_utf8_lossy(&line).into_owned()))))
 }
 
 #[cfg(test)]
@@ -103,6 +117,15 @@ mod tests {
                 [text("abcd"), Line::TooLong, text(""), text("\u{fffd}\u{fffd}b"), text("end")];
             assert_eq!(found, expected, "{capacity}");
             assert_eq!(lines(b"", capacity).await, []);
+        }
+    }
+
+    /// The first line of a pipe from a shell of Windows, or of files that are written together.
+    #[tokio::test]
+    async fn a_byte_order_mark_is_no_text() {
+        for capacity in [1, 2, 64] {
+            let found = lines("\u{feff}a\n\u{feff}\n\u{feff}".as_bytes(), capacity).await;
+            assert_eq!(found, ["a", "", ""].map(|line| Line::Text(line.into())), "{capacity}");
         }
     }
 }

@@ -61,6 +61,7 @@ mod tests {
             reasoning_tokens: 2,
             call_tokens: 0,
             forced_tokens: 4,
+            dropped_turns: 0,
             first_token_micros: 84_100,
             first_token,
             total_micros: 684_100,
