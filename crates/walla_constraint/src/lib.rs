@@ -120,7 +120,9 @@ mod lark;
 mod matcher;
 mod messages;
 mod regex;
+mod terminals;
 mod vocabulary;
+mod work;
 
 pub use compiler::{Compiler, CompilerOptions};
 pub use constraint::{Constraint, ConstraintKind};
