@@ -120,6 +120,7 @@ mod lark;
 mod matcher;
 mod messages;
 mod regex;
+mod size;
 mod terminals;
 mod vocabulary;
 mod work;

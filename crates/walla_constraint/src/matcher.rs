@@ -3,10 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use llguidance::TokenParser;
 use walla_types::TokenId;
 
 use crate::vocabulary::first_line;
-use crate::{MatchError, Vocabulary, messages};
+use crate::{MatchError, Vocabulary, messages, size};
+
+/// Bytes of the parser for an accepted token.
+const ACCEPTED_BYTES: usize = 400;
 
 /// The kind of a [mask](Matcher::mask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub enum MaskOutcome {
 /// ```
 pub struct Matcher {
     inner: llguidance::Matcher,
+    /// Shares the lexer of `inner`, for its counters.
+    counters: TokenParser,
     vocabulary: Vocabulary,
     /// Forced tokens that are not accepted yet. They are computed once and then fixed, so the
     /// tokens do not depend on whether the caller uses [`forced`](Self::forced).
@@ -61,9 +67,11 @@ impl fmt::Debug for Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(inner: llguidance::Matcher, vocabulary: Vocabulary) -> Self {
+    pub(crate) fn new(parser: TokenParser, vocabulary: Vocabulary) -> Self {
+        let counters = parser.clone();
+        let inner = llguidance::Matcher::new(Ok(parser));
         let (pending, accepted) = (VecDeque::new(), Vec::new());
-        Self { inner, vocabulary, pending, accepted, failure: None }
+        Self { inner, counters, vocabulary, pending, accepted, failure: None }
     }
 
     /// Writes the set of allowed tokens: one bit per token, the lowest bit first. Words and
@@ -173,6 +181,13 @@ impl Matcher {
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.accepted.len()
+    }
+
+    /// Its size in bytes, estimated from the counters of the library: within a factor of two. It
+    /// grows with the text.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size::of_lexer(&self.counters) + self.accepted.len() * ACCEPTED_BYTES
     }
 
     /// Removes the last `count` accepted tokens.

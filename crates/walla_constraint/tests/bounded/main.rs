@@ -5,6 +5,7 @@
 mod common;
 
 mod hostile;
+mod sizes;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
