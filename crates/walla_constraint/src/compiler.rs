@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::panic_utils::catch_unwind;
@@ -38,6 +39,10 @@ pub struct CompilerOptions {
     pub mask_fuel: u64,
     /// Maximum number of parser items for one mask, of about 50 ns each. Default: 50,000.
     pub mask_items_max: usize,
+    /// Maximum time of one mask. Most take some 50 µs, and those at the other limits some
+    /// milliseconds, but the work for one item is not limited: in an ambiguous grammar it grows
+    /// with the text. Default: 500 ms.
+    pub mask_time_max: Duration,
     /// Maximum number of lexer states of one reply, of 1 to 2 kB each. Default: 50,000.
     pub lexer_states_max: usize,
     /// Maximum number of cached results. Default: 256.
@@ -56,6 +61,7 @@ impl Default for CompilerOptions {
             compile_fuel: 1_000_000,
             mask_fuel: 200_000,
             mask_items_max: 50_000,
+            mask_time_max: Duration::from_millis(500),
             lexer_states_max: 50_000,
             cache_entries_max: 256,
             cache_bytes_max: 64 << 20,
@@ -225,6 +231,9 @@ impl Compiler {
                 &mut budget,
             )?),
         };
+        if let Source::Lark(_) = &constraint.0 {
+            self.check_first_rules(&source)?;
+        }
         let parser = self.vocabulary.factory().create_parser_from_init_ext(
             GrammarInit::Serialized(source),
             Logger::new(0, 0),
@@ -236,7 +245,21 @@ impl Compiler {
         );
         let parser = parser
             .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.nodes_max))?;
-        Grammar::new(parser, self.vocabulary.clone(), constraint.source_bytes())
+        let bytes = constraint.source_bytes();
+        Grammar::new(parser, self.vocabulary.clone(), bytes, options.mask_time_max)
+    }
+
+    /// Refuses a grammar whose first rules take the library too long to expand: it does so without
+    /// a limit of time when it prepares the grammar.
+    fn check_first_rules(&self, source: &TopLevelGrammar) -> Result<(), ConstraintError> {
+        let environment = self.vocabulary.factory().tok_env().clone();
+        let compiled = catch_unwind(AssertUnwindSafe(|| {
+            let source = GrammarInit::Serialized(source.clone());
+            let limits = self.options.limits();
+            source.to_cgrammar(Some(environment), &mut Logger::new(0, 0), limits, Vec::new())
+        }));
+        // Other defects are named later.
+        compiled.map_or(Ok(()), |grammar| work::check_first_rules(&grammar))
     }
 }
 

@@ -123,6 +123,7 @@ mod regex;
 mod size;
 mod terminals;
 mod vocabulary;
+mod watch;
 mod work;
 
 pub use compiler::{Compiler, CompilerOptions};

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use walla_constraint::{Compiler, Constraint, ConstraintError, MatchError};
+use walla_constraint::{
+    Compiler, CompilerOptions, Constraint, ConstraintError, MatchError, Vocabulary,
+};
 
 use crate::Memory;
 use crate::common::{Random, compiler, small};
@@ -256,4 +258,51 @@ fn limits_of_patterns_are_named() {
         assert!(error.to_string().starts_with(expected), "{error}");
     }
     assert!(worst.bytes < 64 << 20, "{} kB", worst.bytes >> 10);
+}
+
+#[test]
+fn first_rules_without_a_bound_are_refused() {
+    let mut memory = Memory::new();
+    let compiler = compiler(small("llama32-q4_0"));
+    let mut worst = Worst { time: Duration::ZERO, bytes: 0 };
+    let mut left = |count: usize, start: &str| {
+        let all = (0..count).map(|index| format!("{start} \"x{index}\" | "));
+        let source = format!("start: a\na: {}\"e\"", all.collect::<String>());
+        let source = Constraint::lark(source);
+        run(&compiler, &mut memory, &mut Random(1), &mut worst, &source)
+    };
+    assert_eq!((left(300, "a"), left(3_000, "")), (Ok(()), Ok(())));
+    for start in ["a", "\"y\"? a"] {
+        let error = left(2_000, start).unwrap_err().to_string();
+        assert!(error.starts_with("the number of comparisons to expand the first"), "{error}");
+    }
+}
+
+#[test]
+fn a_mask_beyond_its_time_ends_the_reply_with_an_error() {
+    let tokenizer = small("llama32-q4_0");
+    let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
+    let time_max = Duration::from_millis(60);
+    let options = CompilerOptions { mask_time_max: time_max, ..CompilerOptions::default() };
+    let compiler = Compiler::new(vocabulary, options);
+    let source = Constraint::lark("start: t\nt: t t t t | /[a-z]/ |");
+    let grammar = compiler.compile(&source).unwrap();
+    let mut matcher = grammar.matcher();
+    let mut words = vec![0; compiler.vocabulary().mask_words()];
+    let letter = compiler.vocabulary().encode("q")[0];
+    let mut steps = 0;
+    let error = loop {
+        let start = Instant::now();
+        let result = matcher.mask(&mut words).map(drop).and_then(|()| matcher.accept(letter));
+        assert!(start.elapsed() < TIME_MAX);
+        match result {
+            Ok(()) => steps += 1,
+            Err(error) => break error,
+        }
+        assert!(steps < 1_000, "the limit is never reached");
+    };
+    assert!(steps > 3, "{steps}: {error}");
+    assert!(error.to_string().contains("CompilerOptions::mask_time_max"), "{error}");
+    assert!(error.is_final() && matcher.mask(&mut words) == Err(error));
+    assert!(grammar.matcher().mask(&mut words).is_ok(), "others are not affected");
 }
