@@ -235,7 +235,7 @@ fn other_lists_of_tools_are_refused() {
     for name in ["", "1", "a b", "<|im_end|>", "é", &"a".repeat(65)] {
         assert_eq!(error(named(name)), ToolsError::Name { name: name.to_owned() });
     }
-    let deep = (0..14).fold(json!(1), |inner, _| json!([inner]));
+    let deep = (0..39).fold(json!(1), |inner, _| json!([inner]));
     assert_eq!(error(deep), ToolsError::TooDeep);
     assert!(matches!(error(json!("x".repeat(300_000))), ToolsError::TooLong { .. }));
 }
