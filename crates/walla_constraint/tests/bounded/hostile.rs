@@ -199,7 +199,7 @@ fn hostile_sources_compile_or_are_refused_within_bounds() {
         Ok(()) => compiled += 1,
         Err(_) => refused += 1,
     };
-    let rounds = 150;
+    let rounds = 100;
     for _ in 0..rounds {
         let depth = 1 + random.below(3);
         let schema = schema(&mut random);

@@ -240,6 +240,24 @@ fn other_lists_of_tools_are_refused() {
     assert!(matches!(error(json!("x".repeat(300_000))), ToolsError::TooLong { .. }));
 }
 
+/// The deepest schema of an action: 17 schemas within each other.
+#[test]
+fn the_deepest_list_of_tools_is_printed_by_every_template() {
+    let item = json!({"type": "string", "enum": ["nails"]});
+    let schema = (0..16).fold(item, |inner, _| {
+        json!({"type": "object", "properties": {"a": inner}, "required": ["a"]})
+    });
+    let list = json!([{"type": "function", "function": {"name": "give", "description": "Sells it.",
+        "parameters": schema}}]);
+    let options = options(Some(Tools::new(&list, "Actions: give").unwrap()));
+    for (name, template) in all_templates() {
+        let messages = [Message { role: User, content: "Hello" }];
+        let rendered = template.render(&messages, &options);
+        let text = rendered.unwrap_or_else(|error| panic!("{name}: {error}")).text();
+        assert!(!template.prints_tools() || text.contains("give"), "{name}: {text}");
+    }
+}
+
 /// A text that no template prints, or a blank one.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![8 => "[а-я]{1,6}( [а-я]{1,6}){0,3}", 1 => Just(" \n".to_owned())]
