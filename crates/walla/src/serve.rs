@@ -161,7 +161,7 @@ fn router(engine: Engine, options: ServeOptions) -> Router {
 pub(crate) struct Refusal {
     status: StatusCode,
     message: String,
-    /// What a client can distinguish beyond the status.
+    /// A reason that the status does not name.
     code: Option<&'static str>,
 }
 

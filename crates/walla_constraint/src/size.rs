@@ -1,6 +1,6 @@
 //! Sizes of grammars and matchers, from the counters of the library. The library counts its bytes
-//! too, but only some of them. The factors are those of its structures, and were compared with an
-//! allocator's counts.
+//! too, but only some of them. The factors follow from its structures, and were compared with the
+//! counts of an allocator.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ const ELEMENT_BYTES: usize = 40;
 /// Bytes of a lexeme: the library keeps its definition twice.
 const LEXEME_BYTES: usize = 250;
 
-/// Bytes of an expression beyond those that the library counts.
+/// Bytes of an expression that the library does not count.
 const EXPRESSION_BYTES: usize = 8;
 
 /// The library counts 64 bytes for a derivative, which has some 20.
@@ -37,7 +37,7 @@ pub(crate) fn of_grammar(parser: &TokenParser) -> usize {
         }
     }
     let symbols = known.len() * SYMBOL_BYTES + elements * ELEMENT_BYTES;
-    // The expressions were built with room for more.
+    // The vectors of the expressions have unused capacity.
     symbols + 2 * of_definitions(parser)
 }
 

@@ -189,7 +189,9 @@ impl<'t> Reader<'_, 't> {
                 "|" | "&" | ")" | "]" | "}" => break,
                 "-" => {
                     // The name of an alternative: "-> name".
-                    (self.take(), self.take_if(">"), self.take());
+                    self.take();
+                    self.take_if(">");
+                    self.take();
                 }
                 _ => all.push(self.repeated()?),
             }
@@ -221,7 +223,8 @@ impl<'t> Reader<'_, 't> {
                 let Some(min) = behind.next().and_then(|text| text.parse().ok()) else {
                     return Ok(atom); // a complement follows
                 };
-                (self.take(), self.take());
+                self.take();
+                self.take();
                 while self.take_if(".") {}
                 let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
                 if self.peek().is_some_and(is_number) {
@@ -272,7 +275,9 @@ impl<'t> Reader<'_, 't> {
                 let text = quoted.trim_matches('"');
                 if !folds && self.body.starts_with(&[".", "."]) {
                     let high = self.body.get(2).map_or("", |high| high.trim_matches('"'));
-                    (self.take(), self.take(), self.take());
+                    self.take();
+                    self.take();
+                    self.take();
                     let escape = |text: &str| regex_syntax::escape(text);
                     of_regex(&format!("[{}-{}]", escape(text), escape(high)))
                 } else if folds {

@@ -77,7 +77,7 @@ pub(crate) struct Bound {
     pub(crate) work: u64,
     /// Different classes of characters.
     classes: BTreeSet<Symbols>,
-    /// Alternatives of intersections in it, by symbol; empty if there are none.
+    /// Alternatives of intersections in it, by symbol; empty without intersections.
     inner: Vec<u64>,
 }
 
@@ -220,8 +220,8 @@ impl Bound {
     }
 }
 
-/// Refuses a grammar whose start needs too many comparisons. The library expands each symbol in
-/// front of which a rule can start, once for each rule, and looks for each expansion among all.
+/// Refuses a grammar whose start needs too many comparisons. The library expands each symbol that a
+/// rule can start with, once for each such rule, and searches each expansion among all.
 pub(crate) fn check_first_rules(grammar: &CGrammar) -> Result<(), ConstraintError> {
     let mut known = HashSet::from([grammar.start()]);
     let mut open = vec![grammar.start()];

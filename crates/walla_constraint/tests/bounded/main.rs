@@ -1,4 +1,4 @@
-//! Bounds of time and memory: of compilations of hostile sources, and of what the cache counts.
+//! Bounds of time and memory: of compilations of hostile sources, and of the cache.
 //! One program, because the allocator counts all threads.
 
 #[path = "../common/mod.rs"]

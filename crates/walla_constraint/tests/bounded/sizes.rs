@@ -1,4 +1,4 @@
-//! The sizes that the cache counts are those of the allocator.
+//! The cache counts the same sizes as the allocator, within a factor of two.
 
 use serde_json::json;
 use walla_constraint::{Compiler, CompilerOptions, Constraint, Vocabulary};

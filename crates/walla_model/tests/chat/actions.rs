@@ -244,9 +244,10 @@ fn other_lists_of_tools_are_refused() {
 #[test]
 fn the_deepest_list_of_tools_is_printed_by_every_template() {
     let item = json!({"type": "string", "enum": ["nails"]});
-    let schema = (0..16).fold(item, |inner, _| {
-        json!({"type": "object", "properties": {"a": inner}, "required": ["a"]})
-    });
+    let schema = (0..16).fold(
+        item,
+        |inner, _| json!({"type": "object", "properties": {"a": inner}, "required": ["a"]}),
+    );
     let list = json!([{"type": "function", "function": {"name": "give", "description": "Sells it.",
         "parameters": schema}}]);
     let options = options(Some(Tools::new(&list, "Actions: give").unwrap()));
