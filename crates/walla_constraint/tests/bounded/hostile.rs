@@ -10,7 +10,7 @@ use walla_constraint::{
 use crate::Memory;
 use crate::common::{Random, compiler, small};
 
-/// The longest took 0.6 s in a build for tests; the rest is for busy machines.
+/// The longest took 1 s in a build for tests on a busy machine; the rest is for busy machines.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Memory of one compilation and some masks in bytes.

@@ -79,7 +79,7 @@ fn sizes_are_those_of_the_allocator() {
     }
 }
 
-/// Without the sizes of their lexers the cache kept all of them, some 80 MB.
+/// Their sources have some ten bytes each, and their lexers far more.
 #[test]
 fn small_sources_of_large_grammars_keep_the_limit_of_the_cache() {
     const BYTES_MAX: usize = 4 << 20;
