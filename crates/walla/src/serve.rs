@@ -161,13 +161,13 @@ fn router(engine: Engine, options: ServeOptions) -> Router {
 pub(crate) struct Refusal {
     status: StatusCode,
     message: String,
-    /// The prompt does not fit in the context.
-    is_too_long: bool,
+    /// A reason that the status does not name.
+    code: Option<&'static str>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), is_too_long: false }
+        Self { status, message: message.into(), code: None }
     }
 
     fn bad(message: impl Into<String>) -> Self {
@@ -177,10 +177,22 @@ impl Refusal {
 
 impl From<&ReplyError> for Refusal {
     fn from(error: &ReplyError) -> Self {
-        let is_too_long = matches!(error, ReplyError::PromptTooLong { .. });
-        Self { is_too_long, ..Self::new(status_of(error), error.to_string()) }
+        Self { code: code_of(error), ..Self::new(status_of(error), error.to_string()) }
     }
 }
+
+/// The code of an error that a client can treat in its own way.
+fn code_of(error: &ReplyError) -> Option<&'static str> {
+    match error {
+        ReplyError::PromptTooLong { .. } => Some("context_length_exceeded"),
+        // The request is sound and the reply has begun, but the same request fails again.
+        ReplyError::ConstraintStopped(_) => Some(CONSTRAINT_STOPPED),
+        _ => None,
+    }
+}
+
+/// The reply was ended, because its grammar is too complex to continue after the text so far.
+const CONSTRAINT_STOPPED: &str = "constraint_stopped";
 
 /// The status of a failed reply.
 fn status_of(error: &ReplyError) -> StatusCode {
@@ -201,12 +213,12 @@ fn status_of(error: &ReplyError) -> StatusCode {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, message, is_too_long } = self;
-        let mut error = error_body(status, &message);
-        if is_too_long {
-            error["error"]["code"] = "context_length_exceeded".into();
+        let Self { status, message, code } = self;
+        let body = Json(error_body(status, &message, code));
+        if code == Some(CONSTRAINT_STOPPED) {
+            // Clients of the protocol repeat a request with this status otherwise.
+            return (status, [("x-should-retry", "false")], body).into_response();
         }
-        let body = Json(error);
         if status == StatusCode::TOO_MANY_REQUESTS {
             return (status, [(header::RETRY_AFTER, "1")], body).into_response();
         }
@@ -214,9 +226,14 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn error_body(status: StatusCode, message: &str) -> Value {
-    let kind = if status.is_server_error() { "server_error" } else { "invalid_request_error" };
-    json!({"error": {"message": message, "type": kind, "code": status.as_u16()}})
+fn error_body(status: StatusCode, message: &str, code: Option<&str>) -> Value {
+    let kind = match code {
+        Some(CONSTRAINT_STOPPED) => "constraint_error",
+        _ if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    };
+    let code = code.map_or_else(|| status.as_u16().into(), Value::from);
+    json!({"error": {"message": message, "type": kind, "code": code}})
 }
 
 async fn authorized(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use walla_constraint::Constraint;
+use walla_model::chat::Tools;
 
 use crate::ActionError;
 use crate::error::shown;
@@ -156,7 +157,15 @@ impl ActionSpec {
             checked.map_err(|error| ActionError::Schema { reason: error.to_string() })?;
         }
         let content = Content { name, description, schema, parameters, text, is_unit, listed };
-        Ok(Self(Arc::new(content)))
+        let spec = Self(Arc::new(content));
+        // An ask lists it in the same way.
+        match Tools::new(&json!([spec.tool()]), "") {
+            Ok(_) => Ok(spec),
+            Err(error) => {
+                let reason = format!("action {:?}: {error}", spec.name());
+                Err(ActionError::Schema { reason })
+            }
+        }
     }
 
     /// What distinguishes two specifications.

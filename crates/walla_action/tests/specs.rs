@@ -11,6 +11,7 @@ use walla_action::{
     ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, GrammarOptions, GrammarStart,
     ParsedCall, call_grammar, check,
 };
+use walla_constraint::{Compiler, CompilerOptions, Vocabulary};
 
 /// A kind of coin.
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -350,4 +351,34 @@ fn tools_and_descriptions_are_deterministic() {
         assert!(text.contains("give"), "{text}");
     }
     assert_eq!(ActionSet::default().description(CallFormat::Plain), "");
+}
+
+/// What `ActionSpec::new` accepts, an ask can list and constrain.
+#[test]
+fn an_action_of_any_depth_is_refused_when_it_is_made_or_can_be_used() {
+    let tokenizer = common::plain();
+    let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
+    let compiler = Compiler::new(vocabulary, CompilerOptions::default());
+    let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
+    let object = |inner: Value| json!({"type": "object", "properties": {"a": inner}});
+    let list = |inner: Value| json!({"type": "array", "items": inner});
+    let kinds: [(&str, &dyn Fn(Value) -> Value, usize); 2] =
+        [("objects", &object, 16), ("lists", &list, 15)];
+    for (kind, wrap, depth_max) in kinds {
+        for depth in 0..=20 {
+            let inner = (0..depth).fold(json!({"enum": ["x", "y"]}), |inner, _| wrap(inner));
+            let is_object = kind == "objects" && depth > 0;
+            let parameters = if is_object { inner } else { object(inner) };
+            let spec = ActionSpec::new("deep", "", &parameters);
+            assert_eq!(spec.is_ok(), depth <= depth_max, "{depth} {kind}: {spec:?}");
+            let Ok(spec) = spec else { continue };
+            let set = ActionSet::new([spec]).unwrap();
+            let listed = walla_model::chat::Tools::new(&json!(set.tools()), "");
+            assert!(listed.is_ok(), "{depth} {kind}: {listed:?}");
+            let options = GrammarOptions::new(GrammarStart::Call);
+            let grammar = call_grammar(&markers, &set, options).unwrap();
+            let compiled = compiler.compile(&grammar);
+            assert!(compiled.is_ok(), "{depth} {kind}: {:?}", compiled.err());
+        }
+    }
 }

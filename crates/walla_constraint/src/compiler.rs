@@ -1,18 +1,24 @@
 //! Compiles constraints to grammars.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, regex_to_lark};
+
+use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::constraint::Source;
 use crate::json::{self, JsonWhitespace};
 use crate::vocabulary::first_line;
-use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, messages, regex};
+use crate::work::Budget;
+use crate::{Constraint, ConstraintError, Grammar, Vocabulary, lark, messages, regex, work};
 
 /// Limits and settings of a [`Compiler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +32,17 @@ pub struct CompilerOptions {
     pub nodes_max: usize,
     /// Maximum number of symbols in the productions of a grammar. Default: 20,000.
     pub grammar_symbols_max: usize,
-    /// Maximum work to build the lexer, in steps of about 20 ns. Default: 1,000,000.
+    /// Maximum work to build the lexer, in steps of about 20 ns, and, as estimated before, of one
+    /// derivative of all its expressions. Default: 1,000,000.
     pub compile_fuel: u64,
     /// Maximum work of the lexer for one mask, in steps of about 70 ns. Default: 200,000.
     pub mask_fuel: u64,
     /// Maximum number of parser items for one mask, of about 50 ns each. Default: 50,000.
     pub mask_items_max: usize,
+    /// Maximum time of one mask. Most take some 50 µs, and those at the other limits some
+    /// milliseconds, but the work for one item is not limited: in an ambiguous grammar it grows
+    /// with the text. Default: 500 ms.
+    pub mask_time_max: Duration,
     /// Maximum number of lexer states of one reply, of 1 to 2 kB each. Default: 50,000.
     pub lexer_states_max: usize,
     /// Maximum number of cached results. Default: 256.
@@ -50,6 +61,7 @@ impl Default for CompilerOptions {
             compile_fuel: 1_000_000,
             mask_fuel: 200_000,
             mask_items_max: 50_000,
+            mask_time_max: Duration::from_millis(500),
             lexer_states_max: 50_000,
             cache_entries_max: 256,
             cache_bytes_max: 64 << 20,
@@ -120,15 +132,8 @@ impl Compiler {
     /// # Errors
     /// [`ConstraintError`] names the defect or the exceeded limit.
     pub fn compile(&self, constraint: &Constraint) -> Result<Arc<Grammar>, ConstraintError> {
-        let too_large = |bytes| ConstraintError::TooLarge {
-            what: "the length of the source in bytes",
-            value: bytes as u64,
-            value_max: self.options.source_bytes_max as u64,
-        };
         let bytes = constraint.source_bytes();
-        if bytes > self.options.source_bytes_max {
-            return Err(too_large(bytes)); // not cached: the key would be large
-        }
+        self.options.check_source_bytes(bytes)?; // not cached: the key would be large
         let cell = {
             let mut cache = self.cache();
             cache.get(constraint).unwrap_or_else(|| {
@@ -144,7 +149,7 @@ impl Compiler {
         let compiled = cell.get_or_init(|| {
             is_first = true;
             self.compilations.fetch_add(1, Ordering::Relaxed);
-            self.compile_with_stack(constraint).map(Arc::new)
+            with_stack(|| self.compile_anew(constraint)).map(Arc::new)
         });
         if is_first && let Ok(grammar) = compiled {
             // Its size was not known before.
@@ -191,29 +196,19 @@ impl Compiler {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compiles on a thread with a stack of known size: the library recurses.
-    fn compile_with_stack(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
-        let internal = |message: String| ConstraintError::Internal { message };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new()
-                .name("walla-grammar".to_owned())
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, || self.compile_anew(constraint))
-                .map_err(|error| internal(error.to_string()))?;
-            thread.join().unwrap_or_else(|_| Err(internal("the compiler panicked".to_owned())))
-        })
-    }
-
     fn compile_anew(&self, constraint: &Constraint) -> Result<Grammar, ConstraintError> {
         let options = &self.options;
+        let mut budget = Budget::new(options.compile_fuel);
         let source = match &constraint.0 {
             Source::JsonSchema(schema) => {
-                let lowered = json::lower(schema, options.nodes_max, options.whitespace)?;
+                let lowered = json::lower(schema, options, &mut budget)?;
                 TopLevelGrammar::from_json_schema(lowered)
             }
             Source::Regex(text) => {
                 regex::check(text)?;
-                TopLevelGrammar::from_lark(format!("start: /{}/", regex_to_lark(text, "")))
+                let text = regex_to_lark(text, "");
+                budget.pay(work::of_regex(&text).work)?;
+                TopLevelGrammar::from_lark(format!("start: /{text}/"))
             }
             Source::Choice(texts) => {
                 if texts.is_empty() || texts.iter().any(|text| text.is_empty()) {
@@ -232,10 +227,13 @@ impl Compiler {
             Source::Lark(text) => TopLevelGrammar::from_lark(lark::lower(
                 text,
                 &self.vocabulary,
-                options.nodes_max,
-                options.whitespace,
+                options,
+                &mut budget,
             )?),
         };
+        if let Source::Lark(_) = &constraint.0 {
+            self.check_first_rules(&source)?;
+        }
         let parser = self.vocabulary.factory().create_parser_from_init_ext(
             GrammarInit::Serialized(source),
             Logger::new(0, 0),
@@ -243,24 +241,81 @@ impl Compiler {
                 ff_tokens: self.vocabulary.has_forced_tokens(),
                 ..InferenceCapabilities::default()
             },
-            self.limits(),
+            options.limits(),
         );
         let parser = parser
             .map_err(|error| named(&constraint.0, &format!("{error:#}"), options.nodes_max))?;
-        Grammar::new(parser, self.vocabulary.clone(), constraint.source_bytes())
+        let bytes = constraint.source_bytes();
+        Grammar::new(parser, self.vocabulary.clone(), bytes, options.mask_time_max)
+    }
+
+    /// Refuses a grammar whose first rules take the library too long to expand: it does so without
+    /// a limit of time when it prepares the grammar.
+    fn check_first_rules(&self, source: &TopLevelGrammar) -> Result<(), ConstraintError> {
+        let environment = self.vocabulary.factory().tok_env().clone();
+        let compiled = catch_unwind(AssertUnwindSafe(|| {
+            let source = GrammarInit::Serialized(source.clone());
+            let limits = self.options.limits();
+            source.to_cgrammar(Some(environment), &mut Logger::new(0, 0), limits, Vec::new())
+        }));
+        // Other defects are named later.
+        compiled.map_or(Ok(()), |grammar| work::check_first_rules(&grammar))
+    }
+}
+
+/// Compiles on a thread with a stack of known size: the library recurses.
+fn with_stack<T: Send>(
+    compile: impl FnOnce() -> Result<T, ConstraintError> + Send,
+) -> Result<T, ConstraintError> {
+    let internal = |message: String| ConstraintError::Internal { message };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("walla-grammar".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, compile)
+            .map_err(|error| internal(error.to_string()))?;
+        thread.join().unwrap_or_else(|_| Err(internal("the compiler panicked".to_owned())))
+    })
+}
+
+/// Refuses a schema that does not compile for any vocabulary.
+pub(crate) fn check_json_schema(schema: &Value) -> Result<(), ConstraintError> {
+    let options = CompilerOptions::default();
+    let text = schema.to_string();
+    options.check_source_bytes(text.len())?;
+    let mut budget = Budget::new(options.compile_fuel);
+    let lowered = json::lower_value(schema, &options, options.whitespace, &mut budget)?;
+    let mut limits = options.limits();
+    with_stack(|| {
+        let source = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(lowered));
+        let compiled = catch_unwind(AssertUnwindSafe(|| {
+            let grammar =
+                source.to_cgrammar(None, &mut Logger::new(0, 0), limits.clone(), Vec::new())?;
+            grammar.lexer_spec().to_regex_vec(&mut limits).map(drop)
+        }));
+        compiled.map_err(|error| {
+            let source = Source::JsonSchema(text.into());
+            named(&source, &format!("{error:#}"), options.nodes_max)
+        })
+    })
+}
+
+impl CompilerOptions {
+    fn check_source_bytes(&self, bytes: usize) -> Result<(), ConstraintError> {
+        let bytes_max = self.source_bytes_max as u64;
+        work::limit("the length of the source in bytes", bytes as u64, bytes_max)
     }
 
     fn limits(&self) -> ParserLimits {
-        let options = &self.options;
         ParserLimits {
-            initial_lexer_fuel: options.compile_fuel,
-            step_lexer_fuel: options.mask_fuel,
-            step_max_items: options.mask_items_max,
-            max_lexer_states: options.lexer_states_max,
-            max_grammar_size: options.grammar_symbols_max,
+            initial_lexer_fuel: self.compile_fuel,
+            step_lexer_fuel: self.mask_fuel,
+            step_max_items: self.mask_items_max,
+            max_lexer_states: self.lexer_states_max,
+            max_grammar_size: self.grammar_symbols_max,
             // An object of 1,000 optional properties has 4,000 items in one row. The limit of all
             // rows of a mask bounds the work.
-            max_items_in_row: options.mask_items_max,
+            max_items_in_row: self.mask_items_max,
             verbose_errors: false,
             ..ParserLimits::default()
         }

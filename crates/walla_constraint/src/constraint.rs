@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{CompilerOptions, ConstraintError, json};
+use crate::ConstraintError;
 
 /// A limit on the text of a reply: plain data that is [compiled](crate::Compiler::compile) once per
 /// vocabulary.
@@ -75,13 +75,14 @@ impl Constraint {
         Self::json_schema(schema.to_string())
     }
 
-    /// Checks a schema as far as that is possible without a vocabulary.
+    /// Checks a schema as far as that is possible without a vocabulary, with the default
+    /// [limits](crate::CompilerOptions). Takes about as long as a compilation.
     ///
     /// # Errors
-    /// [`ConstraintError`] names the part that is not supported or that no value satisfies.
+    /// [`ConstraintError`] names the part that is not supported or that no value satisfies, or the
+    /// exceeded limit.
     pub fn check_json_schema(schema: &serde_json::Value) -> Result<(), ConstraintError> {
-        let CompilerOptions { nodes_max, whitespace, .. } = CompilerOptions::default();
-        json::lower_value(schema, nodes_max, whitespace).map(drop)
+        crate::compiler::check_json_schema(schema)
     }
 
     /// Text that a regular expression matches from its start to its end.

@@ -2,24 +2,20 @@
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use llguidance::TokenParser;
 
-use crate::{ConstraintError, Matcher, Vocabulary};
-
-/// Estimated size of an empty grammar in bytes.
-const BASE_BYTES: usize = 64 << 10;
-
-/// Estimated size of a grammar in bytes per byte of its source.
-const SIZE_FACTOR: usize = 32;
+use crate::{ConstraintError, MatchError, Matcher, Vocabulary, size};
 
 /// A constraint, compiled for one vocabulary. Any number of replies can use it at the same time.
 pub struct Grammar {
     /// Never advanced; each reply gets an independent copy. The copy has the lexer states of the
     /// first mask, and never the states of other replies: only its text can exceed a limit.
-    prototype: Mutex<llguidance::Matcher>,
+    prototype: Mutex<TokenParser>,
     vocabulary: Vocabulary,
     bytes: usize,
+    mask_time_max: Duration,
 }
 
 impl fmt::Debug for Grammar {
@@ -34,19 +30,23 @@ impl Grammar {
         parser: TokenParser,
         vocabulary: Vocabulary,
         source_bytes: usize,
+        mask_time_max: Duration,
     ) -> Result<Self, ConstraintError> {
-        let bytes = BASE_BYTES + source_bytes * SIZE_FACTOR;
-        let grammar =
-            Self { prototype: Mutex::new(llguidance::Matcher::new(Ok(parser))), vocabulary, bytes };
-        let mut first = grammar.shallow_matcher();
+        let view = parser.clone();
+        // A failure is kept, so a busy machine must not cause it.
+        let first_max = mask_time_max * 10;
+        let mut grammar =
+            Self { prototype: Mutex::new(parser), vocabulary, bytes: 0, mask_time_max };
+        let mut first = Matcher::new(view.clone(), grammar.vocabulary.clone(), first_max);
         let mut words = vec![0; grammar.vocabulary.mask_words()];
         first.mask(&mut words).map_err(|error| match error {
-            crate::MatchError::DeadEnd => ConstraintError::Unsatisfiable {
+            MatchError::DeadEnd => ConstraintError::Unsatisfiable {
                 reason: "no token of the vocabulary starts it".to_owned(),
             },
-            crate::MatchError::TooComplex { message } => ConstraintError::TooComplex { message },
+            MatchError::TooComplex { message } => ConstraintError::TooComplex { message },
             other => ConstraintError::Internal { message: other.to_string() },
         })?;
+        grammar.bytes = source_bytes + size::of_grammar(&view) + size::of_lexer(&view);
         Ok(grammar)
     }
 
@@ -54,13 +54,7 @@ impl Grammar {
     #[must_use]
     pub fn matcher(&self) -> Matcher {
         let copy = self.prototype.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
-        Matcher::new(copy, self.vocabulary.clone())
-    }
-
-    /// A matcher that shares the lexer states of the prototype.
-    fn shallow_matcher(&self) -> Matcher {
-        let copy = self.prototype.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Matcher::new(copy, self.vocabulary.clone())
+        Matcher::new(copy, self.vocabulary.clone(), self.mask_time_max)
     }
 
     /// The vocabulary that the grammar was compiled for.
@@ -69,7 +63,8 @@ impl Grammar {
         &self.vocabulary
     }
 
-    /// Estimated size in bytes.
+    /// Its size in bytes, estimated from the counters of the library: within a factor of two. Its
+    /// matchers have [their own](Matcher::bytes).
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -7,7 +7,9 @@ use serde_json::Value;
 use walla_types::TokenId;
 
 use crate::json::{self, JsonWhitespace};
-use crate::{ConstraintError, Vocabulary, regex};
+use crate::terminals::Tokens;
+use crate::work::Budget;
+use crate::{CompilerOptions, ConstraintError, Vocabulary, regex};
 
 /// Maximum nesting depth of parentheses, brackets and braces; the library parses them by recursion.
 const NESTING_MAX: usize = 24;
@@ -30,11 +32,12 @@ pub(crate) fn quote(text: &str) -> String {
 pub(crate) fn lower(
     source: &str,
     vocabulary: &Vocabulary,
-    nodes_max: usize,
-    whitespace: JsonWhitespace,
+    options: &CompilerOptions,
+    budget: &mut Budget,
 ) -> Result<String, ConstraintError> {
     let source = json::without_mark(source);
     let mut lowered = String::with_capacity(source.len());
+    let mut tokens = Tokens::of(source);
     let (mut rest, mut depth, mut levels) = (source, 0_usize, 0_u64);
     while let Some(next) = rest.chars().next() {
         let offset = source.len() - rest.len();
@@ -45,12 +48,13 @@ pub(crate) fn lower(
             };
             let token = special(&text, vocabulary).map_err(|e| at(source, offset, &e))?;
             lowered.push_str(&format!("<[{}]>", token.0));
+            tokens.push_opaque(offset);
             rest = name.get(texts.byte_offset()..).unwrap_or_default();
             continue;
         }
         if let Some(schema) = rest.strip_prefix("%json") {
             let (whitespace, schema) =
-                layout(schema, whitespace).map_err(|e| at(source, offset, e))?;
+                layout(schema, options.whitespace).map_err(|e| at(source, offset, e))?;
             let mut values = serde_json::Deserializer::from_str(schema).into_iter::<Value>();
             let value = match values.next() {
                 Some(Ok(value)) => value,
@@ -59,7 +63,9 @@ pub(crate) fn lower(
             };
             let end = values.byte_offset();
             lowered.push_str("%json ");
-            lowered.push_str(&json::lower_value(&value, nodes_max, whitespace)?.to_string());
+            let value = json::lower_value(&value, options, whitespace, budget)?;
+            lowered.push_str(&value.to_string());
+            tokens.push_opaque(offset);
             rest = schema.get(end..).unwrap_or_default();
             continue;
         }
@@ -99,8 +105,10 @@ pub(crate) fn lower(
             special(token, vocabulary).map_err(|e| at(source, offset, &e))?;
         }
         lowered.push_str(token);
+        tokens.push(offset, token);
         rest = rest.get(length..).unwrap_or_default();
     }
+    tokens.check(budget)?;
     Ok(lowered)
 }
 
@@ -132,7 +140,7 @@ fn layout(text: &str, default: JsonWhitespace) -> Result<(JsonWhitespace, &str),
 
 /// Length of the token at the start of a text: a string, a regular expression, a comment, a special
 /// token or one character.
-fn token_bytes(text: &str) -> usize {
+pub(crate) fn token_bytes(text: &str) -> usize {
     let one = text.chars().next().map_or(0, char::len_utf8);
     let quoted = |end: char| {
         let mut is_escaped = false;

@@ -17,7 +17,11 @@
 //! # Limits
 //!
 //! Sources may come from model output or from players: every one is a value or a typed error within
-//! the limits of [`CompilerOptions`]. Panics of the library are caught and become
+//! the limits of [`CompilerOptions`]. The library checks its limits between two steps, and some of
+//! its steps have no bound, so sources with such steps are refused before it runs: at most 16
+//! patterns and formats apply to one string, with at most 4,096 combinations of alternatives that
+//! share characters; a chain of optional parts may have some 1,000; and the first rules of a Lark
+//! grammar may expand to some 1,000 left-recursive alternatives. Panics of the library are caught and become
 //! [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a panic hook
 //! when it is used first; the hook calls the previous one for all other panics. Nothing is written
 //! to standard error.
@@ -32,12 +36,12 @@
 //! | `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum` | within ±(2^53 - 1); others are refused |
 //! | `multipleOf` | an exact decimal with at most six decimals; up to 1,000 without the decimal point |
 //! | `minLength`, `maxLength`, `minItems`, `maxItems` | up to 65,535 |
-//! | `pattern` | ECMA-262 without assertions other than `^` and `$`, backreferences and flags |
+//! | `pattern` | at most 16 for one string; ECMA-262 without assertions other than `^` and `$`, backreferences and flags |
 //! | `format` | `date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`; of numbers the names that `schemars` writes (`int32`, `uint8`, `float` …), as a range |
 //! | `items`, `prefixItems` | |
 //! | `properties`, `required` | at most 1,000; fewer if their schemas need more work than [`CompilerOptions::compile_fuel`] |
 //! | `additionalProperties` | |
-//! | `patternProperties` | at most 32 patterns that match no common name; not combined with another schema of properties |
+//! | `patternProperties` | at most 32 patterns, and 2,000 pairs of patterns in a document, that match no common name; not combined with another schema of properties |
 //! | `minProperties`, `maxProperties` | for required properties and one further property |
 //! | `allOf`, `anyOf` | |
 //! | `oneOf` | of alternatives with different types, ranges or constants, so that one value matches at most one |
@@ -120,7 +124,11 @@ mod lark;
 mod matcher;
 mod messages;
 mod regex;
+mod size;
+mod terminals;
 mod vocabulary;
+mod watch;
+mod work;
 
 pub use compiler::{Compiler, CompilerOptions};
 pub use constraint::{Constraint, ConstraintKind};

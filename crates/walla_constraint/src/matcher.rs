@@ -2,11 +2,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
+use llguidance::TokenParser;
 use walla_types::TokenId;
 
 use crate::vocabulary::first_line;
-use crate::{MatchError, Vocabulary, messages};
+use crate::watch::{Call, Timed};
+use crate::{MatchError, Vocabulary, messages, size};
+
+/// Bytes of the parser for an accepted token.
+const ACCEPTED_BYTES: usize = 400;
 
 /// The kind of a [mask](Matcher::mask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +48,10 @@ pub enum MaskOutcome {
 /// ```
 pub struct Matcher {
     inner: llguidance::Matcher,
+    /// Shares the lexer of `inner`, for its counters.
+    counters: TokenParser,
+    /// `None` if the library cannot be cancelled.
+    timed: Option<Arc<Timed>>,
     vocabulary: Vocabulary,
     /// Forced tokens that are not accepted yet. They are computed once and then fixed, so the
     /// tokens do not depend on whether the caller uses [`forced`](Self::forced).
@@ -61,16 +72,19 @@ impl fmt::Debug for Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(inner: llguidance::Matcher, vocabulary: Vocabulary) -> Self {
+    pub(crate) fn new(parser: TokenParser, vocabulary: Vocabulary, time_max: Duration) -> Self {
+        let counters = parser.clone();
+        let inner = llguidance::Matcher::new(Ok(parser)).into_cancellable();
+        let timed = inner.cancellation_handle().map(|handle| Timed::new(handle, time_max));
         let (pending, accepted) = (VecDeque::new(), Vec::new());
-        Self { inner, vocabulary, pending, accepted, failure: None }
+        Self { inner, counters, timed, vocabulary, pending, accepted, failure: None }
     }
 
     /// Writes the set of allowed tokens: one bit per token, the lowest bit first. Words and
     /// bits beyond the vocabulary become 0.
     ///
-    /// Takes some 50 µs; a difficult position can take milliseconds, up to the limits of
-    /// [`CompilerOptions`](crate::CompilerOptions).
+    /// Takes some 50 µs; a difficult position can take milliseconds, and that of an ambiguous
+    /// grammar more, up to the limits of [`CompilerOptions`](crate::CompilerOptions).
     ///
     /// # Errors
     /// [`MatchError::MaskTooShort`] if `words` is shorter than [`Vocabulary::mask_words`], and the
@@ -92,7 +106,9 @@ impl Matcher {
             set(mask, token.0);
             return Ok(MaskOutcome::Forced(token));
         }
+        let call = self.start();
         let allowed = self.inner.compute_mask();
+        drop(call);
         let allowed = allowed.map_err(|error| self.fail(&error.to_string()))?;
         // The library's set has one token more than the vocabulary.
         mask.copy_from_slice(allowed.as_slice().get(..needed).unwrap_or_default());
@@ -129,7 +145,9 @@ impl Matcher {
         if forced.is_some_and(|forced| forced != token) {
             return Err(MatchError::Refused { token });
         }
+        let call = self.start();
         let advanced = self.inner.try_consume_tokens(&[token.0]);
+        drop(call);
         match advanced.map_err(|error| self.fail(&error.to_string()))? {
             1 => {
                 self.pending.pop_front();
@@ -175,6 +193,13 @@ impl Matcher {
         self.accepted.len()
     }
 
+    /// Its size in bytes, estimated from the counters of the library: within a factor of two. It
+    /// grows with the text.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size::of_lexer(&self.counters) + self.accepted.len() * ACCEPTED_BYTES
+    }
+
     /// Removes the last `count` accepted tokens.
     ///
     /// # Errors
@@ -199,6 +224,11 @@ impl Matcher {
         Ok(())
     }
 
+    /// Starts a call of the library.
+    fn start(&self) -> Option<Call> {
+        self.timed.as_ref().map(Timed::start)
+    }
+
     fn check(&self) -> Result<(), MatchError> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -208,7 +238,9 @@ impl Matcher {
         if !self.pending.is_empty() || !self.vocabulary.has_forced_tokens() {
             return Ok(());
         }
+        let call = self.start();
         let tokens = self.inner.compute_ff_tokens();
+        drop(call);
         if let Some(message) = self.inner.get_error() {
             return Err(self.fail(&message));
         }
@@ -220,7 +252,10 @@ impl Matcher {
     fn fail(&mut self, message: &str) -> MatchError {
         let message = first_line(message);
         let is_limit = message.starts_with("lexer error") || message.starts_with("parser error");
-        let failure = if message.contains("NoExtensionBias") {
+        let failure = if self.inner.is_cancelled() {
+            let message = "more time for a mask than CompilerOptions::mask_time_max allows";
+            MatchError::TooComplex { message: message.to_owned() }
+        } else if message.contains("NoExtensionBias") {
             MatchError::DeadEnd
         } else if is_limit || message.starts_with("Parser Error") {
             let limit = messages::limit(&message, "mask_fuel");

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use walla_runtime::{Call, FinishReason, ReplyError, ReplyEvent, ReplyId, TokenLogprobs, Usage};
 
 use super::convert::Shape;
-use super::{Refusal, Server, error_body, status_of};
+use super::{Refusal, Server, code_of, error_body, status_of};
 use crate::{Agent, Reply};
 
 /// A comment is sent after this time without events, so that a closed connection is noticed.
@@ -255,7 +255,7 @@ impl Stream {
                 self.is_done = true;
             }
             ReplyEvent::Failed(error) => {
-                self.left.push(error_body(status_of(&error), &error.to_string()));
+                self.left.push(error_body(status_of(&error), &error.to_string(), code_of(&error)));
                 self.is_done = true;
             }
         }

@@ -13,7 +13,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Number, Value, json};
 
-use super::schema::{Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type};
+use super::schema::{
+    DECIMALS_MAX, Document, Fields, Items, NUMBER_MAX, Part, Range, Schema, Text, Type,
+};
 use super::{JsonWhitespace, values};
 
 /// Name of the definition that allows any value.
@@ -228,24 +230,25 @@ fn integer(range: &Range) -> Vec<Value> {
 }
 
 fn number(range: &Range) -> Value {
-    let (range, step) = match range.multiple_of {
-        Some(multiple) => (range.clone(), multiple),
+    let (decimals, step) = match range.multiple_of {
+        Some(multiple) => (values::scale(multiple).map_or(DECIMALS_MAX, |(_, own)| own), multiple),
         None => {
             if let Some(values) = range.few() {
                 return json!({"enum": values});
             }
             let decimals = range.decimals();
-            (range.rounded(decimals), values::step(decimals))
+            (decimals, values::step(decimals))
         }
     };
+    let range = range.closed(decimals);
+    if range.min > range.max {
+        // Two bounds of many digits, which no parser distinguishes from the numbers between.
+        return Value::Bool(false);
+    }
     let mut object = Map::new();
     object.insert("type".to_owned(), json!("number"));
     object.insert("minimum".to_owned(), exact(range.min.unwrap_or(-NUMBER_MAX)));
     object.insert("maximum".to_owned(), exact(range.max.unwrap_or(NUMBER_MAX)));
-    let others = [("exclusiveMinimum", range.above), ("exclusiveMaximum", range.below)];
-    for (keyword, value) in others {
-        object.extend(value.map(|value| (keyword.to_owned(), exact(value))));
-    }
     object.insert("multipleOf".to_owned(), exact(step));
     Value::Object(object)
 }

@@ -16,10 +16,12 @@ mod pattern;
 mod place;
 mod schema;
 mod values;
+mod work;
 
 use serde_json::Value;
 
-use crate::ConstraintError;
+use crate::work::Budget;
+use crate::{CompilerOptions, ConstraintError};
 
 /// White space between the tokens of JSON text, outside strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,8 +38,8 @@ pub enum JsonWhitespace {
 /// The schema in the library's subset, for the text of a schema.
 pub(crate) fn lower(
     text: &str,
-    nodes_max: usize,
-    whitespace: JsonWhitespace,
+    options: &CompilerOptions,
+    budget: &mut Budget,
 ) -> Result<Value, ConstraintError> {
     let text = without_mark(text);
     if text.trim().is_empty() {
@@ -45,7 +47,7 @@ pub(crate) fn lower(
         return Err(ConstraintError::Json { line: 1, column: 1, message });
     }
     let source: Value = serde_json::from_str(text).map_err(|error| json_error(&error))?;
-    lower_value(&source, nodes_max, whitespace)
+    lower_value(&source, options, options.whitespace, budget)
 }
 
 /// The text without a byte-order mark, which editors write. RFC 8259 allows parsers to ignore it.
@@ -56,12 +58,15 @@ pub(crate) fn without_mark(text: &str) -> &str {
 /// As [`lower`], for a parsed schema.
 pub(crate) fn lower_value(
     source: &Value,
-    nodes_max: usize,
+    options: &CompilerOptions,
     whitespace: JsonWhitespace,
+    budget: &mut Budget,
 ) -> Result<Value, ConstraintError> {
+    let nodes_max = options.nodes_max;
     let document = parse::parse(source, nodes_max)?;
     check::check_references(&document)?;
     let document = merge::merge(document, nodes_max.saturating_mul(4))?;
+    work::check_work(&document, budget)?;
     disjoint::check_alternatives(&document)?;
     check::check_values(&document)?;
     Ok(emit::emit(&document, whitespace))

@@ -291,11 +291,7 @@ impl Range {
     /// read as the bound.
     pub(super) fn decimals(&self) -> u32 {
         let bounds = self.above.into_iter().chain(self.below);
-        let decimals = bounds.map(|bound| {
-            let digits = bound.abs().max(1.0).log10().floor() as u32 + 1;
-            DIGITS_EXACT.saturating_sub(digits)
-        });
-        decimals.fold(DECIMALS_MAX, u32::min)
+        bounds.map(exact_decimals).fold(DECIMALS_MAX, u32::min)
     }
 
     /// Numbers of a range that is too narrow for [`decimals`](Self::decimals): its bounds, its
@@ -322,26 +318,29 @@ impl Range {
         Some(values)
     }
 
-    /// The same range for numbers with this number of decimals. Its bounds have no more decimals:
-    /// below a bound with more, the library allows no number that the bound starts with.
-    pub(super) fn rounded(&self, decimals: u32) -> Self {
-        let step = step(decimals);
+    /// The same range for numbers with this number of decimals, with bounds that are in it and
+    /// have no more decimals: below a bound with more, the library allows no number that the bound
+    /// starts with, and of an exclusive bound that is whole it allows the bound itself.
+    pub(super) fn closed(&self, decimals: u32) -> Self {
         let up = |bound: f64| {
             let near = rounded(bound, decimals);
-            if near < bound { rounded(bound + step, decimals) } else { near }
+            if near < bound { rounded(bound + step(decimals), decimals) } else { near }
         };
-        let down = |bound: f64| -up(-bound);
-        let (min, max) = (self.min.unwrap_or(-NUMBER_MAX), self.max.unwrap_or(NUMBER_MAX));
-        let mut range = Self { min: Some(up(min)), max: Some(down(max)), ..self.clone() };
-        if let Some(above) = self.above.filter(|&above| up(above) != above) {
-            range.above = None;
-            range.min = Some(up(min).max(up(above)));
+        let next = |bound: f64| {
+            let near = up(bound);
+            // A parser reads a number with more digits as the bound.
+            let decimals = decimals.min(exact_decimals(bound));
+            if near > bound { near } else { rounded(bound + step(decimals), decimals) }
+        };
+        let low = up(self.min.unwrap_or(-NUMBER_MAX));
+        let high = -up(-self.max.unwrap_or(NUMBER_MAX));
+        Self {
+            min: Some(self.above.map_or(low, |above| low.max(next(above)))),
+            max: Some(self.below.map_or(high, |below| high.min(-next(-below)))),
+            above: None,
+            below: None,
+            multiple_of: self.multiple_of,
         }
-        if let Some(below) = self.below.filter(|&below| down(below) != below) {
-            range.below = None;
-            range.max = Some(down(max).min(down(below)));
-        }
-        range
     }
 
     /// Whether a whole number, or any number, is in the range.
@@ -371,6 +370,12 @@ impl Range {
 
 /// Minimum width of a range that is written as bounds, in steps of the last decimal.
 const STEPS_MIN: u32 = 6;
+
+/// Number of decimals that every parser distinguishes from a bound.
+fn exact_decimals(bound: f64) -> u32 {
+    let digits = bound.abs().max(1.0).log10().floor() as u32 + 1;
+    DIGITS_EXACT.saturating_sub(digits)
+}
 
 /// The nearest number with this number of decimals.
 fn rounded(number: f64, decimals: u32) -> f64 {

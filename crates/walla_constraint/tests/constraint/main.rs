@@ -16,6 +16,7 @@ mod lark;
 mod limits;
 mod messages;
 mod numbers;
+mod random_schemas;
 mod unsatisfiable;
 mod vocabulary;
 mod walks;

@@ -7,8 +7,8 @@ use minijinja::{Error, ErrorKind};
 /// Charge for one item of a list, in bytes.
 pub(super) const ITEM_BYTES: usize = 32;
 
-/// Maximum nesting depth of lists and maps.
-pub(super) const NESTING_MAX: usize = 16;
+/// Maximum nesting depth of lists and maps: a list of tools, in messages of a conversation.
+pub(super) const NESTING_MAX: usize = 44;
 
 thread_local! {
     /// Remaining budget of the running template, in bytes.

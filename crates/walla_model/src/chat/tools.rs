@@ -16,11 +16,12 @@ use super::{filters, taint};
 /// Maximum size of a list of tools in JSON, in bytes.
 pub const TOOLS_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum nesting depth of a list of tools. A list of objects in a parameter has depth 10.
-const DEPTH_MAX: usize = 13;
+/// Maximum nesting depth of a list of tools: the list, the tool and its function, and two for each
+/// of 17 schemas within each other, as many as an action has, with a list of choices.
+const DEPTH_MAX: usize = 3 + 2 * 17 + 1;
 
-/// Maximum nesting depth of the arguments of a call.
-const ARGUMENTS_DEPTH_MAX: usize = 8;
+/// Maximum nesting depth of the arguments of a call: one for each of these schemas.
+const ARGUMENTS_DEPTH_MAX: usize = 17;
 
 /// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;

@@ -236,9 +236,28 @@ fn other_lists_of_tools_are_refused() {
     for name in ["", "1", "a b", "<|im_end|>", "é", &"a".repeat(65)] {
         assert_eq!(error(named(name)), ToolsError::Name { name: name.to_owned() });
     }
-    let deep = (0..14).fold(json!(1), |inner, _| json!([inner]));
+    let deep = (0..39).fold(json!(1), |inner, _| json!([inner]));
     assert_eq!(error(deep), ToolsError::TooDeep);
     assert!(matches!(error(json!("x".repeat(300_000))), ToolsError::TooLong { .. }));
+}
+
+/// The deepest schema of an action: 17 schemas within each other.
+#[test]
+fn the_deepest_list_of_tools_is_printed_by_every_template() {
+    let item = json!({"type": "string", "enum": ["nails"]});
+    let schema = (0..16).fold(
+        item,
+        |inner, _| json!({"type": "object", "properties": {"a": inner}, "required": ["a"]}),
+    );
+    let list = json!([{"type": "function", "function": {"name": "give", "description": "Sells it.",
+        "parameters": schema}}]);
+    let options = options(Some(Tools::new(&list, "Actions: give").unwrap()));
+    for (name, template) in all_templates() {
+        let messages = [Message { role: User, content: "Hello" }];
+        let rendered = template.render(&messages, &options);
+        let text = rendered.unwrap_or_else(|error| panic!("{name}: {error}")).text();
+        assert!(!template.prints_tools() || text.contains("give"), "{name}: {text}");
+    }
 }
 
 /// A text that no template prints, or a blank one.

@@ -8,6 +8,7 @@
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use walla_action::GrammarStart;
 use walla_constraint::{Constraint, Matcher};
@@ -26,6 +27,10 @@ use crate::engine_core::Emit;
 pub(super) struct ReplyConstraint {
     scope: Scope,
     state: State,
+    /// Jobs of the reply are not started when this is gone.
+    waits: Arc<()>,
+    /// Time of its latest job.
+    took: Option<Duration>,
 }
 
 /// The part of a reply that a grammar describes.
@@ -53,6 +58,10 @@ enum State {
 }
 
 impl ReplyConstraint {
+    fn new(scope: Scope) -> Self {
+        Self { scope, state: State::Reasoning, waits: Arc::default(), took: None }
+    }
+
     /// Whether the next draw must wait for its mask.
     pub fn awaits_mask(&self) -> bool {
         matches!(self.state, State::Busy { .. })
@@ -91,7 +100,7 @@ impl Core {
             None if requires_call => Scope::Call(GrammarStart::Call),
             None => return,
         };
-        reply.constraint = Some(ReplyConstraint { scope, state: State::Reasoning });
+        reply.constraint = Some(ReplyConstraint::new(scope));
         if agent.output.is_speaking() {
             self.start_matcher(slot);
         }
@@ -121,8 +130,7 @@ impl Core {
     pub(super) fn constrain(&mut self, slot: usize, start: GrammarStart) {
         let reply = self.agents.get_mut(slot).and_then(|agent| agent.reply.as_mut());
         let Some(reply) = reply else { return };
-        let scope = Scope::Call(start);
-        reply.constraint = Some(ReplyConstraint { scope, state: State::Reasoning });
+        reply.constraint = Some(ReplyConstraint::new(Scope::Call(start)));
         self.start_matcher(slot);
     }
 
@@ -156,7 +164,14 @@ impl Core {
         let number = self.constraints.next_number();
         constraint.state = State::Busy { job: number, steps_before: self.stats.steps };
         let job_id = JobId { agent: id, reply_id: reply.reply_id, number };
-        if let Err(error) = self.constraints.submit(Job { id: job_id, work, allowed }) {
+        let before = match &work {
+            Work::Begin { .. } => None,
+            Work::Continue { .. } => constraint.took,
+        };
+        let waits = Arc::downgrade(&constraint.waits);
+        if let Err(error) =
+            self.constraints.submit(Job { id: job_id, waits, before, work, allowed })
+        {
             self.fail(slot, error);
         }
     }
@@ -197,6 +212,12 @@ impl Core {
             };
             let Some(agent) = self.agents.get_mut(slot).filter(waits) else { continue };
             let client = agent.client;
+            let reply = agent.reply.as_mut();
+            if let Some(constraint) = reply.and_then(|reply| reply.constraint.as_mut()) {
+                // A compilation does not predict the masks.
+                let is_first = constraint.took.is_none();
+                constraint.took = Some(if is_first { Duration::ZERO } else { took });
+            }
             match result {
                 Ok(progress) => {
                     let now_micros = self.clients.now_micros(client, now_micros);

@@ -1,9 +1,10 @@
 //! Worker threads: compile constraints and compute masks.
 
+#[cfg(test)]
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,12 @@ use walla_types::{TokenId, TokenMask};
 use crate::api::{AgentId, ReplyError, ReplyId};
 use crate::model_text::ModelText;
 
-/// Threads for masks, at most. A mask takes up to some milliseconds for a large vocabulary.
-const THREADS_MAX: usize = 4;
+/// Threads for masks. A mask takes up to some milliseconds for a large vocabulary. One thread more
+/// than long jobs may use is left for short ones.
+const THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Time from which on a job is long. A compilation counts as one.
+const LONG: Duration = Duration::from_millis(20);
 
 /// The reply of a job, and the number of the job.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,10 @@ pub(super) struct JobId {
 #[derive(Debug)]
 pub(super) struct Job {
     pub id: JobId,
+    /// Its reply waits as long as this can be upgraded. A job without a reply is not started.
+    pub waits: Weak<()>,
+    /// Time that the job before took for the reply. `None`: the first one, a compilation.
+    pub before: Option<Duration>,
     pub work: Work,
     /// The agent's own mask, which the constraint's masks are intersected with.
     pub allowed: Option<Arc<TokenMask>>,
@@ -90,10 +99,40 @@ struct Shared {
     wakes: Condvar,
 }
 
+/// A job is due when its reply has waited for as long as the job before took, so a reply with long
+/// jobs does not delay the others.
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: Vec<(Instant, Job)>,
+    /// Long jobs that run.
+    long: usize,
+    threads: usize,
     is_closed: bool,
+}
+
+impl Queue {
+    fn push(&mut self, job: Job) {
+        let due = Instant::now() + job.before.unwrap_or(LONG);
+        self.jobs.push((due, job));
+    }
+
+    /// The job that is due first. A long one only if a thread is left for short ones.
+    fn pop(&mut self) -> Option<Job> {
+        self.jobs.retain(|(_, job)| job.waits.strong_count() > 0);
+        let may_be_long = self.long + 1 < self.threads;
+        let all = self.jobs.iter().enumerate();
+        let ready = all.filter(|(_, (_, job))| may_be_long || !job.is_long());
+        let (index, _) = ready.min_by_key(|(_, (due, job))| (*due, job.id.number))?;
+        let (_, job) = self.jobs.swap_remove(index);
+        self.long += usize::from(job.is_long());
+        Some(job)
+    }
+}
+
+impl Job {
+    fn is_long(&self) -> bool {
+        self.before.is_none_or(|before| before >= LONG)
+    }
 }
 
 impl Constraints {
@@ -126,27 +165,34 @@ impl Constraints {
         if self.threads == 0 {
             self.start_threads(&waker)?;
         }
-        self.shared.queue().jobs.push_back(job);
+        self.shared.queue().push(job);
         self.shared.wakes.notify_one();
         Ok(())
     }
 
-    /// Starts the threads: half as many as there are processors.
+    /// Starts the threads: half as many as there are processors, within [`THREADS`].
     fn start_threads(&mut self, waker: &Thread) -> Result<(), ReplyError> {
         let wanted = std::thread::available_parallelism().map_or(1, usize::from) / 2;
-        while self.threads < wanted.clamp(1, THREADS_MAX) {
+        while self.threads < wanted.clamp(*THREADS.start(), *THREADS.end()) {
             let (shared, done, waker) =
                 (Arc::clone(&self.shared), self.done.0.clone(), waker.clone());
             let work = move || {
                 while let Some(job) = shared.next_job() {
-                    if done.send(shared.run_caught(job)).is_err() {
+                    let is_long = job.is_long();
+                    let result = shared.run_caught(job);
+                    shared.end_job(is_long);
+                    if done.send(result).is_err() {
                         return;
                     }
                     waker.unpark();
                 }
             };
             match std::thread::Builder::new().name("walla-mask".into()).spawn(work) {
-                Ok(_detached) => self.threads += 1,
+                Ok(_detached) => {
+                    self.threads += 1;
+                    // The only thread runs all jobs.
+                    self.shared.queue().threads = self.threads.max(2);
+                }
                 Err(_) if self.threads > 0 => break,
                 Err(error) => {
                     let reason = format!("no thread for the masks of constraints: {error}");
@@ -172,8 +218,9 @@ impl Constraints {
 }
 
 impl Drop for Constraints {
-    /// Ends the threads after their current jobs, without waiting: a job is bounded by the limits
-    /// of the compiler.
+    /// Ends the threads after their current jobs, without waiting. The jobs are bounded: the
+    /// compiler refuses sources that need more work or memory than its limits, before it starts,
+    /// and a mask has limits too.
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
         self.shared.wakes.notify_all();
@@ -192,10 +239,18 @@ impl Shared {
             if queue.is_closed {
                 return None;
             }
-            if let Some(job) = queue.jobs.pop_front() {
+            if let Some(job) = queue.pop() {
                 return Some(job);
             }
             queue = self.wakes.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A job has ended: a long one that waits can start.
+    fn end_job(&self, is_long: bool) {
+        if is_long {
+            self.queue().long -= 1;
+            self.wakes.notify_one();
         }
     }
 
@@ -273,5 +328,61 @@ impl Shared {
     fn compiler(&self) -> Result<&Compiler, ReplyError> {
         let compiler = self.text.compiler.get();
         compiler.map_err(|error| ReplyError::ConstraintVocabulary(Arc::clone(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(number: u64, before: Option<Duration>, waits: &Arc<()>) -> Job {
+        let id = JobId { agent: AgentId(1), reply_id: ReplyId(number), number };
+        let grammar = Grammar::Speech(Constraint::regex("a"));
+        let work = Work::Begin { grammar, opening: Vec::new() };
+        Job { id, waits: Arc::downgrade(waits), before, work, allowed: None }
+    }
+
+    fn numbers(queue: &mut Queue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop()).map(|job| job.id.number).collect()
+    }
+
+    #[test]
+    fn a_thread_is_left_for_short_jobs() {
+        let waits = Arc::default();
+        let mut queue = Queue { threads: 3, ..Queue::default() };
+        for number in 1..=4 {
+            queue.push(job(number, None, &waits));
+        }
+        queue.push(job(5, Some(LONG), &waits));
+        assert_eq!(numbers(&mut queue), [1, 2], "two compile");
+        queue.push(job(6, Some(Duration::ZERO), &waits));
+        assert_eq!(numbers(&mut queue), [6]);
+        queue.long -= 1;
+        assert_eq!(numbers(&mut queue), [3], "one has ended");
+    }
+
+    #[test]
+    fn a_reply_with_long_masks_does_not_delay_the_others() {
+        let waits = Arc::default();
+        let mut queue = Queue { threads: 2, ..Queue::default() };
+        let hour = Duration::from_secs(3_600);
+        queue.push(job(1, Some(hour), &waits));
+        queue.push(job(2, None, &waits));
+        queue.push(job(3, Some(Duration::ZERO), &waits));
+        queue.push(job(4, Some(Duration::ZERO), &waits));
+        assert_eq!(numbers(&mut queue), [3, 4, 2], "the long mask comes last");
+        queue.long -= 1;
+        assert_eq!(numbers(&mut queue), [1]);
+    }
+
+    #[test]
+    fn a_job_without_a_reply_is_not_started() {
+        let (gone, waits) = (Arc::default(), Arc::default());
+        let mut queue = Queue { threads: 2, ..Queue::default() };
+        queue.push(job(1, None, &gone));
+        queue.push(job(2, None, &waits));
+        drop(gone);
+        assert_eq!(numbers(&mut queue), [2]);
+        assert!(queue.jobs.is_empty());
     }
 }
