@@ -253,7 +253,7 @@ fn the_deepest_list_of_tools_is_printed_by_every_template() {
         "parameters": schema}}]);
     let options = options(Some(Tools::new(&list, "Actions: give").unwrap()));
     for (name, template) in all_templates() {
-        let messages = [Message { role: User, content: "Hello" }];
+        let messages = [Message::new(User, "Hello")];
         let rendered = template.render(&messages, &options);
         let text = rendered.unwrap_or_else(|error| panic!("{name}: {error}")).text();
         assert!(!template.prints_tools() || text.contains("give"), "{name}: {text}");
