@@ -310,7 +310,7 @@ impl Actions {
     }
 
     /// Sets how long the agent waits, after the first [result](ActionResult) of a reply with
-    /// several calls, for the results of the others. It goes on speaking when all have a result, or
+    /// several calls, for the results of the others. It continues when all calls have a result, or
     /// after this time; then the model sees that the others have none yet. Zero: each result lets
     /// it go on. Time is that of `Time<Virtual>`, if the app has it. Default:
     /// [`RESULT_WAIT`](Self::RESULT_WAIT).
@@ -382,7 +382,7 @@ pub struct AgentCalled {
 /// A call of an agent with [`Simulation`](crate::Simulation): nothing has happened, and neither
 /// [`AgentCalled`] nor [`ActionCall`](crate::ActionCall) is triggered.
 ///
-/// Answer it with [`ActionCommands::action_result`], as a real one, if the simulation goes on.
+/// Answer it with [`ActionCommands::action_result`], as a real one, if the simulation continues.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
 #[cfg_attr(
     feature = "reflect",
@@ -429,12 +429,12 @@ pub struct CallRefused {
 /// [`ActionCommands::action_result`].
 ///
 /// The text becomes a turn of the [`Conversation`](crate::Conversation)
-/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)) that belongs to its call, whatever the
-/// order of several results is. When the reply with the calls has ended and each of its calls has a
-/// result, or after [`Actions::result_wait`], the agent continues to speak: an
-/// [`Ask`](crate::Ask) of the kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of
-/// the ask that led to the call. Results of one frame lead to one reply. It may call actions again,
-/// in at most eight consecutive replies to results without another new turn.
+/// ([`Speaker::ActionResult`](crate::Speaker::ActionResult)) that belongs to its call, in any order
+/// of several results. When the reply with the calls has ended and each of its calls has a result,
+/// or after [`Actions::result_wait`], the agent continues to speak: an [`Ask`](crate::Ask) of the
+/// kind [`AskKind::Continue`](crate::AskKind::Continue) with the tag of the ask that led to the
+/// call. Results of one frame lead to one reply. It may call actions again, in at most eight
+/// consecutive replies to results without another new turn.
 ///
 /// A result is refused ([`ResultRefused`]) if its call is not in the agent's conversation, because
 /// another agent made it or it was removed (a rewind, another conversation), if the call has a

@@ -146,7 +146,7 @@ impl Ask {
     /// Leaves no turn in the [`Conversation`](crate::Conversation), no sentences, and no text in
     /// [`Speech`](crate::Speech): for questions of the game itself, such as a choice or JSON. The
     /// reply arrives as [`ReplyDelta`](crate::ReplyDelta)s with the [tag](Self::tagged), its calls
-    /// as those of any reply; they take no results.
+    /// as the calls of any reply; they take no results.
     #[must_use]
     pub fn aside(self) -> Self {
         let options = AskOptions { aside: true, ..self.options };

@@ -209,8 +209,8 @@ impl Conversation {
     /// Removes turns from the end. Returns them, oldest first.
     ///
     /// As all edits it cancels open asks. A reply in progress is not among the turns: it ends as
-    /// cancelled and leaves none. The turns that stay are still evaluated in the engine, so the next
-    /// reply evaluates only its question.
+    /// cancelled and leaves none. The turns that stay are still evaluated in the engine, so the
+    /// next reply evaluates only its question.
     pub fn rewind(&mut self, turns: usize) -> Vec<Turn> {
         let removed = self.turns.split_off(self.turns.len().saturating_sub(turns));
         if !removed.is_empty() {
@@ -243,7 +243,8 @@ impl Conversation {
         Some((question, removed))
     }
 
-    /// Marks the conversation as replaced by itself, because a reply in progress is repeated.
+    /// Marks the conversation as replaced with the same turns, because a reply in progress is
+    /// repeated.
     pub(crate) fn repeated(&mut self) {
         self.edited(Edit::Repetition);
     }

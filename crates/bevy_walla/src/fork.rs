@@ -27,7 +27,7 @@ pub struct ForkOf(#[entities] pub Entity);
 /// [`SimulatedCall`](crate::SimulatedCall), so no observer of real calls runs. Copies of it are
 /// simulations too.
 ///
-/// For what an agent *would* do: [`ForkCommands::simulate_agent`].
+/// Use it for an action that an agent *would* take: [`ForkCommands::simulate_agent`].
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "reflect",
@@ -61,7 +61,7 @@ pub trait ForkCommands {
     fn fork_agent(&mut self, agent: Entity) -> Entity;
 
     /// As [`fork_agent`](Self::fork_agent), as a [`Simulation`]: a call of the copy sells nothing.
-    /// The calls of an ordinary copy are as real as those of any agent.
+    /// The calls of an ordinary copy are as real as the calls of any agent.
     fn simulate_agent(&mut self, agent: Entity) -> Entity;
 }
 

@@ -1,9 +1,12 @@
-//! Warnings about what has no effect, once each.
+//! Warnings about settings and components without effect, once each. As all systems of the plugin
+//! they run on the thread of the schedule, so that its log has them.
 
+#[cfg(feature = "actions")]
 use std::collections::HashSet;
 
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 
 #[cfg(feature = "actions")]
 use crate::action_types::ActionTypes;
@@ -17,6 +20,7 @@ pub(crate) fn warn_of_untyped_actions(
     changed: Query<(Entity, &Actions), (Changed<Actions>, Allow<Disabled>)>,
     types: Option<Res<ActionTypes>>,
     mut warned: Local<HashSet<String>>,
+    _here: NonSendMarker,
 ) {
     for (agent, actions) in &changed {
         let is_added = |name: &str| types.as_ref().is_some_and(|types| types.has(name));
@@ -37,6 +41,7 @@ pub(crate) fn warn_of_untyped_actions(
 pub(crate) fn warn_of_unused_routes(
     added: Query<Entity, (Added<AgentEngine>, Allow<Disabled>)>,
     mut is_warned: Local<bool>,
+    _here: NonSendMarker,
 ) {
     if let Some(agent) = added.iter().next()
         && !std::mem::replace(&mut *is_warned, true)

@@ -133,7 +133,7 @@ mod with_serde {
         }
     }
 
-    /// Gives the calls new ids: those of a save may be ids of other calls in this process.
+    /// Gives the calls new ids: the ids of a save may belong to other calls in this process.
     fn renumber(mut turns: Vec<Turn>) -> Vec<Turn> {
         let mut replies = HashMap::new();
         for call in turns.iter_mut().filter_map(|turn| turn.call.as_mut()) {

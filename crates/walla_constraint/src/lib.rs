@@ -21,10 +21,10 @@
 //! its steps have no bound, so sources with such steps are refused before it runs: at most 16
 //! patterns and formats apply to one string, with at most 4,096 combinations of alternatives that
 //! share characters; a chain of optional parts may have some 1,000; and the first rules of a Lark
-//! grammar may expand to some 1,000 left-recursive alternatives. Panics of the library are caught and become
-//! [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a panic hook
-//! when it is used first; the hook calls the previous one for all other panics. Nothing is written
-//! to standard error.
+//! grammar may expand to some 1,000 left-recursive alternatives. Panics of the library are caught
+//! and become [`ConstraintError::Internal`] or [`MatchError::Internal`]. The library installs a
+//! panic hook when it is used first; the hook calls the previous one for all other panics. Nothing
+//! is written to standard error.
 //!
 //! # JSON schemas
 //!

@@ -304,7 +304,7 @@ impl History {
     ) -> Result<Option<ActionPolicy>, ActionError> {
         let actions = spec.actions.as_ref();
         if options.constraint.is_some() || spec.constraint.is_some() {
-            // The settings of an ask replace those of its agent.
+            // The settings of an ask replace the settings of its agent.
             let of_agent = actions.map(|actions| actions.policy);
             let of_agent = of_agent.filter(|_| options.constraint.is_none());
             let is_required = options.actions.or(of_agent) == Some(ActionPolicy::Required);

@@ -72,7 +72,7 @@ async fn a_repeated_reply_and_a_rewind_evaluate_only_what_is_new() {
 }
 
 /// Asks while the cache has any size: the conversation that the program knows is the engine's. A
-/// new agent with these turns has the same prompt, and says the same.
+/// new agent with these turns has the same prompt and the same reply.
 #[tokio::test]
 async fn a_resized_cache_loses_no_conversation() {
     let engine = demo().await;

@@ -1,10 +1,10 @@
-//! Results of calls: which call they belong to, and when their agent goes on speaking.
+//! Results of calls: which call they belong to, and when their agent continues.
 //!
 //! Rules:
 //! 1. A result is taken once, if its call is in the agent's conversation, or was made by its reply
 //!    in progress. Any other one is refused, with an event that has its text.
-//! 2. The agent goes on when the reply with the call has ended and each of its calls has a result,
-//!    or a certain time after the first result ([`Actions::result_wait`]).
+//! 2. The agent continues when the reply with the call has ended and each of its calls has a
+//!    result, or a certain time after the first result ([`Actions::result_wait`]).
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ enum ActedStage {
 }
 
 impl Acted {
-    /// Whether the agent goes on now. Without `wait` only if all calls have results.
+    /// Whether the agent continues now. Without `wait` only if all calls have results.
     fn is_due(&self, now: Duration, wait: Option<Duration>) -> bool {
         let Some(since) = self.since else { return false };
         let is_late = wait.is_some_and(|wait| now.saturating_sub(since) >= wait);
@@ -68,8 +68,8 @@ impl Hearers<'_, '_> {
         self.time.as_ref().map_or_else(real, |time| time.elapsed())
     }
 
-    /// Adds a result to the agent's conversation, or refuses it. Returns the ask that lets the agent
-    /// go on speaking, if it does so at once.
+    /// Adds a result to the agent's conversation, or refuses it. Returns the ask that lets the
+    /// agent go on speaking, if it does so at once.
     fn take(&mut self, result: &ActionResult) -> Option<Ask> {
         let now = self.now();
         let mut conversation = self.conversations.get_mut(result.agent).ok();
@@ -221,8 +221,8 @@ impl EngineBridge {
         is_first.then(|| Ask::to_continue(result.agent).tagged(tag))
     }
 
-    /// The ask that lets an agent go on speaking whose reply has ended now, if each of its calls has
-    /// a result.
+    /// The ask that lets an agent go on speaking whose reply has ended now, if each of its calls
+    /// has a result.
     pub(super) fn heard_all(&mut self, id: AgentId) -> Option<Ask> {
         let record = self.records.get_mut(&id).filter(|record| !record.is_removed)?;
         let is_due = |acted: &&mut Acted| acted.is_due(Duration::ZERO, None);

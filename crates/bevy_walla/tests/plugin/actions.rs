@@ -152,7 +152,7 @@ fn continued(engine: &ScriptedEngine) -> usize {
         .count()
 }
 
-/// The agent goes on speaking after the results of all calls, once, with the tag of the ask.
+/// The agent continues after the results of all calls, once, with the tag of the ask.
 #[test]
 fn results_let_the_agent_go_on_speaking() {
     let engine = two_calls();
@@ -178,7 +178,8 @@ fn results_let_the_agent_go_on_speaking() {
     assert_eq!(continued(&engine), 1);
 }
 
-/// The faster of two actions is not the result of the first call, and the agent waits for the other.
+/// The faster of two actions is not the result of the first call, and the agent waits for the
+/// other.
 #[test]
 fn an_agent_waits_for_the_results_of_all_calls() {
     let engine = two_calls();

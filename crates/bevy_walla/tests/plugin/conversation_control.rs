@@ -176,7 +176,7 @@ fn a_copy_of_an_agent_is_a_fork_in_the_engine() {
     assert_eq!((texts(&app, copy).len(), texts(&app, agent).len()), (6, 4));
 }
 
-/// While a reply is in progress, the repetition is of this reply, whatever it has said so far.
+/// While a reply is in progress, the repetition is of this reply.
 #[test]
 fn a_reply_in_progress_is_asked_again() {
     for frames in 0..4 {

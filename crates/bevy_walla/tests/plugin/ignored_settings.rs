@@ -83,8 +83,8 @@ fn settings_without_effect_are_a_warning() {
     assert!(!text.contains("without effect"), "{text}");
 }
 
-/// What has no effect is said once: an action without its type, a route without engines, and an app
-/// that ends before the model has answered.
+/// Misuse without effect is reported once: an action without its type, a route without engines, and
+/// an app that ends before the model has answered.
 #[test]
 fn silent_misuse_is_reported_once() {
     /// Waves.

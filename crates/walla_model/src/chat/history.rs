@@ -26,9 +26,10 @@
 //!    messages.
 //! 8. A group is a row of calls, and the results behind them up to the next other message. A result
 //!    belongs to the call of its group with the same number; without a number, to the first call
-//!    without a result. The results of a group are in the order of its calls, whatever their own
-//!    order is. Any other result, and every result if the template accepts none, becomes a message
-//!    as for an observation, with [`RESULT_PREFIX`] and, if its call is known, the name of the call.
+//!    without a result. The results of a group are in the order of its calls, in any order of
+//!    arrival. Any other result, and every result if the template accepts none, becomes a message
+//!    as for an observation, with [`RESULT_PREFIX`] and, if its call is known, the name of the
+//!    call.
 //! 9. If two messages of one role cannot be merged because of calls or results between them, and
 //!    the template accepts no repetition, a [`FILLER`] of the other role is inserted.
 //!

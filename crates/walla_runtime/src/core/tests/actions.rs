@@ -504,8 +504,8 @@ fn a_constraint_excludes_calls() {
     assert!(["yes", "no"].contains(&heard.text.as_str()) && heard.calls.is_empty(), "{heard:?}");
 }
 
-/// The agent's policy and its constraint contradict each other, as those of an ask do. The setting
-/// of an ask replaces that of its agent.
+/// The agent's policy and its constraint contradict each other, as the two settings of an ask do.
+/// The setting of an ask replaces that of its agent.
 #[test]
 fn a_required_call_under_the_agents_constraint_is_an_error() {
     let mut rig = rig(&model(&MARKERS));

@@ -100,7 +100,7 @@ fn models() -> [&'static [u8]; 4] {
     [model(), leak(&sliding), leak(&convolutions), recurrent_model()]
 }
 
-/// A save that is requested at the end of a reply, whatever the device does then, needs no time to
+/// A save that is requested at the end of a reply needs no time to
 /// pass: the end of the preparation continues it, not a timer.
 #[test]
 fn a_save_behind_a_reply_waits_for_no_timer() {

@@ -58,7 +58,8 @@ fn a_model_may_open_a_block_before_constrained_speech() {
 }
 
 /// A model that often ends its turn within the block: the reply conforms all the same, with a block
-/// that the prompt or the model opens, with steps that are launched ahead, and on a recurrent model.
+/// that the prompt or the model opens, with steps that are launched ahead, and on a recurrent
+/// model.
 #[test]
 fn a_turn_that_ends_within_a_block_is_no_end_of_a_constrained_reply() {
     for end in ["<think>\n", ""] {
