@@ -14,10 +14,15 @@ use crate::action_types::ActionTypes;
 use crate::actions::Actions;
 use crate::agent::AgentEngine;
 
+/// Agents with new or changed actions.
+#[cfg(feature = "actions")]
+type ChangedActions<'w, 's> =
+    Query<'w, 's, (Entity, &'static Actions), (Changed<Actions>, Allow<Disabled>)>;
+
 /// Actions that are allowed as types whose calls no event of the type delivers.
 #[cfg(feature = "actions")]
 pub(crate) fn warn_of_untyped_actions(
-    changed: Query<(Entity, &Actions), (Changed<Actions>, Allow<Disabled>)>,
+    changed: ChangedActions,
     types: Option<Res<ActionTypes>>,
     mut warned: Local<HashSet<String>>,
     _here: NonSendMarker,

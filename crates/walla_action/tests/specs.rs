@@ -362,8 +362,7 @@ fn an_action_of_any_depth_is_refused_when_it_is_made_or_can_be_used() {
     let markers = CallMarkers::new(CallFormat::Plain, &tokenizer);
     let object = |inner: Value| json!({"type": "object", "properties": {"a": inner}});
     let list = |inner: Value| json!({"type": "array", "items": inner});
-    let kinds: [(&str, &dyn Fn(Value) -> Value, usize); 2] =
-        [("objects", &object, 16), ("lists", &list, 15)];
+    let kinds = [("objects", &object as &dyn Fn(Value) -> Value, 16), ("lists", &list, 15)];
     for (kind, wrap, depth_max) in kinds {
         for depth in 0..=20 {
             let inner = (0..depth).fold(json!({"enum": ["x", "y"]}), |inner, _| wrap(inner));

@@ -102,8 +102,8 @@ mod tests {
         assert_eq!((call.name.as_str(), call.id().as_str()), ("give", "call00007"));
         let deep = format!(
             r#"{{"name": "give", "arguments": {{"x": {}1{}}}}}"#,
-            "[".repeat(8),
-            "]".repeat(8)
+            "[".repeat(17),
+            "]".repeat(17)
         );
         for text in [
             "",

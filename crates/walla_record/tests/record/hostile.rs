@@ -142,8 +142,8 @@ fn limits_hold() {
 fn other_files_and_versions_are_errors() {
     assert!(matches!(read(b""), Err(ReadError::NotARecording)));
     assert!(matches!(read(b"GGUF and more bytes"), Err(ReadError::NotARecording)));
-    let error = read(b"walla rec\x02\x00").expect_err("another version");
-    assert!(matches!(error, ReadError::Version { found: 2, known: 1 }), "{error}");
+    let error = read(b"walla rec\x03\x00").expect_err("another version");
+    assert!(matches!(error, ReadError::Version { found: 3, known: 2 }), "{error}");
     let missing = Recording::open("/nowhere/session.walla").expect_err("no file");
     assert!(missing.to_string().starts_with("/nowhere/session.walla: "), "{missing}");
 }
@@ -199,7 +199,7 @@ fn sealed(records: &[u8]) -> Vec<u8> {
 
 /// Chunks with these records.
 fn sealed_chunks(chunks: &[&[u8]]) -> Vec<u8> {
-    let mut file = b"walla rec\x01\x00".to_vec();
+    let mut file = b"walla rec\x02\x00".to_vec();
     for (number, records) in (0..).zip(chunks) {
         let data = miniz_oxide::deflate::compress_to_vec(records, 6);
         let lengths = [data.len() as u32, records.len() as u32];
