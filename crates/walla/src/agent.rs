@@ -168,8 +168,8 @@ impl Agent {
     }
 
     /// Removes turns from the end of the conversation. A question and its reply are two turns; each
-    /// [action](Speaker::Action) is one more. Cancels the reply in progress, whose text so far is a
-    /// turn, and all waiting asks. The next reply evaluates only new tokens.
+    /// [action](crate::Speaker::Action) is one more. Cancels the reply in progress, whose text so
+    /// far is a turn, and all waiting asks. The next reply evaluates only new tokens.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] beyond the bounds of [all open

@@ -41,7 +41,7 @@ pub struct CompilerOptions {
     pub mask_items_max: usize,
     /// Maximum time of one mask. Most take some 50 µs, and those at the other limits some
     /// milliseconds, but the work for one item is not limited: in an ambiguous grammar it grows
-    /// with the text. Default: 500 ms.
+    /// with the text. Default: 5 s, so that no reply ends because other programs use the processor.
     pub mask_time_max: Duration,
     /// Maximum number of lexer states of one reply, of 1 to 2 kB each. Default: 50,000.
     pub lexer_states_max: usize,
@@ -61,7 +61,7 @@ impl Default for CompilerOptions {
             compile_fuel: 1_000_000,
             mask_fuel: 200_000,
             mask_items_max: 50_000,
-            mask_time_max: Duration::from_millis(500),
+            mask_time_max: Duration::from_secs(5),
             lexer_states_max: 50_000,
             cache_entries_max: 256,
             cache_bytes_max: 64 << 20,

@@ -76,7 +76,7 @@ async fn a_repeated_reply_and_a_rewind_evaluate_only_what_is_new() {
 #[tokio::test]
 async fn a_resized_cache_loses_no_conversation() {
     let engine = demo().await;
-    let whole = engine.stats().pages * 16;
+    let pages = engine.stats().pages;
     let spec = AgentSpec { turns: Vec::new(), reply_tokens_max: 12, ..long() };
     let agent = engine.agent_with(spec.clone());
     let mut turns = Vec::new();
@@ -90,7 +90,11 @@ async fn a_resized_cache_loses_no_conversation() {
         turns.push(Turn::new(Speaker::User, *question));
         turns.push(Turn::new(Speaker::Agent, reply.text));
     }
-    engine.set_kv_tokens(whole);
+    // The cache grows between two steps.
+    engine.set_kv_tokens(16 * pages);
+    while engine.stats().pages != pages {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
     let copy = engine.agent_with(AgentSpec { turns, ..spec });
     let own = end(agent.ask("Farewell.")).await;
     let copied = end(copy.ask("Farewell.")).await;

@@ -88,13 +88,14 @@ fn plain_text_reasoning_is_not_speech_and_ends_at_its_limit() {
         reasoning_tokens_max,
         ..AgentSpec::new(EXAMPLES)
     };
-    // The demo model does not know the markers: without a limit it ends its turn in the block, and
-    // none of that is speech.
+    // The demo model does not know the markers: without a limit it ends its turn in the block. The
+    // engine closes the block then, and none of its text is speech.
     for heard in replies(spec(512), &["Q: 1+1?", "Who are you?"]) {
-        let Some((FinishReason::EndOfTurn, usage)) = heard.end else { panic!("{heard:?}") };
-        assert_eq!((&*heard.speech, usage.reply_tokens), ("", 0));
+        let Some((_, usage)) = heard.end else { panic!("{heard:?}") };
         assert!(usage.reasoning_tokens > 0);
         assert!(!heard.reasoning.is_empty());
+        assert!(!heard.speech.contains(heard.reasoning.trim()), "{heard:?}");
+        assert!(!heard.speech.contains("think>"), "{heard:?}");
     }
     // With a limit the engine closes the block, in the tokens of this vocabulary, and the model
     // speaks. It cannot end its turn: the words behind the markers are not part of this test.
