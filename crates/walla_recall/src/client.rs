@@ -30,7 +30,7 @@ use crate::{AgentRecall, Recall};
 /// | without a question | the agent's latest question or appended turn |
 /// | a repetition | the text of the ask before it; behind a replaced conversation, what precedes its last reply |
 /// | raw text or tokens | none: no search |
-/// | any, with its own [notes](AskOptions::notes) | none: they replace the found entries |
+/// | any, with its own [notes](walla_runtime::AskOptions::notes) | none: they replace the found entries |
 ///
 /// Clones are handles of the same client.
 #[derive(Clone)]
