@@ -68,15 +68,18 @@ pub trait ForkCommands {
 impl ForkCommands for Commands<'_, '_> {
     fn fork_agent(&mut self, agent: Entity) -> Entity {
         let copy = self.spawn_empty().id();
-        self.queue(move |world: &mut World| fork(world, agent, copy));
-        copy
+        queue_fork(self, agent, copy)
     }
 
     fn simulate_agent(&mut self, agent: Entity) -> Entity {
         let copy = self.spawn(Simulation).id();
-        self.queue(move |world: &mut World| fork(world, agent, copy));
-        copy
+        queue_fork(self, agent, copy)
     }
+}
+
+fn queue_fork(commands: &mut Commands<'_, '_>, agent: Entity, copy: Entity) -> Entity {
+    commands.queue(move |world: &mut World| fork(world, agent, copy));
+    copy
 }
 
 fn fork(world: &mut World, source: Entity, copy: Entity) {

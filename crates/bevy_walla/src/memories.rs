@@ -359,24 +359,23 @@ impl WallaMemoryPlugin {
 
     /// Connects the service with the engine, once that is there. Returns whether it is.
     fn connect(&self, app: &mut App) -> bool {
-        let is_connected = |world: &World| {
-            world.get_resource::<MemoryService>().is_some_and(|service| service.client.is_some())
-        };
-        if is_connected(app.world()) {
-            return true;
+        let mut is_new = false;
+        let is_connected =
+            app.world_mut().resource_scope(|world, mut service: Mut<MemoryService>| {
+                if service.client.is_none()
+                    && let Some(mut bridge) = world.get_resource_mut::<EngineBridge>()
+                {
+                    service.client = Some(bridge.with_memories(&service.recall));
+                    is_new = true;
+                }
+                service.client.is_some()
+            });
+        if is_new {
+            let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
+            sync::add_systems(app, schedules, self.has_manual_time);
+            memorise::add_systems(app, schedules);
         }
-        app.world_mut().resource_scope(|world, mut service: Mut<MemoryService>| {
-            if let Some(mut bridge) = world.get_resource_mut::<EngineBridge>() {
-                service.client = Some(bridge.with_memories(&service.recall));
-            }
-        });
-        if !is_connected(app.world()) {
-            return false;
-        }
-        let schedules = app.world().get_resource::<Schedules>().copied().unwrap_or_default();
-        sync::add_systems(app, schedules, self.has_manual_time);
-        memorise::add_systems(app, schedules);
-        true
+        is_connected
     }
 }
 

@@ -3,8 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
-use bevy_ecs::schedule::IntoScheduleConfigs;
-use bevy_ecs::schedule::ScheduleLabel;
+use bevy_ecs::schedule::{IntoScheduleConfigs, ScheduleLabel};
 use walla_router::{HealthRules, Router, RouterOptions};
 use walla_runtime::{
     Deadlines, Engine, EngineClient, EngineOptions, FrameBudget, GpuContext, KvType, ModelSource,

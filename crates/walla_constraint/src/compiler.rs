@@ -3,14 +3,13 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, regex_to_lark};
-
 use serde_json::Value;
 
 use crate::cache::Cache;
@@ -278,13 +277,34 @@ fn with_stack<T: Send>(
     })
 }
 
+/// The latest checked schemas: a game makes the same actions for each of its characters, in a frame.
+static CHECKED: LazyLock<Mutex<Cache<String, Result<(), ConstraintError>>>> = LazyLock::new(|| {
+    let CompilerOptions { cache_entries_max, source_bytes_max, .. } = CompilerOptions::default();
+    Mutex::new(Cache::new(cache_entries_max, 4 * source_bytes_max))
+});
+
 /// Refuses a schema that does not compile for any vocabulary.
 pub(crate) fn check_json_schema(schema: &Value) -> Result<(), ConstraintError> {
     let options = CompilerOptions::default();
     let text = schema.to_string();
     options.check_source_bytes(text.len())?;
+    let cache = || CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(checked) = cache().get(&text) {
+        return checked;
+    }
+    let checked = check_anew(schema, &text, &options);
+    let bytes = text.len();
+    cache().insert(text, checked.clone(), bytes);
+    checked
+}
+
+fn check_anew(
+    schema: &Value,
+    text: &str,
+    options: &CompilerOptions,
+) -> Result<(), ConstraintError> {
     let mut budget = Budget::new(options.compile_fuel);
-    let lowered = json::lower_value(schema, &options, options.whitespace, &mut budget)?;
+    let lowered = json::lower_value(schema, options, options.whitespace, &mut budget)?;
     let mut limits = options.limits();
     with_stack(|| {
         let source = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(lowered));

@@ -34,7 +34,7 @@ impl Grammar {
     ) -> Result<Self, ConstraintError> {
         let view = parser.clone();
         // A failure is kept, so a busy machine must not cause it.
-        let first_max = mask_time_max * 10;
+        let first_max = mask_time_max.saturating_mul(10);
         let mut grammar =
             Self { prototype: Mutex::new(parser), vocabulary, bytes: 0, mask_time_max };
         let mut first = Matcher::new(view.clone(), grammar.vocabulary.clone(), first_max);

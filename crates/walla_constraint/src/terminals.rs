@@ -209,20 +209,33 @@ impl<'t> Reader<'_, 't> {
 
     fn repeated(&mut self) -> Result<Bound, ConstraintError> {
         let atom = self.atom()?;
-        let min = match self.peek() {
-            Some("?" | "*") => 0,
-            Some("+") => 1,
-            Some("{") => {
+        let min = self.repetition();
+        Ok(match min.filter(|_| !self.is_rule) {
+            Some(min) => atom.repeated(min),
+            None => atom,
+        })
+    }
+
+    /// Takes the sign of a repetition behind an atom. Returns the minimum number of repetitions.
+    fn repetition(&mut self) -> Option<u32> {
+        match self.peek()? {
+            "?" | "*" => {
+                self.take();
+                Some(0)
+            }
+            "+" => {
+                self.take();
+                Some(1)
+            }
+            "{" => {
                 self.take();
                 let min = self.peek().and_then(|text| text.parse().ok()).unwrap_or(0);
                 while self.take().is_some_and(|token| token != "}") {}
-                return Ok(if self.is_rule { atom } else { atom.repeated(min) });
+                Some(min)
             }
-            Some("~") => {
-                let mut behind = self.body.iter().skip(1);
-                let Some(min) = behind.next().and_then(|text| text.parse().ok()) else {
-                    return Ok(atom); // a complement follows
-                };
+            "~" => {
+                // Otherwise a complement follows.
+                let min = self.body.get(1).and_then(|text| text.parse().ok())?;
                 self.take();
                 self.take();
                 while self.take_if(".") {}
@@ -230,12 +243,10 @@ impl<'t> Reader<'_, 't> {
                 if self.peek().is_some_and(is_number) {
                     self.take();
                 }
-                return Ok(if self.is_rule { atom } else { atom.repeated(min) });
+                Some(min)
             }
-            _ => return Ok(atom),
-        };
-        self.take();
-        Ok(if self.is_rule { atom } else { atom.repeated(min) })
+            _ => None,
+        }
     }
 
     fn atom(&mut self) -> Result<Bound, ConstraintError> {

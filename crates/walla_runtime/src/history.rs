@@ -7,7 +7,7 @@ use walla_action::ActionError;
 
 use crate::api::{
     ActionPolicy, AgentSpec, AskOptions, CallId, CallResult, ConversationEdit, EXCHANGES_KNOWN_MAX,
-    Prompt, ReplyId, ResultError, Speaker, Turn,
+    Prompt, ReplyError, ReplyId, ResultError, Speaker, Turn,
 };
 
 /// Number of consecutive replies to results, without anything new, that may call actions. So a game
@@ -103,24 +103,27 @@ impl History {
         self.drop_oldest(surplus);
     }
 
-    /// Adds the results of calls to the end, as [`Prompt::Results`] specifies.
+    /// The prompt of an ask, after the changes of the conversation that it requests: a repetition
+    /// becomes the ask that led to the last reply, and results become turns.
     ///
     /// # Errors
-    /// Why a result is not taken. Then nothing changes.
-    pub fn answer(
-        &mut self,
-        results: Vec<CallResult>,
-        turns_max: usize,
-    ) -> Result<(), ResultError> {
-        let turns = self.answered(results)?;
-        self.extend(turns, turns_max);
-        Ok(())
+    /// [`ReplyError::NoReply`], [`ReplyError::Result`]. Then nothing changes.
+    pub fn apply(&mut self, prompt: Prompt, turns_max: usize) -> Result<Prompt, ReplyError> {
+        match prompt {
+            Prompt::Again => self.take_reply().ok_or(ReplyError::NoReply),
+            Prompt::Results(results) => {
+                let turns = self.answered(results).map_err(ReplyError::Result)?;
+                self.extend(turns, turns_max);
+                Ok(Prompt::Continue)
+            }
+            prompt => Ok(prompt),
+        }
     }
 
-    /// The turns of the results of calls.
+    /// The turns of the results of calls, as [`Prompt::Results`] specifies.
     ///
     /// # Errors
-    /// As for [`answer`](Self::answer).
+    /// Why a result is not taken.
     pub fn answered(&self, results: Vec<CallResult>) -> Result<Vec<Turn>, ResultError> {
         for (at, result) in results.iter().enumerate() {
             check_result(&self.turns, result.id)?;
@@ -486,7 +489,8 @@ mod tests {
         let before = history.turns.len();
         let answer = |history: &mut History, ids: &[CallId]| {
             let result = |id: &CallId| CallResult { id: *id, text: format!("{}", id.index) };
-            history.answer(ids.iter().map(result).collect(), TURNS_MAX)
+            let prompt = Prompt::Results(ids.iter().map(result).collect());
+            history.apply(prompt, TURNS_MAX)
         };
         for (ids, error) in [
             (&[id(1, 1)][..], ResultError::Unknown(id(1, 1))),
@@ -495,16 +499,18 @@ mod tests {
             (&[id(1, 2), id(2, 0)], ResultError::Missing(id(1, 0))),
             (&[id(2, 0), id(2, 0)], ResultError::Repeated(id(2, 0))),
         ] {
-            assert_eq!(answer(&mut history, ids), Err(error));
+            assert_eq!(answer(&mut history, ids), Err(ReplyError::Result(error)));
             assert_eq!(history.turns.len(), before);
         }
-        assert_eq!(answer(&mut history, &[id(1, 2), id(1, 0)]), Ok(()));
-        assert_eq!(answer(&mut history, &[id(1, 2)]), Err(ResultError::Repeated(id(1, 2))));
-        assert_eq!(answer(&mut history, &[id(2, 0)]), Ok(()));
+        let refused = |error| Err(ReplyError::Result(error));
+        assert_eq!(answer(&mut history, &[id(1, 2), id(1, 0)]), Ok(Prompt::Continue));
+        let repeated = ResultError::Repeated(id(1, 2));
+        assert_eq!(answer(&mut history, &[id(1, 2)]), refused(repeated));
+        assert_eq!(answer(&mut history, &[id(2, 0)]), Ok(Prompt::Continue));
         let calls: Vec<_> = history.turns[before..].iter().map(|turn| turn.call).collect();
         assert_eq!(calls, [id(1, 2), id(1, 0), id(2, 0)].map(Some));
         history.rewind(before + 3);
-        assert_eq!(answer(&mut history, &[id(2, 0)]), Err(ResultError::Unknown(id(2, 0))));
+        assert_eq!(answer(&mut history, &[id(2, 0)]), refused(ResultError::Unknown(id(2, 0))));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use bevy_ecs::entity::EntityHashSet;
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
@@ -128,7 +129,7 @@ pub(super) struct Results {
     /// Messages of results that an observer has taken.
     taken: Vec<usize>,
     /// Agents that go on speaking after results of this frame.
-    pub heard_this_frame: bevy_ecs::entity::EntityHashSet,
+    pub heard_this_frame: EntityHashSet,
     /// Agents with results that they have not heard.
     waiting: Vec<Entity>,
     begun: Instant,
@@ -137,7 +138,7 @@ pub(super) struct Results {
 impl Default for Results {
     fn default() -> Self {
         let (taken, waiting) = (Vec::new(), Vec::new());
-        Self { taken, heard_this_frame: Default::default(), waiting, begun: Instant::now() }
+        Self { taken, heard_this_frame: EntityHashSet::default(), waiting, begun: Instant::now() }
     }
 }
 
@@ -200,22 +201,22 @@ impl EngineBridge {
     /// A result became a turn. Returns the ask that lets the agent go on speaking, if it does so at
     /// once.
     fn result_added(&mut self, result: &ActionResult, now: Duration) -> Option<Ask> {
-        let acted = self.record_of(result.agent).and_then(|record| record.acted_of_mut(result.id));
-        let tag = match acted {
-            Some(acted) => {
-                let its = acted.calls.iter_mut().filter(|(call, _)| *call == result.id);
-                its.for_each(|(_, is_answered)| *is_answered = true);
-                acted.since.get_or_insert(now);
-                if !acted.is_due(now, None) {
-                    if !self.results.waiting.contains(&result.agent) {
-                        self.results.waiting.push(result.agent);
-                    }
-                    return None;
-                }
-                acted.since = None;
-                acted.ask.tag
+        let record = self.record_of(result.agent);
+        // Without a record there is nothing to wait for.
+        let mut tag = Some(0);
+        if let Some(record) = record
+            && let Some(acted) = record.acted_of_mut(result.id)
+        {
+            let its = acted.calls.iter_mut().filter(|(call, _)| *call == result.id);
+            its.for_each(|(_, is_answered)| *is_answered = true);
+            acted.since.get_or_insert(now);
+            tag = record.hear(now, None);
+        }
+        let Some(tag) = tag else {
+            if !self.results.waiting.contains(&result.agent) {
+                self.results.waiting.push(result.agent);
             }
-            None => 0,
+            return None;
         };
         let is_first = self.results.heard_this_frame.insert(result.agent);
         is_first.then(|| Ask::to_continue(result.agent).tagged(tag))
@@ -225,10 +226,8 @@ impl EngineBridge {
     /// has a result.
     pub(super) fn heard_all(&mut self, id: AgentId) -> Option<Ask> {
         let record = self.records.get_mut(&id).filter(|record| !record.is_removed)?;
-        let is_due = |acted: &&mut Acted| acted.is_due(Duration::ZERO, None);
-        let acted = record.acted.iter_mut().find(is_due)?;
-        acted.since = None;
-        Some(Ask::to_continue(record.entity).tagged(acted.ask.tag))
+        let tag = record.hear(Duration::ZERO, None)?;
+        Some(Ask::to_continue(record.entity).tagged(tag))
     }
 
     /// Lets the agents go on that have waited long enough.
@@ -241,14 +240,7 @@ impl EngineBridge {
         let mut waiting = std::mem::take(&mut self.results.waiting);
         waiting.retain(|&agent| {
             let Some(record) = self.record_of(agent) else { return false };
-            let wait = Some(wait_of(agent));
-            let mut heard = None;
-            for acted in &mut record.acted {
-                if acted.is_due(now, wait) {
-                    acted.since = None;
-                    heard = Some(acted.ask.tag);
-                }
-            }
+            let heard = record.hear(now, Some(wait_of(agent)));
             let waits = record.acted.iter().any(|acted| acted.since.is_some());
             if let Some(tag) = heard
                 && self.results.heard_this_frame.insert(agent)
@@ -282,6 +274,17 @@ impl Record {
 
     fn acted_of_mut(&mut self, id: CallId) -> Option<&mut Acted> {
         self.acted.iter_mut().find(|acted| acted.ask.reply_id == id.reply_id)
+    }
+
+    /// Marks the results as heard for which the agent continues now. Returns the tag of the latest
+    /// ask that led to their calls.
+    fn hear(&mut self, now: Duration, wait: Option<Duration>) -> Option<u64> {
+        let mut tag = None;
+        for acted in self.acted.iter_mut().filter(|acted| acted.is_due(now, wait)) {
+            acted.since = None;
+            tag = Some(acted.ask.tag);
+        }
+        tag
     }
 
     fn push_acted(&mut self, acted: Acted) {

@@ -88,31 +88,18 @@ tags!(
     [ReplyInProgress::Finish, ReplyInProgress::Cancel,]
 );
 
-/// Added to the tag of the speaker of a turn with a call.
-const WITH_CALL: u8 = 16;
-
 pub(super) fn put_turns(writer: &mut Writer<'_>, ids: &mut Ids, turns: &[Turn]) {
     writer.list(turns.iter(), |writer, turn| {
-        let Some(call) = turn.call else {
-            put_speaker(writer, turn.speaker);
-            return writer.text(&turn.text);
-        };
-        writer.u8(WITH_CALL);
         put_speaker(writer, turn.speaker);
-        put_call(writer, ids, call);
         writer.text(&turn.text);
+        writer.option(turn.call, |writer, call| put_call(writer, ids, call));
     });
 }
 
 pub(super) fn get_turns(reader: &mut Reader<'_>, ids: &mut Ids) -> Result<Vec<Turn>, Defect> {
     reader.list(|reader| {
-        let has_call = reader.peek() == Some(WITH_CALL);
-        if has_call {
-            reader.u8()?;
-        }
-        let speaker = get_speaker(reader)?;
-        let call = if has_call { Some(get_call(reader, ids)?) } else { None };
-        Ok(Turn { call, ..Turn::new(speaker, reader.text()?) })
+        let turn = Turn::new(get_speaker(reader)?, reader.text()?);
+        Ok(Turn { call: reader.option(|reader| get_call(reader, ids))?, ..turn })
     })
 }
 

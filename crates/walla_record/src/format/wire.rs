@@ -159,11 +159,6 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next byte, which stays.
-    pub fn peek(&self) -> Option<u8> {
-        self.bytes.first().copied()
-    }
-
     pub fn u8(&mut self) -> Result<u8, Defect> {
         let (&byte, rest) = self.bytes.split_first().ok_or(Defect::End)?;
         self.bytes = rest;

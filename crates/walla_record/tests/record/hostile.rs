@@ -222,7 +222,7 @@ fn list(before: &[u8], item_bytes: usize) -> Vec<u8> {
 fn the_memory_of_lists_is_limited() {
     let notes = list(&[24, 0, 2, 3, 0, 0, 0, 1, 0], 1);
     let choices = list(&[24, 0, 2, 3, 1, 2], 1);
-    let turns = list(&[20, 0], 2);
+    let turns = list(&[20, 0], 3);
     let numbers = format!("[{}0]", "0,".repeat(0xffff));
     let call =
         [&[35, 0, 2, 0, 0][..], &[0x86, 0x80, 8], br#"{"":"#, numbers.as_bytes(), b"}"].concat();

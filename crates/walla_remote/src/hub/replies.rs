@@ -47,24 +47,12 @@ impl Hub {
     ) -> Option<OwnedSemaphorePermit> {
         let Some(agent) = self.agents.get_mut(&id) else { return Some(permit) };
         let (reply_id, arrived_micros, bytes) = (ask.reply_id, ask.arrived_micros, bytes_of(&ask));
-        let prompt = match ask.prompt {
-            Prompt::Again => agent.history.take_reply().ok_or(ReplyError::NoReply),
-            Prompt::Results(results) => {
-                let answered = agent.history.answer(results, History::TURNS_MAX);
-                answered.map(|()| Prompt::Continue).map_err(ReplyError::Result)
-            }
-            prompt => Ok(prompt),
-        };
-        let prepared = match prompt {
-            Ok(prompt) => {
-                ask.prompt = prompt;
-                prepare(&self.server, id, agent, &ask)
-            }
-            Err(error) => {
-                ask.prompt = Prompt::Continue;
-                Err(ReplyEvent::Failed(error))
-            }
-        };
+        let prompt = std::mem::replace(&mut ask.prompt, Prompt::Continue);
+        let applied = agent.history.apply(prompt, History::TURNS_MAX).map_err(ReplyEvent::Failed);
+        let prepared = applied.and_then(|prompt| {
+            ask.prompt = prompt;
+            prepare(&self.server, id, agent, &ask)
+        });
         let (body, rules, prompt_tokens) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => {

@@ -139,15 +139,7 @@ impl Core {
         let fault = agent.spec.actions.as_ref().and_then(|actions| actions.fault.clone());
         let mut reply = Reply::new(&ask, agent.history.exchanges_removed(), now_micros);
         agent.extend_turns(ask.turns_before, turns_max);
-        let prompt = match ask.prompt {
-            Prompt::Again => agent.take_last_reply().ok_or(ReplyError::NoReply),
-            Prompt::Results(results) => {
-                agent.background.outdate();
-                let answered = agent.history.answer(results, turns_max);
-                answered.map(|()| Prompt::Continue).map_err(ReplyError::Result)
-            }
-            prompt => Ok(prompt),
-        };
+        let prompt = agent.apply(ask.prompt, turns_max);
         // Capacity for its speech, so that no token allocates: 6 bytes per token suffice for most
         // languages.
         reply.speech.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);

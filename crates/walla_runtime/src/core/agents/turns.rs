@@ -4,7 +4,7 @@
 //! open follow the exchanges of these asks.
 
 use super::{AgentState, Asked, Reply, ReplyPhase};
-use crate::api::{Prompt, ReplyId, Turn};
+use crate::api::{Prompt, ReplyError, ReplyId, Turn};
 use crate::history::Exchange;
 
 impl AgentState {
@@ -31,12 +31,12 @@ impl AgentState {
         }
     }
 
-    /// Removes the agent's last turn and all later ones. Returns the prompt that asks the same
-    /// again.
-    pub fn take_last_reply(&mut self) -> Option<Prompt> {
-        let prompt = self.history.take_reply()?;
-        self.background.outdate();
-        Some(prompt)
+    /// The prompt of an ask, after the changes of the conversation that it requests.
+    pub fn apply(&mut self, prompt: Prompt, turns_max: usize) -> Result<Prompt, ReplyError> {
+        if matches!(prompt, Prompt::Again | Prompt::Results(_)) {
+            self.background.outdate();
+        }
+        self.history.apply(prompt, turns_max)
     }
 
     /// Adds turns to the end of the conversation.
