@@ -174,6 +174,7 @@ pub(super) fn put_options(writer: &mut Writer<'_>, options: &AskOptions) {
         writer.number(notes.tokens_max);
     });
     writer.option(options.seed, Writer::number);
+    writer.option(options.tokens_max, Writer::number);
     writer.option(options.cancel_after.as_deref(), |writer, cancel| {
         writer.number(cancel.tokens);
         writer.number(cancel.heard_bytes);
@@ -191,6 +192,7 @@ pub(super) fn get_options(reader: &mut Reader<'_>) -> Result<AskOptions, Defect>
             Ok(Arc::new(Notes { heading, texts, tokens_max: reader.u32()? }))
         })?,
         seed: reader.option(Reader::number)?,
+        tokens_max: reader.option(Reader::u32)?,
         cancel_after: reader.option(|reader| {
             Ok(Box::new(CancelAfter { tokens: reader.u32()?, heard_bytes: reader.u32()? }))
         })?,

@@ -193,6 +193,7 @@ fn options(dice: &mut Dice) -> AskOptions {
             Arc::new(Notes { heading, tokens_max: dice.number(), ..Notes::new(dice.texts()) })
         }),
         seed: dice.maybe(Dice::long),
+        tokens_max: dice.maybe(Dice::number),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }

@@ -218,6 +218,11 @@ pub struct AskOptions {
     /// Seed of the reply's random numbers, instead of [`Sampling::seed`]. `None`: the agent's. The
     /// same conversation with another seed gets another reply, unless the temperature is 0.
     pub seed: Option<u64>,
+    /// Maximum tokens of the reply in all: speech, reasoning, calls and their markers, sampled or
+    /// forced. Then the reply ends with [`FinishReason::Length`](crate::FinishReason::Length), also
+    /// within a call. The limits of the agent hold too. Remote
+    /// engines ignore it. Default: none.
+    pub tokens_max: Option<u32>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
     pub cancel_after: Option<Box<CancelAfter>>,
