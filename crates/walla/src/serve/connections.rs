@@ -214,7 +214,7 @@ async fn client_left(shared: &Shared, connection: &Connection) {
             _ => return,
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A request that is being answered.

@@ -1,7 +1,7 @@
 //! The messages of a request as a persona and the turns of a conversation.
 //!
-//! Results belong to calls by `tool_call_id`, in any order. Ids are compared with those of the
-//! latest message with calls: older servers repeat ids in each message.
+//! Results belong to calls by `tool_call_id`, in any order. Ids count within the latest
+//! message with calls: older servers repeat ids in each message.
 
 use std::collections::{HashMap, HashSet};
 

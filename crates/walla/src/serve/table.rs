@@ -1,8 +1,8 @@
 //! The connections of a server, and which of them give way to new ones.
 //!
 //! A connection waits for its client, or a request of it is being answered. Only waiting ones give
-//! way: first those that have had no answer yet, the oldest first. So silent connections, however
-//! many, do not keep clients out, and neither do requests that are sent slowly.
+//! way, the oldest first; connections without any answer so far precede all others. So silent
+//! connections, however many, do not keep clients out, and neither do slow senders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -139,7 +139,7 @@ async fn a_connection_has_one_descriptor() {
     assert_eq!(its.count(), clients.len());
 }
 
-/// Connections of another thread, that say nothing and stay.
+/// Silent connections of another thread.
 struct Flood {
     stop: Arc<AtomicBool>,
     opened: Arc<AtomicU64>,
