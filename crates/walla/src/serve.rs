@@ -4,7 +4,8 @@
 //! | request | answer |
 //! |---|---|
 //! | `POST /v1/chat/completions` | a reply, streamed or whole |
-//! | `GET /v1/models` | the model |
+//! | `POST /v1/embeddings` | vectors of texts ([`ServeOptions::embedder`]) |
+//! | `GET /v1/models`, `GET /v1/models/{id}` | the models |
 //! | `GET /health` | 200 if agents can speak, otherwise 503 |
 //!
 //! Format: [OpenAI's reference](https://platform.openai.com/docs/api-reference/chat/create), with
@@ -12,39 +13,74 @@
 //! `structured_outputs` (regular expression, choice, Lark grammar), `priority` (lower first),
 //! `chat_template_kwargs.enable_thinking`, `reasoning_content` and `stop_reason` of a reply, `id`
 //! of a token. Members that would change the reply and that the engine does not have are refused
-//! with status 400; unknown ones are ignored.
+//! with status 400; unknown ones are ignored. An error has the form of the protocol too, and names
+//! the member: `messages[2].tool_call_id`.
 //!
 //! Each request is a separate agent, and all of them run in one batch. An agent is kept for a
 //! while after its reply, so that the next request of the same conversation finds its beginning in
-//! the cache. A dropped connection cancels its reply.
+//! the cache. A dropped connection cancels its reply. A client that closes only its sending side
+//! gets its answer, and before it an interim answer (status 100).
 //!
+//! # Calls
+//! - Each call before the last message needs its result. Results belong to calls by
+//!   `tool_call_id`, in any order; without an id, to the only call that has none. Ids count within
+//!   the latest message with calls.
+//! - Arguments of earlier calls that are empty or `null` are `{}`. Damaged ones, for instance cut
+//!   ones, are text of the assistant, and their results are observations.
+//! - `tool_choice` `required` and a named function (called once) hold for the reply, also behind
+//!   results. Together with a constraint, or without tools, they are refused. A constraint with
+//!   other choices excludes calls.
+//! - A call of the model that is not valid is reported by tracing. If a call is required and there
+//!   is no valid one, the request fails with status 500, a stream with an error event, and the
+//!   reason. Otherwise, and where a limit has cut the call, its text is content of the reply.
+//! - `max_tokens` and `max_completion_tokens` count reasoning, speech and calls.
+//!
+//! # Vectors
+//! Inputs are one text or up to 2,048, not tokens. `dimensions` keeps the first numbers of a
+//! vector, with length 1 again: useful with models that were trained for it. A text that is longer
+//! than the model's context is refused or cut: [`long_texts`](crate::EmbedderOptions::long_texts).
+//!
+//! # Limits
 //! Clients cannot exhaust the server: the numbers of connections and requests, the bytes of
-//! requests in progress and the time for a request are bounded ([`ServeOptions`]).
+//! requests in progress and the time for a request are bounded ([`ServeOptions`]). If all
+//! connections are in use, the oldest one without a request in progress is closed for a new one.
+//! Connections without any answer so far are closed first.
+//!
+//! At most 16 `top_logprobs` are in an answer; up to 20 may be requested.
 
 mod connections;
 mod convert;
+mod cors;
+mod embeddings;
+mod history;
+mod refusal;
 mod reply;
+mod table;
 mod wire;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
-use axum::extract::{Json, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Json, Path, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Router, extract::Request};
+use axum::{Extension, Router};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use walla_runtime::{EngineState, ReplyError};
+use walla_runtime::EngineState;
 
-use crate::{Agent, Engine};
+use crate::{Agent, Embedder, Engine};
+use connections::Busy;
 use convert::Ask;
+use refusal::Refusal;
+use table::Connection;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -52,6 +88,13 @@ use convert::Ask;
 pub struct ServeOptions {
     /// Name of the model in answers. Requests may contain any name. Default: `walla`.
     pub model: String,
+    /// The model of `POST /v1/embeddings`. Default: none.
+    pub embedder: Option<Embedder>,
+    /// Its name in answers. Default: `walla-embedding`.
+    pub embedding_model: String,
+    /// Origins of web pages whose scripts may send requests (CORS), such as
+    /// `http://localhost:3000`; `*` is any. Default: none.
+    pub cors_origins: Vec<String>,
     /// The key that requests must have in `Authorization: Bearer …`. Default: none.
     pub key: Option<String>,
     /// Maximum number of requests in progress or waiting. Further ones are refused with status 429.
@@ -62,8 +105,15 @@ pub struct ServeOptions {
     /// Maximum bytes of all requests that are being received. Further ones are refused with status
     /// 429. Default: 64 MiB.
     pub received_bytes_max: usize,
-    /// Maximum number of connections; further ones wait. Default: 512.
+    /// Maximum number of connections. For a further one the oldest without a request in progress
+    /// is closed; it waits while all have one. Default: 512.
     pub connections_max: u32,
+    /// Maximum number of connections of one address, with the same rule, but a further one is
+    /// refused with status 429. Behind a proxy all clients have its address: set it to
+    /// `connections_max`. Default: 256.
+    pub connections_per_peer_max: u32,
+    /// Time for the first byte of a connection. Default: 5 s.
+    pub first_byte_time: Duration,
     /// Time for the head of a request, also for the next one of a connection, and time for its
     /// body. Slower connections are closed, slower bodies refused with status 408. Default: 30 s.
     pub request_time: Duration,
@@ -75,11 +125,16 @@ impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             model: "walla".into(),
+            embedder: None,
+            embedding_model: "walla-embedding".into(),
+            cors_origins: Vec::new(),
             key: None,
             requests_max: 256,
             request_bytes_max: 4 << 20,
             received_bytes_max: 64 << 20,
             connections_max: 512,
+            connections_per_peer_max: 256,
+            first_byte_time: Duration::from_secs(5),
             request_time: Duration::from_secs(30),
             agents_kept: 16,
         }
@@ -100,6 +155,10 @@ impl std::fmt::Debug for ServeOptions {
 /// Shared by all requests.
 pub(crate) struct Server {
     engine: Engine,
+    /// Random, so that ids of calls and answers do not repeat in another run.
+    run: String,
+    /// Seconds since 1970.
+    started: u64,
     options: ServeOptions,
     requests: Arc<Semaphore>,
     /// Memory of requests that are being received: a permit per KiB.
@@ -147,93 +206,35 @@ fn router(engine: Engine, options: ServeOptions) -> Router {
     let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
     let requests = semaphore(options.requests_max as usize);
     let received = semaphore(options.received_bytes_max / 1024);
-    let server = Arc::new(Server { engine, options, requests, received, kept: Mutex::default() });
+    let run = format!("{:016x}", convert::random_seed());
+    let (started, kept) = (unix_seconds(), Mutex::default());
+    let server = Server { engine, run, started, options, requests, received, kept };
+    let server = Arc::new(server);
     Router::new()
         .route("/v1/chat/completions", post(completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(model))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&server), authorized))
         .route("/health", get(health))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&server), cors::cors))
         .with_state(server)
 }
 
-/// A refusal, in the form of the protocol.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    message: String,
-    /// A reason that the status does not name.
-    code: Option<&'static str>,
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-impl Refusal {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), code: None }
-    }
-
-    fn bad(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, message)
-    }
+async fn unknown_path(method: Method, uri: Uri) -> Refusal {
+    let message = format!("unknown path: {method} {}", uri.path());
+    Refusal::new(StatusCode::NOT_FOUND, message).with_code("unknown_url")
 }
 
-impl From<&ReplyError> for Refusal {
-    fn from(error: &ReplyError) -> Self {
-        Self { code: code_of(error), ..Self::new(status_of(error), error.to_string()) }
-    }
-}
-
-/// The code of an error that a client can treat in its own way.
-fn code_of(error: &ReplyError) -> Option<&'static str> {
-    match error {
-        ReplyError::PromptTooLong { .. } => Some("context_length_exceeded"),
-        // The request is sound and the reply has begun, but the same request fails again.
-        ReplyError::ConstraintStopped(_) => Some(CONSTRAINT_STOPPED),
-        _ => None,
-    }
-}
-
-/// The reply was ended, because its grammar is too complex to continue after the text so far.
-const CONSTRAINT_STOPPED: &str = "constraint_stopped";
-
-/// The status of a failed reply.
-fn status_of(error: &ReplyError) -> StatusCode {
-    match error {
-        ReplyError::TooManyAgents { .. }
-        | ReplyError::Busy { .. }
-        | ReplyError::TooManyAsks { .. } => StatusCode::TOO_MANY_REQUESTS,
-        ReplyError::PromptTooLong { .. }
-        | ReplyError::Text(_)
-        | ReplyError::Constraint(_)
-        | ReplyError::Actions(_)
-        | ReplyError::Unsupported(_)
-        | ReplyError::NoTemplate(_) => StatusCode::BAD_REQUEST,
-        ReplyError::EngineGone(_) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let Self { status, message, code } = self;
-        let body = Json(error_body(status, &message, code));
-        if code == Some(CONSTRAINT_STOPPED) {
-            // Clients of the protocol repeat a request with this status otherwise.
-            return (status, [("x-should-retry", "false")], body).into_response();
-        }
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            return (status, [(header::RETRY_AFTER, "1")], body).into_response();
-        }
-        (status, body).into_response()
-    }
-}
-
-fn error_body(status: StatusCode, message: &str, code: Option<&str>) -> Value {
-    let kind = match code {
-        Some(CONSTRAINT_STOPPED) => "constraint_error",
-        _ if status.is_server_error() => "server_error",
-        _ => "invalid_request_error",
-    };
-    let code = code.map_or_else(|| status.as_u16().into(), Value::from);
-    json!({"error": {"message": message, "type": kind, "code": code}})
+async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let message = format!("{} does not take {method}", uri.path());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).with_code("method_not_supported")
 }
 
 async fn authorized(
@@ -243,10 +244,15 @@ async fn authorized(
     next: Next,
 ) -> Response {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    // The name of a scheme has no case.
+    let given = given.and_then(|value| value.trim().split_once(' '));
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let given = given.map_or("", |(_, key)| key.trim());
     match &server.options.key {
-        Some(key) if !is_equal(key.as_bytes(), given.trim().as_bytes()) => {
-            Refusal::new(StatusCode::UNAUTHORIZED, "the key is missing or wrong").into_response()
+        Some(key) if !is_equal(key.as_bytes(), given.as_bytes()) => {
+            let message = "the key is missing or wrong";
+            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, message);
+            refusal.with_code("invalid_api_key").into_response()
         }
         _ => next.run(request).await,
     }
@@ -276,35 +282,67 @@ async fn health(State(server): State<Arc<Server>>) -> Response {
     }
 }
 
-async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
-    let mut model = json!({"id": server.options.model, "object": "model", "owned_by": "walla"});
-    if let Some(card) = server.engine.model() {
-        model["max_model_len"] = card.context_tokens.into();
+impl Server {
+    /// The models as objects of the protocol.
+    fn models(&self) -> Vec<Value> {
+        let object = |id: &str| json!({"id": id, "object": "model", "created": self.started, "owned_by": "walla"});
+        let mut model = object(&self.options.model);
+        if let Some(card) = self.engine.model() {
+            model["max_model_len"] = card.context_tokens.into();
+        }
+        let embedder = self.options.embedder.as_ref();
+        let embedder = embedder.map(|_| object(&self.options.embedding_model));
+        std::iter::once(model).chain(embedder).collect()
     }
-    Json(json!({"object": "list", "data": [model]}))
 }
 
-async fn completions(
+async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
+    Json(json!({"object": "list", "data": server.models()}))
+}
+
+async fn model(
     State(server): State<Arc<Server>>,
-    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    let found = server.models().into_iter().find(|model| model["id"] == *id);
+    found.map(Json).ok_or_else(|| no_model(format!("the model {id:?} does not exist")))
+}
+
+fn no_model(message: String) -> Refusal {
+    let refusal = Refusal::new(StatusCode::NOT_FOUND, message).with_code("model_not_found");
+    Refusal { param: Some("model".into()), ..refusal }
+}
+
+/// Receives a request.
+async fn receive<T: DeserializeOwned>(
+    server: &Server,
+    connection: &Arc<Connection>,
+    headers: &HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    if !is_json(&headers) {
+) -> Result<(T, Busy), Refusal> {
+    if !is_json(headers) {
         let message = "the content type is not application/json";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let received = connections::receive(body, &server.received, &server.options).await?;
-    let Json(request) = Json::<wire::Request>::from_bytes(&received.bytes)
-        .map_err(|error| Refusal::new(error.status(), error.body_text()))?;
+    let Json(request) = Json::<T>::from_bytes(&received.bytes)?;
     drop(received);
     // Behind the body: clients that send slowly do not count.
-    let permit = Arc::clone(&server.requests).try_acquire_owned().map_err(|_| {
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests are in progress")
-    })?;
-    let Ask { spec, prompt, shape } = convert::ask(request)?;
+    Ok((request, Busy::new(connection, &server.requests)?))
+}
+
+async fn completions(
+    State(server): State<Arc<Server>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let (request, busy) = receive(&server, &connection, &headers, body).await?;
+    let Ask { spec, prompt, options, shape } = convert::ask(request)?;
     let agent = server.engine.agent_with(spec);
-    let reply = agent.try_ask_with(prompt).map_err(|refused| Refusal::from(&refused.reason))?;
-    let open = reply::Open { server, agent: Some(agent), reply, _permit: permit };
+    let reply = agent.try_ask_with_options(prompt, options);
+    let reply = reply.map_err(|refused| Refusal::from(&refused.reason))?;
+    let open = reply::Open { server, agent: Some(agent), reply, _busy: busy };
     if shape.is_streamed {
         reply::streamed(open, shape).await
     } else {

@@ -5,10 +5,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActionError {
-    /// The name of an action or a property is not `[A-Za-z_][A-Za-z0-9_-]{0,63}`.
-    #[error(
-        "the name {name:?} at \"{at}\" must be a letter or _, then up to 63 letters, digits, _ or -"
-    )]
+    /// The name of an action or a property is not `[A-Za-z0-9_-]{1,64}`.
+    #[error("the name {name:?} at \"{at}\" must be 1 to 64 letters, digits, _ or -")]
     Name {
         /// The name, shortened.
         name: String,

@@ -93,7 +93,7 @@ impl ActionSpec {
     /// Maximum nesting depth of the JSON text of a schema.
     const JSON_DEPTH_MAX: usize = 64;
 
-    /// An action. `name` is `[A-Za-z_][A-Za-z0-9_-]{0,63}`. Line breaks and runs of white space in
+    /// An action. `name` is `[A-Za-z0-9_-]{1,64}`. Line breaks and runs of white space in
     /// the description become one space.
     ///
     /// # Errors

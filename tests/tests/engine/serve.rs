@@ -1,5 +1,10 @@
 //! A remote engine with walla's own server, over a connection of this machine.
 
+mod calls;
+mod clients;
+mod connections;
+mod protocol;
+
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
@@ -171,6 +176,21 @@ async fn request(port: u16, head: &str, body: &str) -> (u16, String) {
     (status.unwrap_or(0), body.to_owned())
 }
 
+/// The answer to a request for a reply: status and object.
+async fn complete(port: u16, body: &Value) -> (u16, Value) {
+    let (status, answer) = request(port, "POST /v1/chat/completions", &body.to_string()).await;
+    (status, serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer}")))
+}
+
+/// The events of a streamed reply.
+async fn stream(port: u16, body: &Value) -> Vec<Value> {
+    let mut body = body.clone();
+    body["stream"] = true.into();
+    let (_, answer) = request(port, "POST /v1/chat/completions", &body.to_string()).await;
+    let events = answer.lines().filter_map(|line| line.strip_prefix("data: {"));
+    events.map(|event| serde_json::from_str(&format!("{{{event}")).unwrap()).collect()
+}
+
 #[tokio::test]
 async fn whole_answers_models_and_health() {
     let (_local, port) = server(ServeOptions::default()).await;
@@ -201,7 +221,7 @@ async fn bad_requests_are_refused_with_their_reason() {
     let (_local, port) = server(options).await;
     let user = json!([{"role": "user", "content": "Hi"}]);
     for (body, expected, reason) in [
-        (json!({}), 422, "messages"),
+        (json!({}), 400, "messages"),
         (json!({"messages": []}), 400, "no message"),
         (json!({"messages": [{"role": "king", "content": "Hi"}]}), 400, "king"),
         (json!({"messages": user, "n": 2}), 400, "choice"),

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use walla_runtime::{
-    ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, Call, CallId, Constraint,
-    ContextPolicy, Prompt, ReplyId, Speaker, Turn,
+    ActionPolicy, ActionSet, ActionSpec, Actions, AgentSpec, AskOptions, Constraint, ContextPolicy,
+    Prompt, Speaker, Turn,
 };
-use walla_types::{Sampling, TokenId};
+use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
 
 use super::Refusal;
-use super::wire::{Content, Message, Request, StructuredOutputs, Texts, Tool};
+use super::history::conversation;
+use super::wire::{Request, StructuredOutputs, Texts, Tool};
 
 /// An agent, its ask, and the form of the answer.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub spec: AgentSpec,
     pub prompt: Prompt,
+    pub options: AskOptions,
     pub shape: Shape,
 }
 
@@ -25,35 +27,32 @@ pub(super) struct Ask {
 pub(super) struct Shape {
     pub is_streamed: bool,
     pub has_usage: bool,
-    pub has_logprobs: bool,
+    /// Number of alternatives of each token. `None`: no log-probabilities.
+    pub logprobs: Option<usize>,
+    /// Without a call the request has failed.
+    pub must_call: bool,
     pub stop_strings: Arc<[String]>,
 }
 
-/// Default of `max_tokens`.
+/// Default of `max_tokens`, for the speech alone.
 const REPLY_TOKENS: u32 = 1_024;
+
+/// Maximum of `top_logprobs`, as in OpenAI's reference. The engine has [`CANDIDATES_MAX`].
+const TOP_LOGPROBS_MAX: u32 = 20;
 
 /// Reads a request.
 pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     if request.n.is_some_and(|n| n != 1) {
-        return Err(Refusal::bad("n: only one choice is supported"));
+        return Err(Refusal::of("n", "only one choice is supported"));
     }
     let stop_strings: Vec<String> = match request.stop.take() {
         None => Vec::new(),
         Some(Texts::One(text)) => vec![text],
         Some(Texts::Several(texts)) => texts,
     };
-    let has_logprobs = request.logprobs == Some(true);
-    let shape = Shape {
-        is_streamed: request.stream == Some(true),
-        has_usage: request
-            .stream_options
-            .as_ref()
-            .is_some_and(|its| its.include_usage == Some(true)),
-        has_logprobs,
-        stop_strings: stop_strings.clone().into(),
-    };
     let thinking = request.chat_template_kwargs.as_ref().and_then(|its| its.get("enable_thinking"));
-    let tokens = request.max_completion_tokens.or(request.max_tokens);
+    let thinking = thinking.and_then(Value::as_bool).unwrap_or(false);
+    let tokens_max = request.max_completion_tokens.or(request.max_tokens);
     let (persona, mut turns) = conversation(&request.messages)?;
     let prompt = match turns.pop() {
         Some(Turn { speaker: Speaker::User, text, .. }) => Prompt::Chat(text),
@@ -61,34 +60,54 @@ pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
             turns.push(last);
             Prompt::Continue
         }
-        None => return Err(Refusal::bad("messages: no message of a user")),
+        None if persona.is_empty() => return Err(Refusal::of("messages", "no message with text")),
+        // The agent speaks first.
+        None => Prompt::Continue,
+    };
+    let (actions, policy) = actions(&mut request)?;
+    let is_streamed = request.stream == Some(true);
+    let has_usage = request.stream_options.as_ref().and_then(|its| its.include_usage);
+    let shape = Shape {
+        is_streamed,
+        has_usage: has_usage == Some(true),
+        logprobs: (request.logprobs == Some(true))
+            .then(|| request.top_logprobs.unwrap_or(0) as usize),
+        must_call: policy == Some(ActionPolicy::Required),
+        stop_strings: stop_strings.clone().into(),
     };
     let spec = AgentSpec {
         sampling: sampling(&request)?,
-        reply_tokens_max: tokens.unwrap_or(REPLY_TOKENS),
-        thinking: thinking.and_then(Value::as_bool).unwrap_or(false),
+        reply_tokens_max: tokens_max.unwrap_or(REPLY_TOKENS),
+        thinking,
         // Lower numbers are served earlier, as in vLLM.
         priority: request.priority.unwrap_or(0).saturating_neg(),
         context_policy: ContextPolicy::Refuse,
         stop_strings,
         constraint: constraint(&request)?,
-        actions: actions(request.tools.take(), request.tool_choice.as_ref())?,
+        actions,
         turns,
         ..AgentSpec::new(persona)
     };
-    Ok(Ask { spec, prompt, shape })
+    // Of the ask: the policy of an agent does not hold behind results, and excludes no constraint.
+    let options = AskOptions { actions: policy, tokens_max, ..AskOptions::default() };
+    Ok(Ask { spec, prompt, options, shape })
 }
 
 fn sampling(request: &Request) -> Result<Sampling, Refusal> {
-    let candidates = match (request.logprobs, request.top_logprobs) {
-        // One candidate, so that the engine reports the token.
-        (Some(true), top) => top.unwrap_or(0).max(1),
-        _ => 0,
-    };
+    let top = request.top_logprobs.unwrap_or(0);
+    if top > TOP_LOGPROBS_MAX {
+        return Err(Refusal::of("top_logprobs", format!("{top}, at most {TOP_LOGPROBS_MAX}")));
+    }
+    // One candidate at least, so that the engine reports the token.
+    let candidates = if request.logprobs == Some(true) { top.clamp(1, CANDIDATES_MAX) } else { 0 };
+    // Only the likeliest token is within 0.
+    let top_p = request.top_p.unwrap_or(1.0);
+    let (temperature, top_p) =
+        if top_p == 0.0 { (0.0, 1.0) } else { (request.temperature.unwrap_or(1.0), top_p) };
     let penalty = request.repetition_penalty.or(request.repeat_penalty);
     let mut builder = Sampling::builder()
-        .temperature(request.temperature.unwrap_or(1.0))
-        .top_p(request.top_p.unwrap_or(1.0))
+        .temperature(temperature)
+        .top_p(top_p)
         .top_k(request.top_k.and_then(|k| u32::try_from(k).ok()).unwrap_or(0))
         .min_p(request.min_p.unwrap_or(0.0))
         .repetition_penalty(penalty.unwrap_or(1.0))
@@ -99,7 +118,7 @@ fn sampling(request: &Request) -> Result<Sampling, Refusal> {
     for (token, bias) in request.logit_bias.iter().flatten() {
         let token = token
             .parse()
-            .map_err(|_| Refusal::bad(format!("logit_bias: {token:?} is not a token id")))?;
+            .map_err(|_| Refusal::of("logit_bias", format!("{token:?} is not a token id")))?;
         // 100 and -100 mean always and never in OpenAI's reference.
         let bias = if *bias <= -100.0 { f32::NEG_INFINITY } else { *bias };
         builder = builder.bias(TokenId(token), bias);
@@ -107,76 +126,10 @@ fn sampling(request: &Request) -> Result<Sampling, Refusal> {
     builder.build().map_err(|error| Refusal::bad(error.to_string()))
 }
 
-/// A seed that differs from request to request.
-fn random_seed() -> u64 {
+/// A number that differs from request to request.
+pub(super) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
-}
-
-/// Persona and turns.
-fn conversation(messages: &[Message]) -> Result<(String, Vec<Turn>), Refusal> {
-    let (mut persona, mut turns) = (String::new(), Vec::new());
-    for message in messages {
-        let text = text(message)?;
-        let turn = |speaker| Turn::new(speaker, text.clone());
-        match message.role.as_str() {
-            "system" | "developer" if turns.is_empty() => {
-                if !persona.is_empty() {
-                    persona.push_str("\n\n");
-                }
-                persona.push_str(&text);
-            }
-            "system" | "developer" => turns.push(turn(Speaker::Observation)),
-            "user" => turns.push(turn(Speaker::User)),
-            "assistant" => {
-                let calls = message.tool_calls.as_deref().unwrap_or_default();
-                if !text.is_empty() || calls.is_empty() {
-                    turns.push(turn(Speaker::Agent));
-                }
-                for call in calls {
-                    let arguments = match &call.function.arguments {
-                        None => json!({}),
-                        Some(Value::String(text)) => {
-                            serde_json::from_str(text).map_err(|error| {
-                                Refusal::bad(format!("tool_calls: arguments are not JSON: {error}"))
-                            })?
-                        }
-                        Some(value) => value.clone(),
-                    };
-                    let Value::Object(arguments) = arguments else {
-                        return Err(Refusal::bad("tool_calls: arguments are no JSON object"));
-                    };
-                    let id = CallId { reply_id: ReplyId(0), index: 0 };
-                    let call = Call { id, name: call.function.name.clone(), arguments };
-                    turns.push(Turn::new(Speaker::Action, call.text()));
-                }
-            }
-            "tool" | "function" => turns.push(turn(Speaker::ActionResult)),
-            role => return Err(Refusal::bad(format!("messages: unknown role {role:?}"))),
-        }
-    }
-    Ok((persona, turns))
-}
-
-fn text(message: &Message) -> Result<String, Refusal> {
-    match &message.content {
-        None => Ok(String::new()),
-        Some(Content::Text(text)) => Ok(text.clone()),
-        Some(Content::Parts(parts)) => {
-            let mut all = String::new();
-            for part in parts {
-                match (part.kind.as_str(), &part.text) {
-                    ("text", Some(text)) => all.push_str(text),
-                    (kind, _) => {
-                        let message =
-                            format!("messages: content of type {kind:?} is not supported");
-                        return Err(Refusal::bad(message));
-                    }
-                }
-            }
-            Ok(all)
-        }
-    }
 }
 
 fn constraint(request: &Request) -> Result<Option<Constraint>, Refusal> {
@@ -190,7 +143,7 @@ fn constraint(request: &Request) -> Result<Option<Constraint>, Refusal> {
         let grammar = grammar.as_deref().map(Constraint::lark);
         let mut given = [json, regex, choice, grammar].into_iter().flatten();
         return match (given.next(), given.next()) {
-            (Some(_), Some(_)) => Err(Refusal::bad("structured_outputs: more than one kind")),
+            (Some(_), Some(_)) => Err(Refusal::of("structured_outputs", "more than one kind")),
             (given, _) => Ok(given),
         };
     }
@@ -200,46 +153,68 @@ fn constraint(request: &Request) -> Result<Option<Constraint>, Refusal> {
         ("json_object", _) => Ok(Some(Constraint::json_schema(r#"{"type": "object"}"#))),
         ("json_schema", Some(named)) => {
             let schema = named.schema.as_ref();
-            let schema = schema.ok_or_else(|| Refusal::bad("response_format: no schema"))?;
+            let schema = schema.ok_or_else(|| Refusal::of("response_format", "no schema"))?;
             Ok(Some(Constraint::json_schema_value(schema)))
         }
-        (kind, _) => Err(Refusal::bad(format!("response_format: type {kind:?} is not supported"))),
+        (kind, _) => Err(Refusal::of("response_format", format!("type {kind:?} is not supported"))),
     }
 }
 
-fn actions(tools: Option<Vec<Tool>>, choice: Option<&Value>) -> Result<Option<Actions>, Refusal> {
-    let Some(tools) = tools.filter(|tools| !tools.is_empty()) else { return Ok(None) };
-    let mut specs = Vec::new();
-    for tool in tools {
-        let Some(function) = tool.function.filter(|_| tool.kind == "function") else {
-            let kind = tool.kind;
-            return Err(Refusal::bad(format!("tools: type {kind:?} is not supported")));
-        };
-        let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
-        let parameters = function.parameters.unwrap_or(nothing);
-        let description = function.description.unwrap_or_default();
-        let spec = ActionSpec::new(function.name, &description, &parameters)
-            .map_err(|error| Refusal::bad(format!("tools: {error}")))?;
-        specs.push(spec);
-    }
-    let policy = match choice {
-        None => ActionPolicy::Auto,
-        Some(Value::String(choice)) => match choice.as_str() {
-            "auto" => ActionPolicy::Auto,
-            "required" => ActionPolicy::Required,
-            "none" => ActionPolicy::Off,
-            other => return Err(Refusal::bad(format!("tool_choice: unknown {other:?}"))),
-        },
+/// The tools, and the policy of the ask. A tool that cannot be used is named, unless another one
+/// is chosen.
+fn actions(request: &mut Request) -> Result<(Option<Actions>, Option<ActionPolicy>), Refusal> {
+    let refused = |reason: String| Refusal::of("tool_choice", reason);
+    let (mut policy, mut chosen) = (None, None);
+    match &request.tool_choice {
+        None => {}
+        Some(Value::String(choice)) => {
+            policy = Some(match choice.as_str() {
+                "auto" => ActionPolicy::Auto,
+                "required" => ActionPolicy::Required,
+                "none" => ActionPolicy::Off,
+                other => return Err(refused(format!("unknown {other:?}"))),
+            });
+        }
         Some(choice) => {
             let name = choice["function"]["name"].as_str();
-            let name = name.ok_or_else(|| Refusal::bad("tool_choice: no name of a function"))?;
-            specs.retain(|spec| spec.name() == name);
-            if specs.is_empty() {
-                return Err(Refusal::bad(format!("tool_choice: no tool {name:?}")));
-            }
-            ActionPolicy::Required
+            let name = name.ok_or_else(|| refused("no name of a function".into()))?;
+            (policy, chosen) = (Some(ActionPolicy::Required), Some(name.to_owned()));
         }
+    }
+    let mut specs = Vec::new();
+    for (at, tool) in request.tools.take().into_iter().flatten().enumerate() {
+        let is_chosen = |name: &String| tool.function.as_ref().is_some_and(|its| its.name == *name);
+        if chosen.as_ref().is_none_or(is_chosen) {
+            specs.push(action(at, tool)?);
+        }
+    }
+    if let Some(name) = chosen.as_ref().filter(|_| specs.is_empty()) {
+        return Err(refused(format!("no tool {name:?}")));
+    }
+    if specs.is_empty() {
+        // A call is possible only with tools.
+        return Ok((None, policy.filter(|policy| *policy == ActionPolicy::Required)));
+    }
+    let set = ActionSet::new(specs).map_err(|error| Refusal::of("tools", error))?;
+    let mut actions = Actions::new(set);
+    // A named function is called once, as OpenAI's models do.
+    if request.parallel_tool_calls == Some(false) || chosen.is_some() {
+        actions.calls_max = 1;
+    }
+    Ok((Some(actions), policy))
+}
+
+fn action(at: usize, tool: Tool) -> Result<ActionSpec, Refusal> {
+    let Some(function) = tool.function.filter(|_| tool.kind == "function") else {
+        let reason = format!("type {:?} is not supported", tool.kind);
+        return Err(Refusal::of(format!("tools[{at}]"), reason));
     };
-    let set = ActionSet::new(specs).map_err(|error| Refusal::bad(format!("tools: {error}")))?;
-    Ok(Some(Actions { policy, ..Actions::new(set) }))
+    let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let is_given =
+        |its: &Value| !its.is_null() && its.as_object().is_none_or(|its| !its.is_empty());
+    let parameters = function.parameters.filter(is_given).unwrap_or_else(nothing);
+    let description = function.description.unwrap_or_default();
+    let name = function.name;
+    ActionSpec::new(name.as_str(), &description, &parameters)
+        .map_err(|error| Refusal::of(format!("tools[{at}].function"), format!("{name:?}: {error}")))
 }

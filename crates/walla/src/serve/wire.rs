@@ -30,6 +30,7 @@ pub(super) struct Request {
     pub structured_outputs: Option<StructuredOutputs>,
     pub tools: Option<Vec<Tool>>,
     pub tool_choice: Option<Value>,
+    pub parallel_tool_calls: Option<bool>,
     pub priority: Option<i32>,
     pub chat_template_kwargs: Option<Map<String, Value>>,
 }
@@ -44,6 +45,10 @@ pub(super) struct Message {
     pub role: String,
     pub content: Option<Content>,
     pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call in its older form, without an id.
+    pub function_call: Option<CalledFunction>,
+    /// The call that a message of a tool answers.
+    pub tool_call_id: Option<String>,
 }
 
 /// Text, or a list of parts.
@@ -58,11 +63,13 @@ pub(super) enum Content {
 pub(super) struct ContentPart {
     #[serde(rename = "type")]
     pub kind: String,
+    #[serde(alias = "refusal")]
     pub text: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolCall {
+    pub id: Option<String>,
     pub function: CalledFunction,
 }
 
@@ -113,4 +120,20 @@ pub(super) struct ToolFunction {
     pub name: String,
     pub description: Option<String>,
     pub parameters: Option<Value>,
+}
+
+/// A request for vectors.
+#[derive(Debug, Deserialize)]
+pub(super) struct Embeddings {
+    pub input: Input,
+    pub encoding_format: Option<String>,
+    pub dimensions: Option<usize>,
+}
+
+/// One text, several, or another form, which is not supported.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Input {
+    Texts(Texts),
+    Other(serde::de::IgnoredAny),
 }

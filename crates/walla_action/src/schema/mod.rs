@@ -132,9 +132,9 @@ impl Schema {
     }
 }
 
-/// Whether a text is a name of an action or a property: `[A-Za-z_][A-Za-z0-9_-]{0,63}`.
+/// Whether a text is a name of an action or a property: `[A-Za-z0-9_-]{1,64}`, as in
+/// the chat completions protocol.
 pub(crate) fn is_name(text: &str) -> bool {
-    let is_start = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    let is_rest = |byte: u8| is_start(byte) || byte.is_ascii_digit() || byte == b'-';
-    text.len() <= 64 && text.bytes().next().is_some_and(is_start) && text.bytes().all(is_rest)
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&text.len()) && text.bytes().all(is_part)
 }

@@ -65,7 +65,7 @@ pub enum ToolsError {
         /// Its index in the list; 0 if the value is not a list.
         index: usize,
     },
-    /// A name is not a letter or `_`, followed by at most 63 letters, digits, `_` or `-`.
+    /// A name is not of 1 to 64 letters, digits, `_` or `-`.
     #[error("{name:?} is not the name of a tool")]
     Name {
         /// The name.
@@ -143,10 +143,8 @@ impl fmt::Debug for Tools {
 
 /// Whether a text is the name of a tool.
 pub(super) fn is_name(name: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    name.len() <= NAME_BYTES_MAX
-        && name.bytes().next().is_some_and(is_letter)
-        && name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit() || byte == b'-')
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
 }
 
 /// Whether lists and maps are nested at most `depth` deep.

@@ -194,6 +194,7 @@ fn options(dice: &mut Dice) -> AskOptions {
         }),
         seed: dice.maybe(Dice::long),
         aside: dice.one_in(2),
+        tokens_max: dice.maybe(Dice::number),
         cancel_after: dice.maybe(cancel_after).map(Box::new),
     }
 }

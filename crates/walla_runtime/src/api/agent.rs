@@ -236,6 +236,11 @@ pub struct AskOptions {
     /// such as a choice or data as JSON, that the agent shall not remember. Calls are delivered;
     /// they are no turns either, so they take no results. Default: `false`.
     pub aside: bool,
+    /// Maximum tokens of the reply in all: speech, reasoning, calls and their markers, sampled or
+    /// forced. Then the reply ends with [`FinishReason::Length`](crate::FinishReason::Length), also
+    /// within a call. The limits of the agent hold too. Remote
+    /// engines ignore it. Default: none.
+    pub tokens_max: Option<u32>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.
     pub cancel_after: Option<Box<CancelAfter>>,

@@ -301,7 +301,7 @@ impl Core {
         reply.usage.cached_tokens = cached_tokens;
         let reply_id = reply.reply_id;
         tracing::debug!(target: "walla::reply", agent = id.0, reply_id = reply_id.0, prompt_tokens, cached_tokens, "started");
-        let says_nothing = agent.spec.reply_tokens_max == 0;
+        let says_nothing = agent.spec.reply_tokens_max == 0 || reply.tokens_max() == 0;
         let is_cancelled = reply.is_cancelled_here();
         self.clients.queue_event(client, id, reply_id, ReplyEvent::Started { prompt_tokens });
         if says_nothing {

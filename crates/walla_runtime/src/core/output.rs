@@ -153,6 +153,7 @@ impl Core {
             () if is_too_long => FinishReason::Length,
             () if Self::has_made_all_calls(agent) => FinishReason::CallLimit,
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
+            () if reply.tokens >= reply.tokens_max() => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
             () if Self::reasons_outside_of_blocks(agent, reply) => FinishReason::ReasoningLength,

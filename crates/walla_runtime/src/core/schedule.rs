@@ -167,6 +167,9 @@ impl Core {
     /// the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
+        if reply.tokens + agent.sequence.unread() >= reply.tokens_max() {
+            return false;
+        }
         if agent.output.open_format().is_some() {
             return reply.usage.reasoning_tokens + agent.sequence.unread()
                 < reply.reasoning_tokens_max;

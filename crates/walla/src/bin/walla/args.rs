@@ -52,8 +52,8 @@ pub enum Verb {
     Replay(Replay),
     /// Serve the chat completions protocol for tools and for other machines
     ///
-    /// POST /v1/chat/completions, GET /v1/models and GET /health. All requests run as one batch.
-    /// Ends with Ctrl-C.
+    /// POST /v1/chat/completions and /v1/embeddings, GET /v1/models and /health. All requests run
+    /// as one batch. Ends with Ctrl-C.
     #[cfg(feature = "serve")]
     Serve(Serve),
     /// Measure milliseconds per step for several numbers of agents
@@ -460,12 +460,23 @@ pub struct Serve {
     /// Environment variable with the key that requests must have [default: none]
     #[arg(long, value_name = "NAME")]
     pub key_env: Option<String>,
+    /// GGUF file of an embedding model, for /v1/embeddings
+    #[arg(long, value_name = "FILE")]
+    pub embedding_model: Option<PathBuf>,
+    /// Origin of web pages whose scripts may send requests, such as http://localhost:3000; * is
+    /// any; may be repeated [default: none]
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors: Vec<String>,
     /// Number of replies in one batch; more requests wait
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub agents: u32,
     /// Maximum number of requests in progress or waiting
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub requests: u32,
+    /// Maximum number of connections of one address. Behind a proxy all clients have its address
+    /// [default: half of all connections, which are 512 or twice the requests]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub peer_connections: Option<u32>,
     /// Tokens of each context
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,

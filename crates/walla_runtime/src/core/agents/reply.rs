@@ -106,6 +106,11 @@ impl Reply {
         self.log.as_mut()?.push(token).then(|| self.log.replace(TokenRun::new()))?
     }
 
+    /// Maximum tokens of all kinds.
+    pub fn tokens_max(&self) -> u32 {
+        self.options.tokens_max.unwrap_or(u32::MAX)
+    }
+
     /// Whether it is cancelled now, because of [`AskOptions::cancel_after`]. Then the bytes that
     /// were heard are set.
     pub fn is_cancelled_here(&mut self) -> bool {

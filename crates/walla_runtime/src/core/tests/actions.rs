@@ -641,6 +641,31 @@ fn observations_permit_calls_for_ever() {
     assert!(!rig.reply(next).calls.is_empty());
 }
 
+/// The limit of all tokens ends a reply within a call too. Until then nothing changes.
+#[test]
+fn a_limit_of_all_tokens_includes_calls() {
+    let reply = |tokens_max| {
+        let mut rig = rig(&model(&MARKERS));
+        let agent = rig.agent(actor(&rig, 3, |actions| actions.policy = ActionPolicy::Required));
+        let options = AskOptions { tokens_max, ..AskOptions::default() };
+        let ask = rig.ask_with(agent, chat("Nails, please."), options);
+        rig.run();
+        rig.assert_all_ended();
+        rig.reply(ask).clone()
+    };
+    let count = |heard: &Heard| heard.usage.reply_tokens + heard.usage.call_tokens;
+    let whole = reply(None);
+    let tokens = count(&whole);
+    assert!(!whole.calls.is_empty() && tokens > 24, "{whole:?}");
+    for tokens_max in [0, 1, 7, 20, tokens - 1] {
+        let cut = reply(Some(tokens_max));
+        assert_eq!((count(&cut), &cut.ends[..]), (tokens_max, &[Ok(FinishReason::Length)][..]));
+        assert!(whole.text.starts_with(&cut.text) && whole.calls.starts_with(&cut.calls));
+    }
+    let same = reply(Some(tokens + 1));
+    assert_eq!((&same.text, &same.calls, &same.ends), (&whole.text, &whole.calls, &whole.ends));
+}
+
 #[test]
 fn a_required_call_that_is_not_possible_is_an_error() {
     let required = || AskOptions { actions: Some(ActionPolicy::Required), ..Default::default() };

@@ -61,6 +61,24 @@ fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
     }
 }
 
+/// The limit of all tokens counts reasoning, and does not close the block.
+#[test]
+fn a_limit_of_all_tokens_includes_reasoning() {
+    for (tokens_max, expected) in
+        [(0, (0, 0)), (5, (5, 0)), (7, (7, 0)), (10, (7, 3)), (90, (7, 12))]
+    {
+        let mut rig = rig(&model("<think>\n", &THINK));
+        let agent = rig.agent(drawing(1, &[97, 98], (12, 7)));
+        let options = AskOptions { tokens_max: Some(tokens_max), ..AskOptions::default() };
+        let ask = rig.ask_with(agent, chat("Hi"), options);
+        rig.run();
+        rig.assert_all_ended();
+        let heard = rig.reply(ask);
+        assert_eq!((heard.usage.reasoning_tokens, heard.usage.reply_tokens), expected);
+        assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
+    }
+}
+
 #[test]
 fn a_limit_of_zero_closes_the_block_in_the_prompt() {
     for special in [&THINK[..], &[]] {

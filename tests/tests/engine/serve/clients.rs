@@ -1,0 +1,28 @@
+//! Published clients of the protocol, written in Python.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::protocol::embedder;
+use super::*;
+
+/// `WALLA_CLIENTS_PYTHON` names a Python with the packages, `WALLA_INSTRUCT_MODEL` a model instead
+/// of the demo model.
+#[tokio::test]
+#[ignore = "needs WALLA_CLIENTS_PYTHON, a Python with the packages of tests/clients/requirements.txt"]
+async fn published_clients_are_served() {
+    let python = std::env::var_os("WALLA_CLIENTS_PYTHON").expect("WALLA_CLIENTS_PYTHON");
+    let builder = std::env::var_os("WALLA_INSTRUCT_MODEL").map_or_else(Engine::demo, Engine::open);
+    let builder = builder.device("cpu").threads(2).agents_max(4).context_tokens(1_024);
+    let engine = builder.start().await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut options = ServeOptions::default();
+    options.embedder = Some(embedder());
+    tokio::spawn(serve(listener, engine, options));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/run.py");
+    let mut run = Command::new(python);
+    run.arg(script).arg(format!("http://127.0.0.1:{port}/v1"));
+    let status = tokio::task::spawn_blocking(move || run.status()).await.unwrap().unwrap();
+    assert!(status.success());
+}
