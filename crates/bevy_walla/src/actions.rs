@@ -9,6 +9,7 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Call, CallId, ReplyId, ResultError,
+    UnmarkedCalls,
 };
 
 use crate::agent::setting_removed;
@@ -59,6 +60,7 @@ pub struct Actions {
     specs: Vec<ActionSpec>,
     policy: ActionPolicy,
     calls_max: u32,
+    unmarked: UnmarkedCalls,
     result_wait: Duration,
     /// Choices of actions that were not added yet.
     early_choices: Vec<Choices>,
@@ -117,12 +119,12 @@ impl Actions {
     /// No actions, policy [`ActionPolicy::Auto`], at most 4 calls in a reply.
     #[must_use]
     pub fn new() -> Self {
-        let walla_runtime::Actions { policy, calls_max, .. } =
+        let walla_runtime::Actions { policy, calls_max, unmarked, .. } =
             walla_runtime::Actions::new(ActionSet::default());
         let (specs, early_choices, faults, typed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let result_wait = Self::RESULT_WAIT;
-        Self { specs, policy, calls_max, result_wait, early_choices, faults, typed }
+        Self { specs, policy, calls_max, unmarked, result_wait, early_choices, faults, typed }
     }
 
     /// Adds an action of the game's own type.
@@ -309,6 +311,13 @@ impl Actions {
         Self { calls_max, ..self }
     }
 
+    /// Sets what becomes of calls that the model writes without the markers of its format. Default:
+    /// [`UnmarkedCalls::Call`].
+    #[must_use]
+    pub fn unmarked_calls(self, unmarked: UnmarkedCalls) -> Self {
+        Self { unmarked, ..self }
+    }
+
     /// Sets how long the agent waits, after the first [result](ActionResult) of a reply with
     /// several calls, for the results of the others. It continues when all calls have a result, or
     /// after this time; then the model sees that the others have none yet. Zero: each result lets
@@ -346,13 +355,13 @@ impl Actions {
 
     /// The actions as the engine receives them.
     pub(crate) fn for_engine(&self) -> walla_runtime::Actions {
-        let Self { policy, calls_max, .. } = *self;
+        let Self { policy, calls_max, unmarked, .. } = *self;
         let (set, fault) = match ActionSet::new(self.specs.iter().cloned()) {
             Ok(set) => (set, self.faults.first().map(|fault| Arc::clone(&fault.error))),
             Err(error) => (ActionSet::default(), Some(Arc::new(error))),
         };
         let actions = walla_runtime::Actions::new(set);
-        walla_runtime::Actions { policy, calls_max, fault, ..actions }
+        walla_runtime::Actions { policy, calls_max, unmarked, fault, ..actions }
     }
 }
 

@@ -138,7 +138,9 @@
 //! turns: an agent may speak first, and observations may be anywhere.
 //!
 //! **Can an agent act?** Give it [`Actions`]. Calls are events ([`ActionCall`]), valid by the
-//! schema of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them.
+//! schema of the action and the choices of the agent. [`ActionPolicy`] requires or forbids them. A
+//! small model also writes calls without the markers of its format: [`UnmarkedCalls`]. Examples of
+//! calls in the [`Conversation`] help it more than instructions in the persona.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
 //! saved component to continue the conversation. The history is prefilled again at the next ask,
@@ -272,7 +274,7 @@ pub use walla_runtime::{
     GpuContext, InlineText, KvFileError, KvType, MatchError, ModelCard, ModelSource, Notes,
     RemoteError, ReplyError, ReplyId, ReplyInProgress, ResultError, Route, Speaker, TemplateChoice,
     TemplateError, TemplateState, TimeLimit, TokenLogprobs, Tokenizer, TokenizerError, Turn,
-    Unsupported, Usage, VocabularyError,
+    UnmarkedCalls, Unsupported, Usage, VocabularyError,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -80,7 +80,7 @@ pub use walla_runtime::{
     MalformedCall, MatchError, ModelCard, ModelSource, Notes, Prompt, RefusedCall, RemoteError,
     ReplyError, ReplyEvent, ReplyId, ReplyInProgress, ResultError, Route, SentenceSplitter,
     Speaker, TemplateChoice, TemplateError, TemplateState, TimeLimit, TokenLogprobs, Turn,
-    Unsupported, Usage, VocabularyError, default_registry,
+    UnmarkedCalls, Unsupported, Usage, VocabularyError, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -146,6 +146,9 @@ pub enum CallError {
         /// The limit.
         bytes_max: usize,
     },
+    /// The markers of the format are missing, and the agent does not accept such calls.
+    #[error("without the markers of the format")]
+    Unmarked,
     /// The reply or another call began before the call was closed.
     #[error("unfinished")]
     Unfinished,

@@ -7,6 +7,7 @@
 //! | [`CallMarkers`] | one per model | the delimiters of calls as tokens or text |
 //! | [`call_grammar`] | one per set | a constraint for the text of calls |
 //! | [`CallParser`] | one per reply | reads calls while tokens arrive |
+//! | [`CallReader`] | one per agent | separates calls from speech |
 //! | [`check`] | one call | validates and converts the arguments |
 //! | [`render`] | one call | writes a call in a format |
 //! | [`call_json`] | one call | writes a call as JSON, for a conversation |
@@ -21,6 +22,9 @@
 //!    [`CallParser::push`] reads them.
 //! 4. After [`Progress::Closed`] the rest is speech again. [`CallParser::take_calls`] returns the
 //!    calls, [`check`] validates them.
+//!
+//! A call without its marker is found by [`unmarked::beginning`] and read behind
+//! [`CallParser::begin_unmarked`].
 //!
 //! Text of players never opens a call: it is encoded without special tokens, and it is not part of
 //! a reply.
@@ -62,6 +66,7 @@ mod format;
 mod grammar;
 mod markers;
 mod parser;
+mod reader;
 mod render;
 mod schema;
 mod set;
@@ -72,9 +77,11 @@ mod typed;
 pub use call::{ParsedCall, check};
 pub use error::{ActionError, CallError, MalformedCall};
 pub use format::CallFormat;
-pub use grammar::{GrammarOptions, GrammarStart, call_grammar};
+pub use grammar::{GrammarOptions, GrammarStart, call_grammar, unmarked_start};
 pub use markers::{CallMarkers, DELIMITER_BYTES_MAX, Delimiter};
+pub use parser::unmarked;
 pub use parser::{CallLimits, CallParser, Input, Progress};
+pub use reader::{CallReader, Piece, Sink, UnmarkedCalls};
 pub use render::{call_json, render};
 #[cfg(feature = "typed")]
 pub use schemars;

@@ -90,6 +90,15 @@ impl CallMarkers {
         Self { format, open, close, args, quote }
     }
 
+    /// The delimiters of [`CallFormat::Plain`], for text without tokens.
+    #[must_use]
+    pub fn text_only() -> Self {
+        let texts = CallFormat::Plain.texts();
+        let [open, close, args, quote] =
+            [texts.open, texts.close, texts.args, texts.quote].map(|text| text.map(Spelling::Text));
+        Self { format: CallFormat::Plain, open, close, args, quote }
+    }
+
     /// The format.
     #[must_use]
     pub fn format(&self) -> CallFormat {

@@ -97,7 +97,8 @@ impl ActionSpec {
     /// the description become one space.
     ///
     /// # Errors
-    /// [`ActionError`] names the part of the schema that is not supported.
+    /// [`ActionError::Name`], or [`ActionError::Of`] with the action and the part of the schema
+    /// that is not supported.
     pub fn new(
         name: impl Into<String>,
         description: &str,
@@ -107,6 +108,14 @@ impl ActionSpec {
         if !is_name(&name) {
             return Err(ActionError::Name { name: shown(&name), at: String::new() });
         }
+        Self::of_parameters(&name, description, parameters).map_err(|error| error.of(&name))
+    }
+
+    fn of_parameters(
+        name: &str,
+        description: &str,
+        parameters: &Value,
+    ) -> Result<Self, ActionError> {
         let depth = depth(parameters, Self::JSON_DEPTH_MAX);
         let too_large = |what, value, value_max| ActionError::TooLarge { what, value, value_max };
         if depth > Self::JSON_DEPTH_MAX {
@@ -132,7 +141,7 @@ impl ActionSpec {
         schema.description = None;
         schema.default = None;
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::from_parts(name, description, schema, is_unit, None)
+        Self::from_parts(name.to_owned(), description, schema, is_unit, None)
     }
 
     fn from_parts(
@@ -161,10 +170,7 @@ impl ActionSpec {
         // An ask lists it in the same way.
         match Tools::new(&json!([spec.tool()]), "") {
             Ok(_) => Ok(spec),
-            Err(error) => {
-                let reason = format!("action {:?}: {error}", spec.name());
-                Err(ActionError::Schema { reason })
-            }
+            Err(error) => Err(ActionError::Schema { reason: error.to_string() }),
         }
     }
 

@@ -39,7 +39,7 @@ impl ActionSpec {
         let schema = SchemaGenerator::default().into_root_schema_for::<T>().to_value();
         let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
         let name = action_name::<T>();
-        Self::new(&name, description, &schema).map_err(|error| error.of(&name))
+        Self::new(name, description, &schema)
     }
 }
 

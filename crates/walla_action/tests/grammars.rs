@@ -6,9 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use common::{MARKERS, Piece, Random, action, data, extended, plain, read, set, special};
 use serde_json::{Value, json};
+use walla_action::unmarked::Syntax;
 use walla_action::{
     ActionError, ActionSet, ActionSpec, CallFormat, CallLimits, CallMarkers, Delimiter,
-    GrammarOptions, GrammarStart, ParsedCall, call_grammar, check, render,
+    GrammarOptions, GrammarStart, ParsedCall, call_grammar, check, render, unmarked_start,
 };
 use walla_constraint::{Compiler, CompilerOptions, Grammar, Vocabulary};
 use walla_model::Gguf;
@@ -331,5 +332,37 @@ fn what_cannot_be_written_is_named() {
         assert!(format == CallFormat::QwenXml || grammar(format, 1, &mixed).is_ok());
         let one = grammar(format, 1, &tag).ok();
         assert_eq!(one, grammar(format, 1, &tag).ok(), "equal sets have equal grammars");
+    }
+}
+
+/// The beginning of a call without markers is the beginning of the grammar, in every format that
+/// has its syntax.
+#[test]
+fn a_call_without_markers_continues_in_the_grammar() {
+    use CallFormat::{
+        Gemma4, HermesJson, Lfm2, LlamaJson, MistralList, MistralNamed, Phi4, Plain, QwenXml,
+    };
+    let hermes = Some("\n{\"name\": \"f\"");
+    let list = Some("[{\"name\": \"f\"");
+    for (format, syntax, text, expected) in [
+        (HermesJson, Syntax::Json, "{\"name\": \"f\"", hermes),
+        (Plain, Syntax::Json, "{ \"name\" :'f'", hermes),
+        (HermesJson, Syntax::Json, "{\n  \"name\": \"f\",\n", Some("\n{\"name\": \"f\",")),
+        (LlamaJson, Syntax::Json, "{\"name\":\"f\"", Some("{\"name\": \"f\"")),
+        (HermesJson, Syntax::Json, "[{\"name\": \"f\"", None),
+        (MistralList, Syntax::Json, "[ {\"name\": \"f\"", list),
+        (Phi4, Syntax::Json, "{\"name\": \"f\"", list),
+        (MistralNamed, Syntax::Json, "{\"name\": \"f\"", None),
+        (MistralNamed, Syntax::Named, "f{", None),
+        (QwenXml, Syntax::Xml, "<function=", Some("\n<function=")),
+        (Lfm2, Syntax::Python, "f(", Some("[f(")),
+        (Lfm2, Syntax::Python, "[f(", Some("[f(")),
+        (Gemma4, Syntax::Gemma, "call:f{", Some("call:f{")),
+        (HermesJson, Syntax::Python, "f(", None),
+        (HermesJson, Syntax::Json, "{\"function\": {}}", None),
+        (HermesJson, Syntax::Json, "{\"name", None),
+    ] {
+        let start = unmarked_start(format, syntax, text.as_bytes());
+        assert_eq!(start.as_deref(), expected.map(str::as_bytes), "{format:?} {text:?}");
     }
 }

@@ -165,21 +165,28 @@ fn unsupported_parts_are_named() {
         ("prefixItems", json!({"type": "array", "prefixItems": [{"type": "null"}]})),
     ] {
         let error = property(schema);
-        let expected = format!("keyword \"{keyword}\" at \"/properties/a\" is not supported: ");
+        let expected =
+            format!("action f: keyword \"{keyword}\" at \"/properties/a\" is not supported: ");
         assert!(error.starts_with(&expected), "{error}");
     }
     let tree = spec::<Tree>("f").unwrap_err();
+    let ActionError::Of { action, error: tree } = tree else { panic!("{tree}") };
+    assert_eq!(action, "f");
     assert!(
-        matches!(&tree, ActionError::Unsupported { keyword, .. } if keyword == "$ref"),
+        matches!(&*tree, ActionError::Unsupported { keyword, .. } if keyword == "$ref"),
         "{tree}"
     );
-    assert_eq!(refused(json!({"type": "string"})), "the parameters of an action must be an object");
+    assert_eq!(
+        refused(json!({"type": "string"})),
+        "action f: the parameters of an action must be an object"
+    );
     for name in ["", "1.a", "a b", "é", &"a".repeat(65)] {
         assert!(ActionSpec::new(name, "", &json!({"type": "object"})).is_err(), "{name}");
         let schema = json!({"type": "object", "properties": {name: {"type": "null"}}});
         let nested = json!({"type": "object", "properties": {"a": schema}});
         let error = ActionSpec::new("f", "", &nested).unwrap_err();
-        assert!(matches!(error, ActionError::Name { .. }), "{error}");
+        let ActionError::Of { action, error } = error else { panic!("{error}") };
+        assert!(action == "f" && matches!(*error, ActionError::Name { .. }), "{error}");
     }
     let mut deep = json!({"type": "null"});
     for _ in 0..17 {

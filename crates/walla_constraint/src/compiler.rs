@@ -277,7 +277,8 @@ fn with_stack<T: Send>(
     })
 }
 
-/// The latest checked schemas: a game makes the same actions for each of its characters, in a frame.
+/// The latest checked schemas: a game makes the same actions for each of its characters, in a
+/// frame.
 static CHECKED: LazyLock<Mutex<Cache<String, Result<(), ConstraintError>>>> = LazyLock::new(|| {
     let CompilerOptions { cache_entries_max, source_bytes_max, .. } = CompilerOptions::default();
     Mutex::new(Cache::new(cache_entries_max, 4 * source_bytes_max))

@@ -1,7 +1,7 @@
 //! The calls of a streamed reply, which arrive in fragments.
 
 use serde_json::Value;
-use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
+use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, call_json, check};
 
 use crate::chunk::{Arguments, CallDelta};
 
@@ -126,6 +126,17 @@ impl OpenCalls {
         self.open.clear();
     }
 
+    /// The call, if it may be made.
+    pub fn admit(&self, call: ParsedCall) -> Result<ParsedCall, MalformedCall> {
+        match &self.actions {
+            Some(actions) => check(actions, call),
+            None => {
+                let text = call_json(&call.name, &call.arguments);
+                Err(MalformedCall { text, error: not_allowed(&call.name) })
+            }
+        }
+    }
+
     fn checked(&self, call: &OpenCall, is_cut: bool) -> Result<ParsedCall, MalformedCall> {
         let malformed = |error| {
             let mut text = format!("{} {}", call.name, call.arguments);
@@ -138,18 +149,21 @@ impl OpenCalls {
         if is_cut {
             return malformed(CallError::Unfinished);
         }
-        let Some(actions) = &self.actions else {
-            let mut name = call.name.clone();
-            name.truncate(name.floor_char_boundary(64));
-            return malformed(CallError::NotAllowed { name });
-        };
+        if self.actions.is_none() {
+            return malformed(not_allowed(&call.name));
+        }
         let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
         match serde_json::from_str(text) {
             Ok(Value::Object(arguments)) => {
-                check(actions, ParsedCall::new(call.name.clone(), arguments))
+                self.admit(ParsedCall::new(call.name.clone(), arguments))
             }
             Ok(_) => malformed(CallError::Syntax { reason: "the arguments are no JSON object" }),
             Err(_) => malformed(CallError::Syntax { reason: "the arguments are not JSON" }),
         }
     }
+}
+
+fn not_allowed(name: &str) -> CallError {
+    let end = name.floor_char_boundary(64);
+    CallError::NotAllowed { name: name.get(..end).unwrap_or_default().to_owned() }
 }

@@ -3,7 +3,10 @@
 //! No input or output here: the same chunks give the same parts.
 
 use serde_json::Value;
-use walla_action::{ActionSet, MalformedCall, ParsedCall};
+use walla_action::{
+    ActionSet, CallMarkers, CallReader, MalformedCall, ParsedCall, Piece as ReplyPiece,
+    UnmarkedCalls,
+};
 use walla_runtime::{FinishReason, RemoteError, TokenLogprobs};
 use walla_types::TokenId;
 
@@ -19,11 +22,24 @@ pub(crate) enum Part {
     Call(Result<ParsedCall, MalformedCall>),
 }
 
+/// A part of text; `None`: a call begins.
+fn part_of(piece: ReplyPiece<'_>) -> Option<Part> {
+    match piece {
+        ReplyPiece::Speech(_, text) => {
+            Some(Part::Speech(String::from_utf8_lossy(text).into_owned()))
+        }
+        ReplyPiece::Opened => None,
+        ReplyPiece::Call(call) => Some(Part::Call(call)),
+    }
+}
+
 /// Limits and actions of a reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     /// The actions that may be called; `None`: none.
     pub actions: Option<ActionSet>,
+    /// Actions whose calls may be text of the reply; `None`: the reply is data.
+    pub unmarked: Option<(ActionSet, UnmarkedCalls)>,
     pub calls_max: u32,
     pub call_bytes_max: usize,
     /// Maximum bytes of all parts.
@@ -39,6 +55,8 @@ pub(crate) struct Reader {
     rules: Rules,
     tags: Tags,
     calls: OpenCalls,
+    /// Finds calls in the text, of a server that does not find them.
+    reader: Option<CallReader>,
     calls_ended: u32,
     bytes: usize,
     /// Chunks with text: an estimate of the tokens.
@@ -69,8 +87,14 @@ pub(crate) struct End {
 }
 
 impl Reader {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(mut rules: Rules) -> Self {
+        let reader = rules.unmarked.take().map(|unmarked| {
+            let mut reader = CallReader::new(CallMarkers::text_only());
+            reader.begin(rules.call_bytes_max, Some(unmarked));
+            reader
+        });
         Self {
+            reader,
             calls: OpenCalls::new(rules.actions.clone(), rules.call_bytes_max),
             rules,
             tags: Tags::default(),
@@ -173,14 +197,43 @@ impl Reader {
     }
 
     fn speak(&mut self, text: &str, parts: &mut Vec<Part>) {
-        let Self { tags, texts, .. } = self;
-        tags.push(text, &mut |part| {
-            match part {
-                Part::Speech(_) => texts.speech += 1,
-                _ => texts.reasoning += 1,
+        let mut found = Vec::new();
+        self.tags.push(text, &mut |part| found.push(part));
+        for part in found {
+            self.take(part, parts);
+        }
+    }
+
+    fn take(&mut self, part: Part, parts: &mut Vec<Part>) {
+        match (part, &mut self.reader) {
+            (Part::Speech(text), Some(reader)) => {
+                let mut found = Vec::new();
+                reader.push(TokenId(0), text.as_bytes(), &mut |piece| found.extend(part_of(piece)));
+                self.take_separated(found, parts);
             }
-            parts.push(part);
-        });
+            (part, _) => self.take_separated(vec![part], parts),
+        }
+    }
+
+    fn take_separated(&mut self, found: Vec<Part>, parts: &mut Vec<Part>) {
+        for part in found {
+            match part {
+                // Nothing follows the last call.
+                _ if self.finish == Some(FinishReason::CallLimit) => {}
+                Part::Call(call) => {
+                    let call = call.and_then(|call| self.calls.admit(call));
+                    self.end_call(call, parts);
+                }
+                Part::Speech(_) => {
+                    self.texts.speech += 1;
+                    parts.push(part);
+                }
+                _ => {
+                    self.texts.reasoning += 1;
+                    parts.push(part);
+                }
+            }
+        }
     }
 
     fn read_call(&mut self, delta: CallDelta, parts: &mut Vec<Part>) -> Result<(), RemoteError> {
@@ -241,11 +294,16 @@ impl Reader {
         while let Some(call) = self.calls.next_at_end(is_cut) {
             self.end_call(call, parts);
         }
-        let Self { tags, texts, .. } = self;
-        tags.finish(&mut |part| {
-            texts.speech += 1;
-            parts.push(part);
-        });
+        let mut found = Vec::new();
+        self.tags.finish(&mut |part| found.push(part));
+        for part in found {
+            self.take(part, parts);
+        }
+        let mut found = Vec::new();
+        if let Some(reader) = &mut self.reader {
+            reader.finish(&mut |piece| found.extend(part_of(piece)));
+        }
+        self.take_separated(found, parts);
     }
 
     /// The end of the reply, after the server has said it.

@@ -18,7 +18,6 @@
 mod api;
 mod ask_queue;
 mod cache_file;
-mod calls;
 mod clock;
 mod constraint_compiler;
 mod core;
@@ -62,7 +61,9 @@ pub use shell::{Client, Engine, drop_on_thread};
 pub use status::{EngineState, ModelCard, TextSettings};
 #[cfg(feature = "actions")]
 pub use walla_action::{Action, action_name, schemars};
-pub use walla_action::{ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall};
+pub use walla_action::{
+    ActionError, ActionSet, ActionSpec, CallError, CallFormat, MalformedCall, UnmarkedCalls,
+};
 pub use walla_constraint::{
     Constraint, ConstraintError, ConstraintKind, MatchError, VocabularyError,
 };

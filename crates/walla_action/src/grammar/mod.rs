@@ -10,6 +10,7 @@ use serde_json::Value;
 use walla_constraint::Constraint;
 
 use crate::markers::Spelling;
+use crate::unmarked::Syntax;
 use crate::{ActionError, ActionSet, ActionSpec, CallFormat, CallMarkers, Delimiter, schema};
 use rules::{Rules, json_rule, quote};
 use values::Values;
@@ -131,6 +132,34 @@ pub fn call_grammar(
     let is_open = options.start == GrammarStart::BehindOpen || format == CallFormat::LlamaJson;
     let start = if is_open { "" } else { open.as_str() };
     Ok(Constraint::lark(rules.finish(&format!("{start} {block} {others}"))))
+}
+
+/// The beginning of a call [without markers](crate::unmarked), as [`call_grammar`] with
+/// [`GrammarStart::BehindOpen`] writes it. `text` begins with the call and ends behind its name, at
+/// most with a sign and white space. `None` if the format has another syntax.
+#[must_use]
+pub fn unmarked_start(format: CallFormat, syntax: Syntax, text: &[u8]) -> Option<Vec<u8>> {
+    let behind = |start: &[u8]| Some([start, text].concat());
+    match (format, syntax) {
+        (CallFormat::QwenXml, Syntax::Xml) => behind(b"\n"),
+        (CallFormat::Gemma4, Syntax::Gemma) => behind(b""),
+        (CallFormat::Lfm2, Syntax::Python) if text.starts_with(b"[") => behind(b""),
+        (CallFormat::Lfm2, Syntax::Python) => behind(b"["),
+        (_, Syntax::Json) => {
+            let is_list = text.starts_with(b"[");
+            let start = match format {
+                CallFormat::HermesJson | CallFormat::Plain if !is_list => "\n{\"name\": \"",
+                CallFormat::LlamaJson if !is_list => "{\"name\": \"",
+                CallFormat::MistralList | CallFormat::Phi4 => "[{\"name\": \"",
+                _ => return None,
+            };
+            let text = std::str::from_utf8(text).ok()?;
+            let behind_key = text.split_once("name")?.1.get(1..)?.split_once(':')?.1.trim_start();
+            let (name, rest) = behind_key.get(1..)?.split_once(['"', '\''])?;
+            Some(format!("{start}{name}\"{}", rest.trim_end()).into_bytes())
+        }
+        _ => None,
+    }
 }
 
 /// Up to `more` repetitions.

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::literal::Reader;
 use super::{ARGS, Calls};
 use crate::ParsedCall;
 use crate::schema::is_name;
@@ -12,7 +13,21 @@ pub(super) fn calls(text: &[u8]) -> Calls {
     calls_of(value)
 }
 
-pub(super) fn calls_of(value: Value) -> Calls {
+/// Like [`calls`]; quotes and names of values may also be those of Python.
+pub(super) fn lenient(text: &[u8]) -> Calls {
+    let strict = calls(text);
+    if strict.is_ok() {
+        return strict;
+    }
+    let mut reader = Reader::new(text);
+    let value = reader.value(0)?;
+    match reader.peek() {
+        Some(_) => Err("text behind the call"),
+        None => calls_of(value),
+    }
+}
+
+fn calls_of(value: Value) -> Calls {
     match value {
         Value::Array(values) if values.is_empty() => Err("no call"),
         Value::Array(values) => Ok(values.into_iter().map(call).collect()),

@@ -7,10 +7,12 @@ mod json;
 mod literal;
 mod python;
 mod scan;
+pub mod unmarked;
 mod xml;
 
 use crate::{CallError, CallFormat, CallMarkers, Delimiter, MalformedCall, ParsedCall};
 use scan::Scanner;
+use unmarked::Syntax;
 
 /// Limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +76,11 @@ const CALLS_MAX: usize = 64;
 /// See the [crate documentation](crate#examples).
 #[derive(Clone, Debug)]
 pub struct CallParser {
-    format: CallFormat,
+    markers: CallMarkers,
     limits: CallLimits,
     state: State,
+    /// The open call has no markers.
+    unmarked: Option<Syntax>,
     scanner: Scanner,
     /// Text of the open call.
     bytes: Vec<u8>,
@@ -88,9 +92,10 @@ impl CallParser {
     #[must_use]
     pub fn new(markers: &CallMarkers, limits: CallLimits) -> Self {
         Self {
-            format: markers.format(),
+            markers: *markers,
             limits,
             state: State::Closed,
+            unmarked: None,
             scanner: Scanner::new(markers),
             bytes: Vec::new(),
             calls: Vec::new(),
@@ -102,9 +107,22 @@ impl CallParser {
     ///
     /// An open call becomes [`CallError::Unfinished`].
     pub fn begin(&mut self) {
+        self.open(None);
+    }
+
+    /// Opens a call without markers, which ends with its last bracket. [`push`](Self::push)
+    /// receives its text from the beginning.
+    ///
+    /// An open call becomes [`CallError::Unfinished`].
+    pub fn begin_unmarked(&mut self, syntax: Syntax) {
+        self.open(Some(syntax));
+    }
+
+    fn open(&mut self, unmarked: Option<Syntax>) {
         self.finish();
         self.state = State::Open;
-        self.scanner.reset();
+        self.unmarked = unmarked;
+        self.scanner = unmarked.map_or_else(|| Scanner::new(&self.markers), Scanner::unmarked);
         self.bytes.clear();
     }
 
@@ -120,7 +138,11 @@ impl CallParser {
         match input {
             Input::Delimiter(Delimiter::Open) => self.begin(),
             _ if !self.is_open() => {}
-            Input::Delimiter(Delimiter::Close) if self.format.has_close() => self.close(),
+            Input::Delimiter(Delimiter::Close)
+                if self.unmarked.is_some() || self.markers.format().has_close() =>
+            {
+                self.close();
+            }
             Input::Delimiter(Delimiter::Close) => {}
             Input::Delimiter(Delimiter::Args) => self.mark(ARGS),
             Input::Delimiter(Delimiter::Quote) => self.mark(QUOTE),
@@ -192,15 +214,9 @@ impl CallParser {
 
     /// Parses the kept text.
     fn parse(&mut self) {
-        let parsed = match self.format {
-            CallFormat::HermesJson
-            | CallFormat::Plain
-            | CallFormat::LlamaJson
-            | CallFormat::Phi4 => json::calls(&self.bytes),
-            CallFormat::MistralList | CallFormat::MistralNamed => json::mistral(&self.bytes),
-            CallFormat::QwenXml => xml::calls(&self.bytes),
-            CallFormat::Lfm2 => python::list(&self.bytes),
-            CallFormat::Gemma4 => python::gemma(&self.bytes),
+        let parsed = match self.unmarked {
+            Some(syntax) => syntax.parse(&self.bytes),
+            None => parse(self.markers.format(), &self.bytes),
         };
         match parsed {
             Ok(calls) if calls.len() <= CALLS_MAX => {
@@ -224,5 +240,34 @@ impl CallParser {
     }
 }
 
+/// Parses a block of calls.
+fn parse(format: CallFormat, text: &[u8]) -> Calls {
+    match format {
+        CallFormat::HermesJson | CallFormat::Plain | CallFormat::LlamaJson | CallFormat::Phi4 => {
+            json::calls(text)
+        }
+        CallFormat::MistralList | CallFormat::MistralNamed => json::mistral(text),
+        CallFormat::QwenXml => xml::calls(text),
+        CallFormat::Lfm2 => python::list(text),
+        CallFormat::Gemma4 => python::gemma(text),
+    }
+}
+
+impl Syntax {
+    /// Parses a call without markers.
+    fn parse(self, text: &[u8]) -> Calls {
+        match self {
+            Self::Json => json::lenient(text),
+            Self::Named => json::mistral(text),
+            Self::Python => python::list(text),
+            Self::Gemma => python::gemma(text),
+            Self::Xml => xml::calls(text),
+        }
+    }
+}
+
+/// A call, or its defect.
+type Parsed = Result<ParsedCall, &'static str>;
+
 /// The calls of a block, or the defect of each one; or the defect of the block.
-type Calls = Result<Vec<Result<ParsedCall, &'static str>>, &'static str>;
+type Calls = Result<Vec<Parsed>, &'static str>;

@@ -2,14 +2,17 @@
 
 use crate::{CallFormat, CallMarkers, Delimiter};
 
-use super::{ARGS, QUOTE};
+use super::{ARGS, QUOTE, Syntax};
 
 /// Follows texts and brackets of an open call.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    format: CallFormat,
+    /// What opens and closes a text in quotes, and which brackets count.
+    marks: Marks,
     /// Delimiters that are ordinary text in this vocabulary.
     close: Option<&'static str>,
+    /// The closing delimiter is part of the call.
+    keeps_close: bool,
     args: Option<&'static str>,
     quote: Option<&'static str>,
     /// The quotation mark of the current text; [`QUOTE`] for Gemma.
@@ -18,11 +21,45 @@ pub(super) struct Scanner {
     depth: u32,
 }
 
+/// Signs of a syntax.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    quotes: &'static [u8],
+    /// Brackets that open a call, which ends with the last bracket. None: brackets do not count.
+    outer: &'static [u8],
+}
+
+impl Marks {
+    fn of_format(format: CallFormat) -> Self {
+        let (quotes, outer): (&[u8], &[u8]) = match format {
+            CallFormat::QwenXml => (b"", b""),
+            CallFormat::Gemma4 => (&[QUOTE], b""),
+            CallFormat::Lfm2 => (b"\"'", b""),
+            CallFormat::LlamaJson | CallFormat::MistralNamed => (b"\"", b"{"),
+            CallFormat::MistralList => (b"\"", b"{["),
+            CallFormat::HermesJson | CallFormat::Phi4 | CallFormat::Plain => (b"\"", b""),
+        };
+        Self { quotes, outer }
+    }
+
+    fn of_syntax(syntax: Syntax) -> Self {
+        let (quotes, outer): (&[u8], &[u8]) = match syntax {
+            Syntax::Json => (b"\"'", b"{["),
+            Syntax::Named => (b"\"", b"{"),
+            Syntax::Python => (b"\"'", b"(["),
+            Syntax::Gemma => (&[QUOTE], b"{"),
+            Syntax::Xml => (b"", b""),
+        };
+        Self { quotes, outer }
+    }
+}
+
 impl Scanner {
     pub fn new(markers: &CallMarkers) -> Self {
         Self {
-            format: markers.format(),
+            marks: Marks::of_format(markers.format()),
             close: markers.text(Delimiter::Close),
+            keeps_close: false,
             args: markers.text(Delimiter::Args),
             quote: markers.text(Delimiter::Quote),
             inside: None,
@@ -31,8 +68,29 @@ impl Scanner {
         }
     }
 
-    pub fn reset(&mut self) {
-        (self.inside, self.is_escaped, self.depth) = (None, false, 0);
+    /// Scans a call without markers.
+    pub fn unmarked(syntax: Syntax) -> Self {
+        Self {
+            marks: Marks::of_syntax(syntax),
+            close: (syntax == Syntax::Xml).then_some("</function>"),
+            keeps_close: true,
+            args: (syntax == Syntax::Named).then_some("[ARGS]"),
+            quote: (syntax == Syntax::Gemma).then_some("<|\"|>"),
+            inside: None,
+            is_escaped: false,
+            depth: 0,
+        }
+    }
+
+    /// The end of the call with which a text begins.
+    pub fn end_of(syntax: Syntax, text: &[u8]) -> Option<usize> {
+        let mut scanner = Self::unmarked(syntax);
+        let mut read = Vec::new();
+        let closes = |byte: &u8| {
+            read.push(*byte);
+            scanner.advance(*byte, &mut read)
+        };
+        text.iter().position(closes).map(|at| at + 1)
     }
 
     /// Reads the last byte of the text; returns whether it closes the call. A delimiter of
@@ -49,19 +107,16 @@ impl Scanner {
             return false;
         }
         if self.ends_with(self.close, text) {
-            replace(self.close, text, None);
+            if !self.keeps_close {
+                replace(self.close, text, None);
+            }
             return true;
         }
         if self.ends_with(self.args, text) {
             replace(self.args, text, Some(ARGS));
             return false;
         }
-        match self.format {
-            CallFormat::LlamaJson | CallFormat::MistralList | CallFormat::MistralNamed => {
-                self.read_brackets(byte)
-            }
-            _ => false,
-        }
+        self.read_brackets(byte)
     }
 
     fn ends_with(&self, delimiter: Option<&'static str>, text: &[u8]) -> bool {
@@ -69,14 +124,8 @@ impl Scanner {
     }
 
     fn read_quotes(&mut self, byte: u8) {
-        let opens = |byte| match self.format {
-            CallFormat::QwenXml => false,
-            CallFormat::Gemma4 => byte == QUOTE,
-            CallFormat::Lfm2 => matches!(byte, b'"' | b'\''),
-            _ => byte == b'"',
-        };
         match self.inside {
-            None if opens(byte) => self.inside = Some(byte),
+            None if self.marks.quotes.contains(&byte) => self.inside = Some(byte),
             None => {}
             Some(QUOTE) => self.inside = (byte != QUOTE).then_some(QUOTE),
             Some(_) if self.is_escaped => self.is_escaped = false,
@@ -90,11 +139,11 @@ impl Scanner {
 
     /// Whether the last bracket was closed.
     fn read_brackets(&mut self, byte: u8) -> bool {
-        let is_list = self.format == CallFormat::MistralList;
         match byte {
-            b'{' => self.depth = self.depth.saturating_add(1),
-            b'[' if is_list || self.depth > 0 => self.depth = self.depth.saturating_add(1),
-            b'}' | b']' if self.depth > 0 => {
+            b'{' | b'[' | b'(' if self.depth > 0 || self.marks.outer.contains(&byte) => {
+                self.depth = self.depth.saturating_add(1);
+            }
+            b'}' | b']' | b')' if self.depth > 0 => {
                 self.depth -= 1;
                 return self.depth == 0;
             }

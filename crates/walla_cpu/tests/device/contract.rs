@@ -57,7 +57,8 @@ fn processor_time() -> Duration {
 }
 
 /// With as many threads as cores, a helper gets a core only if the owner leaves it. The time is
-/// compared with that of an owner that polls, because other load affects both.
+/// compared with that of an owner that polls. Other load affects both, but not equally, so the best
+/// of five attempts counts: an owner that polls in its wait has none.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_owner_that_waits_leaves_its_processor_to_the_helpers() {
@@ -65,13 +66,23 @@ fn an_owner_that_waits_leaves_its_processor_to_the_helpers() {
     let mut harness = Harness::new(threads(2), Shape::small(TensorType::F16));
     let rows = whole(0, &[3; 40]);
     harness.run(&rows, &greedy());
+    let mut all: Vec<[Duration; 2]> = Vec::new();
+    while all.len() < 5 && all.last().is_none_or(|[polling, waiting]| *waiting >= *polling / 4) {
+        all.push(processor_times(&mut harness, &rows));
+    }
+    assert!(all.iter().any(|[polling, waiting]| *waiting < *polling / 4), "{all:?}");
+}
+
+/// Processor time of this thread while it polls for results, and while it waits for them.
+#[cfg(target_os = "linux")]
+fn processor_times(harness: &mut Harness, rows: &[Row]) -> [Duration; 2] {
     let mut ran = [Duration::ZERO; 2];
     while ran[0] < Duration::from_millis(50) {
         for (polls, ran) in [true, false].into_iter().zip(&mut ran) {
             for _ in 0..100 {
                 harness.device.launch(harness.stream, harness.graph).unwrap();
             }
-            harness.enqueue(&rows, &greedy());
+            harness.enqueue(rows, &greedy());
             let start = processor_time();
             while polls && !harness.device.poll(harness.event).unwrap() {
                 std::thread::yield_now();
@@ -82,8 +93,7 @@ fn an_owner_that_waits_leaves_its_processor_to_the_helpers() {
             harness.read_results().unwrap();
         }
     }
-    eprintln!("{ran:?}");
-    assert!(ran[1] < ran[0] / 4, "{ran:?}");
+    ran
 }
 
 #[test]

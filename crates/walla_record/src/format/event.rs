@@ -259,6 +259,7 @@ fn put_call_error(writer: &mut Writer<'_>, error: &CallError) {
             writer.len(*bytes_max);
         }
         CallError::Unfinished => writer.u8(5),
+        CallError::Unmarked => writer.u8(6),
         _ => writer.u8(0),
     }
 }
@@ -274,6 +275,7 @@ fn get_call_error(reader: &mut Reader<'_>) -> Result<CallError, Defect> {
             CallError::TooLong { bytes_max }
         }
         5 => CallError::Unfinished,
+        6 => CallError::Unmarked,
         tag => return Err(Defect::Tag { what: "defect of a call", tag: tag.into() }),
     })
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use walla_runtime::{
     ActionError, ActionPolicy, ActionSet, ActionSpec, Actions, AfterFailure, AgentSpec, AskOptions,
     CallId, CancelAfter, Constraint, ConstraintKind, ContextPolicy, Detail, Notes, ReplyInProgress,
-    Route, Speaker, Turn,
+    Route, Speaker, Turn, UnmarkedCalls,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
@@ -265,7 +265,7 @@ fn get_constraint(reader: &mut Reader<'_>) -> Result<Constraint, Defect> {
 const UNLISTED: &str = "unlistedChoices";
 
 fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
-    let Actions { set, policy, calls_max, call_bytes_max, fault } = actions;
+    let Actions { set, policy, calls_max, call_bytes_max, unmarked, fault } = actions;
     writer.list(set.actions().iter(), |writer, action| {
         writer.text(action.name());
         writer.text(action.description());
@@ -282,6 +282,7 @@ fn put_actions(writer: &mut Writer<'_>, actions: &Actions) {
     put_policy(writer, *policy);
     writer.number(*calls_max);
     writer.number(*call_bytes_max);
+    writer.bool(*unmarked == UnmarkedCalls::Refuse);
     writer.option(fault.as_deref(), |writer, fault| match fault {
         ActionError::Schema { reason } => writer.text(reason),
         fault => writer.text(&fault.to_string()),
@@ -295,6 +296,10 @@ fn get_actions(reader: &mut Reader<'_>) -> Result<Actions, Defect> {
         policy: get_policy(reader)?,
         calls_max: reader.u32()?,
         call_bytes_max: reader.u32()?,
+        unmarked: match reader.bool()? {
+            true => UnmarkedCalls::Refuse,
+            false => UnmarkedCalls::Call,
+        },
         fault: reader.option(|reader| {
             Ok(Arc::new(ActionError::Schema { reason: reader.text()?.to_owned() }))
         })?,

@@ -11,7 +11,7 @@ use walla_runtime::{
     ConstraintKind, ContextPolicy, ConversationEdit, Detail, Event, FinishReason, FirstTokenTimes,
     InlineText, Logged, MalformedCall, Notes, Prompt, RefusedCall, RemoteError, ReplyError,
     ReplyEvent, ReplyId, ReplyInProgress, Route, Speaker, TimeLimit, TokenLogprobs, TokenRun, Turn,
-    Unsupported, Usage,
+    UnmarkedCalls, Unsupported, Usage,
 };
 use walla_types::{Sampling, TokenId, TokenMask};
 
@@ -139,6 +139,7 @@ fn actions(dice: &mut Dice) -> Actions {
         policy: policy(dice),
         calls_max: dice.number(),
         call_bytes_max: dice.number(),
+        unmarked: if dice.one_in(2) { UnmarkedCalls::Call } else { UnmarkedCalls::Refuse },
         fault: dice.maybe(fault),
         ..Actions::new(ActionSet::new(set).expect("a set"))
     }

@@ -68,6 +68,10 @@ pub(super) fn prepare(
         actions: actions
             .filter(|_| policy.is_some_and(|policy| policy != ActionPolicy::Off))
             .map(|actions| actions.set.clone()),
+        // Without a policy the reply is data of a constraint.
+        unmarked: actions
+            .filter(|_| policy.is_some())
+            .map(|actions| (actions.set.clone(), actions.unmarked)),
         calls_max: actions.map_or(0, |actions| actions.calls_max),
         call_bytes_max: actions.map_or(4_096, |actions| actions.call_bytes_max as usize),
         reply_bytes_max: options.sizes.reply_bytes,

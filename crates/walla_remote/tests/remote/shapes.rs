@@ -1,7 +1,9 @@
 //! Replies in the shapes of other servers than OpenAI's.
 
 use serde_json::{Value, json};
-use walla_runtime::{AgentSpec, FinishReason, RemoteError, ReplyEvent};
+use walla_runtime::{
+    Actions, AgentSpec, CallError, Constraint, FinishReason, RemoteError, ReplyEvent, UnmarkedCalls,
+};
 
 use crate::client::{Heard, add, ask, client, error, hear, options, recording};
 use crate::mapping::actions;
@@ -9,18 +11,25 @@ use crate::server::{Part, STREAM, bytes, done, event, finish, response, text};
 
 /// The reply that an agent with actions hears from a server with this response.
 fn heard(parts: &[Part]) -> Heard {
+    heard_by(AgentSpec { actions: Some(actions()), ..AgentSpec::new("") }, parts)
+}
+
+fn heard_by(spec: AgentSpec, parts: &[Part]) -> Heard {
     let parts = parts.to_vec();
     let (server, _) = recording(move |_| parts.clone());
     let client = client(options(&server));
-    let spec = AgentSpec { actions: Some(actions()), ..AgentSpec::new("") };
     hear(&client, ask(&client, add(&client, spec), "?"))
 }
 
 /// A stream of these deltas.
 fn streamed(deltas: &[Value]) -> Heard {
+    heard(&stream(deltas))
+}
+
+fn stream(deltas: &[Value]) -> Vec<Part> {
     let events = deltas.iter().map(|delta| event(&json!({"index": 0, "delta": delta})));
     let stream = STREAM.to_owned() + &events.collect::<String>() + &finish("stop") + &done(5, 4);
-    heard(&[bytes(stream), Part::Close])
+    vec![bytes(stream), Part::Close]
 }
 
 /// One response with this message.
@@ -198,4 +207,47 @@ fn a_whole_response_is_bounded() {
     let client = client(options(&server));
     let heard = hear(&client, ask(&client, add(&client, AgentSpec::new("")), "?"));
     assert_eq!(*error(&heard), RemoteError::TooLarge { limit: 16 << 20 });
+}
+
+/// A server without a parser of calls sends them as text.
+#[test]
+fn a_call_in_the_text_is_a_call() {
+    let nails = json!({"item": "nails", "count": 2});
+    let expected = [("give".to_owned(), nails.clone())];
+    let call = json!({"name": "give", "arguments": nails}).to_string();
+    let deltas = |text: &str, size: usize| -> Vec<Value> {
+        let pieces = text.as_bytes().chunks(size).map(|piece| String::from_utf8_lossy(piece));
+        pieces.map(|piece| json!({"content": piece})).collect()
+    };
+    for (text, speech) in [
+        (call.clone(), ""),
+        (format!("```json\n{call}\n```"), ""),
+        (format!("Here.\n<tool_call>\n{call}\n</tool_call>"), "Here.\n"),
+        (format!("<think>Hm.</think>{call}"), ""),
+        ("give(item='nails', count=2)".to_owned(), ""),
+    ] {
+        for size in [1, 7, 1_000] {
+            let heard = streamed(&deltas(&text, size));
+            assert_eq!((calls(&heard), &*heard.text), (expected.to_vec(), speech), "{text}");
+            assert_eq!(reason(&heard), FinishReason::EndOfTurn);
+        }
+    }
+    let refused = |heard: &Heard| {
+        let error = heard.others.iter().find_map(|event| match event {
+            ReplyEvent::CallRefused(refused) => Some(refused.call.error.clone()),
+            _ => None,
+        });
+        assert!(heard.text.is_empty(), "{heard:?}");
+        error
+    };
+    let unmarked = Actions { unmarked: UnmarkedCalls::Refuse, ..actions() };
+    let spec = AgentSpec { actions: Some(unmarked), ..AgentSpec::new("") };
+    let heard = heard_by(spec, &stream(&deltas(&call, 7)));
+    assert_eq!(refused(&heard), Some(CallError::Unmarked));
+    let heard = streamed(&deltas(call.trim_end_matches('}'), 7));
+    assert_eq!(refused(&heard), Some(CallError::Unfinished));
+    // A reply of data is data.
+    let constraint = Some(Constraint::json_schema_value(&json!({"type": "object"})));
+    let spec = AgentSpec { actions: Some(actions()), constraint, ..AgentSpec::new("") };
+    assert_eq!(heard_by(spec, &stream(&deltas(&call, 7))).text, call);
 }

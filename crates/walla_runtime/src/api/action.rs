@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 #[cfg(feature = "actions")]
 use walla_action::Action;
-use walla_action::{ActionError, ActionSet, MalformedCall, call_json};
+use walla_action::{ActionError, ActionSet, MalformedCall, UnmarkedCalls, call_json};
 
 use super::{ReplyId, Speaker, Turn};
 
@@ -54,6 +54,9 @@ pub struct Actions {
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
     pub call_bytes_max: u32,
+    /// What becomes of calls that the model writes without the markers of its format. Default:
+    /// [`UnmarkedCalls::Call`].
+    pub unmarked: UnmarkedCalls,
     /// A defect of the actions, found before the agent was made: its asks fail with
     /// [`ReplyError::Actions`](crate::ReplyError::Actions). Default: none.
     pub fault: Option<Arc<ActionError>>,
@@ -63,8 +66,14 @@ impl Actions {
     /// These actions, with the defaults.
     #[must_use]
     pub fn new(set: ActionSet) -> Self {
-        let (policy, fault) = (ActionPolicy::Auto, None);
-        Self { set, policy, calls_max: 4, call_bytes_max: CALL_BYTES_MAX, fault }
+        Self {
+            set,
+            policy: ActionPolicy::Auto,
+            calls_max: 4,
+            call_bytes_max: CALL_BYTES_MAX,
+            unmarked: UnmarkedCalls::default(),
+            fault: None,
+        }
     }
 }
 

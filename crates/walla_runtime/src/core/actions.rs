@@ -6,7 +6,8 @@
 //! results are read.
 
 use walla_action::{
-    ActionSet, CallError, GrammarOptions, GrammarStart, MalformedCall, ParsedCall, call_json, check,
+    ActionSet, CallError, CallReader, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
+    Piece, call_json, check,
 };
 use walla_types::TokenId;
 
@@ -17,7 +18,6 @@ use crate::api::{
     ActionPolicy, AgentId, CALL_BYTES_MAX, Call, CallId, Event, RefusedCall, ReplyEvent, ReplyId,
     Turn,
 };
-use crate::calls::{CallReader, Piece};
 use crate::reply_parts::{Part, ReplyParts};
 
 /// Maximum number of calls of one grammar.
@@ -172,8 +172,10 @@ impl Core {
             reply.speech_mask = model_text.speech_mask(spec.sampling.allowed_tokens());
         }
         let calls = calls.get_or_insert_with(|| Box::new(CallReader::new(model_text.call_markers)));
-        let bytes_max = spec.actions.as_ref().map_or(CALL_BYTES_MAX, |its| its.call_bytes_max);
-        calls.begin(bytes_max as usize);
+        let actions = spec.actions.as_ref();
+        let bytes_max = actions.map_or(CALL_BYTES_MAX, |actions| actions.call_bytes_max);
+        let unmarked = actions.map(|actions| (actions.set.clone(), actions.unmarked));
+        calls.begin(bytes_max as usize, unmarked);
     }
 
     /// Whether the agent's reply must begin with a call.
@@ -188,7 +190,7 @@ impl Core {
         let left = actions.calls_max.saturating_sub(reply.calls_ended);
         let calls_max = left.clamp(1, GRAMMAR_CALLS_MAX);
         let behind = match start {
-            GrammarStart::BehindOpen => agent.calls.as_ref()?.behind().to_vec(),
+            GrammarStart::BehindOpen => agent.calls.as_ref()?.behind()?.to_vec(),
             GrammarStart::Call => Vec::new(),
         };
         Some(Grammar::Calls {
@@ -203,9 +205,10 @@ impl Core {
     /// discarded.
     pub(super) fn constrain_open_call(&mut self, slot: usize) {
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        let is_open = agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let calls = agent.calls.as_ref().filter(|calls| calls.is_open());
+        let has_grammar = calls.is_some_and(|calls| calls.behind().is_some());
         let Some(reply) = agent.reply.as_mut() else { return };
-        if !is_open || reply.constraint.is_some() || reply.policy == Some(ActionPolicy::Off) {
+        if !has_grammar || reply.constraint.is_some() || reply.policy == Some(ActionPolicy::Off) {
             return;
         }
         agent.sequence.forget_in_flight();

@@ -148,11 +148,14 @@ impl Core {
         let context_tokens = self.context_tokens as usize;
         let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
+        // Text that is held back may become speech.
+        let held = agent.calls.as_ref().map_or(0, |calls| calls.held() as u32);
+        let spoken = reply.usage.reply_tokens.saturating_add(held);
         let reason = match () {
             () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
             () if is_too_long => FinishReason::Length,
             () if Self::has_made_all_calls(agent) => FinishReason::CallLimit,
-            () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
+            () if spoken >= agent.spec.reply_tokens_max => FinishReason::Length,
             () if reply.tokens >= reply.tokens_max() => FinishReason::Length,
             // The last sampled token would need a position beyond the context.
             () if agent.sequence.tokens().len() > context_tokens => FinishReason::ContextFull,
@@ -271,8 +274,9 @@ impl Core {
         self.kv.note_freed();
         agent.sequence.forget_in_flight();
         let (id, reply_id) = (agent.id, reply.reply_id);
-        // Held text may have become speech.
+        // Held text may have become speech, or an unfinished call.
         reply.usage.reply_tokens = agent.output.speech_tokens();
+        reply.usage.call_tokens = agent.calls.as_ref().map_or(0, |calls| calls.tokens());
         // A next reply that ends before it begins must not find this text.
         agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);

@@ -1,5 +1,6 @@
 //! One agent: its specification, conversation, asks, reply and sequence.
 
+use walla_action::CallReader;
 use walla_exec::Draw;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
@@ -9,7 +10,6 @@ use super::reply::{Reply, ReplyPhase};
 use super::sequence::SequenceState;
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec};
 use crate::ask_queue::AskQueue;
-use crate::calls::CallReader;
 use crate::core::constraints::ReplyConstraint;
 use crate::engine_core::ClientKey;
 use crate::history::History;

@@ -10,14 +10,14 @@ use super::fallback::{run_and_lose, with_spare};
 use super::*;
 use crate::api::{ActionPolicy, Actions, Speaker, Turn};
 
-const MARKERS: [&str; 2] = ["<tool_call>", "</tool_call>"];
+pub(super) const MARKERS: [&str; 2] = ["<tool_call>", "</tool_call>"];
 
 const TEMPLATE: &str = "{% for m in messages %}\
     <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A tiny model with these special tokens.
-fn model(special: &[&str]) -> EngineOptions {
+pub(super) fn model(special: &[&str]) -> EngineOptions {
     let dialect = Dialect { template: TEMPLATE, special };
     let file = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
     let bytes = Vec::leak(file.expect("a vector takes everything"));
@@ -47,7 +47,7 @@ pub(super) fn wave() -> ActionSet {
     ActionSet::new([wave]).expect("a valid set")
 }
 
-fn rig(options: &EngineOptions) -> Rig {
+pub(super) fn rig(options: &EngineOptions) -> Rig {
     Rig::new(options, &inline_cpu(), Pacing::FreeRunning)
 }
 
@@ -63,7 +63,7 @@ fn set() -> ActionSet {
 }
 
 /// An agent that opens a call now and then.
-fn actor(rig: &Rig, seed: u64, change: impl FnOnce(&mut Actions)) -> AgentSpec {
+pub(super) fn actor(rig: &Rig, seed: u64, change: impl FnOnce(&mut Actions)) -> AgentSpec {
     let mut spec = speaker(seed, 24);
     if let Some(open) = rig.core.model_text.tokenizer.special_token(MARKERS[0]) {
         let sampling = spec.sampling.to_builder().bias(open, 5.0);
@@ -74,12 +74,12 @@ fn actor(rig: &Rig, seed: u64, change: impl FnOnce(&mut Actions)) -> AgentSpec {
     AgentSpec { actions: Some(actions), ..spec }
 }
 
-fn chat(text: &str) -> Prompt {
+pub(super) fn chat(text: &str) -> Prompt {
     Prompt::Chat(text.into())
 }
 
 /// The arguments are valid: written by hand, independent of the library.
-fn is_valid(name: &str, arguments: &Value) -> bool {
+pub(super) fn is_valid(name: &str, arguments: &Value) -> bool {
     let Some(map) = arguments.as_object() else { return false };
     match name {
         "wave" => map.is_empty(),

@@ -31,6 +31,7 @@ mod templates;
 mod text;
 mod time;
 mod turns;
+mod unmarked;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -264,6 +265,25 @@ impl Rig {
             }
         }
         panic!("the core does not come to rest");
+    }
+
+    /// Lets the reply of an agent begin with a text, instead of tokens that the model draws.
+    fn begin_with(&mut self, agent: AgentId, text: &str) {
+        let slot = self.core.agents.slot_of(agent).expect("it has a slot");
+        let has_begun = |rig: &Self| {
+            let reply = rig.core.agents.get(slot).and_then(|agent| agent.reply.as_ref());
+            reply.is_some_and(|reply| reply.policy.is_some())
+        };
+        while !has_begun(self) {
+            self.advance();
+        }
+        let text = self.core.model_text.tokenizer.encode_continuation(text).expect("short");
+        let Self { core, heard, now_micros, .. } = self;
+        let mut emit = |_: ClientKey, event: Event| {
+            hear(heard, event);
+            Ok(())
+        };
+        core.take_forced(slot, &text, *now_micros, &mut emit);
     }
 
     fn reply(&self, reply_id: ReplyId) -> &Heard {
