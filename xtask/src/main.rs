@@ -35,6 +35,7 @@ mod width;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | width | format | \
                      package | \
@@ -181,8 +182,13 @@ fn target_folder(metadata: &serde_json::Value) -> Result<PathBuf, String> {
 
 fn run(command: &mut Command) -> Result<(), String> {
     eprintln!("xtask: {command:?}");
+    let start = Instant::now();
     match command.status() {
-        Ok(status) if status.success() => Ok(()),
+        Ok(status) if status.success() => {
+            let program = command.get_args().next().unwrap_or_default();
+            eprintln!("xtask: {program:?} took {:.0} s", start.elapsed().as_secs_f64());
+            Ok(())
+        }
         Ok(status) => Err(format!("{command:?}: {status}")),
         Err(error) => Err(format!("{command:?}: {error}")),
     }

@@ -53,6 +53,7 @@ impl<'a> Delivery<'a> {
     pub fn new(agent: &'a mut AgentState, send: &'a mut dyn FnMut(Event)) -> Option<Self> {
         let AgentState { id, spec, output, calls, reply, .. } = agent;
         let reply = reply.as_mut()?;
+        let may_have_calls = reply.may_have_calls();
         let set = spec.actions.as_ref().map(|actions| &actions.set);
         Some(Self {
             agent: *id,
@@ -61,7 +62,7 @@ impl<'a> Delivery<'a> {
             actions: &mut reply.actions,
             calls_ended: &mut reply.calls_ended,
             output,
-            calls: calls.as_deref_mut().filter(|_| reply.policy.is_some()),
+            calls: calls.as_deref_mut().filter(|_| may_have_calls),
             set: set.filter(|_| reply.policy != Some(ActionPolicy::Off)),
             is_cut: false,
             send,
@@ -205,7 +206,7 @@ impl Core {
     /// discarded.
     pub(super) fn constrain_open_call(&mut self, slot: usize) {
         let Some(agent) = self.agents.get_mut(slot) else { return };
-        let calls = agent.calls.as_ref().filter(|calls| calls.is_open());
+        let calls = agent.reply_calls().filter(|calls| calls.is_open());
         let has_grammar = calls.is_some_and(|calls| calls.behind().is_some());
         let Some(reply) = agent.reply.as_mut() else { return };
         if !has_grammar || reply.constraint.is_some() || reply.policy == Some(ActionPolicy::Off) {

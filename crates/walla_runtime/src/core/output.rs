@@ -1,5 +1,6 @@
 //! Output processing: tokens become text, text becomes events. Replies end here.
 
+use walla_action::CallReader;
 use walla_device::step::ResultRow;
 use walla_types::TokenId;
 
@@ -45,7 +46,7 @@ impl Core {
         self.stats.tokens += 1;
         self.log_token(output.slot, token, emit);
         let Some(agent) = self.agents.get_mut(output.slot) else { return };
-        let is_delimiter = agent.calls.as_ref().is_some_and(|calls| calls.is_delimiter(token));
+        let is_delimiter = agent.reply_calls().is_some_and(|calls| calls.is_delimiter(token));
         if !is_delimiter && self.model_text.tokenizer.is_end_of_generation(token) {
             if Self::ends_before_speech(agent) {
                 return self.end_block(output.slot, token, now_micros);
@@ -53,7 +54,7 @@ impl Core {
             return self.finish(output.slot, FinishReason::EndOfTurn, now_micros);
         }
         let bytes = self.model_text.tokenizer.text_bytes(token);
-        let is_in_call = is_delimiter || agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let is_in_call = is_delimiter || agent.reply_calls().is_some_and(CallReader::is_open);
         let may_stop = !is_in_call && agent.output.would_speak(bytes);
         if may_stop && agent.spec.stop_tokens.contains(&token) {
             return self.finish(output.slot, FinishReason::StopToken, now_micros);
@@ -128,11 +129,12 @@ impl Core {
         let Some(mut delivery) = Delivery::new(agent, &mut send) else { return };
         delivery.push(token, bytes);
         let Delivery { stopped, is_too_long, has_opened, has_ended, .. } = delivery;
-        let is_open = agent.calls.as_ref().is_some_and(|calls| calls.is_open());
+        let is_open = agent.reply_calls().is_some_and(CallReader::is_open);
+        let call_tokens = agent.reply_calls().map_or(0, CallReader::tokens);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.usage.reply_tokens = agent.output.speech_tokens();
         reply.usage.reasoning_tokens = agent.output.reasoning_tokens();
-        reply.usage.call_tokens = agent.calls.as_ref().map_or(0, |calls| calls.tokens());
+        reply.usage.call_tokens = call_tokens;
         if reply.usage.reply_tokens > 0 {
             reply.spoken_since_micros.get_or_insert(now_micros);
         }
@@ -149,7 +151,7 @@ impl Core {
         let Some(agent) = self.agents.get(slot) else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         // Text that is held back may become speech.
-        let held = agent.calls.as_ref().map_or(0, |calls| calls.held() as u32);
+        let held = agent.reply_calls().map_or(0, |calls| calls.held() as u32);
         let spoken = reply.usage.reply_tokens.saturating_add(held);
         let reason = match () {
             () if stopped => FinishReason::Stop { index: agent.output.stop_index() },
@@ -266,6 +268,7 @@ impl Core {
         };
         let Some(mut delivery) = Delivery::new(agent, &mut send) else { return };
         delivery.finish(!matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        let call_tokens = agent.reply_calls().map_or(0, CallReader::tokens);
         let Some(mut reply) = agent.reply.take() else { return };
         if let Some(run) = reply.log.filter(|run| !run.tokens().is_empty()) {
             let what = ReplyEvent::Logged(Logged::Tokens(run));
@@ -276,7 +279,7 @@ impl Core {
         let (id, reply_id) = (agent.id, reply.reply_id);
         // Held text may have become speech, or an unfinished call.
         reply.usage.reply_tokens = agent.output.speech_tokens();
-        reply.usage.call_tokens = agent.calls.as_ref().map_or(0, |calls| calls.tokens());
+        reply.usage.call_tokens = call_tokens;
         // A next reply that ends before it begins must not find this text.
         agent.output.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);

@@ -155,6 +155,11 @@ impl AgentState {
         self.reply.as_ref()?.constraint.as_ref()
     }
 
+    /// The calls of the reply in progress, if it may have any.
+    pub fn reply_calls(&self) -> Option<&CallReader> {
+        self.calls.as_deref().filter(|_| self.reply.as_ref().is_some_and(Reply::may_have_calls))
+    }
+
     /// How the next token is drawn.
     pub fn draw(&self) -> Draw<'_> {
         let sampling = &self.spec.sampling;

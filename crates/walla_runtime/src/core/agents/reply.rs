@@ -111,6 +111,11 @@ impl Reply {
         self.options.tokens_max.unwrap_or(u32::MAX)
     }
 
+    /// Whether its calls are separated from its speech.
+    pub fn may_have_calls(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Whether it is cancelled now, because of [`AskOptions::cancel_after`]. Then the bytes that
     /// were heard are set.
     pub fn is_cancelled_here(&mut self) -> bool {

@@ -102,16 +102,21 @@ fn a_limit_of_tokens_holds_for_text_that_may_be_a_call() {
     }
 }
 
-/// A reply of data is data.
+/// A reply of data is data, also behind a reply with calls.
 #[test]
 fn a_constrained_reply_has_no_calls_without_markers() {
     let text = r#"{"name": "wave", "arguments": {}}"#;
     let mut rig = rig(&model(&MARKERS));
     let agent = rig.agent(AgentSpec { reply_tokens_max: 300, ..actor(&rig, 5, |_| {}) });
+    let before = rig.ask(agent, chat("Nails, please."));
+    rig.begin_with(agent, text);
+    rig.run();
+    assert!(rig.reply(before).usage.call_tokens > 0);
     let constraint = Some(walla_constraint::Constraint::choice([text]));
     let options = AskOptions { constraint, ..AskOptions::default() };
     let ask = rig.ask_with(agent, chat("Write a call."), options);
     rig.run();
     let heard = rig.reply(ask);
     assert_eq!((&*heard.text, heard.calls.len()), (text, 0), "{heard:?}");
+    assert_eq!(heard.usage.call_tokens, 0, "{heard:?}");
 }
