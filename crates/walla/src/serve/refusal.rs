@@ -115,3 +115,25 @@ impl IntoResponse for Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use walla_runtime::MatchError;
+
+    /// Clients of the protocol repeat requests with status 500, unless the answer says otherwise.
+    #[test]
+    fn a_reply_that_its_grammar_stopped_is_not_asked_again() {
+        let error = ReplyError::ConstraintStopped(MatchError::DeadEnd.into());
+        let refusal = Refusal::from(&error);
+        let expected = json!({"error": {
+            "message": error.to_string(), "type": "constraint_error", "param": null,
+            "code": "constraint_stopped"}});
+        assert_eq!(refusal.body(), expected);
+        let response = refusal.into_response();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        let other = Refusal::from(&ReplyError::NotFinite).into_response();
+        assert!(!other.headers().contains_key("x-should-retry"));
+    }
+}

@@ -92,7 +92,8 @@ fn suppressed_tokens_are_never_sampled() {
     let Some(device) = gpu() else { return };
     let mut rig = Rig::new(device, &gemma4(TensorType::Q8_0), KvType::F16, 3);
     let text = tokens(515, 8, 2);
-    for seed in 0..40 {
+    let is_emulated = std::env::var_os("WALLA_EMULATED_CAPABILITY").is_some();
+    for seed in 0..if is_emulated { 8 } else { 40 } {
         let mut piece = Piece::new(0, 0, &text);
         piece.sampling.temperature = 5.0;
         piece.sampling.seed = [seed, 1];
