@@ -1,45 +1,23 @@
-//! A soak: agents answer without a pause, and their replies end naturally, first through the async
-//! API and then through Bevy. Fails if a reply does not end exactly once, if memory grows in the
-//! second half of the time, or if a thread outlives its engine.
-//!
-//! ```text
-//! cargo run --release -p walla_benches --bin soak -- --seconds 300
-//! ```
+//! Agents answer without a pause, and their replies end naturally. In the second half of the time
+//! memory does not grow.
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bevy_app::App;
 use bevy_ecs::prelude::*;
 use bevy_walla::FinishReason;
 use bevy_walla::prelude::*;
-use clap::Parser;
 use serde_json::{Value, json};
 use walla::Engine;
-use walla_benches::{machine, output};
 
-/// Soak test with agents that answer continuously.
-#[derive(Debug, Parser)]
-struct Args {
-    /// Duration of each of the two parts, in seconds.
-    #[arg(long, default_value_t = 300)]
-    seconds: u64,
-    /// Agents that answer at the same time.
-    #[arg(long, default_value_t = 12)]
-    agents: usize,
-    /// File for the numbers, as JSON.
-    #[arg(long)]
-    output: Option<PathBuf>,
-}
+use crate::Report;
+use crate::process::{END_MAX, await_no_threads, resident_kib};
 
 /// Largest growth of resident memory in the second half of a part, in KiB. In the first half
 /// conversations grow to their bound.
 const GROWTH_KIB_MAX: u64 = 2 << 10;
-
-/// Timeout for threads to end after their engine, and for the last replies.
-const END_MAX: Duration = Duration::from_secs(30);
 
 const QUESTIONS: [&str; 5] = [
     "What does a horseshoe cost?",
@@ -104,32 +82,6 @@ impl Counts {
             "natural_ends": self.natural, "tokens": self.tokens,
             "resident_kib_max_of_each_tenth": self.resident_kib,
         })
-    }
-}
-
-/// Resident memory of this process; 0 if the system does not report it.
-fn resident_kib() -> u64 {
-    machine::memory_bytes("VmRSS:").unwrap_or(0) >> 10
-}
-
-/// Names of walla's threads in this process.
-fn threads() -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with("walla")).collect()
-}
-
-fn await_no_threads(part: &str) -> Result<(), String> {
-    let start = Instant::now();
-    loop {
-        let left = threads();
-        if left.is_empty() {
-            return Ok(());
-        }
-        if start.elapsed() > END_MAX {
-            return Err(format!("{part}: threads outlive their engine: {left:?}"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -244,7 +196,7 @@ fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
     Ok(counts)
 }
 
-/// Runs both parts. Returns the counts of each.
+/// Counts of both parts.
 fn soak(agents: usize, whole: Duration) -> Result<[(&'static str, Counts); 2], Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let of_async = runtime.block_on(async_part(agents, whole))?;
@@ -252,24 +204,11 @@ fn soak(agents: usize, whole: Duration) -> Result<[(&'static str, Counts); 2], B
     Ok([("async", of_async), ("bevy", of_bevy)])
 }
 
-fn write(path: &Path, args: &Args, parts: &[(&str, Counts)]) -> Result<(), Box<dyn Error>> {
-    let counts: serde_json::Map<_, _> =
-        parts.iter().map(|(part, counts)| ((*part).to_owned(), counts.json())).collect();
-    let all = json!({
-        "machine": machine::facts(None), "seconds": args.seconds, "agents": args.agents,
-        "parts": counts,
-    });
-    Ok(output::replace(path, serde_json::to_string_pretty(&all)? + "\n")?)
-}
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let args = Args::parse();
-    if let Some(path) = &args.output {
-        output::check(path, &[] as &[PathBuf])?;
-    }
-    let parts = soak(args.agents.max(1), Duration::from_secs(args.seconds))?;
-    for (part, counts) in &parts {
-        println!(
+/// Runs both parts.
+pub fn report(agents: usize, whole: Duration) -> Result<Report, Box<dyn Error>> {
+    let mut report = Report::default();
+    for (part, counts) in soak(agents, whole)? {
+        report.lines.push(format!(
             "{part}: {} replies of {} tokens, {} by the model's own end of turn, {} failed; at most {:.1} MiB resident \
              in the first half, {:.1} more in the second",
             counts.finished,
@@ -278,15 +217,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             counts.failed,
             counts.halves_kib()[0] as f64 / 1_024.0,
             counts.growth_kib() as f64 / 1_024.0,
-        );
+        ));
+        report.broken.extend(counts.check(part).err());
+        report.parts.insert(part.to_owned(), counts.json());
     }
-    if let Some(path) = &args.output {
-        write(path, &args, &parts)?;
-    }
-    for (part, counts) in &parts {
-        counts.check(part)?;
-    }
-    Ok(())
+    Ok(report)
 }
 
 #[cfg(test)]
