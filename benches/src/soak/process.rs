@@ -32,3 +32,7 @@ pub fn await_no_threads(part: &str) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Held by tests that count the threads of the process.
+#[cfg(test)]
+pub static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -130,9 +130,11 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ALONE;
 
     #[test]
     fn random_operations_break_no_promise() {
+        let _alone = ALONE.lock();
         let report = soak(7, Duration::from_secs(3)).expect("it runs");
         // Three short rounds do not warm up the allocator.
         let broken = report.broken.iter().filter(|promise| !promise.contains("memory grew"));
@@ -146,6 +148,6 @@ mod tests {
             let (name, tally, resident_kib) = ("test", Tally::default(), vec![1_000, 2_000, end]);
             Part { name, tally, panics, resident_kib }.broken().len()
         };
-        assert_eq!([part(1_300, 0), part(1_301, 0), part(1_000, 1)], [0, 1, 1]);
+        assert_eq!([part(1_290, 0), part(1_310, 0), part(1_000, 1)], [0, 1, 1]);
     }
 }

@@ -227,9 +227,11 @@ pub fn report(agents: usize, whole: Duration) -> Result<Report, Box<dyn Error>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ALONE;
 
     #[test]
     fn a_short_soak_ends_every_ask() {
+        let _alone = ALONE.lock();
         let parts = soak(4, Duration::from_secs(3)).expect("it runs");
         for (part, counts) in parts {
             assert!(counts.asked > 4, "{part}: {counts:?}");
