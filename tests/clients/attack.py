@@ -6,8 +6,8 @@
 Attackers: thousands of connections that say nothing (flood.py); requests that arrive byte by byte or
 never end; streams that are dropped; schemas, regular expressions and Lark grammars that take long to
 compile, that are different each time, or that are large; bodies that are not valid. The good client
-asks for short replies, one after the other. Memory is that of the server's process in KiB: the
-baseline is the largest one while the good client and one of each attack ran alone.
+asks for short replies, one after the other. Memory is that of the server's process in KiB: behind the
+good client and one of each attack alone, behind each tenth of the time, and ten seconds after the end.
 """
 
 import argparse
@@ -105,13 +105,17 @@ def slow(port, dice):
 ATTACKS = [patterns, regexes, enums, grammars, damaged, dropped, slow]
 
 
+def one(port, number, dice):
+    try:
+        return ATTACKS[number](port, dice)
+    except OSError:
+        return 0  # The server closed the connection.
+
+
 def attack(port, number, stop, answers):
     dice = random.Random(number)
     while not stop.value:
-        try:
-            status = ATTACKS[number % len(ATTACKS)](port, dice)
-        except OSError:
-            status = 0
+        status = one(port, number, dice)
         with answers.get_lock():
             answers[status // 100 if status < 600 else 0] += 1
 
@@ -134,10 +138,10 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     port, memory = arguments.port, {}
 
-    for number, alone in enumerate(ATTACKS):
-        alone(port, random.Random(number))
+    for number in range(len(ATTACKS)):
+        one(port, number, random.Random(number))
     quiet = flood.measure(port, min(20, arguments.seconds / 4))
-    memory["baseline"] = resident_kib(arguments.process)[0]
+    memory["quiet"] = resident_kib(arguments.process)[0]
 
     stop = multiprocessing.Value("b", 0)
     counts = multiprocessing.Array("q", 2)
@@ -150,16 +154,15 @@ def main():
         others.append(multiprocessing.Process(target=attack, args=its))
     for other in others:
         other.start()
-    most, rows = 0, []
+    rows, memory["tenths"] = [], []
     try:
         for _ in range(10):
             rows.append(flood.measure(port, arguments.seconds / 10))
-            most = max(most, resident_kib(arguments.process)[0])
+            memory["tenths"].append(resident_kib(arguments.process)[0])
     finally:
         stop.value = 1
         for other in others:
             other.join()
-    memory["most"] = most
     time.sleep(10)
     after = flood.measure(port, min(20, arguments.seconds / 4))
     memory["after"], threads = resident_kib(arguments.process)
