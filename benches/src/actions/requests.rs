@@ -102,7 +102,7 @@ impl Examples {
     }
 }
 
-/// What the requests led to.
+/// Counts of the replies.
 #[derive(Debug, Default)]
 struct Counts {
     /// Requests whose first call is the right one.

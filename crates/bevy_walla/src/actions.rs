@@ -311,8 +311,8 @@ impl Actions {
         Self { calls_max, ..self }
     }
 
-    /// Sets what becomes of calls that the model writes without the markers of its format. Default:
-    /// [`UnmarkedCalls::Call`].
+    /// Sets the treatment of calls that the model writes without the markers of its format.
+    /// Default: [`UnmarkedCalls::Call`].
     #[must_use]
     pub fn unmarked_calls(self, unmarked: UnmarkedCalls) -> Self {
         Self { unmarked, ..self }

@@ -8,7 +8,7 @@ use crate::{
     Input, MalformedCall, ParsedCall, Progress, call_json, unmarked_start,
 };
 
-/// What becomes of a call of a known action without the markers of the model's format.
+/// The treatment of calls of known actions without the markers of the model's format.
 ///
 /// Small models write calls as bare JSON, in a block of code, or in the syntax of another family.
 /// Such a call is recognised at the beginning of a reply, behind another call, and as JSON or with
@@ -49,7 +49,7 @@ enum Place {
     Else,
 }
 
-/// What is found in the held text.
+/// A call in the held text, or its possible beginning.
 enum Found {
     /// A call between these bytes of the held text: its delimiter, or the markers in front of a
     /// call without one.
@@ -596,7 +596,7 @@ mod tests {
                 read_unmarked(markers, &format!("{trimmed} Sold!"), "() Sold!");
                 read_unmarked(markers, &format!("{trimmed}\n{text}"), &format!("()(){end}"));
             }
-            // Behind speech: JSON, and whatever has markers.
+            // Behind speech: JSON, and calls with markers of other formats.
             for text in &UNMARKED[..15] {
                 let text = text.trim();
                 read_unmarked(markers, &format!("Here:\n{text}\nBye"), "Here:\n()\nBye");

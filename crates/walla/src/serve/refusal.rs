@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use walla_runtime::MatchError;
 
-    /// Clients of the protocol repeat requests with status 500, unless the answer says otherwise.
+    /// Clients of the protocol repeat requests with status 500, unless a header forbids it.
     #[test]
     fn a_reply_that_its_grammar_stopped_is_not_asked_again() {
         let error = ReplyError::ConstraintStopped(MatchError::DeadEnd.into());

@@ -13,7 +13,7 @@ pub(super) fn calls(text: &[u8]) -> Calls {
     calls_of(value)
 }
 
-/// Like [`calls`]; quotes and names of values may also be those of Python.
+/// Like [`calls`]; quotes and names of values may also be in the syntax of Python.
 pub(super) fn lenient(text: &[u8]) -> Calls {
     let strict = calls(text);
     if strict.is_ok() {

@@ -22,7 +22,7 @@ pub enum Syntax {
     Xml,
 }
 
-/// What a text begins with.
+/// The beginning of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// No call.
@@ -140,7 +140,7 @@ struct Cursor<'t> {
     at: usize,
 }
 
-/// `Err`: what the text begins with.
+/// `Err`: the beginning of the text.
 type Read<T> = Result<T, Beginning>;
 
 impl<'t> Cursor<'t> {
@@ -302,7 +302,7 @@ impl<'t> Cursor<'t> {
                 Err(_) => return unfinished,
             }
         }
-        // Only the whole text tells.
+        // Only the whole text decides.
         let whole = self.text.get(at..).unwrap_or_default();
         let Some(end) = Scanner::end_of(syntax, whole) else { return unfinished };
         let calls = syntax.parse(whole.get(..end).unwrap_or_default()).unwrap_or_default();

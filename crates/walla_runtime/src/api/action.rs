@@ -54,7 +54,7 @@ pub struct Actions {
     /// Maximum bytes of the text of a call. A longer one is malformed and ends the reply. Default:
     /// 4,096.
     pub call_bytes_max: u32,
-    /// What becomes of calls that the model writes without the markers of its format. Default:
+    /// The treatment of calls that the model writes without the markers of its format. Default:
     /// [`UnmarkedCalls::Call`].
     pub unmarked: UnmarkedCalls,
     /// A defect of the actions, found before the agent was made: its asks fail with
