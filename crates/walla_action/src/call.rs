@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::shown;
-use crate::render::json;
+use crate::render::{call_json, json};
 use crate::{ActionSet, CallError, MalformedCall, schema};
 
 /// A call as the model wrote it.
@@ -34,6 +34,12 @@ impl ParsedCall {
 
     pub(crate) fn untyped(name: String, arguments: Map<String, Value>) -> Self {
         Self { name, arguments, is_untyped: true }
+    }
+
+    /// The refusal of a whole call. Its text is the call as JSON.
+    #[must_use]
+    pub fn refused(&self, error: CallError) -> MalformedCall {
+        MalformedCall { text: call_json(&self.name, &self.arguments), error }
     }
 
     fn malformed(&self, error: CallError) -> MalformedCall {

@@ -5,7 +5,7 @@ use walla_types::TokenId;
 use crate::unmarked::{Beginning, Closing, Syntax, beginning};
 use crate::{
     ActionSet, CallError, CallLimits, CallMarkers, CallParser, DELIMITER_BYTES_MAX, Delimiter,
-    Input, MalformedCall, ParsedCall, Progress, call_json, unmarked_start,
+    Input, MalformedCall, ParsedCall, Progress, unmarked_start,
 };
 
 /// The treatment of calls of known actions without the markers of the model's format.
@@ -230,10 +230,7 @@ impl CallReader {
         let refuses = self.refuses();
         for call in self.parser.take_calls() {
             sink(Piece::Call(match call {
-                Ok(call) if refuses => Err(MalformedCall {
-                    text: call_json(&call.name, &call.arguments),
-                    error: CallError::Unmarked,
-                }),
+                Ok(call) if refuses => Err(call.refused(CallError::Unmarked)),
                 call => call,
             }));
         }

@@ -1,7 +1,7 @@
 //! The calls of a streamed reply, which arrive in fragments.
 
 use serde_json::Value;
-use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, call_json, check};
+use walla_action::{ActionSet, CallError, MalformedCall, ParsedCall, check};
 
 use crate::chunk::{Arguments, CallDelta};
 
@@ -130,10 +130,7 @@ impl OpenCalls {
     pub fn admit(&self, call: ParsedCall) -> Result<ParsedCall, MalformedCall> {
         match &self.actions {
             Some(actions) => check(actions, call),
-            None => {
-                let text = call_json(&call.name, &call.arguments);
-                Err(MalformedCall { text, error: not_allowed(&call.name) })
-            }
+            None => Err(call.refused(not_allowed(&call.name))),
         }
     }
 

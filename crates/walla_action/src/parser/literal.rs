@@ -7,6 +7,11 @@ use super::QUOTE;
 /// Maximum nesting depth of values.
 const DEPTH_MAX: usize = 32;
 
+/// Whether a byte can be part of the name of an action or argument.
+pub(super) fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
 /// Reads values from a text.
 pub(super) struct Reader<'t> {
     rest: &'t [u8],
@@ -45,7 +50,7 @@ impl<'t> Reader<'t> {
     /// A run of letters, digits, `_` and `-`.
     pub fn name(&mut self) -> Read<&'t str> {
         self.peek();
-        self.run(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'), "no name")
+        self.run(is_of_name, "no name")
     }
 
     fn run(&mut self, is_part: impl Fn(u8) -> bool, reason: &'static str) -> Read<&'t str> {

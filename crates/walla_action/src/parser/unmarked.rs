@@ -4,6 +4,7 @@
 //! does not have as tokens, or in the syntax of another family.
 
 use super::Parsed;
+use super::literal::is_of_name;
 use super::scan::Scanner;
 use crate::{ActionSet, CallFormat};
 
@@ -260,11 +261,11 @@ impl<'t> Cursor<'t> {
     /// The name of an action and its arguments.
     fn named(&mut self, at: usize, actions: &ActionSet, is_list: bool) -> Read<Beginning> {
         let name = self.take_while(is_of_name);
-        let mut names = actions.possible().map(|action| action.name().as_bytes());
         if self.rest().is_empty() {
+            let mut names = actions.possible().map(|action| action.name().as_bytes());
             return Err(if names.any(|known| known.starts_with(name)) { OPEN } else { Speech });
         }
-        if !names.any(|known| known == name) {
+        if !is_possible(name, actions) {
             return Err(Speech);
         }
         if self.rest().first() == Some(&b'(') {
@@ -307,9 +308,8 @@ impl<'t> Cursor<'t> {
         let Some(end) = Scanner::end_of(syntax, whole) else { return unfinished };
         let calls = syntax.parse(whole.get(..end).unwrap_or_default()).unwrap_or_default();
         let is_call = |call: &Parsed| {
-            call.as_ref().is_ok_and(|call| {
-                is_possible(call.name.as_bytes(), actions) || !call.arguments.is_empty()
-            })
+            call.as_ref()
+                .is_ok_and(|call| actions.get(&call.name).is_some() || !call.arguments.is_empty())
         };
         let all = !calls.is_empty() && calls.iter().all(is_call);
         Ok(if all { Call { at, syntax } } else { Speech })
@@ -317,9 +317,5 @@ impl<'t> Cursor<'t> {
 }
 
 fn is_possible(name: &[u8], actions: &ActionSet) -> bool {
-    actions.possible().any(|action| action.name().as_bytes() == name)
-}
-
-fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+    std::str::from_utf8(name).is_ok_and(|name| actions.get(name).is_some())
 }

@@ -238,8 +238,7 @@ pub struct AskOptions {
     pub aside: bool,
     /// Maximum tokens of the reply in all: speech, reasoning, calls and their markers, sampled or
     /// forced. Then the reply ends with [`FinishReason::Length`](crate::FinishReason::Length), also
-    /// within a call. The limits of the agent hold too. Remote
-    /// engines ignore it. Default: none.
+    /// within a call. The limits of the agent hold too. Remote engines ignore it. Default: none.
     pub tokens_max: Option<u32>,
     /// Cancels the reply at a certain token, for replays of recordings. Remote engines ignore it.
     /// Default: none.

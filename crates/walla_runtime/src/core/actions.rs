@@ -7,7 +7,7 @@
 
 use walla_action::{
     ActionSet, CallError, CallReader, GrammarOptions, GrammarStart, MalformedCall, ParsedCall,
-    Piece, call_json, check,
+    Piece, check,
 };
 use walla_types::TokenId;
 
@@ -129,10 +129,10 @@ impl<'a> Delivery<'a> {
         self.has_ended = true;
         let call = call.and_then(|call| match self.set {
             Some(set) if !self.is_cut => check(set, call),
-            Some(_) => Err(refused(&call, CallError::Unfinished)),
+            Some(_) => Err(call.refused(CallError::Unfinished)),
             None => {
                 let error = CallError::NotAllowed { name: call.name.clone() };
-                Err(refused(&call, error))
+                Err(call.refused(error))
             }
         });
         let what = match call {
@@ -150,10 +150,6 @@ impl<'a> Delivery<'a> {
         let Self { agent, reply_id, .. } = *self;
         (self.send)(Event { agent, reply_id, what });
     }
-}
-
-fn refused(call: &ParsedCall, error: CallError) -> MalformedCall {
-    MalformedCall { text: call_json(&call.name, &call.arguments), error }
 }
 
 impl Core {
