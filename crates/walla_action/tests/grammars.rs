@@ -171,8 +171,8 @@ fn drawn_calls_of_published_vocabularies_are_valid() {
         let file = Gguf::open(data("tokenizers").join(format!("{name}.gguf"))).unwrap();
         let setups = [&[][..], &MARKERS].map(|texts| Setup::new(extended(&file, texts)));
         for format in CallFormat::ALL {
-            let finished = check_replies(&setups, &set(), format, 2, 4);
-            assert!(finished >= 8, "{name} {format:?}: {finished} replies");
+            let finished = check_replies(&setups, &set(), format, 2, 2);
+            assert!(finished >= 4, "{name} {format:?}: {finished} replies");
         }
     }
 }

@@ -57,6 +57,8 @@ pub use options::{
     CARRY_FRAMES_MAX, Deadlines, EngineError, EngineOptions, FrameBudget, ModelSource,
 };
 pub use sentence::SentenceSplitter;
+#[doc(hidden)]
+pub use shell::return_freed_memory;
 pub use shell::{Client, Engine, drop_on_thread};
 pub use status::{EngineState, ModelCard, TextSettings};
 #[cfg(feature = "actions")]

@@ -22,12 +22,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use walla_runtime::return_freed_memory;
 
 use super::table::{Answering, Connection, Table};
 use super::{Refusal, ServeOptions};
 
 /// Pause after a connection could not be accepted, for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time without a new connection after which freed memory is returned to the system.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Time between two checks whether a client has left.
 const CHECK_PAUSE: Duration = Duration::from_millis(100);
@@ -52,10 +56,21 @@ pub(super) async fn accept(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.request_time).half_close(true);
     let mut tasks = JoinSet::new();
+    let mut has_worked = false;
     loop {
         // Ends of earlier ones.
         while tasks.try_join_next().is_some() {}
-        let (stream, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = sleep(QUIET), if has_worked => {
+                has_worked = false;
+                // It may wait for threads that allocate.
+                let _detached = tokio::task::spawn_blocking(return_freed_memory);
+                continue;
+            }
+        };
+        has_worked = true;
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) if is_of_connection(&error) => continue,
             Err(error) => {

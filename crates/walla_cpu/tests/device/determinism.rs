@@ -84,8 +84,9 @@ fn batches_and_threads_do_not_change_results() {
             };
             let sequences = sequences(i as u32);
             let wanted = alone(options(1, 0), shape, 2, &sequences[2]);
-            // All threads in every op, some in the larger ones, one.
-            for (threads, cost) in [(1, 0), (2, 0), (3, 0), (3, 20), (3, u32::MAX)] {
+            // All threads in every op, and in turn: some in the larger ones, fewer, one.
+            let other = [(1, 0), (2, 0), (3, 20), (3, u32::MAX)][i % 4];
+            for (threads, cost) in [(3, 0), other] {
                 let mut harness = Harness::new(options(threads, cost), shape);
                 let got = in_random_batches(&mut harness, &sequences, 10 * i as u32 + threads);
                 assert!(got[2] == wanted, "{ty} {variant} {threads} threads of {cost} ns");
@@ -95,7 +96,7 @@ fn batches_and_threads_do_not_change_results() {
 }
 
 #[test]
-fn two_hundred_random_mixes_give_the_same_bits() {
+fn random_mixes_give_the_same_bits() {
     for (delta, inputs) in [(None, None), (Some(DELTA), None), (None, Some(256))] {
         let experts = Some(ExpertShape::of(8, 3, ExpertScore::Softmax));
         let shape = Shape { experts, delta, inputs, ..Shape::small(TensorType::Q4K) };
@@ -104,7 +105,7 @@ fn two_hundred_random_mixes_give_the_same_bits() {
             .map(|s| alone(CpuOptions::default(), shape, s, &sequences[s as usize]))
             .collect();
         let mut harness = Harness::new(CpuOptions::default(), shape);
-        for seed in 0..200 {
+        for seed in 0..60 {
             let got = in_random_batches(&mut harness, &sequences, seed);
             assert!(got == wanted, "{delta:?} {inputs:?}: mix {seed}");
         }

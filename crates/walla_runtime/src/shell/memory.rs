@@ -1,15 +1,15 @@
-//! Memory of the process after the end of an engine.
+//! Freed memory of the process.
 
-/// Returns freed memory of the allocator to the system. A load allocates in many sizes and on
-/// several threads, so glibc keeps much of it, and the memory of a program that loads and unloads
-/// engines would grow. It takes milliseconds, in which a thread that allocates from the same arena
-/// may wait. No effect with other allocators.
+/// Returns freed memory of the allocator to the system, as engines do when they end. A load
+/// allocates in many sizes and on several threads, so glibc keeps much of it, and the memory of a
+/// program that loads and unloads engines would grow. It takes milliseconds, in which a thread that
+/// allocates from the same arena may wait. No effect with other allocators.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "the allocator's call has no safe wrapper in std")]
-pub(super) fn return_freed() {
+pub fn return_freed_memory() {
     // SAFETY: the call has no pointers, may be made by any thread, and frees nothing in use.
     let _is_any_returned = unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(super) fn return_freed() {}
+pub fn return_freed_memory() {}

@@ -60,3 +60,4 @@ mod tests;
 
 pub use client::Client;
 pub use engine::{Engine, drop_on_thread};
+pub use memory::return_freed_memory;

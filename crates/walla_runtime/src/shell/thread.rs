@@ -70,7 +70,7 @@ fn run_device_thread<C: EngineCore>(
     shared.heartbeat.work();
     shut_down(shared, number, core, panicked, &reason);
     // Before the end is reported: the memory is released then.
-    super::memory::return_freed();
+    super::memory::return_freed_memory();
     // Also before, because the program may exit then.
     drop(trace);
     if shared.own(number).is_some() {
