@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! echo '{"messages": [{"role": "user", "content": "Hello"}], "seed": 1, "temperature": 0.7, "max_tokens": 64}' |
-//!     cargo run --release --example answer_lines
+//!     cargo run --release -p walla_examples --example answer_lines
 //! ```
 //!
 //! Input: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`. Roles are

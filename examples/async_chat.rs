@@ -2,7 +2,7 @@
 //! cancels it.
 //!
 //! ```text
-//! cargo run --release --example async_chat [-- --model FILE.gguf "Have you heard any news?"]
+//! cargo run --release -p walla_examples --example async_chat [-- --model FILE.gguf "Have you heard any news?"]
 //! ```
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The shortest dialogue: one agent, one question.
 //!
 //! ```text
-//! cargo run --release --example hello_agent [-- --model FILE.gguf]
+//! cargo run --release -p walla_examples --example hello_agent [-- --model FILE.gguf]
 //! ```
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! from for agents that act.
 //!
 //! ```text
-//! cargo run --release --example shop [-- --model FILE.gguf]
+//! cargo run --release -p walla_examples --example shop [-- --model FILE.gguf]
 //! ```
 
 use std::time::Duration;

@@ -7,7 +7,7 @@
 //! in which the agent thinks and speaks.
 //!
 //! ```text
-//! cargo run --release --example robot [-- --model FILE.gguf --seconds 30]
+//! cargo run --release -p walla_examples --example robot [-- --model FILE.gguf --seconds 30]
 //! ```
 
 mod action;

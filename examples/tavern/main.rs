@@ -7,13 +7,13 @@
 //! times.
 //!
 //! ```text
-//! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
+//! cargo run --release -p walla_examples --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
 //! ```
 //!
 //! With a server of the chat completions protocol instead of a model here, such as `walla serve`:
 //!
 //! ```text
-//! cargo run --release --features walla_examples/remote --example tavern -- \
+//! cargo run --release -p walla_examples --features remote --example tavern -- \
 //!     --remote http://127.0.0.1:8080/v1 --model NAME --software walla
 //! ```
 

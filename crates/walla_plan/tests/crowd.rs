@@ -239,7 +239,7 @@ proptest! {
         let votes = (2_000 / device.options.frames_over_per_1000).max(TRIAL_STEPS);
         let (mut largest, mut steps) = (0, 0);
         // Frames without a step pay for the one before.
-        for _ in 0..40 * votes * DEBT_FRAMES_MAX {
+        for _ in 0..80 * votes * DEBT_FRAMES_MAX {
             governor.begin_frame();
             let base = Limits { steps_max: 1, ..Limits::default() };
             let limits = governor.limits(base, StepWork::decode(1, 200), wanted);
@@ -254,7 +254,7 @@ proptest! {
                 continue;
             };
             (largest, steps) = (largest.max(rows), steps + 1);
-            if largest >= bucket || steps > 40 * votes {
+            if largest >= bucket || steps > 80 * votes {
                 break;
             }
             let work = part(wanted, rows);

@@ -59,6 +59,9 @@ const OUTLIER: f32 = 1.0;
 /// The same for a program that is [doubted](Corrections::doubt).
 const DOUBTED_MAX: f32 = 50.0;
 
+/// Measurements after which a program's mean deviation is outdated, if none is its own.
+const DEVIATION_AGE: u32 = 256;
+
 /// Minimum mean deviation when outliers are judged, as a share of the prediction.
 const DEVIATION_MIN: f32 = 0.01;
 
@@ -333,6 +336,17 @@ impl Corrections {
         if self.has_margins { 1.0 + DEVIATIONS * deviation + self.caution } else { 1.0 }
     }
 
+    /// The mean deviation of a program. An outdated one is no more than that of all programs:
+    /// otherwise one that is not wanted any more would limit all with more rows.
+    fn deviation_of(&self, index: usize) -> f32 {
+        let its = self.deviation_of_bucket[index];
+        match self.measured_in_all - self.measured_at[index] {
+            _ if self.measured[index] == 0 => self.deviation,
+            0..=DEVIATION_AGE => its,
+            _ => its.min(self.deviation),
+        }
+    }
+
     /// Predictions without margin of the programs with or without prompt tokens.
     fn expect_kind(&mut self, kind: usize) {
         let overall = self.overall.value();
@@ -377,11 +391,7 @@ impl Corrections {
         let mut highest = 0.0_f32;
         for bucket in 0..BUCKETS.len() {
             let index = kind + bucket;
-            let source = sources[index];
-            let is_known = self.measured[source] > 0;
-            let deviation =
-                if is_known { self.deviation_of_bucket[source] } else { self.deviation };
-            let margin = self.margin(deviation);
+            let margin = self.margin(self.deviation_of(sources[index]));
             // Programs with prompt tokens cost at least as much as the ones without.
             let without = if kind > 0 { self.upper[bucket] } else { 0.0 };
             let is_tried = [index, index + BUCKETS.len()].map(Some).contains(&self.tried);
@@ -510,6 +520,19 @@ mod tests {
             known.update(reading, 900.0);
         }
         assert!(known.predict_micros(reading) >= known.predict_micros(WORK));
+    }
+
+    /// Prompts of few rows were slow and irregular, and are not wanted for long.
+    #[test]
+    fn an_outdated_margin_of_a_smaller_program_limits_no_larger_one() {
+        let reading = |rows: u32| StepWork { decode_rows: 1, prefill_tokens: rows - 1, ..WORK };
+        let mut known = Corrections::new(cost(), 0.001, true);
+        for n in 0..40 {
+            known.update(reading(32), if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
+        }
+        (0..300).for_each(|_| _ = known.update(reading(64), 1_500.0));
+        let predicted = known.predict_micros(reading(64));
+        assert!((1_500.0..1.2 * 1_500.0).contains(&predicted), "{predicted}");
     }
 
     #[test]
