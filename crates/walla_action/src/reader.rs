@@ -103,6 +103,8 @@ pub struct CallReader {
     place: Place,
     /// Of the latest call without delimiters: which markers may close it.
     closing: Option<Closing>,
+    /// Of the latest call without delimiters, with only white space behind it.
+    outer: Option<Closing>,
     /// Bytes of a call, at most; also of held text.
     bytes_max: usize,
     /// The open call has no delimiters.
@@ -126,6 +128,7 @@ impl CallReader {
             unmarked: None,
             place: Place::Reply,
             closing: None,
+            outer: None,
             bytes_max: 0,
             is_unmarked: false,
             behind: None,
@@ -182,6 +185,12 @@ impl CallReader {
     /// Takes a token of the reply, and passes its parts to `sink`.
     pub fn push(&mut self, token: TokenId, bytes: &[u8], sink: &mut Sink<'_>) {
         let delimiter = self.markers.of_token(token);
+        if delimiter == Some(Delimiter::Open) && self.is_open() && self.is_unmarked {
+            self.tokens += 1;
+            self.parser.finish();
+            self.report(sink);
+            return self.open(None, sink);
+        }
         if self.is_open() {
             self.tokens += 1;
             let input = delimiter.map_or(Input::Text(bytes), Input::Delimiter);
@@ -197,7 +206,7 @@ impl CallReader {
         }
         if delimiter == Some(Delimiter::Open) {
             self.drop_wrapper();
-            self.release(sink);
+            self.end_unfinished(sink);
             self.tokens += 1;
             return self.open(None, sink);
         }
@@ -218,12 +227,19 @@ impl CallReader {
 
     /// The reply has ended: passes the rest to `sink`.
     pub fn finish(&mut self, sink: &mut Sink<'_>) {
-        if let Some((begin, end, syntax)) = self.unfinished() {
-            self.open_at(begin, end, Some(syntax), sink);
-        }
-        self.release(sink);
+        self.end_unfinished(sink);
         self.parser.finish();
         self.report(sink);
+    }
+
+    /// No more text follows the held text.
+    fn end_unfinished(&mut self, sink: &mut Sink<'_>) {
+        if let Some((begin, end, syntax)) = self.unfinished() {
+            self.open_at(begin, end, Some(syntax), sink);
+            self.parser.finish();
+            self.report(sink);
+        }
+        self.release(sink);
     }
 
     fn report(&mut self, sink: &mut Sink<'_>) {
@@ -275,29 +291,42 @@ impl CallReader {
     /// Searches a call in the held text, and releases what cannot be part of one.
     fn search(&mut self, sink: &mut Sink<'_>) {
         if let Some(closing) = self.closing {
-            let (len, rest) = closing.read(&self.text);
+            let (len, rest, is_open) = closing.read(&self.text);
             self.drop_range(0, len);
-            self.closing = rest.filter(|_| self.text.len() <= DELIMITER_BYTES_MAX);
+            let partial = self.text.trim_ascii_start().len();
+            let is_held = partial <= DELIMITER_BYTES_MAX && self.text.len() <= self.bytes_max;
+            self.closing = Some(rest).filter(|_| is_open && is_held);
+            self.outer = Some(rest);
             if self.closing.is_some() {
                 return;
             }
         }
-        let spoken = match [self.find_brace(), self.find_marker(), self.find_unmarked()]
-            .into_iter()
-            .flatten()
-            .min_by_key(|found| match found {
-                Found::Call { begin, .. } => (*begin, 0),
-                Found::Perhaps(begin) => (*begin, 1),
+        let marker = self.find_marker();
+        let unmarked = self.find_unmarked().filter(|found| !self.is_in_front(found, &marker));
+        let spoken =
+            match [self.find_brace(), marker, unmarked].into_iter().flatten().min_by_key(|found| {
+                match found {
+                    Found::Call { begin, .. } => (*begin, 0),
+                    Found::Perhaps(begin) => (*begin, 1),
+                }
             }) {
-            Some(Found::Call { begin, end, syntax }) => {
-                return self.open_at(begin, end, syntax, sink);
-            }
-            Some(Found::Perhaps(begin)) if self.text.len() - begin <= self.bytes_max => begin,
-            _ => self.text.len(),
-        };
+                Some(Found::Call { begin, end, syntax }) => {
+                    return self.open_at(begin, end, syntax, sink);
+                }
+                Some(Found::Perhaps(begin)) if self.text.len() - begin <= self.bytes_max => begin,
+                _ => self.text.len(),
+            };
         // A token is spoken as a whole, so the one with the beginning of a call is kept.
         let whole = self.held.iter().take_while(|(_, end)| *end <= spoken).count();
         self.release_first(whole, sink);
+    }
+
+    /// Whether only white space separates the beginning of a call without delimiter from the
+    /// delimiter of the model's format, which the former then contains.
+    fn is_in_front(&self, unmarked: &Found, marker: &Option<Found>) -> bool {
+        let (Found::Call { begin, .. } | Found::Perhaps(begin)) = unmarked;
+        let Some(Found::Call { begin: marker, .. }) = marker else { return false };
+        self.text.get(*begin..*marker).is_some_and(|space| space.trim_ascii().is_empty())
     }
 
     fn find_brace(&self) -> Option<Found> {
@@ -331,7 +360,7 @@ impl CallReader {
                 Some(Found::Call { begin, end: begin + at, syntax: Some(syntax) })
             }
             Beginning::Open { .. } => Some(Found::Perhaps(begin)),
-            Beginning::Speech => None,
+            Beginning::Speech { .. } => None,
         })
     }
 
@@ -340,13 +369,21 @@ impl CallReader {
         let lines = self.text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
         let first = (self.place != Place::Else).then_some((0, self.place != Place::Line));
         let all = first.into_iter().chain(lines.map(|(at, _)| (at + 1, false)));
-        all.filter_map(|(begin, is_reply)| {
+        // No call begins within an object that is speech.
+        let mut after = 0;
+        all.filter_map(move |(begin, is_reply)| {
             let (actions, _) = self.unmarked.as_ref()?;
-            let text = self.text.get(begin..)?;
+            let text = self.text.get(begin..).filter(|_| begin >= after)?;
             // White space of a speech is spoken.
-            let is_nothing = !is_reply && text.trim_ascii().is_empty();
-            let found = || beginning(text, actions, is_reply);
-            (!is_nothing).then(|| (begin, found()))
+            let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            if !is_reply && line.trim_ascii().is_empty() {
+                return None;
+            }
+            let found = beginning(text, actions, is_reply);
+            if let Beginning::Speech { end } = found {
+                after = begin + end;
+            }
+            Some((begin, found))
         })
     }
 
@@ -392,7 +429,8 @@ impl CallReader {
         // White space in front of a bare call of Llama is not speech.
         let is_bare = syntax.is_none() && begin == end;
         if syntax.is_some() {
-            self.closing = Some(Closing::of(self.text.get(begin..).unwrap_or_default()));
+            let closing = Closing::of(self.text.get(begin..).unwrap_or_default());
+            self.closing = Some(closing.within(self.outer.take()));
         }
         let mut from = 0;
         let mut last = None;
@@ -435,7 +473,9 @@ impl CallReader {
             sink(Piece::Speech(token, self.text.get(from..to).unwrap_or_default()));
             from = to;
         }
-        self.place = self.place.behind(self.text.get(..from).unwrap_or_default());
+        let speech = self.text.get(..from).unwrap_or_default();
+        self.outer = self.outer.filter(|_| speech.trim_ascii().is_empty());
+        self.place = self.place.behind(speech);
         self.text.drain(..from);
         self.held.iter_mut().for_each(|(_, end)| *end -= from);
     }
@@ -626,6 +666,11 @@ mod tests {
             r#"[1, 2, {"name": "sell"}]"#,
             r#"I wrote {"name": "sell", "arguments": {}} there."#,
             "She said:\nsell(item=1)",
+            "<function=foo> is how you write it. Then more.",
+            "call:Anna{she waits} and more",
+            "call:{}",
+            "```\n```\n```\n```\n```\n```\n```\n",
+            "Notes:\n{\"id\":\n{\"id\": 1}}",
             "<b>{</b>",
             "`sell`",
             "{",
@@ -638,6 +683,62 @@ mod tests {
         let pieces: Vec<_> = long.as_bytes().chunks(7).map(|piece| (TokenId(1), piece)).collect();
         let unmarked = Some((actions(), UnmarkedCalls::Call));
         assert_eq!(read_with(hermes, unmarked, &pieces), long);
+    }
+
+    #[test]
+    fn calls_next_to_each_other_leave_no_marker() {
+        let (hermes, _) = markers(CallFormat::HermesJson, &["<tool_call>", "</tool_call>"]);
+        let (plain, _) = markers(CallFormat::Plain, &[]);
+        let call = UNMARKED[0];
+        for markers in [hermes, plain] {
+            read_unmarked(markers, &format!("```json\n{call}\n{call}\n```"), "()()");
+            read_unmarked(markers, &format!("{call}{}</tool_call>{call}", " ".repeat(30)), "()()");
+            read_unmarked(markers, &format!("Hi\n\n{call}"), "Hi\n\n()");
+        }
+        read_unmarked(plain, "\n<tool_call>\n{\"na", "\n(!");
+        read_unmarked(plain, "Hi\n <tool_call>\n{\"na", "Hi\n (!");
+    }
+
+    /// An unfinished call without delimiters does not change the next one, which has them.
+    #[test]
+    fn a_delimiter_ends_a_call_without_one() {
+        let special = ["<tool_call>", "</tool_call>"];
+        let (hermes, tokenizer) = markers(CallFormat::HermesJson, &special);
+        let [open, close] = special.map(|text| {
+            let token = tokenizer.special_token(text).expect("the vocabulary has it");
+            (token, tokenizer.text_bytes(token))
+        });
+        let text = |text: &'static str| (TokenId(1), text.as_bytes());
+        let call = text(UNMARKED[0]);
+        for policy in [UnmarkedCalls::Call, UnmarkedCalls::Refuse] {
+            for begun in [r#"{"name": "sel"#, r#"{"name": "sell", "#, r#"{"id": "1", "name": "#] {
+                let pieces = [text(begun), open, call, close];
+                let read = read_with(hermes, Some((actions(), policy)), &pieces);
+                assert_eq!(read, "(!()", "{begun} {policy:?}");
+            }
+        }
+    }
+
+    /// A server may send a whole reply in one piece.
+    #[test]
+    fn a_large_piece_takes_linear_time() {
+        let (hermes, _) = markers(CallFormat::HermesJson, &["<tool_call>", "</tool_call>"]);
+        let count = 20_000;
+        for text in [
+            format!("x{}x", "```\n".repeat(count)),
+            format!("x{}x", "\n".repeat(count)),
+            format!("x{}x", " \n".repeat(count)),
+            format!("x{}1{}", "\n{\"id\":".repeat(count), "}".repeat(count)),
+            format!("x{}", "\n{\"id\": 1}".repeat(count)),
+            format!("x{}", "\nsell(".repeat(count)),
+        ] {
+            let begun = std::time::Instant::now();
+            let pieces: [(TokenId, &[u8]); 1] = [(TokenId(1), text.as_bytes())];
+            let unmarked = Some((actions(), UnmarkedCalls::Call));
+            assert_eq!(read_with(hermes, unmarked, &pieces), text);
+            // Quadratic time is minutes.
+            assert!(begun.elapsed().as_secs() < 10, "{:?} {:?}", &text[..9], begun.elapsed());
+        }
     }
 
     /// A call without delimiters that is cut, wrong or not accepted is refused, and not spoken.

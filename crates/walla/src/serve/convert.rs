@@ -40,11 +40,35 @@ const REPLY_TOKENS: u32 = 1_024;
 /// Maximum of `top_logprobs`, as in OpenAI's reference. The engine has [`CANDIDATES_MAX`].
 const TOP_LOGPROBS_MAX: u32 = 20;
 
+/// Refuses members that would change the reply and that are not supported.
+fn refuse_unsupported(request: &Request) -> Result<(), Refusal> {
+    let structured = "not supported: use `structured_outputs`";
+    for (name, member, instead) in [
+        ("functions", &request.functions, "not supported: use `tools`"),
+        ("function_call", &request.function_call, "not supported: use `tool_choice`"),
+        ("audio", &request.audio, "only text is supported"),
+        ("grammar", &request.grammar, structured),
+        ("guided_json", &request.guided_json, structured),
+        ("guided_regex", &request.guided_regex, structured),
+        ("guided_choice", &request.guided_choice, structured),
+        ("guided_grammar", &request.guided_grammar, structured),
+    ] {
+        if member.is_some() {
+            return Err(Refusal::of(name, instead));
+        }
+    }
+    match request.modalities.iter().flatten().any(|kind| kind != "text") {
+        true => Err(Refusal::of("modalities", "only text is supported")),
+        false => Ok(()),
+    }
+}
+
 /// Reads a request.
 pub(super) fn ask(mut request: Request) -> Result<Ask, Refusal> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(Refusal::of("n", "only one choice is supported"));
     }
+    refuse_unsupported(&request)?;
     let stop_strings: Vec<String> = match request.stop.take() {
         None => Vec::new(),
         Some(Texts::One(text)) => vec![text],

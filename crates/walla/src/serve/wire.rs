@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 #[derive(Debug, Default, Deserialize)]
@@ -33,6 +34,16 @@ pub(super) struct Request {
     pub parallel_tool_calls: Option<bool>,
     pub priority: Option<i32>,
     pub chat_template_kwargs: Option<Map<String, Value>>,
+    pub modalities: Option<Vec<String>>,
+    // Not supported: of an older form of the protocol, and of other servers.
+    pub functions: Option<IgnoredAny>,
+    pub function_call: Option<IgnoredAny>,
+    pub audio: Option<IgnoredAny>,
+    pub grammar: Option<IgnoredAny>,
+    pub guided_json: Option<IgnoredAny>,
+    pub guided_regex: Option<IgnoredAny>,
+    pub guided_choice: Option<IgnoredAny>,
+    pub guided_grammar: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -135,5 +146,5 @@ pub(super) struct Embeddings {
 #[serde(untagged)]
 pub(super) enum Input {
     Texts(Texts),
-    Other(serde::de::IgnoredAny),
+    Other(IgnoredAny),
 }

@@ -1,6 +1,6 @@
 //! `walla generate` and `walla chat`: text.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use walla_model::synth::{self, Dialect, Mixture, Model};
@@ -311,6 +311,22 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
     out.read_to_end(&mut end).unwrap();
     assert!(child.wait().unwrap().success());
     drop(input);
+}
+
+/// SIGTERM ends a server as Ctrl-C does.
+#[test]
+#[cfg(unix)]
+fn a_server_ends_when_the_system_asks() {
+    for signal in ["-TERM", "-INT"] {
+        let mut command = walla(&["serve", "--port", "0", "--device", "cpu"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let is_ready = |line: &std::io::Result<String>| line.as_ref().unwrap().contains("http://");
+        assert!(lines.any(|line| is_ready(&line)), "it starts");
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        assert!(child.wait().unwrap().success(), "{signal}");
+    }
 }
 
 #[test]

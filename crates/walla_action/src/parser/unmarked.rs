@@ -27,7 +27,10 @@ pub enum Syntax {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// No call.
-    Speech,
+    Speech {
+        /// The length of the object at the beginning, if the whole object is known not to be one.
+        end: usize,
+    },
     /// Perhaps a call: more text decides.
     Open {
         /// Markers and the first line of a block of code, and nothing else so far.
@@ -44,12 +47,17 @@ pub enum Beginning {
     },
 }
 
-use Beginning::{Call, Speech};
+use Beginning::Call;
+
+const SPEECH: Beginning = Beginning::Speech { end: 0 };
 
 const OPEN: Beginning = Beginning::Open { is_wrapper: false, unfinished: None };
 
 /// Keys with which a call in JSON begins.
 const KEYS: &[&str] = &["name", "function", "type", "id", "arguments", "parameters"];
+
+/// Markers and first lines of blocks of code in front of a call, at most one less.
+const WRAPPERS_MAX: usize = 6;
 
 /// Begins and ends a block of code.
 const FENCE: &[u8] = b"```";
@@ -93,10 +101,16 @@ impl Closing {
         Self { is_code: wrapper.windows(FENCE.len()).any(|part| part == FENCE) }
     }
 
-    /// Reads the text behind the call: the length of the closing markers with which it begins, and
-    /// what may still close the call.
+    /// The same behind a call in a block of code that has not ended.
     #[must_use]
-    pub fn read(mut self, text: &[u8]) -> (usize, Option<Self>) {
+    pub fn within(self, outer: Option<Self>) -> Self {
+        Self { is_code: self.is_code || outer.is_some_and(|outer| outer.is_code) }
+    }
+
+    /// Reads the text behind the call: the length of the closing markers with which it begins, what
+    /// may close the call behind them, and whether the rest of the text may be the beginning of it.
+    #[must_use]
+    pub fn read(mut self, text: &[u8]) -> (usize, Self, bool) {
         let mut cursor = Cursor { text, at: 0 };
         let mut len = 0;
         loop {
@@ -110,7 +124,7 @@ impl Closing {
                 len = cursor.at;
             } else {
                 let is_open = markers.any(|marker| marker.starts_with(rest));
-                return (len, is_open.then_some(self));
+                return (len, self, is_open);
             }
         }
     }
@@ -159,7 +173,7 @@ impl<'t> Cursor<'t> {
     /// there was a marker.
     fn skip_markers(&mut self) -> Read<bool> {
         let mut has_marker = false;
-        loop {
+        for _ in 0..WRAPPERS_MAX {
             self.skip_space();
             let rest = self.rest();
             if rest.is_empty() {
@@ -178,6 +192,7 @@ impl<'t> Cursor<'t> {
                 return Ok(has_marker);
             }
         }
+        Err(SPEECH)
     }
 
     fn take_while(&mut self, is_part: impl Fn(u8) -> bool) -> &'t [u8] {
@@ -193,7 +208,7 @@ impl<'t> Cursor<'t> {
                 self.at += 1;
                 Ok(())
             }
-            Some(_) => Err(Speech),
+            Some(_) => Err(SPEECH),
             None => Err(OPEN),
         }
     }
@@ -202,7 +217,7 @@ impl<'t> Cursor<'t> {
     fn quoted(&mut self) -> Read<Result<&'t [u8], &'t [u8]>> {
         let mark = match self.skip_space() {
             Some(mark @ (b'"' | b'\'')) => mark,
-            Some(_) => return Err(Speech),
+            Some(_) => return Err(SPEECH),
             None => return Err(OPEN),
         };
         self.at += 1;
@@ -213,7 +228,7 @@ impl<'t> Cursor<'t> {
                 self.at += 1;
                 Ok(Ok(text))
             }
-            Some(_) => Err(Speech),
+            Some(_) => Err(SPEECH),
         }
     }
 
@@ -227,14 +242,19 @@ impl<'t> Cursor<'t> {
                 match self.skip_space() {
                     Some(b'{') => self.json(at, actions),
                     Some(_) if is_reply => self.named(at, actions, true),
-                    Some(_) => Err(Speech),
+                    Some(_) => Err(SPEECH),
                     None => Err(OPEN),
                 }
             }
-            Some(b'<') => self.literal("<function=").map(|()| Call { at, syntax: Syntax::Xml }),
+            Some(b'<') => {
+                self.literal("<function=")?;
+                self.name_before(b'>', actions).map(|()| Call { at, syntax: Syntax::Xml })
+            }
             _ => match self.literal("call:") {
-                Ok(()) => self.gemma(at),
-                Err(Speech) if is_reply => self.named(at, actions, false),
+                Ok(()) => {
+                    self.name_before(b'{', actions).map(|()| Call { at, syntax: Syntax::Gemma })
+                }
+                Err(Beginning::Speech { .. }) if is_reply => self.named(at, actions, false),
                 Err(found) => Err(found),
             },
         }
@@ -246,15 +266,16 @@ impl<'t> Cursor<'t> {
             self.at += text.len();
             return Ok(());
         }
-        Err(if text.starts_with(rest) { OPEN } else { Speech })
+        Err(if text.starts_with(rest) { OPEN } else { SPEECH })
     }
 
-    fn gemma(&mut self, at: usize) -> Read<Beginning> {
-        self.take_while(is_of_name);
+    /// The name of an action, and the byte behind it.
+    fn name_before(&mut self, end: u8, actions: &ActionSet) -> Read<()> {
+        let name = self.take_while(is_of_name);
         match self.rest().first() {
-            Some(b'{') => Ok(Call { at, syntax: Syntax::Gemma }),
-            Some(_) => Err(Speech),
-            None => Err(OPEN),
+            Some(byte) if *byte == end && is_possible(name, actions) => Ok(()),
+            None if begins_name(name, actions) => Err(OPEN),
+            _ => Err(SPEECH),
         }
     }
 
@@ -262,20 +283,19 @@ impl<'t> Cursor<'t> {
     fn named(&mut self, at: usize, actions: &ActionSet, is_list: bool) -> Read<Beginning> {
         let name = self.take_while(is_of_name);
         if self.rest().is_empty() {
-            let mut names = actions.possible().map(|action| action.name().as_bytes());
-            return Err(if names.any(|known| known.starts_with(name)) { OPEN } else { Speech });
+            return Err(if begins_name(name, actions) { OPEN } else { SPEECH });
         }
         if !is_possible(name, actions) {
-            return Err(Speech);
+            return Err(SPEECH);
         }
         if self.rest().first() == Some(&b'(') {
             return Ok(Call { at, syntax: Syntax::Python });
         }
         match self.skip_space() {
-            _ if is_list => Err(Speech),
+            _ if is_list => Err(SPEECH),
             Some(b'{') => Ok(Call { at, syntax: Syntax::Named }),
             Some(b'[') => self.literal("[ARGS]").map(|()| Call { at, syntax: Syntax::Named }),
-            Some(_) => Err(Speech),
+            Some(_) => Err(SPEECH),
             None => Err(OPEN),
         }
     }
@@ -289,11 +309,11 @@ impl<'t> Cursor<'t> {
             Ok(key) => key,
             Err(part) => {
                 let is_key = KEYS.iter().any(|key| key.as_bytes().starts_with(part));
-                return Err(if is_key { OPEN } else { Speech });
+                return Err(if is_key { OPEN } else { SPEECH });
             }
         };
         if !KEYS.iter().any(|known| known.as_bytes() == key) {
-            return Err(Speech);
+            return Err(SPEECH);
         }
         if key == b"name" {
             self.byte(b':')?;
@@ -312,8 +332,12 @@ impl<'t> Cursor<'t> {
                 .is_ok_and(|call| actions.get(&call.name).is_some() || !call.arguments.is_empty())
         };
         let all = !calls.is_empty() && calls.iter().all(is_call);
-        Ok(if all { Call { at, syntax } } else { Speech })
+        Ok(if all { Call { at, syntax } } else { Beginning::Speech { end: at + end } })
     }
+}
+
+fn begins_name(part: &[u8], actions: &ActionSet) -> bool {
+    actions.possible().any(|action| action.name().as_bytes().starts_with(part))
 }
 
 fn is_possible(name: &[u8], actions: &ActionSet) -> bool {

@@ -35,6 +35,8 @@ pub(super) struct Delivery<'a> {
     calls: Option<&'a mut CallReader>,
     /// The actions that may be called.
     set: Option<&'a ActionSet>,
+    /// Calls of the reply, at most.
+    calls_max: u32,
     /// The reply has failed or was cancelled, so an unfinished call is not delivered.
     is_cut: bool,
     send: &'a mut dyn FnMut(Event),
@@ -64,6 +66,7 @@ impl<'a> Delivery<'a> {
             output,
             calls: calls.as_deref_mut().filter(|_| may_have_calls),
             set: set.filter(|_| reply.policy != Some(ActionPolicy::Off)),
+            calls_max: spec.actions.as_ref().map_or(1, |actions| actions.calls_max.max(1)),
             is_cut: false,
             send,
             stopped: false,
@@ -128,9 +131,9 @@ impl<'a> Delivery<'a> {
         *self.calls_ended += 1;
         self.has_ended = true;
         let call = call.and_then(|call| match self.set {
-            Some(set) if !self.is_cut => check(set, call),
-            Some(_) => Err(call.refused(CallError::Unfinished)),
-            None => {
+            Some(set) if !self.is_cut && id.index < self.calls_max => check(set, call),
+            Some(_) if self.is_cut => Err(call.refused(CallError::Unfinished)),
+            _ => {
                 let error = CallError::NotAllowed { name: call.name.clone() };
                 Err(call.refused(error))
             }

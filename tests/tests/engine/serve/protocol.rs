@@ -98,6 +98,31 @@ async fn the_scheme_of_a_key_has_no_case() {
 }
 
 #[tokio::test]
+async fn members_that_would_change_the_reply_are_refused() {
+    let (_local, port) = server(ServeOptions::default()).await;
+    for (name, value) in [
+        ("functions", json!([{"name": "a"}])),
+        ("function_call", json!({"name": "a"})),
+        ("audio", json!({"voice": "a"})),
+        ("modalities", json!(["text", "audio"])),
+        ("grammar", json!("root ::= \"a\"")),
+        ("guided_json", json!({})),
+        ("guided_regex", json!("a")),
+        ("guided_choice", json!(["a"])),
+        ("guided_grammar", json!("a")),
+    ] {
+        let mut body = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1});
+        let head = "POST /v1/chat/completions";
+        for (value, status) in [(value, 400), (Value::Null, 200)] {
+            body[name] = value;
+            let (found, answer) = request(port, head, &body.to_string()).await;
+            assert_eq!(found, status, "{name}: {answer}");
+            assert!(status == 200 || answer.contains(&format!("\"param\":\"{name}\"")), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn members_at_the_ends_of_their_ranges_are_taken() {
     let (_local, port) = server(ServeOptions::default()).await;
     let body = |more: Value| {

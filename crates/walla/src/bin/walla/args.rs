@@ -53,7 +53,7 @@ pub enum Verb {
     /// Serve the chat completions protocol for tools and for other machines
     ///
     /// POST /v1/chat/completions and /v1/embeddings, GET /v1/models and /health. All requests run
-    /// as one batch. Ends with Ctrl-C.
+    /// as one batch. Ends with Ctrl-C or SIGTERM.
     #[cfg(feature = "serve")]
     Serve(Serve),
     /// Measure milliseconds per step for several numbers of agents

@@ -120,3 +120,22 @@ fn a_constrained_reply_has_no_calls_without_markers() {
     assert_eq!((&*heard.text, heard.calls.len()), (text, 0), "{heard:?}");
     assert_eq!(heard.usage.call_tokens, 0, "{heard:?}");
 }
+
+/// A list in one block has no more calls than the reply may make.
+#[test]
+fn calls_of_a_list_count_for_the_limit() {
+    let one = r#"{"name": "wave", "arguments": {}}"#;
+    let list = format!("[{one}, {one}, {one}]");
+    for text in [&*list, "[wave(), wave(), wave()]"] {
+        for calls_max in [1, 2] {
+            let heard = reply(&MARKERS, text, |actions| actions.calls_max = calls_max);
+            assert_eq!(heard.calls.len() as u32, calls_max, "{text} {heard:?}");
+            let of_limit = |call: &&RefusedCall| {
+                call.call.error == CallError::NotAllowed { name: "wave".to_owned() }
+            };
+            let refused = heard.refused.iter().filter(of_limit).count() as u32;
+            assert_eq!(refused, 3 - calls_max, "{text} {heard:?}");
+            assert_eq!(heard.ends, [Ok(FinishReason::CallLimit)]);
+        }
+    }
+}
