@@ -517,6 +517,12 @@ mod tests {
         (CallMarkers::new(format, &tokenizer), tokenizer)
     }
 
+    /// A special token and its text.
+    fn special_piece<'t>(tokenizer: &'t Tokenizer, text: &str) -> (TokenId, &'t [u8]) {
+        let token = tokenizer.special_token(text).expect("the vocabulary has it");
+        (token, tokenizer.text_bytes(token))
+    }
+
     /// Speech, and one letter for each event: `(` opened, `)` a valid call, `!` a malformed one.
     fn read(markers: CallMarkers, pieces: &[(TokenId, &[u8])]) -> String {
         read_with(markers, None, pieces)
@@ -704,10 +710,7 @@ mod tests {
     fn a_delimiter_ends_a_call_without_one() {
         let special = ["<tool_call>", "</tool_call>"];
         let (hermes, tokenizer) = markers(CallFormat::HermesJson, &special);
-        let [open, close] = special.map(|text| {
-            let token = tokenizer.special_token(text).expect("the vocabulary has it");
-            (token, tokenizer.text_bytes(token))
-        });
+        let [open, close] = special.map(|text| special_piece(&tokenizer, text));
         let text = |text: &'static str| (TokenId(1), text.as_bytes());
         let call = text(UNMARKED[0]);
         for policy in [UnmarkedCalls::Call, UnmarkedCalls::Refuse] {
@@ -826,10 +829,7 @@ mod tests {
     fn token_delimiters_count_only_as_tokens() {
         let special = ["<tool_call>", "</tool_call>"];
         let (hermes, tokenizer) = markers(CallFormat::HermesJson, &special);
-        let [open, close] = special.map(|text| {
-            let token = tokenizer.special_token(text).expect("the vocabulary has it");
-            (token, tokenizer.text_bytes(token))
-        });
+        let [open, close] = special.map(|text| special_piece(&tokenizer, text));
         let text = |text: &'static str| (TokenId(1), text.as_bytes());
         let json = text("\n{\"name\": \"wave\", \"arguments\": {\"a\": \"</tool_call>\"}}\n");
         assert_eq!(read(hermes, &[text("Hi "), open, json, close, text(" Bye")]), "Hi () Bye");
