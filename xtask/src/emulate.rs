@@ -14,8 +14,8 @@ use crate::cargo_command;
 /// Compute capabilities that the emulator supports.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "8.6", "8.9", "9.0", "12.0"];
 
-/// Test selections of CI: for 9.0 (H100) all tests except slow ones (minutes each), for the others
-/// tests of the differences between the PTX texts. Two to four minutes on two cores.
+/// Test selections of CI: for 9.0 (H100) all tests except slow ones (minutes each). [`FULL`] has
+/// tests of the differences between the PTX texts of the others.
 const CI: &[(&str, &[&str])] = &[
     (
         "9.0",
@@ -58,6 +58,10 @@ const CI: &[(&str, &[&str])] = &[
     ),
     // Sequential: these tests measure free memory or allocate all of it ([`MEMORY_MIB`]).
     ("9.0", &["--ignored", "--test-threads=1", "memory::"]),
+];
+
+/// Further selections of `cargo xtask ci --full`.
+const FULL: &[(&str, &[&str])] = &[
     (
         "8.0",
         &[
@@ -116,14 +120,15 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn ci() -> Result<(), String> {
+pub fn ci(is_full: bool) -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         eprintln!("xtask: no emulator here: libraries are found in another way");
         return Ok(());
     }
     let folder = install(&build()?)?;
     let known = names()?;
-    CI.iter().try_for_each(|(capability, arguments)| {
+    let further = if is_full { FULL } else { &[] };
+    CI.iter().chain(further).try_for_each(|(capability, arguments)| {
         if let Some(stale) = stale(arguments, &known) {
             return Err(format!("{stale} selects none of the GPU tests: see xtask/src/emulate.rs"));
         }

@@ -71,11 +71,11 @@ fn main() -> ExitCode {
 /// The CI tasks, with the tests first because they find most errors.
 fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
-    emulate::ci()?;
+    emulate::ci(is_full)?;
     cargo("fmt --all --check")?;
     features(is_full)?;
     // With the features of the lints, so that dependencies are not checked again with others.
-    let doc = format!("doc --no-deps --features {FEATURES}");
+    let doc = format!("doc --workspace --no-deps --features {FEATURES}");
     run(cargo_command(&doc).env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
     matrix::check()?;
@@ -101,14 +101,19 @@ fn all_tests() -> Command {
 }
 
 /// Checks all packages with every feature, at once, so that dependencies are not checked again with
-/// other features; then packages with code for the absence of a feature. The overlay is checked,
-/// and the tests of features that [`all_tests`] lacks run, only if `is_full`: on two cores a check
-/// of Bevy's UI takes four minutes, a build ten, and every build with other features some minutes.
+/// other features. Packages with code for the absence of a feature and the overlay are checked,
+/// and the tests of the measurements and of features that [`all_tests`] lacks run, only if
+/// `is_full`: on two cores a check of Bevy's UI takes four minutes, a build ten, and every build
+/// with other features some minutes.
 fn features(is_full: bool) -> Result<(), String> {
-    clippy(&format!("--all-targets --features {FEATURES}"))?;
-    clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
+    clippy(&format!("--workspace --all-targets --features {FEATURES}"))?;
     if is_full {
-        clippy("--all-targets")?;
+        clippy(
+            "--package walla_runtime --package bevy_walla --package walla --no-default-features",
+        )?;
+        clippy("--workspace --all-targets")?;
+        cargo("test --package walla_benches")?;
+        cargo("test --package walla_emulator --lib")?;
         clippy("--package bevy_walla --all-targets --features overlay,lod,reflect,serialize,cuda")?;
         cargo("test --package bevy_walla --lib --test overlay --features overlay")?;
         cargo("test --package walla_cuda --features cupti --lib")?;

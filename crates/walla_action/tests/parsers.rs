@@ -321,7 +321,7 @@ fn an_opening_delimiter_ends_an_open_call() {
 #[test]
 fn arguments_are_checked_as_the_oracle_does() {
     let (mut accepted, mut refused) = (0, 0);
-    for seed in 0..2_000 {
+    for seed in 0..600 {
         let mut random = Random::new(seed);
         let spec = action(&mut random, "f");
         let schema = spec.parameters().clone();
@@ -347,7 +347,7 @@ fn arguments_are_checked_as_the_oracle_does() {
             }
         }
     }
-    assert!(accepted > 200 && refused > 200, "{accepted} {refused}");
+    assert!(accepted > 60 && refused > 60, "{accepted} {refused}");
 }
 
 /// Names are sorted as the template's `dictsort` does.

@@ -199,7 +199,7 @@ fn history() -> impl Strategy<Value = Vec<(u32, u32, f32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     /// After any measurements, a step of each size that the budget allows runs again.
     #[test]

@@ -92,14 +92,14 @@ fn prompts_are_encoded_as_in_training() {
 }
 
 /// The trained weights are exactly representable in Q8_0, so the shipped file computes the same
-/// function as the float32 model. Every fourth prompt, because the scalar variant is slow; all 100
+/// function as the float32 model. Every eighth prompt, because the scalar variant is slow; all 100
 /// agree, too.
 #[test]
 fn the_scalar_variant_computes_what_training_computed() {
     let references = references();
     assert_eq!(references.len(), 100);
     let mut evaluator = evaluator(Variant::Scalar, KvType::F32);
-    for reference in references.into_iter().step_by(4) {
+    for reference in references.into_iter().step_by(8) {
         let row = last_logits(&mut evaluator, &reference.ids);
         assert_eq!(best(&row), reference.top_ids[0]);
         for (&token, &logit) in reference.top_ids.iter().zip(&reference.top_logits) {

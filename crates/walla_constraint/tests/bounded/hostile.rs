@@ -282,7 +282,7 @@ fn first_rules_without_a_bound_are_refused() {
 fn a_mask_beyond_its_time_ends_the_reply_with_an_error() {
     let tokenizer = small("llama32-q4_0");
     let vocabulary = Vocabulary::new(tokenizer.clone()).unwrap();
-    let time_max = Duration::from_millis(60);
+    let time_max = Duration::from_millis(20);
     let options = CompilerOptions { mask_time_max: time_max, ..CompilerOptions::default() };
     let compiler = Compiler::new(vocabulary, options);
     let source = Constraint::lark("start: t\nt: t t t t | /[a-z]/ |");

@@ -270,7 +270,7 @@ fn hostile() -> impl Strategy<Value = String> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

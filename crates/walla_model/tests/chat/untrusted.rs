@@ -278,7 +278,7 @@ fn control_tokens_come_only_from_the_template() {
 fn untrusted_text_is_preserved() {
     let template = ChatTemplate::chatml();
     let mut runner =
-        TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let result = runner.run(&regular(), |conversation| {
         let messages: Vec<Message<'_>> =
             conversation.iter().map(|(role, text)| Message::new(*role, text)).collect();

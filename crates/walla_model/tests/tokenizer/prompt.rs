@@ -157,7 +157,7 @@ fn hostile() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(10_000)
+        ..ProptestConfig::with_cases(4_000)
     })]
 
     /// For any contents of any field, the markers equal those in the same prompt with plain words.

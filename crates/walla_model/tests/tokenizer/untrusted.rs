@@ -173,7 +173,7 @@ fn the_limit_holds() {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(3_000)
+        ..ProptestConfig::with_cases(1_500)
     })]
 
     /// Any mixture of markers, their parts and words, for vocabularies in which parts of the

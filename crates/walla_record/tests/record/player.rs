@@ -163,9 +163,9 @@ fn a_stopped_player_ends_its_replies() {
 /// Many replies at once take no long frame: one pass over them per event.
 #[test]
 fn many_replies_are_played_in_linear_time() {
-    let [few, many] = [250, 4_000].map(time_to_play);
+    let [few, many] = [100, 1_600].map(time_to_play);
     // 16 times, or 256 times in quadratic time.
-    assert!(many < few * 64, "{few:?} for 250 replies, {many:?} for 4,000");
+    assert!(many < few * 64, "{few:?} for 100 replies, {many:?} for 1,600");
 }
 
 /// The least processor time for this number of replies.

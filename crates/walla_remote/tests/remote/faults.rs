@@ -294,7 +294,7 @@ fn pieces(all: Vec<u8>, seed: u64) -> Vec<Part> {
 
 fn stories() -> u64 {
     let number = std::env::var("WALLA_REMOTE_STORIES").ok();
-    number.map_or(600, |number| number.parse().expect("a number of stories"))
+    number.map_or(300, |number| number.parse().expect("a number of stories"))
 }
 
 /// Memory of this process that is in use now, in KiB.

@@ -35,7 +35,7 @@ use crate::options::EngineError;
 const VARIABLE: &str = "WALLA_SIMULATION_SEEDS";
 
 /// Default seeds.
-const SEEDS: Range<u64> = 0..300;
+const SEEDS: Range<u64> = 0..200;
 
 /// Seeds that found a fault: agents of a client that continued after a stall were in the batch and
 /// evicted; and in the last one, an agent with reserved pages and no tokens was held back by the
