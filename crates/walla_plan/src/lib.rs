@@ -1,4 +1,4 @@
-//! Pure planning: batches, micro-batches, the output map, the KV ledger and the frame plan.
+//! Pure planning: batches, micro-batches, the output map, the KV ledger and the plan of a step.
 //!
 //! The crate uses no clock, no device, no hash order and no random numbers: the same calls return
 //! the same results. Nothing allocates after construction. The host plans with this crate; a device
@@ -6,7 +6,7 @@
 //!
 //! | question | type | counterpart in llama.cpp |
 //! |---|---|---|
-//! | Which agents get rows in this frame, and how many? | [`plan`] fills a [`Plan`] | – |
+//! | Which agents get rows in this step, and how many? | [`plan`] fills a [`Plan`] | – |
 //! | How much device time may this frame use? | [`Governor`] produces [`Limits`] | – |
 //! | Which tokens are evaluated? | [`Batch`], validated as [`CheckedBatch`] | `llama_batch`, `llama_batch_allocr::init` |
 //! | Which tokens does one forward pass take? | [`Split`] fills a [`UBatch`] | `split_simple`, `split_equal` |
@@ -14,7 +14,7 @@
 //! | Where are keys and values stored? | [`KvLedger`]; a device executes its [`KvCommands`] | `llama_memory_seq_rm`, `_cp`, `_keep`, `_add` |
 //!
 //! # Examples
-//! One frame, from requests to micro-batches: one agent decodes, another one prefills its prompt.
+//! One step, from requests to a micro-batch: one agent decodes, another one prefills its prompt.
 //! ```
 //! use walla_plan::{
 //!     NextWork, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, Output, OutputMap, Plan,
@@ -28,44 +28,44 @@
 //! ledger.append(greta, 20, &mut commands)?; // evaluated in an earlier frame
 //! ledger.retire(1);
 //!
-//! // 1. Plan the frame. Steps after the first decode further tokens.
+//! // 1. Plan the step.
 //! let prompt: Vec<TokenId> = (100..130).map(TokenId).collect();
 //! let requests = [
 //!     PlanRequest::new(greta, NextWork::Decoding),
 //!     PlanRequest::new(finn, NextWork::Prefill { tokens: prompt.len() as u32 }),
 //! ];
-//! let mut frame = Plan::new(64);
-//! plan(&requests, &ledger, &Limits { steps_max: 2, ..Limits::default() }, &mut frame)?;
-//! assert_eq!(frame.steps().len(), 2);
+//! let mut planned = Plan::new(64);
+//! plan(&requests, &ledger, &Limits::default(), &mut planned)?;
+//! assert_eq!(planned.step().rows(), 31);
 //!
+//! // 2. Fill the batch. Greta's input is the token that was sampled last.
 //! let limits = BatchLimits::new(32_000, 64, 512);
-//! let (mut batch, mut splitter) = (Batch::new(limits), Splitter::new(limits));
-//! let (mut outputs, mut ubatch) = (OutputMap::new(limits), UBatch::with_capacity(128));
-//! for (step, work) in frame.steps().iter().enumerate() {
-//! // 2. Fill the batch of this step. Greta's input is the token that was sampled last.
-//!     batch.clear();
-//!     for decode in &frame.decode()[..work.decode_rows as usize] {
-//!         batch.push(TokenInput::LastSampled, None, decode.seq, Output::Sample)?;
-//!     }
-//!     for prefill in frame.prefill().iter().filter(|_| step == 0) {
-//!         ledger.reserve(prefill.seq, prefill.prompt_tokens, &mut commands)?;
-//!         for (place, token) in prompt[..prefill.tokens as usize].iter().enumerate() {
-//!             let is_last = prefill.finishes() && place + 1 == prompt.len();
-//!             let output = if is_last { Output::Sample } else { Output::None };
-//!             batch.push(TokenInput::Id(*token), None, prefill.seq, output)?;
-//!         }
-//!     }
-//! // 3. Allocate the cells, then split into forward passes and assign output rows.
-//!     let checked = batch.check(&ledger)?;
-//!     ledger.append_batch(checked, &mut commands)?;
-//!     commands.clear(); // a device would run them here, before the forward pass
-//!     let mut split = checked.split(&mut splitter, &mut outputs);
-//!     while split.ragged(128, &mut ubatch) {
-//!         assert_eq!(ubatch.len(), work.rows()); // and `ubatch` here
-//!     }
-//!     ledger.retire(2 + step as u64);
+//! let mut batch = Batch::new(limits);
+//! for seq in planned.decode() {
+//!     batch.push(TokenInput::LastSampled, None, *seq, Output::Sample)?;
 //! }
-//! assert_eq!((ledger.len(greta), ledger.len(finn)), (22, 30));
+//! for prefill in planned.prefill() {
+//!     ledger.reserve(prefill.seq, prefill.prompt_tokens, &mut commands)?;
+//!     for (place, token) in prompt[..prefill.tokens as usize].iter().enumerate() {
+//!         let is_last = prefill.finishes() && place + 1 == prompt.len();
+//!         let output = if is_last { Output::Sample } else { Output::None };
+//!         batch.push(TokenInput::Id(*token), None, prefill.seq, output)?;
+//!     }
+//! }
+//!
+//! // 3. Allocate the cells, then split into forward passes and assign output rows.
+//! let checked = batch.check(&ledger)?;
+//! ledger.reserve_batch(checked, &mut commands)?;
+//! commands.clear(); // a device would run them here, before the forward pass
+//! let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
+//! let mut ubatch = UBatch::with_capacity(128);
+//! let mut split = checked.split(&mut splitter, &mut outputs);
+//! while split.ragged(128, &mut ubatch) {
+//!     assert_eq!(ubatch.len(), planned.step().rows()); // and `ubatch` here
+//! }
+//! ledger.append_reserved(checked);
+//! ledger.retire(2);
+//! assert_eq!((ledger.len(greta), ledger.len(finn)), (21, 30));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -83,9 +83,8 @@ pub mod ubatch;
 pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
 pub use cache_size::{CacheLimit, CacheNeeds, CacheSize};
 pub use frame::{
-    AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Decode, Deferral, Deferred, Detail,
-    Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests,
-    bucket_for, plan,
+    AGED_CHUNK_TOKENS, BUCKETS, CHUNK_WAIT_FRAMES, CostModel, Deferral, Deferred, Detail, Limits,
+    LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork, TooManyRequests, bucket_for, plan,
 };
 pub use governor::{ChargedStep, Governor, GovernorOptions, GovernorStats, StepCost};
 pub use kv::{

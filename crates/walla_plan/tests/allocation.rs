@@ -111,7 +111,7 @@ fn a_plan_allocates_nothing_even_the_first_time() {
         ledger.append(seq, 16, &mut KvCommands::with_capacity(0)).unwrap();
     }
     let cost = LinearCost { step_micros: 300.0, row_micros: 2.0, ..LinearCost::default() };
-    let limits = Limits { steps_max: 32, cost: Some(&cost), ..Limits::default() };
+    let limits = Limits { cost: Some(&cost), ..Limits::default() };
     let mut requests: Vec<_> = (0..agents)
         .map(|seq| {
             let state = match seq % 5 {
@@ -147,7 +147,7 @@ fn a_governed_frame_allocates_nothing() {
                 StepWork::decode(64, 64),
             );
             plan(&requests, &ledger, &limits, &mut frame).unwrap();
-            let step = governor.submit(frame.steps()[0]);
+            let step = governor.submit(frame.step());
             governor.observe(step, 300_000);
         }
     });

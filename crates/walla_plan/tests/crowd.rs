@@ -241,8 +241,7 @@ proptest! {
         // Frames without a step pay for the one before.
         for _ in 0..80 * votes * DEBT_FRAMES_MAX {
             governor.begin_frame();
-            let base = Limits { steps_max: 1, ..Limits::default() };
-            let limits = governor.limits(base, StepWork::decode(1, 200), wanted);
+            let limits = governor.limits(Limits::default(), StepWork::decode(1, 200), wanted);
             let allows = |rows: u32| {
                 if rows > limits.rows_max {
                     return false;

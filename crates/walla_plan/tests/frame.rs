@@ -1,9 +1,8 @@
 //! The rules of the frame plan, each in its own test.
 
 use walla_plan::{
-    AGED_CHUNK_TOKENS, CostModel, Decode, Deferral, Deferred, Detail, KvCommands, KvLedger,
-    LedgerOptions, Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork,
-    TooManyRequests, plan,
+    AGED_CHUNK_TOKENS, CostModel, Deferral, Deferred, Detail, KvCommands, KvLedger, LedgerOptions,
+    Limits, LinearCost, NextWork, Plan, PlanRequest, Prefill, StepWork, TooManyRequests, plan,
 };
 use walla_types::SeqId;
 
@@ -45,7 +44,7 @@ fn planned(requests: &[PlanRequest], ledger: &KvLedger, limits: &Limits<'_>) -> 
 }
 
 fn speakers(frame: &Plan) -> Vec<u32> {
-    frame.decode().iter().map(|decode| decode.seq.0).collect()
+    frame.decode().iter().map(|seq| seq.0).collect()
 }
 
 fn readers(frame: &Plan) -> Vec<(u32, u32)> {
@@ -57,13 +56,12 @@ fn reason(frame: &Plan, seq: u32) -> Option<Deferral> {
     frame.deferred().iter().find(of).map(|deferred| deferred.reason)
 }
 
-const ONE_STEP: Limits<'static> = Limits {
+const LIMITS: Limits<'static> = Limits {
     rows_max: 8,
     prefill_tokens_max: 8,
     chunk_gain_min: 1.0,
     chunk_tokens_min: 1,
     sequences_max: 8,
-    steps_max: 1,
     wait_frames_max: 60,
     device_micros_max: 0,
     step_micros_max: u32::MAX,
@@ -90,9 +88,9 @@ fn priority_goes_before_lateness_before_waiting_before_id() {
         PlanRequest { priority: -1, ..voice(1, 9.0) },
     ];
     let ledger = ledger_with(64, &[1; 16]);
-    let frame = planned(&requests, &ledger, &ONE_STEP);
+    let frame = planned(&requests, &ledger, &LIMITS);
     assert_eq!(speakers(&frame), [8, 7, 6, 4, 5, 1]);
-    let narrow = Limits { rows_max: 3, ..ONE_STEP };
+    let narrow = Limits { rows_max: 3, ..LIMITS };
     let frame = planned(&requests, &ledger, &narrow);
     assert_eq!(speakers(&frame), [8, 7, 6]);
     assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
@@ -104,7 +102,7 @@ fn no_prompt_takes_the_row_of_a_due_voice() {
     let mut requests = vec![urgent];
     requests.extend((1..6).map(speaker));
     let ledger = ledger_with(64, &[0, 1, 1, 1, 1, 1]);
-    let frame = planned(&requests, &ledger, &ONE_STEP);
+    let frame = planned(&requests, &ledger, &LIMITS);
     assert_eq!(speakers(&frame), [1, 2, 3, 4, 5]);
     assert_eq!(readers(&frame), [(0, 3)], "the prompt gets the rows that are left");
     assert!(!frame.prefill()[0].finishes());
@@ -114,10 +112,10 @@ fn no_prompt_takes_the_row_of_a_due_voice() {
 fn agents_ahead_of_their_voice_rate_yield_to_prompts() {
     let requests = [voice(0, -3.0), prompt(1, 8), voice(2, 0.5)];
     let ledger = ledger_with(64, &[1, 0, 1]);
-    let frame = planned(&requests, &ledger, &ONE_STEP);
+    let frame = planned(&requests, &ledger, &LIMITS);
     assert_eq!((speakers(&frame), readers(&frame)), (vec![2], vec![(1, 7)]));
     assert_eq!(reason(&frame, 0), Some(Deferral::Rows));
-    let wide = Limits { rows_max: 16, ..ONE_STEP };
+    let wide = Limits { rows_max: 16, ..LIMITS };
     let frame = planned(&requests, &ledger, &wide);
     assert_eq!(speakers(&frame), [2, 0], "a deadline is not a maximum of effort");
     assert_eq!(frame.prefill(), [Prefill { seq: SeqId(1), tokens: 8, prompt_tokens: 8 }]);
@@ -126,48 +124,17 @@ fn agents_ahead_of_their_voice_rate_yield_to_prompts() {
 
 #[test]
 fn an_empty_prompt_gets_nothing_and_is_not_deferred() {
-    let frame = planned(&[prompt(0, 0)], &ledger_with(8, &[1]), &ONE_STEP);
+    let frame = planned(&[prompt(0, 0)], &ledger_with(8, &[1]), &LIMITS);
     assert!(frame.is_empty() && frame.deferred().is_empty());
-    assert_eq!(frame.bucket(0), None);
 }
 
 #[test]
 fn an_agent_without_pages_is_deferred_with_its_page_count() {
     let ledger = ledger_with(4, &[8, 8]);
-    let frame = planned(&[speaker(0), prompt(2, 5)], &ledger, &ONE_STEP);
+    let frame = planned(&[speaker(0), prompt(2, 5)], &ledger, &LIMITS);
     assert!(frame.is_empty());
     assert_eq!(reason(&frame, 0), Some(Deferral::Pages { wanted_pages: 1 }));
     assert_eq!(reason(&frame, 2), Some(Deferral::Pages { wanted_pages: 2 }));
-}
-
-#[test]
-fn late_voices_catch_up_within_the_frame() {
-    let requests = [
-        voice(0, 0.5),
-        voice(1, 2.5),
-        voice(2, 9.0),
-        PlanRequest { detail: Detail::Reduced, ..voice(3, 9.0) },
-    ];
-    let limits = Limits { steps_max: 4, ..ONE_STEP };
-    let frame = planned(&requests, &ledger_with(64, &[1; 4]), &limits);
-    let steps: Vec<_> =
-        frame.decode().iter().map(|Decode { seq, steps }| (seq.0, *steps)).collect();
-    assert_eq!(steps, [(2, 4), (1, 3), (3, 1), (0, 1)]);
-    let rows: Vec<_> = frame.steps().iter().map(StepWork::rows).collect();
-    assert_eq!(rows, [4, 2, 2, 1], "step k evaluates the first rows of the list");
-    assert_eq!((frame.bucket(0), frame.bucket(3), frame.bucket(4)), (Some(4), Some(1), None));
-}
-
-#[test]
-fn agents_without_a_voice_rate_take_the_remaining_steps() {
-    let requests = [speaker(0), voice(1, 0.0), prompt(2, 3)];
-    let limits = Limits { steps_max: 3, device_micros_max: 350, cost: Some(&COST), ..ONE_STEP };
-    let frame = planned(&requests, &ledger_with(64, &[1, 1, 0]), &limits);
-    // 100 + 10 × 6 for five rows, then 110 for one more step; a third would make 380.
-    assert_eq!(frame.predicted_micros(), 270.0);
-    assert_eq!(frame.decode()[0], Decode { seq: SeqId(0), steps: 2 });
-    assert_eq!(frame.decode()[1], Decode { seq: SeqId(1), steps: 1 });
-    assert_eq!(readers(&frame), [(2, 3)]);
 }
 
 #[test]
@@ -175,30 +142,29 @@ fn steps_that_exceed_the_budget_are_not_started() {
     let requests: Vec<_> = (0..8).map(speaker).collect();
     let ledger = ledger_with(64, &[1; 8]);
     // Buckets 1, 2, 3, 4, 6, 8: five rows cost 160, as six do; seven would cost 180.
-    let limits = Limits { device_micros_max: 179, cost: Some(&COST), ..ONE_STEP };
+    let limits = Limits { device_micros_max: 179, cost: Some(&COST), ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!(speakers(&frame), [0, 1, 2, 3, 4, 5]);
     assert_eq!(reason(&frame, 7), Some(Deferral::Budget));
     let nothing = Limits { device_micros_max: 109, ..limits };
     let frame = planned(&requests, &ledger, &nothing);
     assert!(frame.is_empty());
-    assert_eq!(frame.predicted_micros(), 0.0);
     assert_eq!(frame.deferred().len(), 8);
 }
 
 #[test]
 fn a_chunk_is_as_long_as_the_budget_allows() {
     let cost = LinearCost { prefill_token_micros: 7.0, row_micros: 0.0, ..COST };
-    let limits = Limits { device_micros_max: 150, cost: Some(&cost), ..ONE_STEP };
+    let limits = Limits { device_micros_max: 150, cost: Some(&cost), ..LIMITS };
     let frame = planned(&[prompt(0, 100)], &ledger_with(64, &[]), &limits);
     assert_eq!(readers(&frame), [(0, 7)]);
-    assert_eq!(frame.predicted_micros(), 149.0);
+    assert_eq!(cost.predict_micros(frame.step()), 149.0);
 }
 
 #[test]
 fn context_counts_the_tokens_that_attention_reads() {
     let cost = LinearCost { context_token_micros: 1.0, ..LinearCost::default() };
-    let limits = Limits { device_micros_max: 100, cost: Some(&cost), ..ONE_STEP };
+    let limits = Limits { device_micros_max: 100, cost: Some(&cost), ..LIMITS };
     let ledger = ledger_with(64, &[10, 60, 30, 5]);
     let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
     let frame = planned(&requests, &ledger, &limits);
@@ -210,7 +176,7 @@ fn context_counts_the_tokens_that_attention_reads() {
         context_tokens: 11 + 61 + 5 + 6,
         prefill_pairs: 6 * 5 + (1 + 2 + 3 + 4 + 5 + 6),
     };
-    assert_eq!(frame.steps(), [reached]);
+    assert_eq!(frame.step(), reached);
     assert_eq!(reason(&frame, 2), Some(Deferral::Budget));
 }
 
@@ -222,7 +188,7 @@ fn a_chunk_smaller_than_the_step_overhead_starts_no_step() {
         chunk_gain_min: 1.5,
         device_micros_max,
         cost: Some(&cost),
-        ..ONE_STEP
+        ..LIMITS
     };
     let ledger = ledger_with(64, &[0, 0, 5]);
     let requests = [prompt(0, 20), prompt(1, 3)];
@@ -244,7 +210,7 @@ fn a_nan_prediction_starts_no_step() {
             f32::NAN
         }
     }
-    let limits = Limits { device_micros_max: u32::MAX, cost: Some(&Broken), ..ONE_STEP };
+    let limits = Limits { device_micros_max: u32::MAX, cost: Some(&Broken), ..LIMITS };
     let frame = planned(&[speaker(0)], &ledger_with(8, &[1]), &limits);
     assert!(frame.is_empty());
     assert_eq!(reason(&frame, 0), Some(Deferral::Budget));
@@ -257,15 +223,15 @@ fn aged_agents_run_first_even_beyond_the_budget() {
     requests.push(PlanRequest { waited_frames: 60, priority: -9, ..prompt(8, 100) });
     requests.push(PlanRequest { waited_frames: 61, priority: -9, ..speaker(9) });
     let ledger = ledger_with(64, &[1; 10]);
-    let frame = planned(&requests, &ledger, &ONE_STEP);
+    let frame = planned(&requests, &ledger, &LIMITS);
     // One row in eight is for aged agents; the longest wait gets it.
     assert_eq!(speakers(&frame), [9, 0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(reason(&frame, 8), Some(Deferral::Rows));
 
-    let too_small = Limits { device_micros_max: 1, cost: Some(&COST), ..ONE_STEP };
+    let too_small = Limits { device_micros_max: 1, cost: Some(&COST), ..LIMITS };
     let frame = planned(&requests, &ledger, &too_small);
     assert_eq!(speakers(&frame), [9]);
-    assert_eq!(frame.predicted_micros(), 110.0);
+    assert_eq!(COST.predict_micros(frame.step()), 110.0);
     requests.pop();
     let frame = planned(&requests, &ledger, &too_small);
     assert_eq!((speakers(&frame), readers(&frame)), (vec![], vec![(8, 1)]));
@@ -276,13 +242,13 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
     let mut requests: Vec<_> = (0..31).map(speaker).collect();
     requests.push(PlanRequest { waited_frames: 60, ..prompt(31, 100) });
     let ledger = ledger_with(64, &[1; 31]);
-    let wide = Limits { rows_max: 256, prefill_tokens_max: 64, sequences_max: 4, ..ONE_STEP };
+    let wide = Limits { rows_max: 256, prefill_tokens_max: 64, sequences_max: 4, ..LIMITS };
     let frame = planned(&requests, &ledger, &wide);
     assert_eq!(speakers(&frame), [0, 1, 2], "one of four sequences is the aged prompt's");
     assert_eq!(reason(&frame, 3), Some(Deferral::Sequences));
     assert_eq!(readers(&frame), [(31, 64)], "its chunk grows by what nobody else wants");
 
-    let full = Limits { rows_max: 32, prefill_tokens_max: 64, sequences_max: 64, ..ONE_STEP };
+    let full = Limits { rows_max: 32, prefill_tokens_max: 64, sequences_max: 64, ..LIMITS };
     let frame = planned(&requests, &ledger, &full);
     assert_eq!(readers(&frame), [(31, 4)], "an eighth of 32 rows");
     assert_eq!(speakers(&frame).len(), 28);
@@ -292,9 +258,9 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
 #[test]
 fn a_prompt_extended_within_a_step_reads_its_cache_once() {
     let aged = PlanRequest { waited_frames: 60, ..prompt(0, 5) };
-    let frame = planned(&[aged], &ledger_with(64, &[40]), &ONE_STEP);
+    let frame = planned(&[aged], &ledger_with(64, &[40]), &LIMITS);
     let once = StepWork::prefill(5, 40);
-    assert_eq!((readers(&frame), frame.steps()), (vec![(0, 5)], &[once][..]));
+    assert_eq!((readers(&frame), frame.step()), (vec![(0, 5)], once));
 }
 
 #[test]
@@ -302,7 +268,7 @@ fn background_agents_take_the_remaining_time() {
     let background = |request| PlanRequest { detail: Detail::Background, priority: 99, ..request };
     let requests = [background(speaker(0)), background(prompt(1, 2)), speaker(2), prompt(3, 3)];
     let ledger = ledger_with(64, &[1, 0, 1, 0]);
-    let limits = Limits { rows_max: 5, ..ONE_STEP };
+    let limits = Limits { rows_max: 5, ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!((speakers(&frame), readers(&frame)), (vec![2, 0], vec![(3, 3)]));
     assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
@@ -312,7 +278,7 @@ fn background_agents_take_the_remaining_time() {
 fn a_prompt_starts_only_if_all_of_it_has_pages() {
     let ledger = ledger_with(4, &[]);
     let requests = [prompt(0, 17), prompt(1, 12), prompt(2, 8)];
-    let limits = Limits { rows_max: 64, prefill_tokens_max: 64, ..ONE_STEP };
+    let limits = Limits { rows_max: 64, prefill_tokens_max: 64, ..LIMITS };
     let frame = planned(&requests, &ledger, &limits);
     assert_eq!(readers(&frame), [(1, 12)]);
     assert_eq!(reason(&frame, 0), Some(Deferral::Pages { wanted_pages: 5 }));
@@ -322,7 +288,7 @@ fn a_prompt_starts_only_if_all_of_it_has_pages() {
 #[test]
 fn a_sequence_at_the_end_of_its_context_is_reported() {
     let ledger = ledger_with(130, &[256, 250]);
-    let frame = planned(&[speaker(0), prompt(1, 7), speaker(40), prompt(1, 1)], &ledger, &ONE_STEP);
+    let frame = planned(&[speaker(0), prompt(1, 7), speaker(40), prompt(1, 1)], &ledger, &LIMITS);
     assert_eq!(reason(&frame, 0), Some(Deferral::ContextFull));
     assert_eq!(reason(&frame, 1), Some(Deferral::ContextFull));
     assert_eq!(reason(&frame, 40), Some(Deferral::UnknownSequence));
@@ -332,6 +298,6 @@ fn a_sequence_at_the_end_of_its_context_is_reported() {
 #[test]
 fn a_plan_reports_its_size() {
     let mut frame = Plan::new(1);
-    let refused = plan(&[speaker(0), speaker(1)], &ledger_with(8, &[1, 1]), &ONE_STEP, &mut frame);
+    let refused = plan(&[speaker(0), speaker(1)], &ledger_with(8, &[1, 1]), &LIMITS, &mut frame);
     assert_eq!(refused, Err(TooManyRequests { requests: 2, sequences_max: 1 }));
 }

@@ -56,8 +56,8 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
         },
     );
     let times = (0u32..600, prop_oneof![Just(u32::MAX), 0u32..300], 1.0f32..2.0);
-    (0u32..20, 0u32..20, 0u32..20, 0u32..6, times, prop::option::of(cost)).prop_map(
-        |(rows_max, prefill_tokens_max, sequences_max, steps_max, times, cost)| {
+    (0u32..20, 0u32..20, 0u32..20, times, prop::option::of(cost)).prop_map(
+        |(rows_max, prefill_tokens_max, sequences_max, times, cost)| {
             let (device_micros_max, step_micros_max, chunk_gain_min) = times;
             let limits = Limits {
                 rows_max,
@@ -65,7 +65,6 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
                 chunk_gain_min,
                 chunk_tokens_min: 1,
                 sequences_max,
-                steps_max,
                 wait_frames_max: 10,
                 device_micros_max,
                 step_micros_max,
@@ -93,8 +92,8 @@ fn carry_out(frame: &Plan, ledger: &mut KvLedger) {
         ledger.reserve(prefill.seq, prefill.prompt_tokens, &mut commands).unwrap();
         ledger.append(prefill.seq, prefill.tokens, &mut commands).unwrap();
     }
-    for decode in frame.decode() {
-        ledger.append(decode.seq, decode.steps, &mut commands).unwrap();
+    for &seq in frame.decode() {
+        ledger.append(seq, 1, &mut commands).unwrap();
     }
 }
 
@@ -114,36 +113,27 @@ proptest! {
         let mut frame = Plan::new(SEQUENCES);
         plan(&requests, &ledger, &limits, &mut frame).unwrap();
 
-        for (number, work) in frame.steps().iter().enumerate() {
-            prop_assert!(work.rows() <= limits.rows_max && !work.is_empty());
-            prop_assert!(number == 0 || work.prefill_tokens == 0);
-            let rows = frame.decode().iter().filter(|decode| decode.steps as usize > number);
-            prop_assert_eq!(rows.count() as u32, work.decode_rows);
-        }
-        prop_assert!(frame.decode().windows(2).all(|two| two[0].steps >= two[1].steps));
-        prop_assert!(frame.steps().len() <= limits.steps_max.max(1) as usize);
+        let work = frame.step();
+        prop_assert!(work.rows() <= limits.rows_max);
+        prop_assert_eq!(frame.decode().len() as u32, work.decode_rows);
         let tokens: u32 = frame.prefill().iter().map(|prefill| prefill.tokens).sum();
         prop_assert!(tokens <= limits.prefill_tokens_max);
-        prop_assert_eq!(tokens, frame.steps().first().map_or(0, |work| work.prefill_tokens));
+        prop_assert_eq!(tokens, work.prefill_tokens);
         let sequences = frame.decode().len() + frame.prefill().len();
         prop_assert!(sequences <= limits.sequences_max as usize);
 
-        if let Some(cost) = cost {
-            let total: f32 = frame.steps().iter().map(|work| cost.predict_micros(*work)).sum();
-            prop_assert!((total - frame.predicted_micros()).abs() <= 1e-3 * total.max(1.0));
+        if let Some(cost) = cost.filter(|_| !work.is_empty()) {
+            let micros = cost.predict_micros(work);
             let only_one = sequences == 1
-                && frame.steps().len() == 1
-                && frame.steps()[0].rows() == 1
+                && work.rows() == 1
                 && requests.iter().any(|request| request.waited_frames >= 10);
             let budget = limits.device_micros_max as f32;
-            prop_assert!(total <= budget * 1.001 || only_one, "{total} > {budget}");
-            let longest = frame.steps().iter().map(|work| cost.predict_micros(*work));
-            let longest = longest.fold(0.0, f32::max);
-            prop_assert!(longest <= limits.step_micros_max as f32 || only_one, "{longest}");
+            prop_assert!(micros <= budget || only_one, "{micros} > {budget}");
+            prop_assert!(micros <= limits.step_micros_max as f32 || only_one, "{micros}");
         }
 
-        let served = frame.decode().iter().map(|decode| decode.seq);
-        let served: Vec<_> = served.chain(frame.prefill().iter().map(|p| p.seq)).collect();
+        let prefilled = frame.prefill().iter().map(|prefill| prefill.seq);
+        let served: Vec<_> = frame.decode().iter().copied().chain(prefilled).collect();
         let deferred: Vec<_> = frame.deferred().iter().map(|deferred| deferred.seq).collect();
         let mut accounted: Vec<_> = served.iter().chain(&deferred).copied().collect();
         accounted.sort_unstable();
@@ -175,7 +165,7 @@ proptest! {
         plan(&turned, &ledger, &limits, &mut other).unwrap();
         prop_assert_eq!(one.decode(), other.decode());
         prop_assert_eq!(one.prefill(), other.prefill());
-        prop_assert_eq!(one.steps(), other.steps());
+        prop_assert_eq!(one.step(), other.step());
         let mut deferred = other.deferred().to_vec();
         deferred.sort_unstable_by_key(|d| requests.iter().position(|r| r.seq == d.seq));
         prop_assert_eq!(one.deferred(), deferred);
@@ -199,7 +189,6 @@ proptest! {
             chunk_gain_min: 1.0,
             chunk_tokens_min: 1,
             sequences_max: 8,
-            steps_max: 2,
             wait_frames_max: 10,
             device_micros_max: budget,
             step_micros_max: u32::MAX,
@@ -213,7 +202,7 @@ proptest! {
             plan(&requests, &ledger, &limits, &mut frame).unwrap();
             for request in &mut requests {
                 let seq = request.seq;
-                let speaks = frame.decode().iter().any(|decode| decode.seq == seq);
+                let speaks = frame.decode().contains(&seq);
                 let reads = frame.prefill().iter().any(|prefill| prefill.seq == seq);
                 request.waited_frames = if speaks || reads { 0 } else { request.waited_frames + 1 };
                 prop_assert!(request.waited_frames <= bound, "{:?} waits beyond {}", request, bound);

@@ -3,7 +3,7 @@ use walla_types::SeqId;
 use super::{CostModel, StepWork};
 use crate::defaults;
 
-/// Maximum prompt tokens per frame for an aged agent, if rows and budget allow.
+/// Maximum prompt tokens per step for an aged agent, if rows and budget allow.
 pub const AGED_CHUNK_TOKENS: u32 = 16;
 
 /// Next work of an agent.
@@ -14,7 +14,7 @@ pub enum NextWork {
         /// Prompt tokens that are not evaluated yet, at least 1.
         tokens: u32,
     },
-    /// Decodes: one token per step.
+    /// Decodes one token.
     Decoding,
 }
 
@@ -31,7 +31,7 @@ pub enum Detail {
     Background,
 }
 
-/// Work that one agent requests for a frame.
+/// Work that one agent requests for a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanRequest {
     /// The agent's sequence. Only the first request of a sequence counts.
@@ -43,8 +43,8 @@ pub struct PlanRequest {
     /// Level of detail.
     pub detail: Detail,
     /// Tokens by which the agent will be behind its voice at the end of the frame if it gets none.
-    /// Negative: it is ahead. `None`: it has no voice rate, is never ahead and uses spare steps.
-    /// NaN counts as 0. For prompts, only the order depends on it.
+    /// Negative: it is ahead. `None`: it has no voice rate and is never ahead. NaN counts as 0. For
+    /// prompts, only the order depends on it.
     pub due: Option<f32>,
     /// Consecutive frames in which the agent requested work and got nothing.
     pub waited_frames: u32,
@@ -98,13 +98,13 @@ impl StepWork {
 /// Frames that a prompt waits for a larger chunk at most.
 pub const CHUNK_WAIT_FRAMES: u32 = 8;
 
-/// Limits of one frame.
+/// Limits of one step.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// Maximum rows of one pass: decode rows and prompt tokens together. Default:
+    /// Maximum rows: decode rows and prompt tokens together. Default:
     /// [`defaults::ROWS_MAX`].
     pub rows_max: u32,
-    /// Maximum prompt tokens of one frame. Default: [`defaults::PREFILL_TOKENS_MAX`].
+    /// Maximum prompt tokens. Default: [`defaults::PREFILL_TOKENS_MAX`].
     pub prefill_tokens_max: u32,
     /// Minimum cost of a step that is started for a prompt chunk alone, as a multiple of the cost
     /// of a step with one token. In a smaller step the fixed cost dominates. A chunk that finishes
@@ -115,18 +115,14 @@ pub struct Limits<'a> {
     /// its prompt, and an agent that has waited [`CHUNK_WAIT_FRAMES`] frames, are exempt. Default:
     /// `1`.
     pub chunk_tokens_min: u32,
-    /// Maximum sequences of one pass. Default: [`defaults::ROWS_MAX`].
+    /// Maximum sequences. Default: [`defaults::ROWS_MAX`].
     pub sequences_max: u32,
-    /// Maximum decode steps of one frame, clamped to `1..=`[`STEPS_MAX`](super::STEPS_MAX).
-    /// Default: `4`.
-    pub steps_max: u32,
     /// Frames after which a waiting agent is served before others. Default: `60`, one second at 60
     /// Hz.
     pub wait_frames_max: u32,
-    /// Maximum device time of the frame, in microseconds. Default:
-    /// [`defaults::BUDGET_MICROS`].
+    /// Device time that the frame has left, in microseconds. Default: [`defaults::BUDGET_MICROS`].
     pub device_micros_max: u32,
-    /// Maximum device time of one step, in microseconds. Default: [`u32::MAX`], limited by the
+    /// Maximum device time of the step, in microseconds. Default: [`u32::MAX`], limited by the
     /// frame only.
     pub step_micros_max: u32,
     /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its
@@ -145,7 +141,6 @@ impl Default for Limits<'_> {
             chunk_gain_min: 1.0,
             chunk_tokens_min: 1,
             sequences_max: defaults::ROWS_MAX,
-            steps_max: 4,
             wait_frames_max: 60,
             device_micros_max: defaults::BUDGET_MICROS,
             step_micros_max: u32::MAX,
@@ -163,7 +158,6 @@ impl core::fmt::Debug for Limits<'_> {
             .field("chunk_gain_min", &self.chunk_gain_min)
             .field("chunk_tokens_min", &self.chunk_tokens_min)
             .field("sequences_max", &self.sequences_max)
-            .field("steps_max", &self.steps_max)
             .field("wait_frames_max", &self.wait_frames_max)
             .field("device_micros_max", &self.device_micros_max)
             .field("step_micros_max", &self.step_micros_max)

@@ -4,10 +4,6 @@
 pub const BUCKETS: [u32; 18] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
-/// Maximum decode steps of one frame, independent of [`Limits`](super::Limits). Bounds the storage
-/// of a plan.
-pub const STEPS_MAX: u32 = 32;
-
 /// The smallest bucket that holds `rows`, or `None` if none does.
 ///
 /// # Examples

@@ -6,29 +6,25 @@ use super::{Deferral, NextWork, StepWork};
 use crate::LedgerError;
 
 impl Planning<'_> {
-    /// Grants one token in a step to a decoding agent, if it fits. Returns `true` if the token was
-    /// granted by this call.
-    pub(super) fn try_decode(&mut self, index: u32, step: u32, forced: bool) -> bool {
-        let request = &self.requests[index as usize];
-        let grant = self.plan.scratch.grants[index as usize];
-        if grant.steps != step {
+    /// Grants one token to a decoding agent, if it fits. Returns `true` if the token was granted by
+    /// this call.
+    pub(super) fn try_decode(&mut self, index: u32, forced: bool) -> bool {
+        if self.plan.scratch.grants[index as usize].rows > 0 {
             return false;
         }
-        let room = if step == 0 { self.room_for_sequence() } else { Ok(()) };
-        let length_after = u64::from(self.ledger.len(request.seq)) + u64::from(step) + 1;
-        let granted = room.and_then(|()| self.pages_for(index, step + 1)).and_then(|pages| {
-            let mut work = self.plan.steps[step as usize];
+        let seq = self.requests[index as usize].seq;
+        let granted = self.room_for_sequence().and_then(|()| self.pages_for(index, 1));
+        let granted = granted.and_then(|pages| {
+            let mut work = self.plan.step;
             work.decode_rows += 1;
-            work.context_tokens += length_after;
-            self.fit(step as usize, work, forced)?;
+            work.context_tokens += u64::from(self.ledger.len(seq)) + 1;
+            self.fit(work, forced)?;
             Ok(pages)
         });
         match granted {
             Ok(pages) => {
-                if step == 0 {
-                    self.plan.scratch.decoding.push(index);
-                }
-                self.plan.scratch.grants[index as usize].steps += 1;
+                self.plan.decode.push(seq);
+                self.plan.scratch.grants[index as usize].rows = 1;
                 self.take_pages(index, pages);
                 true
             }
@@ -44,10 +40,10 @@ impl Planning<'_> {
         match self.fitting_chunk(index, tokens_max, forced) {
             Ok((tokens, pages)) => {
                 let grant = &mut self.plan.scratch.grants[index as usize];
-                if grant.prefill == 0 {
+                if grant.rows == 0 {
                     self.plan.scratch.reading.push(index);
                 }
-                grant.prefill += tokens;
+                grant.rows += tokens;
                 self.prefill_left -= tokens;
                 self.take_pages(index, pages);
                 tokens
@@ -59,8 +55,7 @@ impl Planning<'_> {
         }
     }
 
-    /// The largest chunk of a prompt that fits into the first step, and the pages of the whole
-    /// prompt.
+    /// The largest chunk of a prompt that fits into the step, and the pages of the whole prompt.
     fn fitting_chunk(
         &mut self,
         index: u32,
@@ -70,7 +65,7 @@ impl Planning<'_> {
         let request = &self.requests[index as usize];
         let NextWork::Prefill { tokens: prompt } = request.work else { return Ok((0, 0)) };
         let grant = self.plan.scratch.grants[index as usize];
-        if grant.prefill == 0 {
+        if grant.rows == 0 {
             self.room_for_sequence()?;
         }
         if self.prefill_left == 0 {
@@ -78,16 +73,16 @@ impl Planning<'_> {
         }
         // A prompt starts only if enough pages are free for all of it: a partial prompt is useless.
         let pages = self.pages_for(index, prompt)?;
-        let rows_left = self.limits.rows_max.saturating_sub(self.plan.steps[0].rows());
-        let most = (prompt - grant.prefill).min(tokens_max).min(self.prefill_left).min(rows_left);
-        let before = self.plan.steps[0];
+        let rows_left = self.limits.rows_max.saturating_sub(self.plan.step.rows());
+        let most = (prompt - grant.rows).min(tokens_max).min(self.prefill_left).min(rows_left);
+        let before = self.plan.step;
         let length = u64::from(self.ledger.len(request.seq));
         let with = |tokens: u32| {
             let mut work = before;
             work.prefill_tokens += tokens;
             // The sequence's cache is read once for all tokens of its chunk.
-            let read_before = if grant.prefill == 0 { length } else { 0 };
-            let (tokens, seen) = (u64::from(tokens), length + u64::from(grant.prefill));
+            let read_before = if grant.rows == 0 { length } else { 0 };
+            let (tokens, seen) = (u64::from(tokens), length + u64::from(grant.rows));
             work.context_tokens += read_before + tokens;
             work.prefill_pairs += tokens * seen + tokens * (tokens + 1) / 2;
             work
@@ -102,19 +97,19 @@ impl Planning<'_> {
                     && request.waited_frames < CHUNK_WAIT_FRAMES));
         if (tokens > 0 && !is_crumb) || (forced && most > 0) {
             let tokens = tokens.max(1);
-            self.fit(0, with(tokens), forced)?;
+            self.fit(with(tokens), forced)?;
             return Ok((tokens, pages));
         }
         Err(if most == 0 { Deferral::Rows } else { Deferral::Budget })
     }
 
-    /// The largest number up to `most` whose work fits the budget of the first step (binary search:
-    /// cost is monotonic).
+    /// The largest number up to `most` whose work fits the budget (binary search: cost is
+    /// monotonic).
     fn largest_fitting(&self, most: u32, work: impl Fn(u32) -> StepWork) -> u32 {
         let (mut fits, mut too_many) = (0, most + 1);
         while too_many - fits > 1 {
             let middle = fits + (too_many - fits) / 2;
-            if self.is_within_budget(0, self.predict(work(middle))) {
+            if self.is_within_budget(work(middle)) {
                 fits = middle;
             } else {
                 too_many = middle;
@@ -124,8 +119,8 @@ impl Planning<'_> {
     }
 
     fn room_for_sequence(&self) -> Result<(), Deferral> {
-        let sequences = self.plan.scratch.decoding.len() + self.plan.scratch.reading.len();
-        if self.plan.steps[0].rows() >= self.limits.rows_max {
+        let sequences = self.plan.decode.len() + self.plan.scratch.reading.len();
+        if self.plan.step.rows() >= self.limits.rows_max {
             Err(Deferral::Rows)
         } else if sequences >= self.limits.sequences_max as usize {
             Err(Deferral::Sequences)
@@ -151,10 +146,10 @@ impl Planning<'_> {
         *granted = pages.max(*granted);
     }
 
-    /// Returns why a step cannot take even one more minimal row, or `None` if it can. A closed step
+    /// Returns why the step cannot take a further sequence, or `None` if it can. A closed step
     /// needs no further requests.
-    pub(super) fn closed(&self, step: usize) -> Option<Deferral> {
-        let work = self.plan.steps[step];
+    pub(super) fn closed(&self) -> Option<Deferral> {
+        let work = self.plan.step;
         if work.rows() >= self.limits.rows_max {
             return Some(Deferral::Rows);
         }
@@ -162,47 +157,39 @@ impl Planning<'_> {
         let decode = StepWork { decode_rows: work.decode_rows + 1, context_tokens, ..work };
         let (prefill_tokens, prefill_pairs) = (work.prefill_tokens + 1, work.prefill_pairs + 1);
         let prefill = StepWork { prefill_tokens, context_tokens, prefill_pairs, ..work };
-        let fits = self.is_within_budget(step, self.predict(decode))
-            || (step == 0 && self.is_within_budget(step, self.predict(prefill)));
-        (!fits).then_some(Deferral::Budget)
+        if !self.is_within_budget(decode) && !self.is_within_budget(prefill) {
+            return Some(Deferral::Budget);
+        }
+        self.room_for_sequence().err()
     }
 
-    /// Returns why the first step cannot take a further sequence, or `None` if it can.
-    pub(super) fn closed_to_newcomers(&self) -> Option<Deferral> {
-        self.closed(0).or_else(|| self.room_for_sequence().err())
-    }
-
-    /// Predicted device time of a step.
+    /// Predicted device time of the step with this work.
     fn predict(&self, work: StepWork) -> f32 {
         self.limits.cost.map_or(0.0, |cost| cost.predict_micros(work))
     }
 
-    /// Whether a step of this duration fits with all other steps.
-    fn is_within_budget(&self, step: usize, micros: f32) -> bool {
-        let others = self.total_micros - f64::from(self.plan.scratch.micros[step]);
-        let total = others + f64::from(micros);
-        // Comparisons with NaN are false, so NaN is never within the budget.
+    fn is_within_budget(&self, work: StepWork) -> bool {
+        let micros = self.predict(work);
+        // Comparisons with NaN are false, so NaN is never within the budget. In `f64`, which holds
+        // every `u32`.
         self.limits.cost.is_none()
-            || (total <= f64::from(self.limits.device_micros_max)
+            || (f64::from(micros) <= f64::from(self.limits.device_micros_max)
                 && micros <= self.limits.step_micros_max as f32)
     }
 
-    /// Sets the work of a step to `work`, if the budget allows it or `forced` is set.
-    fn fit(&mut self, step: usize, work: StepWork, forced: bool) -> Result<(), Deferral> {
-        let micros = self.predict(work);
-        if !forced && !self.is_within_budget(step, micros) {
+    /// Sets the work of the step to `work`, if the budget allows it or `forced` is set.
+    fn fit(&mut self, work: StepWork, forced: bool) -> Result<(), Deferral> {
+        if !forced && !self.is_within_budget(work) {
             return Err(Deferral::Budget);
         }
-        self.total_micros += f64::from(micros) - f64::from(self.plan.scratch.micros[step]);
-        self.plan.scratch.micros[step] = micros;
-        self.plan.steps[step] = work;
+        self.plan.step = work;
         Ok(())
     }
 
     /// Records why a request got nothing. Only the first reason is kept.
     fn defer(&mut self, index: u32, reason: Deferral) {
         let grant = &mut self.plan.scratch.grants[index as usize];
-        if grant.is_empty() && grant.deferral.is_none() {
+        if grant.rows == 0 && grant.deferral.is_none() {
             grant.deferral = Some(reason);
         }
     }

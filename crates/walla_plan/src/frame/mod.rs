@@ -1,7 +1,7 @@
-//! The frame plan: which agents get how many rows of the next frame, which are deferred, and why.
+//! The plan of a step: which agents get how many rows of it, which are deferred, and why.
 //!
 //! [`plan`] is a pure function of the requests, the ledger and the limits. It changes neither: the
-//! caller appends to the ledger, fills batches and launches them.
+//! caller appends to the ledger, fills a batch and launches it. A frame is planned step by step.
 //!
 //! # Order
 //! Capacity is granted in this order. Within each stage agents are ordered by priority, then by
@@ -11,10 +11,8 @@
 //!    the rows. The first one gets its row even beyond the budget, so a budget that is too small
 //!    cannot starve an agent.
 //! 2. **Due** decoding agents, one row each. They have priority over all prompts.
-//! 3. More steps for decoding agents that are late by more than one token.
-//! 4. Prompts, in chunks.
-//! 5. **Spare**: decoding agents that are ahead of their voice, and agents in the background.
-//! 6. More steps for decoding agents without a voice rate.
+//! 3. Prompts, in chunks.
+//! 4. **Spare**: decoding agents that are ahead of their voice, and agents in the background.
 //!
 //! Work that does not fit (rows, sequences, chunk, pages, predicted time) is not started and is
 //! listed with the reason.
@@ -33,6 +31,6 @@ mod result;
 
 pub use agents::{AGED_CHUNK_TOKENS, CHUNK_WAIT_FRAMES, Detail, Limits, NextWork, PlanRequest};
 pub(crate) use cost::bucket_index;
-pub use cost::{BUCKETS, CostModel, LinearCost, STEPS_MAX, StepWork, bucket_for};
+pub use cost::{BUCKETS, CostModel, LinearCost, StepWork, bucket_for};
 pub use planner::plan;
-pub use result::{Decode, Deferral, Deferred, Plan, Prefill, TooManyRequests};
+pub use result::{Deferral, Deferred, Plan, Prefill, TooManyRequests};

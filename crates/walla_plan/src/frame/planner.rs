@@ -3,12 +3,12 @@ use walla_types::SeqId;
 use super::order::{Order, by_priority, by_wait};
 use super::result::{Grant, Scratch};
 use super::{
-    AGED_CHUNK_TOKENS, Decode, Deferral, Deferred, Detail, Limits, NextWork, Plan, PlanRequest,
-    Prefill, STEPS_MAX, StepWork, TooManyRequests,
+    AGED_CHUNK_TOKENS, Deferral, Deferred, Detail, Limits, NextWork, Plan, PlanRequest, Prefill,
+    StepWork, TooManyRequests,
 };
 use crate::KvLedger;
 
-/// Plans a frame by the rules of the [module](super).
+/// Plans a step by the rules of the [module](super).
 ///
 /// The result depends only on the arguments. It does not depend on the order of `requests`, except
 /// that the first of several requests of one sequence counts. O(agents), plus O(log agents) per
@@ -19,7 +19,7 @@ use crate::KvLedger;
 ///
 /// # Examples
 /// ```
-/// use walla_plan::{NextWork, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, plan};
+/// use walla_plan::{CostModel, NextWork, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, plan};
 /// use walla_types::SeqId;
 ///
 /// let mut ledger = KvLedger::new(LedgerOptions::default())?;
@@ -29,12 +29,12 @@ use crate::KvLedger;
 ///     PlanRequest::new(SeqId(1), NextWork::Prefill { tokens: 500 }),
 /// ];
 /// let cost = LinearCost { step_micros: 300.0, row_micros: 5.0, ..LinearCost::default() };
-/// let limits = Limits { device_micros_max: 1_000, cost: Some(&cost), steps_max: 1, ..Limits::default() };
+/// let limits = Limits { device_micros_max: 1_000, cost: Some(&cost), ..Limits::default() };
 /// let mut frame = Plan::new(64);
 /// plan(&requests, &ledger, &limits, &mut frame)?;
-/// assert_eq!(frame.decode()[0].seq, SeqId(0));
+/// assert_eq!(frame.decode(), [SeqId(0)]);
 /// assert_eq!(frame.prefill()[0].tokens, 64); // a chunk
-/// assert!(frame.predicted_micros() <= 1_000.0);
+/// assert!(cost.predict_micros(frame.step()) <= 1_000.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan(
@@ -52,10 +52,8 @@ pub fn plan(
     planning.sort_requests();
     planning.serve_aged();
     planning.serve_due();
-    planning.catch_up();
     planning.serve_prompts();
     planning.serve_spare();
-    planning.use_left_steps();
     planning.write_down();
     Ok(())
 }
@@ -65,8 +63,7 @@ impl Plan {
         self.decode.clear();
         self.prefill.clear();
         self.deferred.clear();
-        self.steps.clear();
-        self.predicted_micros = 0.0;
+        self.step = StepWork::default();
         let scratch = &mut self.scratch;
         scratch.grants.clear();
         scratch.number += 1;
@@ -74,9 +71,7 @@ impl Plan {
         {
             order.clear();
         }
-        scratch.decoding.clear();
         scratch.reading.clear();
-        scratch.micros.clear();
     }
 }
 
@@ -88,9 +83,6 @@ pub(super) struct Planning<'a> {
     pub(super) plan: &'a mut Plan,
     pub(super) pages_left: u32,
     pub(super) prefill_left: u32,
-    /// Predicted time of all steps. In `f64`, because hundreds of corrections would accumulate
-    /// rounding errors in `f32`.
-    pub(super) total_micros: f64,
 }
 
 impl<'a> Planning<'a> {
@@ -100,12 +92,9 @@ impl<'a> Planning<'a> {
         limits: &'a Limits<'a>,
         plan: &'a mut Plan,
     ) -> Self {
-        let steps = limits.steps_max.clamp(1, STEPS_MAX) as usize;
-        plan.steps.resize(steps, StepWork::default());
-        plan.scratch.micros.resize(steps, 0.0);
         plan.scratch.grants.resize(requests.len(), Grant::default());
         let (pages_left, prefill_left) = (ledger.free_pages(), limits.prefill_tokens_max);
-        Self { requests, ledger, limits, plan, pages_left, prefill_left, total_micros: 0.0 }
+        Self { requests, ledger, limits, plan, pages_left, prefill_left }
     }
 
     /// Adds every request with work to the orders in which it is visited.
@@ -149,12 +138,12 @@ impl<'a> Planning<'a> {
         while rows_left > 0
             && let Some(index) = self.next(|scratch| &mut scratch.aged, place)
         {
-            let forced = self.limits.forces && self.plan.steps[0].is_empty();
-            if !forced && self.closed_to_newcomers().is_some() {
+            let forced = self.limits.forces && self.plan.is_empty();
+            if !forced && self.closed().is_some() {
                 break;
             }
             rows_left -= match self.requests[index as usize].work {
-                NextWork::Decoding => u32::from(self.try_decode(index, 0, forced)),
+                NextWork::Decoding => u32::from(self.try_decode(index, forced)),
                 _ => self.try_prefill(index, AGED_CHUNK_TOKENS.min(rows_left), forced),
             };
             place += 1;
@@ -163,23 +152,17 @@ impl<'a> Planning<'a> {
 
     fn serve_due(&mut self) {
         let mut place = 0;
-        while self.closed_to_newcomers().is_none()
+        while self.closed().is_none()
             && let Some(index) = self.next(|scratch| &mut scratch.due, place)
         {
-            self.try_decode(index, 0, false);
+            self.try_decode(index, false);
             place += 1;
         }
     }
 
-    /// Grants further steps to late agents: agents that are behind by more than `k` tokens get step
-    /// `k`.
-    fn catch_up(&mut self) {
-        self.add_steps(|request, step| request.lateness() > step as f32);
-    }
-
     fn serve_prompts(&mut self) {
         let mut place = 0;
-        while self.closed_to_newcomers().is_none()
+        while self.closed().is_none()
             && self.prefill_left > 0
             && let Some(index) = self.next(|scratch| &mut scratch.prefill, place)
         {
@@ -194,37 +177,14 @@ impl<'a> Planning<'a> {
 
     fn serve_spare(&mut self) {
         let mut place = 0;
-        while self.closed_to_newcomers().is_none()
+        while self.closed().is_none()
             && let Some(index) = self.next(|scratch| &mut scratch.spare, place)
         {
             match self.requests[index as usize].work {
-                NextWork::Decoding => _ = self.try_decode(index, 0, false),
+                NextWork::Decoding => _ = self.try_decode(index, false),
                 _ => _ = self.try_prefill(index, u32::MAX, false),
             }
             place += 1;
-        }
-    }
-
-    /// Grants the remaining steps to decoding agents without a voice rate.
-    fn use_left_steps(&mut self) {
-        self.add_steps(|request, _| request.due.is_none());
-    }
-
-    /// Adds steps for decoding agents of full detail for which `wants` returns true, while they
-    /// fit.
-    fn add_steps(&mut self, wants: impl Fn(&PlanRequest, u32) -> bool) {
-        for step in 1..self.plan.steps.len() as u32 {
-            for place in 0..self.plan.scratch.decoding.len() {
-                if self.closed(step as usize).is_some() {
-                    break;
-                }
-                let index = self.plan.scratch.decoding[place];
-                let request = &self.requests[index as usize];
-                let has_step_before = self.plan.scratch.grants[index as usize].steps == step;
-                if has_step_before && request.detail == Detail::Full && wants(request, step) {
-                    self.try_decode(index, step, false);
-                }
-            }
         }
     }
 
@@ -239,36 +199,25 @@ impl<'a> Planning<'a> {
     }
 
     fn write_down(&mut self) {
-        // Prompts are visited until the frame's prompt tokens are used up, other requests until the
-        // first step is closed.
-        let full = self.closed_to_newcomers().unwrap_or(Deferral::PrefillTokens);
-        let Plan { decode, prefill, deferred, steps, predicted_micros, scratch, .. } =
-            &mut *self.plan;
-        for count in (1..=steps.len() as u32).rev() {
-            let with_count = |index: &&u32| scratch.grants[**index as usize].steps == count;
-            let rows = scratch.decoding.iter().filter(with_count);
-            decode.extend(
-                rows.map(|&index| Decode { seq: self.requests[index as usize].seq, steps: count }),
-            );
-        }
+        // Prompts are visited until the prompt tokens are used up, other requests until the step is
+        // closed.
+        let full = self.closed().unwrap_or(Deferral::PrefillTokens);
+        let Plan { prefill, deferred, scratch, .. } = &mut *self.plan;
         prefill.extend(scratch.reading.iter().filter_map(|&index| {
             let request = &self.requests[index as usize];
-            let tokens = scratch.grants[index as usize].prefill;
+            let tokens = scratch.grants[index as usize].rows;
             let NextWork::Prefill { tokens: prompt_tokens } = request.work else { return None };
             Some(Prefill { seq: request.seq, tokens, prompt_tokens })
         }));
         for (request, grant) in self.requests.iter().zip(&scratch.grants) {
             let seq = request.seq;
             match grant.deferral {
-                Some(reason) if grant.is_empty() => deferred.push(Deferred { seq, reason }),
-                None if grant.is_empty() && request.wants_work() => {
+                Some(reason) if grant.rows == 0 => deferred.push(Deferred { seq, reason }),
+                None if grant.rows == 0 && request.wants_work() => {
                     deferred.push(Deferred { seq, reason: full });
                 }
                 _ => {}
             }
         }
-        *predicted_micros = self.total_micros as f32;
-        let used = steps.iter().take_while(|work| !work.is_empty()).count();
-        steps.truncate(used);
     }
 }

@@ -1,23 +1,14 @@
 use walla_types::SeqId;
 
+use super::StepWork;
 use super::order::Order;
-use super::{STEPS_MAX, StepWork, bucket_for};
 
-/// An agent that decodes in this frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decode {
-    /// The agent's sequence.
-    pub seq: SeqId,
-    /// Tokens granted: one in each of the first `steps` steps.
-    pub steps: u32,
-}
-
-/// An agent whose prompt is prefilled, in part or completely, in this frame's first step.
+/// An agent whose prompt is prefilled, in part or completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefill {
     /// The agent's sequence.
     pub seq: SeqId,
-    /// Prompt tokens granted in this frame.
+    /// Prompt tokens granted.
     pub tokens: u32,
     /// All remaining tokens of the prompt; the plan has counted their pages.
     /// [`reserve`](crate::KvLedger::reserve) the pages before the first chunk, so that the prompt
@@ -36,13 +27,13 @@ impl Prefill {
 /// Reason why an agent gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deferral {
-    /// The rows of the pass are used up.
+    /// The rows of the step are used up.
     Rows,
-    /// The sequences of the pass are used up.
+    /// The sequences of the step are used up.
     Sequences,
-    /// The prompt tokens of the frame are used up.
+    /// The prompt tokens of the step are used up.
     PrefillTokens,
-    /// The work would exceed the frame's device time.
+    /// The work would exceed the device time.
     Budget,
     /// Not enough free pages. Passed fences free some; otherwise a sequence must be preempted. The
     /// host chooses which.
@@ -77,16 +68,15 @@ pub struct TooManyRequests {
     pub sequences_max: u32,
 }
 
-/// Work of one frame, filled by [`plan`](super::plan). Reusable; does not allocate after
+/// Work of one step, filled by [`plan`](super::plan). Reusable; does not allocate after
 /// construction.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) sequences_max: u32,
-    pub(super) decode: Vec<Decode>,
+    pub(super) decode: Vec<SeqId>,
     pub(super) prefill: Vec<Prefill>,
     pub(super) deferred: Vec<Deferred>,
-    pub(super) steps: Vec<StepWork>,
-    pub(super) predicted_micros: f32,
+    pub(super) step: StepWork,
     pub(super) scratch: Scratch,
 }
 
@@ -103,27 +93,17 @@ pub(super) struct Scratch {
     pub(super) due: Order,
     pub(super) prefill: Order,
     pub(super) spare: Order,
-    /// Decoding requests, in the order of their grants.
-    pub(super) decoding: Vec<u32>,
     /// Prefill requests, in the order of their grants.
     pub(super) reading: Vec<u32>,
-    /// Predicted time of each step.
-    pub(super) micros: Vec<f32>,
 }
 
 /// Work granted to a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Grant {
-    pub(super) steps: u32,
-    pub(super) prefill: u32,
+    /// The decode row, or prompt tokens.
+    pub(super) rows: u32,
     pub(super) pages: u32,
     pub(super) deferral: Option<Deferral>,
-}
-
-impl Grant {
-    pub(super) fn is_empty(&self) -> bool {
-        self.steps == 0 && self.prefill == 0
-    }
 }
 
 impl Plan {
@@ -137,8 +117,7 @@ impl Plan {
             decode: Vec::with_capacity(agents),
             prefill: Vec::with_capacity(agents),
             deferred: Vec::with_capacity(agents),
-            steps: Vec::with_capacity(STEPS_MAX as usize),
-            predicted_micros: 0.0,
+            step: StepWork::default(),
             scratch: Scratch {
                 grants: Vec::with_capacity(agents),
                 request_of: vec![(0, 0); agents],
@@ -147,21 +126,18 @@ impl Plan {
                 due: order(),
                 prefill: order(),
                 spare: order(),
-                decoding: Vec::with_capacity(agents),
                 reading: Vec::with_capacity(agents),
-                micros: Vec::with_capacity(STEPS_MAX as usize),
             },
         }
     }
 
-    /// Agents that decode, ordered by descending number of steps: step `k` (from 0) evaluates the
-    /// first `steps()[k].decode_rows`.
+    /// Sequences of the agents that decode: one token each.
     #[must_use]
-    pub fn decode(&self) -> &[Decode] {
+    pub fn decode(&self) -> &[SeqId] {
         &self.decode
     }
 
-    /// Agents that prefill, in the first step.
+    /// Agents that prefill.
     #[must_use]
     pub fn prefill(&self) -> &[Prefill] {
         &self.prefill
@@ -173,28 +149,15 @@ impl Plan {
         &self.deferred
     }
 
-    /// The steps to launch. None is empty; only the first has prompt tokens.
+    /// The work of the step; empty if no agent gets a row.
     #[must_use]
-    pub fn steps(&self) -> &[StepWork] {
-        &self.steps
+    pub fn step(&self) -> StepWork {
+        self.step
     }
 
-    /// Whether the frame has no work.
+    /// Whether the step has no work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
-    /// The bucket of a step. `None` if the step does not exist or has more rows than the largest
-    /// bucket.
-    #[must_use]
-    pub fn bucket(&self, step: usize) -> Option<u32> {
-        self.steps.get(step).and_then(|work| bucket_for(work.rows()))
-    }
-
-    /// Predicted device time of all steps; 0 without a cost model.
-    #[must_use]
-    pub fn predicted_micros(&self) -> f32 {
-        self.predicted_micros
+        self.step.is_empty()
     }
 }

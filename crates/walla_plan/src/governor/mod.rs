@@ -65,8 +65,7 @@
 //! let row = StepWork::decode(1, 1);
 //! let limits = governor.limits(Limits::default(), row, row);
 //! plan(&requests, &ledger, &limits, &mut frame)?;
-//! assert_eq!(frame.steps().len(), 1); // a second step would take the frame beyond 2 ms
-//! let step = governor.submit(frame.steps()[0]);
+//! let step = governor.submit(frame.step());
 //! governor.observe(step, 2_500_000); // it took 2.5 ms
 //!
 //! governor.begin_frame(); // 0.5 ms are owed

@@ -89,7 +89,7 @@ impl Rig {
     fn step(&mut self, device: impl Fn(StepWork, f32) -> f32, used: &mut FrameUse) -> bool {
         let contexts = self.left.iter().map(|request| self.ledger.len(request.seq));
         let smallest = StepWork::decode(1, u64::from(contexts.min().unwrap_or(0)) + 1);
-        let base = Limits { steps_max: 1, sequences_max: 512, ..Limits::default() };
+        let base = Limits { sequences_max: 512, ..Limits::default() };
         let wanted = StepWork::wanted(&self.left, &base);
         let limits = self.governor.limits(base, smallest, wanted);
         if let Some(cost) = limits.cost.filter(|_| used.steps == 0) {
@@ -99,9 +99,13 @@ impl Rig {
             used.least_micros = cost.predict_micros(least).max(cost.predict_micros(smallest));
         }
         plan(&self.left, &self.ledger, &limits, &mut self.plan).unwrap();
-        let Some(&work) = self.plan.steps().first() else { return false };
-        used.predicted_micros = used.measured_micros + self.plan.predicted_micros();
-        used.longest_micros = used.longest_micros.max(self.plan.predicted_micros());
+        let work = self.plan.step();
+        if work.is_empty() {
+            return false;
+        }
+        let predicted_micros = limits.cost.map_or(0.0, |cost| cost.predict_micros(work));
+        used.predicted_micros = used.measured_micros + predicted_micros;
+        used.longest_micros = used.longest_micros.max(predicted_micros);
         let step = self.governor.submit(work);
         if used.steps == 0 {
             used.smallest_micros = self.governor.stats().smallest_micros as f32;
@@ -119,12 +123,12 @@ impl Rig {
 
     fn carry_out(&mut self) {
         let Self { plan, ledger, commands, requests, left, .. } = self;
-        for decode in plan.decode() {
+        for &seq in plan.decode() {
             // A finished reply frees its memory for the next one.
-            if ledger.len(decode.seq) >= 3_000 {
-                ledger.remove(decode.seq, .., commands).unwrap();
+            if ledger.len(seq) >= 3_000 {
+                ledger.remove(seq, .., commands).unwrap();
             }
-            ledger.append(decode.seq, 1, commands).unwrap();
+            ledger.append(seq, 1, commands).unwrap();
         }
         for chunk in plan.prefill() {
             ledger.append(chunk.seq, chunk.tokens, commands).unwrap();
@@ -132,7 +136,7 @@ impl Rig {
             asked.work = NextWork::Prefill { tokens: chunk.prompt_tokens - chunk.tokens };
         }
         left.retain(|request| {
-            plan.decode().iter().all(|decode| decode.seq != request.seq)
+            !plan.decode().contains(&request.seq)
                 && plan.prefill().iter().all(|chunk| chunk.seq != request.seq)
         });
         commands.clear();

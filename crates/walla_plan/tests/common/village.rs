@@ -287,7 +287,6 @@ impl<'a> Village<'a> {
             chunk_gain_min: if self.governor.is_used() { 1.25 } else { 1.0 },
             prefill_tokens_max: self.device.prefill_tokens_max,
             rows_max: AGENTS + self.device.prefill_tokens_max,
-            steps_max: 1,
             ..Limits::default()
         };
         let wanted = StepWork::wanted(&self.requests, &base);
@@ -297,7 +296,10 @@ impl<'a> Village<'a> {
         }
         let limits = self.governor.limits(base, smallest, wanted);
         plan(&self.requests, &self.ledger, &limits, &mut self.plan).expect("room for all");
-        let Some(&work) = self.plan.steps().first() else { return false };
+        let work = self.plan.step();
+        if work.is_empty() {
+            return false;
+        }
         let step = self.governor.submit(work);
         let micros = self.device.micros(work) * self.load * self.noise();
         self.free_at = self.free_at.max(self.now) + f64::from(micros);
@@ -307,11 +309,11 @@ impl<'a> Village<'a> {
         self.outcome.device_micros += f64::from(micros);
         self.outcome.longest_step_micros = self.outcome.longest_step_micros.max(micros);
         let mut outputs = Vec::new();
-        for decode in self.plan.decode() {
-            let agent = &mut self.agents[decode.seq.index()];
+        for &seq in self.plan.decode() {
+            let agent = &mut self.agents[seq.index()];
             (agent.prompt, agent.is_served, agent.drawing) = (0, true, agent.drawing + 1);
-            outputs.push(decode.seq.0);
-            self.ledger.append(decode.seq, 1, &mut self.commands).expect("planned");
+            outputs.push(seq.0);
+            self.ledger.append(seq, 1, &mut self.commands).expect("planned");
         }
         for chunk in self.plan.prefill() {
             let agent = &mut self.agents[chunk.seq.index()];

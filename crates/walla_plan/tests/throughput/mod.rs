@@ -195,7 +195,6 @@ pub fn run(run: &Run) -> Report {
             let base = Limits {
                 chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
                 prefill_tokens_max: device.prefill_tokens_max,
-                steps_max: 1,
                 sequences_max,
                 ..Limits::default()
             };
@@ -203,7 +202,10 @@ pub fn run(run: &Run) -> Report {
             let smallest = StepWork::decode(1, u64::from(shortest) + 1);
             let limits = governor.limits(base, smallest, wanted);
             plan(&requests, &ledger, &limits, &mut plan_of_step).unwrap();
-            let Some(&work) = plan_of_step.steps().first() else { break };
+            let work = plan_of_step.step();
+            if work.is_empty() {
+                break;
+            }
             let step = governor.submit(work);
             let even = noise.even * (2.0 * random.share() - 1.0);
             let is_outlier = random.next().is_multiple_of(noise.one_in);
@@ -216,12 +218,12 @@ pub fn run(run: &Run) -> Report {
                 let (step, micros) = in_flight.pop_front().unwrap();
                 governor.observe(step, (micros * 1e3) as u64);
             }
-            for decode in plan_of_step.decode() {
-                spoken[decode.seq.index()] = true;
-                if ledger.len(decode.seq) >= 900 {
-                    ledger.remove(decode.seq, .., &mut commands).unwrap();
+            for &seq in plan_of_step.decode() {
+                spoken[seq.index()] = true;
+                if ledger.len(seq) >= 900 {
+                    ledger.remove(seq, .., &mut commands).unwrap();
                 }
-                ledger.append(decode.seq, 1, &mut commands).unwrap();
+                ledger.append(seq, 1, &mut commands).unwrap();
             }
             for chunk in plan_of_step.prefill() {
                 ledger.append(chunk.seq, chunk.tokens, &mut commands).unwrap();

@@ -200,7 +200,6 @@ impl Core {
             chunk_gain_min: if is_rest { REST_GAIN_MIN } else { 1.0 },
             rows_max: self.scheduler.rows_max(),
             prefill_tokens_max: self.prefill_tokens_max,
-            steps_max: 1,
             forces: false,
             ..Limits::default()
         };

@@ -3,7 +3,7 @@
 use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, Batch, BatchLimits, CostModel, Deferral, Deferred, Detail, KvLedger, Limits,
-    NextWork, Output, Plan, PlanRequest, STEPS_MAX, StepWork, TokenInput,
+    NextWork, Output, Plan, PlanRequest, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
@@ -18,6 +18,10 @@ use crate::api::{Pacing, ReplyError};
 /// [`Limits::chunk_gain_min`] of the rest of a frame, which is not spent on prefill chunks with
 /// little gain.
 pub(super) const REST_GAIN_MIN: f32 = 1.25;
+
+/// Maximum steps of one frame for an agent that prefills or whose voice is late. Usually the
+/// budget ends first.
+const STEPS_MAX: u32 = 32;
 
 /// Buffers that are reused from step to step.
 #[derive(Debug)]
@@ -116,7 +120,7 @@ fn smallest_left_out(
     ledger: &KvLedger,
     cost: &dyn CostModel,
 ) -> Option<StepWork> {
-    if !plan.decode().is_empty() || !plan.prefill().is_empty() {
+    if !plan.is_empty() {
         return None;
     }
     let exceeds = |deferred: &&Deferred| deferred.reason == Deferral::Budget;
@@ -267,7 +271,6 @@ impl Core {
             rows_max: batch.limits().tokens_max,
             prefill_tokens_max: self.prefill_tokens_max,
             sequences_max: batch.limits().batch_sequences_max,
-            steps_max: 1,
             ..Limits::default()
         };
         let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
@@ -302,7 +305,7 @@ impl Core {
             return self.schedule_background();
         }
         for index in 0..self.scheduler.plan.decode().len() {
-            let slot = self.scheduler.plan.decode()[index].seq.index();
+            let slot = self.scheduler.plan.decode()[index].index();
             self.include(slot, 1, 1);
         }
         for index in 0..self.scheduler.plan.prefill().len() {

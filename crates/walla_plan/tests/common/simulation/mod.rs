@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use walla_plan::{
     ChargedStep, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
-    LedgerOptions, Limits, NextWork, Plan, PlanRequest, STEPS_MAX, StepWork, plan,
+    LedgerOptions, Limits, NextWork, Plan, PlanRequest, StepWork, plan,
 };
 use walla_types::SeqId;
 
@@ -29,6 +29,9 @@ const CONTEXT_TOKENS: u32 = 1_024;
 
 /// Tokens per page.
 const PAGE_TOKENS: u32 = 16;
+
+/// Maximum steps of an agent in a frame, as in the runtime.
+const STEPS_MAX: u32 = 32;
 
 /// Settings of a simulation.
 #[derive(Clone, Copy, Debug)]
@@ -244,14 +247,16 @@ impl World {
         let lengths = self.requests.iter().map(|request| self.ledger.len(request.seq));
         let Some(shortest) = lengths.min() else { return false };
         let chunk_gain_min = if self.governor.is_used() { 1.25 } else { 1.0 };
-        let base =
-            Limits { steps_max: 1, prefill_tokens_max: 96, chunk_gain_min, ..Limits::default() };
+        let base = Limits { prefill_tokens_max: 96, chunk_gain_min, ..Limits::default() };
         let wanted = StepWork::wanted(&self.requests, &base);
         let smallest = StepWork::decode(1, u64::from(shortest) + 1);
         let limits = self.governor.limits(base, smallest, wanted);
         plan(&self.requests, &self.ledger, &limits, &mut self.plan).expect("room for all");
         let lacks_pages = self.make_way();
-        let Some(&work) = self.plan.steps().first() else { return lacks_pages };
+        let work = self.plan.step();
+        if work.is_empty() {
+            return lacks_pages;
+        }
         let submitted = self.governor.submit(work);
         self.land();
         self.in_flight = Some((submitted, work));
@@ -299,7 +304,7 @@ impl World {
     /// than `agent`.
     fn victim(&self, agent: u32) -> Option<u32> {
         let is_planned = |seq| {
-            self.plan.decode().iter().any(|decode| decode.seq == seq)
+            self.plan.decode().contains(&seq)
                 || self.plan.prefill().iter().any(|chunk| chunk.seq == seq)
         };
         let may_yield = |&other: &u32| {
@@ -356,7 +361,7 @@ impl World {
 
     fn carry_out(&mut self) {
         for index in 0..self.plan.decode().len() {
-            let seq = self.plan.decode()[index].seq;
+            let seq = self.plan.decode()[index];
             self.ledger.append(seq, 1, &mut self.commands).expect("planned");
             self.speak(seq.0);
         }
