@@ -275,15 +275,13 @@ fn rows_in_another_order_permute_the_map() {
 }
 
 #[test]
-fn sequential_parts_stop_at_a_hole_and_ragged_ones_do_not() {
+fn holes_in_the_active_set_cost_nothing() {
     let ledger = ledger_with(&[9; 8]);
     let mut outputs = OutputMap::new(LIMITS);
     let mut batch = Batch::new(LIMITS);
     for seq in [0, 1, 3, 4] {
         push(&mut batch, seq, Output::Sample);
     }
-    let sequential = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.equal_sequential(16, u));
-    assert_eq!(sequential, [vec![0, 1], vec![2, 3]]);
     let ragged = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
     assert_eq!(ragged, [vec![0, 1, 2, 3]]);
 }

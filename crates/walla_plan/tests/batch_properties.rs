@@ -25,7 +25,6 @@ fn ledger_with(lengths: &[u32]) -> KvLedger {
 enum Kind {
     Simple,
     Equal,
-    Sequential,
     Ragged,
 }
 
@@ -37,9 +36,7 @@ proptest! {
         tokens in prop::collection::vec((0u32..8, 0u8..4), 1..16),
         lengths in prop::collection::vec(0u32..40, 8),
         kinds in prop::collection::vec(
-            (prop_oneof![
-                Just(Kind::Simple), Just(Kind::Equal), Just(Kind::Sequential), Just(Kind::Ragged)
-            ], 1u32..12),
+            (prop_oneof![Just(Kind::Simple), Just(Kind::Equal), Just(Kind::Ragged)], 1u32..12),
             16,
         ),
     ) {
@@ -61,7 +58,6 @@ proptest! {
             let any = match kind {
                 Kind::Simple => split.simple(rows_max, &mut ubatch),
                 Kind::Equal => split.equal(rows_max, &mut ubatch),
-                Kind::Sequential => split.equal_sequential(rows_max, &mut ubatch),
                 Kind::Ragged => split.ragged(rows_max, &mut ubatch),
             };
             prop_assert_eq!(any, left > 0);
@@ -105,11 +101,8 @@ fn check_ubatch(
     if !matches!(kind, Kind::Simple) {
         prop_assert_eq!(ubatch.runs().len(), last.len(), "one run a sequence");
     }
-    if matches!(kind, Kind::Equal | Kind::Sequential) {
+    if matches!(kind, Kind::Equal) {
         prop_assert!(ubatch.runs().windows(2).all(|two| two[0].rows == two[1].rows));
-    }
-    if matches!(kind, Kind::Sequential) {
-        prop_assert!(ubatch.runs().windows(2).all(|two| two[0].seq.0 + 1 == two[1].seq.0));
     }
     Ok(())
 }

@@ -132,14 +132,18 @@ impl Split<'_> {
     /// Sequences are chosen in the batch order of their next tokens, at most `rows_max` of them.
     /// O(tokens left).
     pub fn equal(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
-        self.equal_parts(rows_max, false, ubatch)
-    }
-
-    /// Like [`equal`](Self::equal), but only with consecutive sequence ids: each chosen id is the
-    /// previous one plus 1. llama.cpp needs this for per-sequence KV streams. walla does not: the
-    /// active set {0, 1, 3, 4} would take two passes, where [`ragged`](Self::ragged) takes one.
-    pub fn equal_sequential(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
-        self.equal_parts(rows_max, true, ubatch)
+        let rows = self.start(rows_max, ubatch);
+        self.choose(rows);
+        let chosen = self.splitter.chosen.len() as u32; // at most `rows`
+        let shortest = self.splitter.chosen.iter().map(|&slot| self.cursor(slot).left).min();
+        let Some(shortest) = shortest else { return false };
+        for place in 0..chosen as usize {
+            let slot = self.splitter.chosen[place];
+            for _ in 0..shortest.min(rows / chosen) {
+                self.take(slot, ubatch);
+            }
+        }
+        true
     }
 
     /// Takes sequences with a single token left first, then chunks of the others. The rows of a
@@ -168,26 +172,10 @@ impl Split<'_> {
         !ubatch.is_empty()
     }
 
-    fn equal_parts(&mut self, rows_max: u32, sequential: bool, ubatch: &mut UBatch) -> bool {
-        let rows = self.start(rows_max, ubatch);
-        self.choose(rows, sequential);
-        let chosen = self.splitter.chosen.len() as u32; // at most `rows`
-        let shortest = self.splitter.chosen.iter().map(|&slot| self.cursor(slot).left).min();
-        let Some(shortest) = shortest else { return false };
-        for place in 0..chosen as usize {
-            let slot = self.splitter.chosen[place];
-            for _ in 0..shortest.min(rows / chosen) {
-                self.take(slot, ubatch);
-            }
-        }
-        true
-    }
-
     /// Chooses the sequences of an equal split.
-    fn choose(&mut self, sequences_max: u32, sequential: bool) {
+    fn choose(&mut self, sequences_max: u32) {
         self.skip_used();
         self.splitter.chosen.clear();
-        let mut expected = None;
         for index in self.first_unused..self.batch.len() {
             let slot = self.batch.link(index).slot;
             let cursor = &mut self.splitter.cursors[slot as usize];
@@ -195,11 +183,6 @@ impl Split<'_> {
             if is_used || cursor.chosen_by == self.ubatch {
                 continue;
             }
-            let seq = self.batch.seq(index).0;
-            if sequential && expected.is_some_and(|expected| expected != seq) {
-                continue;
-            }
-            expected = Some(seq.saturating_add(1));
             cursor.chosen_by = self.ubatch;
             self.splitter.chosen.push(slot);
             if self.splitter.chosen.len() as u32 == sequences_max {
