@@ -28,23 +28,11 @@ pub enum OutputError {
         /// The given index.
         index: i32,
     },
-    /// The token was pushed without a sample. Request one in `Batch::push`.
-    #[error("no sample was requested for the output at index {index}")]
-    NoSample {
-        /// The given index.
-        index: i32,
-    },
     /// No micro-batch has taken the token yet.
     #[error("the output at index {index} has no row yet")]
     NoRowYet {
         /// The given index.
         index: i32,
-    },
-    /// The argument is not a permutation of the rows. The map is unchanged.
-    #[error("the new order of {rows} rows is no permutation")]
-    NotAPermutation {
-        /// Number of rows.
-        rows: u32,
     },
 }
 
@@ -80,36 +68,13 @@ impl Rows {
         self.index_of.push(index);
         row
     }
-
-    /// Moves every row `r` to `place_of[r]`. Changes nothing if `place_of` is not a permutation.
-    fn permute(&mut self, place_of: &[u32], index: &mut Vec<u32>) -> Result<(), OutputError> {
-        let rows = self.len();
-        let refusal = OutputError::NotAPermutation { rows };
-        if place_of.len() != self.index_of.len() {
-            return Err(refusal);
-        }
-        index.clear();
-        index.resize(place_of.len(), u32::MAX);
-        for (&place, &owner) in place_of.iter().zip(&self.index_of) {
-            match index.get_mut(place as usize) {
-                Some(free) if *free == u32::MAX => *free = owner,
-                _ => return Err(refusal),
-            }
-        }
-        self.index_of.copy_from_slice(index);
-        for (row, &index) in self.index_of.iter().enumerate() {
-            self.of_index[index as usize] = row as i32;
-        }
-        Ok(())
-    }
 }
 
 /// Batch index → row of the output buffers (llama.cpp's `output_ids`).
 ///
 /// There are two buffers: one row per output (sampled token, log-probability, candidates), and one
 /// row of `vocab` logits per output with logits. Rows are numbered from 0 for each batch, in the
-/// order in which [`Split`](crate::Split) takes tokens. If a device delivers rows in another order,
-/// the map is permuted; rows are not moved.
+/// order in which [`Split`](crate::Split) takes tokens.
 ///
 /// A negative index counts the batch's outputs from the end: −1 is the last output. This applies to
 /// every method that takes an index.
@@ -154,7 +119,6 @@ pub struct OutputMap {
     requested: Vec<Output>,
     /// Batch indices of all outputs, ascending. Negative indices count in this list.
     output_indices: Vec<u32>,
-    scratch: Vec<u32>,
 }
 
 impl OutputMap {
@@ -167,7 +131,6 @@ impl OutputMap {
             logits: Rows::new(tokens_max, logits_max),
             requested: Vec::with_capacity(tokens_max as usize),
             output_indices: Vec::with_capacity(outputs_max as usize),
-            scratch: Vec::with_capacity(outputs_max as usize),
         }
     }
 
@@ -201,12 +164,6 @@ impl OutputMap {
         self.logits.len()
     }
 
-    /// Output row of each token of the batch, −1 for none (llama.cpp's `output_ids`).
-    #[must_use]
-    pub fn output_ids(&self) -> &[i32] {
-        &self.outputs.of_index
-    }
-
     /// Batch index of each output row (llama.cpp's `out_ids`).
     #[must_use]
     pub fn out_ids(&self) -> &[u32] {
@@ -222,19 +179,6 @@ impl OutputMap {
         row_of(&self.outputs, place, index)
     }
 
-    /// Output row of a token with [`Output::Sample`] or [`Output::SampleAndLogits`].
-    ///
-    /// # Errors
-    /// The errors of [`row`](Self::row), and [`OutputError::NoSample`].
-    pub fn sampled_row(&self, index: i32) -> Result<u32, OutputError> {
-        let (place, output) = self.resolve(index)?;
-        if output.samples() {
-            row_of(&self.outputs, place, index)
-        } else {
-            Err(OutputError::NoSample { index })
-        }
-    }
-
     /// Logits row of a token with logits (llama.cpp's `llama_get_logits_ith`).
     ///
     /// # Errors
@@ -246,22 +190,6 @@ impl OutputMap {
         } else {
             Err(OutputError::NoLogits { index })
         }
-    }
-
-    /// Records that a device delivers output row `r` as row `place_of[r]`.
-    ///
-    /// # Errors
-    /// [`OutputError::NotAPermutation`]; the map is unchanged.
-    pub fn permute(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
-        self.outputs.permute(place_of, &mut self.scratch)
-    }
-
-    /// Records that a device delivers logits row `r` as row `place_of[r]`.
-    ///
-    /// # Errors
-    /// [`OutputError::NotAPermutation`]; the map is unchanged.
-    pub fn permute_logits(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
-        self.logits.permute(place_of, &mut self.scratch)
     }
 
     /// Resolves a (possibly negative) index to the batch index and the requested output of the
